@@ -1,0 +1,73 @@
+"""What a model reads: one padded rectangle of examples. Batch first everywhere, mask True = may be seen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from mallang.text.vocabulary import PAD
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """Padded token rectangles; every field but `tokens` and `lengths` is there only when its task needs it."""
+
+    tokens: Int[Tensor, "batch time"]
+    """What the model reads; in a decoder `<s>` and the words, so that position t predicts `labels[t]`."""
+    lengths: Int[Tensor, " batch"]
+    labels: Int[Tensor, "batch ..."] | None = None
+    """What it should say: for a decoder the words and `</s>`; `<pad>` where nothing is asked."""
+    source: Int[Tensor, "batch source"] | None = None
+    """The sentence to translate, ended by `</s>`."""
+    source_lengths: Int[Tensor, " batch"] | None = None
+
+    @property
+    def mask(self) -> Bool[Tensor, "batch time"]:
+        """True where `tokens` holds a real token."""
+        return lengths_to_mask(self.lengths, self.tokens.shape[1])
+
+    @property
+    def source_mask(self) -> Bool[Tensor, "batch source"]:
+        """True where `source` holds a real token."""
+        if self.source is None or self.source_lengths is None:
+            raise ValueError("this batch has no source")
+        return lengths_to_mask(self.source_lengths, self.source.shape[1])
+
+    def __len__(self) -> int:
+        return self.tokens.shape[0]
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> Batch:
+        """The same batch with every tensor changed."""
+        changed: dict[str, Any] = {}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, Tensor):
+                changed[field.name] = change(value)
+        return replace(self, **changed)
+
+    def to(self, device: torch.device | str) -> Batch:
+        """The same batch on another device."""
+        return self.map(lambda tensor: tensor.to(device, non_blocking=True))
+
+    def pin_memory(self) -> Batch:
+        """Page-locked, so that the copy to a GPU does not wait; the loader calls this."""
+        return self.map(Tensor.pin_memory)
+
+
+def lengths_to_mask(lengths: Int[Tensor, " batch"], width: int) -> Bool[Tensor, "batch width"]:
+    """True in the first `lengths[i]` places of row i."""
+    return torch.arange(width, device=lengths.device)[None, :] < lengths[:, None]
+
+
+def pad_rows(rows: list[Any], value: int = PAD) -> tuple[Tensor, Tensor]:
+    """Rows of unequal length as one rectangle and their lengths."""
+    lengths = torch.tensor([len(row) for row in rows])
+    rectangle = torch.full((len(rows), int(lengths.max()) if rows else 0), value)
+    for place, row in zip(rectangle, rows, strict=True):
+        place[: len(row)] = torch.as_tensor(row)
+    return rectangle, lengths

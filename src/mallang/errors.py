@@ -1,0 +1,44 @@
+"""Mistakes a person can mend: one clear message, exit code 2, no traceback."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Iterable
+from types import ModuleType
+
+
+class UserError(Exception):
+    """What is wrong, where, and what to do about it."""
+
+    def __init__(self, what: str, *, where: str | None = None, todo: str | None = None) -> None:
+        super().__init__(what)
+        self.what, self.where, self.todo = what, where, todo
+
+    def __str__(self) -> str:
+        lines = [self.what]
+        if self.where:
+            lines.append(f"  where: {self.where}")
+        if self.todo:
+            lines.append(f"  try:   {self.todo}")
+        return "\n".join(lines)
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A phrase that names the closest known names, or lists them all when none is close."""
+    options = sorted(known)
+    close = difflib.get_close_matches(name, options, n=3, cutoff=0.5)
+    if close:
+        return "did you mean " + " or ".join(close) + "?"
+    return "known: " + ", ".join(options) if options else "there are none"
+
+
+def require(module: str, extra: str) -> ModuleType:
+    """Import an optional module, or say which command installs it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise UserError(
+            f"this needs the optional package {module.split('.')[0]}, which is not installed",
+            todo=f"pip install 'mallang[{extra}]'",
+        ) from error

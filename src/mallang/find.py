@@ -1,0 +1,54 @@
+"""find("models", "bert") is the module of that file name: no list, no registry to edit."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+from mallang.errors import UserError, nearest
+
+ROOT = Path(__file__).parent
+PLUGINS: dict[str, ModuleType] = {}
+"""Models of one's own, by name: filled by `add_plugin` alone, never by a run folder."""
+
+
+def plain(name: str) -> str:
+    """The file name behind a name: `-` and `_` are alike, case does not matter."""
+    return name.strip().lower().replace("-", "_")
+
+
+def names(stage: str) -> list[str]:
+    """The names that `find` knows in a stage, without importing any of them."""
+    files = {path.stem for path in (ROOT / stage).glob("*.py") if not path.stem.startswith("_")}
+    return sorted(files | (set(PLUGINS) if stage == "models" else set()))
+
+
+def find(stage: str, name: str) -> ModuleType:
+    """The module `mallang/<stage>/<name>.py`, or a plugin of that name."""
+    file_name = plain(name)
+    if stage == "models" and file_name in PLUGINS:
+        return PLUGINS[file_name]
+    if file_name not in names(stage):
+        raise UserError(f"there is no {name!r} among the {stage}", todo=nearest(file_name, names(stage)))
+    return importlib.import_module(f"mallang.{stage}.{file_name}")
+
+
+def add_plugin(path: Path) -> str:
+    """Run a model file of the user's own and make it known under its file name."""
+    if not path.is_file():
+        raise UserError(f"the plugin {path} does not exist", todo="give the path of a Python file")
+    name = plain(path.stem)
+    spec = importlib.util.spec_from_file_location(f"mallang_plugin_{name}", path)
+    if spec is None or spec.loader is None:
+        raise UserError(f"the plugin {path} is not a Python file", todo="give a file that ends in .py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    missing = [needed for needed in ("Config", "Model") if not hasattr(module, needed)]
+    if missing:
+        raise UserError(f"the plugin {path} lacks {' and '.join(missing)}", todo="see docs/how-to/plugin.md")
+    PLUGINS[name] = module
+    return name

@@ -1,0 +1,1 @@
+"""Tensors to tensors: the parts that several papers share."""

@@ -1,0 +1,1 @@
+"""A task to a run folder."""
