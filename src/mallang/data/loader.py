@@ -1,0 +1,131 @@
+"""Batches made in the background, in an order that no number of workers can change.
+
+Batches are numbered through all epochs. Batch n is made from rows that the plan of its epoch names and from random
+numbers that depend on (seed, n) alone, so a run that starts again at batch n sees just what it would have seen.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from mallang.data.batch import Batch
+from mallang.data.sampler import Rows, generator
+
+PREPARE = 1
+"""Sets the random numbers of batch making apart from those of batch planning."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where batches come from."""
+
+    examples: Callable[[int], Sequence[Any]]
+    """The examples of an epoch."""
+    plan: Callable[[int], Sequence[Rows]]
+    """The batches of an epoch."""
+    prepare: Callable[[list[tuple[Any, ...]], np.random.Generator], Batch]
+    """Rows of examples to a padded batch."""
+    seed: int
+
+
+@dataclass(frozen=True)
+class Order:
+    """One batch to be made: its number through all epochs, its epoch and the examples of its rows."""
+
+    number: int
+    epoch: int
+    rows: Rows
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where reading goes on: the next batch's number, its epoch, and its place in that epoch."""
+
+    number: int = 0
+    epoch: int = 0
+    place: int = 0
+
+
+def orders(source: Source, start: Position, *, rank: int = 0, processes: int = 1) -> Iterator[tuple[Order, Position]]:
+    """This process's batches from a position on, without end.
+
+    Each round hands one batch to every process; a batch comes with the position after its whole round, which is
+    the same in all processes and where a checkpoint may go on.
+    """
+    number, first, mine = start.number, start.place, None
+    for epoch in itertools.count(start.epoch):
+        plan = source.plan(epoch)
+        for place in range(first, len(plan)):
+            turn = (number - start.number) % processes
+            if turn == rank:
+                mine = Order(number, epoch, plan[place])
+            number += 1
+            if turn == processes - 1 and mine is not None:
+                is_last = place + 1 == len(plan)
+                yield mine, Position(number, epoch + is_last, 0 if is_last else place + 1)
+        first = 0
+
+
+def load(
+    source: Source,
+    start: Position,
+    *,
+    workers: int = 0,
+    rank: int = 0,
+    processes: int = 1,
+    pin_memory: bool = False,
+) -> Iterator[tuple[Batch, Position]]:
+    """This process's batches from a position on, without end, made by `workers` background processes."""
+    loader = DataLoader(
+        Kitchen(source),
+        sampler=Endless(source, start, rank, processes),  # type: ignore[arg-type]
+        batch_size=None,
+        num_workers=workers,
+        pin_memory=pin_memory,
+        prefetch_factor=4 if workers else None,
+    )
+    yield from loader
+
+
+@dataclass(frozen=True)
+class Endless:
+    """What the loader iterates over to learn which batch is next."""
+
+    source: Source
+    start: Position
+    rank: int
+    processes: int
+
+    def __iter__(self) -> Iterator[tuple[Order, Position]]:
+        return orders(self.source, self.start, rank=self.rank, processes=self.processes)
+
+
+class Kitchen(Dataset[tuple[Batch, Position]]):
+    """Makes the batches that were ordered."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.epoch = -1
+        self.examples: Sequence[Any] = ()
+
+    def __getitem__(self, wanted: tuple[Order, Position]) -> tuple[Batch, Position]:  # type: ignore[override]
+        order, after = wanted
+        if order.epoch != self.epoch:
+            self.examples, self.epoch = self.source.examples(order.epoch), order.epoch
+        rows = [tuple(self.examples[i] for i in row) for row in order.rows]
+        return self.source.prepare(rows, generator(self.source.seed, PREPARE, order.number)), after
+
+
+def in_order(batches: Sequence[Rows], source: Source) -> Iterator[Batch]:
+    """Every batch of a plan once, for validation; nothing random depends on anything but the batch's place."""
+    kitchen = Kitchen(source)
+    for place in range(len(batches)):
+        with torch.no_grad():
+            yield kitchen[Order(place, 0, batches[place]), Position()][0]

@@ -1,0 +1,70 @@
+"""What a task owes the training loop: examples, batches, a loss in counted parts, and a verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from torch import Tensor, nn
+
+from mallang.data.batch import Batch
+from mallang.data.prepared import Prepared
+from mallang.evaluation.score import Score
+from mallang.text.tokenizer import Tokenizer
+
+Better = Literal["lower", "higher"]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Parameters that are updated alike; their rate is the recipe's times `scale`."""
+
+    parameters: Sequence[tuple[str, nn.Parameter]]
+    scale: float = 1.0
+
+
+@dataclass(frozen=True)
+class Loss:
+    """Named sums, each to be divided by its global count; `report` is watched but not minimised."""
+
+    sums: Mapping[str, Tensor]
+    report: Mapping[str, Tensor] = field(default_factory=dict)
+    carry: Any = None
+    """What the next batch of the same streams needs (an RNN's state)."""
+
+
+class Task(Protocol):
+    """One file in `tasks/` holds a class of this shape, named `Task`, and its `Config`."""
+
+    columns: tuple[str, ...]
+    """The columns of text it reads."""
+    sampler: Literal["buckets", "streams", "packed"]
+    parts: tuple[str, ...]
+    """The names of the loss's parts."""
+    metrics: Mapping[str, Better]
+    """The numbers that `validate` gives, and which way is better."""
+    tokenizers: Mapping[str, Tokenizer]
+    """The tokeniser of each column."""
+
+    def build(self, model: Any, config: Any) -> nn.Module:
+        """The model of this module and configuration for this task's vocabularies."""
+
+    def examples(self, corpus: Prepared, seed: int, epoch: int) -> Sequence[Any]:
+        """The examples of an epoch, by number."""
+
+    def prepare(self, rows: list[tuple[Any, ...]], random: np.random.Generator) -> Batch:
+        """Rows of examples to a padded batch."""
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        """By what each part of the loss will be divided; known before the model runs."""
+
+    def loss(self, model: nn.Module, batch: Batch, carry: Any) -> Loss:
+        """The loss of a batch, in parts."""
+
+    def updates(self, model: nn.Module) -> list[Group]:
+        """Which parameters are trained."""
+
+    def validate(self, model: nn.Module, corpus: Prepared, rows: Sequence[tuple[str, ...]], metric: str) -> list[Score]:
+        """The scores of a model on held-out text: the mean loss, and the metric that decides if it is another."""

@@ -1,0 +1,198 @@
+"""A checkpoint is a folder that is either whole or not there.
+
+It is written beside its place, synced to the disk and renamed; a manifest of sha256 sums tells a damaged one, and
+then the one before it is used. Weights are safetensors, all else is JSON: nothing is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+from torch import Tensor
+
+from mallang.errors import UserError
+
+MANIFEST = "manifest.json"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Everything the loop carries from one step to the next."""
+
+    step: int
+    state: Mapping[str, Any]
+    tensors: Mapping[str, Mapping[str, Tensor]]
+    """By file: `model`, `optimizer`, and `average` or `carry` where there is one."""
+
+
+def write(folder: Path, checkpoint: Checkpoint) -> Path:
+    """Write a checkpoint; if the machine dies at any moment, either all of it is there or nothing."""
+    final = folder / name_of(checkpoint.step)
+    draft = folder / f".draft-{final.name}"
+    try:
+        shutil.rmtree(draft, ignore_errors=True)
+        draft.mkdir(parents=True)
+        for file, tensors in checkpoint.tensors.items():
+            plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+            write_file(draft / f"{file}.safetensors", safetensors.torch.save(plain))
+        write_file(draft / "state.json", to_json({"step": checkpoint.step, **checkpoint.state}))
+        sums = {path.name: sha256(path) for path in sorted(draft.iterdir())}
+        write_file(draft / MANIFEST, to_json(sums))
+        sync_folder(draft)
+        if final.exists():  # the same step saved twice, by a signal just after a validation: the newer knows more
+            shutil.rmtree(final)
+        draft.rename(final)
+        sync_folder(folder)
+    except OSError as error:
+        shutil.rmtree(draft, ignore_errors=True)
+        raise unwritable(folder, error) from error
+    return final
+
+
+def read(path: Path) -> Checkpoint:
+    """Read a checkpoint whose sums have been checked, or say what is damaged."""
+    problem = damage(path)
+    if problem:
+        raise UserError(f"the checkpoint {path} is damaged: {problem}", todo="use an earlier one")
+    state = json.loads((path / "state.json").read_text("utf-8"))
+    tensors = {file.stem: load_tensors(file) for file in sorted(path.glob("*.safetensors"))}
+    return Checkpoint(step=int(state.pop("step")), state=state, tensors=tensors)
+
+
+def damage(path: Path) -> str | None:
+    """What is wrong with a checkpoint, or None."""
+    try:
+        sums = json.loads((path / MANIFEST).read_text("utf-8"))
+        for name, expected in sums.items():
+            if sha256(path / name) != expected:
+                return f"{name} does not have the sum that was written down"
+    except FileNotFoundError as error:
+        return f"{Path(str(error.filename)).name} is missing"
+    except (OSError, ValueError, AttributeError) as error:
+        return f"{MANIFEST} cannot be read ({error})"
+    return None
+
+
+def found(folder: Path) -> list[Path]:
+    """The checkpoints in a folder, oldest first, whether whole or damaged."""
+    return sorted(path for path in folder.glob("step-*") if path.is_dir())
+
+
+def newest(folder: Path, say: Callable[[str], None]) -> Checkpoint | None:
+    """The newest whole checkpoint; damaged ones are named and passed over."""
+    for path in reversed(found(folder)):
+        problem = damage(path)
+        if problem is None:
+            return read(path)
+        say(f"the checkpoint {path.name} is damaged ({problem}): going back to the one before it")
+    return None
+
+
+def clear(folder: Path, *, keep: int, best: int) -> None:
+    """Remove old checkpoints: the two newest, the `keep` newest that were validated and the best one stay."""
+    paths = found(folder)
+    needed = {*paths[-2:], *validated(folder)[-keep:], folder / name_of(best)}
+    for path in paths:
+        if path not in needed:
+            shutil.rmtree(path)
+
+
+def validated(folder: Path) -> list[Path]:
+    """The checkpoints that a validation wrote, oldest first."""
+    chosen = []
+    for path in found(folder):
+        try:
+            state = json.loads((path / "state.json").read_text("utf-8"))
+        except (OSError, ValueError):
+            continue  # a damaged one is told when it is needed
+        if state.get("validated"):
+            chosen.append(path)
+    return chosen
+
+
+def mean_weights(paths: Sequence[Path]) -> dict[str, Tensor]:
+    """The mean of the models in several checkpoints, one in memory at a time."""
+    total: dict[str, Tensor] = {}
+    for path in paths:
+        for name, value in read(path).tensors["model"].items():
+            addend = value.double() if value.is_floating_point() else value
+            total[name] = total[name] + addend if name in total and value.is_floating_point() else addend
+    return {name: (value / len(paths)).float() if value.is_floating_point() else value for name, value in total.items()}
+
+
+def step_of(path: Path) -> int:
+    """The step a checkpoint was written at."""
+    return int(path.name.removeprefix("step-"))
+
+
+def name_of(step: int) -> str:
+    """The folder name of a step; names sort as steps do."""
+    return f"step-{step:09d}"
+
+
+def load_tensors(path: Path) -> dict[str, Tensor]:
+    """The tensors of a safetensors file, or one clear message."""
+    try:
+        return dict(safetensors.torch.load_file(path))
+    except FileNotFoundError as error:
+        raise UserError(f"{path} is missing", todo="train the model again, or restore the file") from error
+    except (safetensors.SafetensorError, OSError) as error:
+        raise UserError(f"{path} is damaged: {error}", todo="train the model again, or restore the file") from error
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Write a file and wait until the disk has it."""
+    with path.open("wb") as stream:
+        stream.write(content)
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Put new content in a file's place at once: a reader sees the old or the new, never half."""
+    draft = path.with_name(f".draft-{path.name}")
+    try:
+        write_file(draft, content)
+        draft.rename(path)
+        sync_folder(path.parent)
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        raise unwritable(path.parent, error) from error
+
+
+def unwritable(folder: Path, error: OSError) -> UserError:
+    """The one message for a disk that is full or a folder that may not be written."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        todo = "free some space, then give the same command again: it goes on from the last checkpoint"
+        return UserError(f"cannot write: {error.strerror}", where=str(folder), todo=todo)
+    return UserError(f"cannot write: {error.strerror or error}", where=str(folder), todo="choose another with --runs")
+
+
+def to_json(value: Any) -> bytes:
+    """JSON as it is kept in run folders: readable, and floats exact."""
+    return (json.dumps(value, ensure_ascii=False, indent=1) + "\n").encode()
+
+
+def sha256(path: Path) -> str:
+    """The sha256 sum of a file."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until the disk knows the names in a folder."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

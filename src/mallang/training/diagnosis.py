@@ -1,0 +1,45 @@
+"""When a training has gone wrong: say so at once, say why, and keep what was good."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import nn
+
+from mallang.errors import UserError
+
+TOO_HIGH = 1.5
+"""A loss this many times the first one is worse than knowing nothing: the training has diverged."""
+
+
+def check_health(
+    model: nn.Module, *, step: int, rate: float, norm: float, loss: float | None, first_loss: float | None, saved: int
+) -> None:
+    """Stop a training whose numbers are no longer numbers, or whose loss has run away."""
+    is_finite = math.isfinite(norm) and (loss is None or math.isfinite(loss))
+    ran_away = loss is not None and first_loss is not None and loss > TOO_HIGH * first_loss
+    if is_finite and not ran_away:
+        return
+    if is_finite:
+        what = f"the training has diverged: the loss is {loss:.3g}, it began at {first_loss:.3g}"
+    else:
+        what = f"the training broke down: {broken_part(model)}"
+    shown = "unknown" if loss is None else f"{loss:.4g}"
+    raise UserError(
+        what,
+        where=f"step {step}: loss {shown}, gradient norm {norm:.4g}, learning rate {rate:.3g}; last good checkpoint: "
+        + (f"step {saved}" if saved else "none"),
+        todo="a lower optimizer.rate, a longer schedule.warmup, optimizer.clip=1.0, or train.precision=fp32",
+    )
+
+
+def broken_part(model: nn.Module) -> str:
+    """The first parameter that holds a number that is none, in words."""
+    for name, parameter in model.named_parameters():
+        if not torch.isfinite(parameter).all():
+            return f"the weights of {name} are no longer finite"
+    for name, parameter in model.named_parameters():
+        if parameter.grad is not None and not torch.isfinite(parameter.grad).all():
+            return f"the gradient of {name} is not finite"
+    return "the loss is not finite"

@@ -1,0 +1,359 @@
+"""The training loop: draw the micro-batches of a step, count, run, sum, update; validate; save; stop.
+
+Everything random depends on (seed, step, number of the micro-batch) and everything read on (seed, epoch, place), so
+a run that was killed at any moment and started again ends with the same weights, bit for bit on a CPU, and two
+processes do what one process with twice the accumulation does.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from mallang.data.batch import Batch
+from mallang.data.loader import Position, Source, load
+from mallang.evaluation.score import Score
+from mallang.tasks.contract import Task
+from mallang.training import checkpoint as checkpoints
+from mallang.training import optimizer as optimizers
+from mallang.training.checkpoint import Checkpoint
+from mallang.training.diagnosis import check_health
+from mallang.training.distributed import World
+from mallang.training.precision import Precision, autocast
+from mallang.training.record import Recorder
+from mallang.training.schedule import Config as Schedule
+from mallang.training.schedule import Plateau, multiplier
+from mallang.training.stopping import Stop
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """How long to train, on how much at a time, and when to look up."""
+
+    steps: int | None = None
+    """Updates in all; either this or `epochs`."""
+    epochs: int | None = None
+    """Passes over the data; 10 where neither is given."""
+    batch_tokens: int = 4096
+    """Padded tokens in a micro-batch, counted on its longer side."""
+    batch_sentences: int | None = None
+    """Most examples in a micro-batch."""
+    accumulation: int = 1
+    """Micro-batches that each process adds up before an update."""
+    validate_every: int | None = None
+    """Updates between validations; once an epoch where not given."""
+    save_every: int | None = None
+    """Updates between checkpoints, besides those that every validation writes."""
+    log_every: int = 50
+    """Updates between two lines of metrics."""
+    metric: str = "loss"
+    """What validation decides by: `loss`, or a number that the task names."""
+    patience: int | None = None
+    """Validations without improvement before training stops early."""
+    keep: int = 1
+    """Validated checkpoints that are kept, and averaged where `final` says so."""
+    final: Literal["best", "last", "average", "ema"] = "best"
+    """Weights the run ends with: of the best validation, of the last step, the mean of those kept, or the moving average."""
+    ema: float = 0.0
+    """Share of the old that a moving average of the weights keeps each update, such as 0.999; 0 = none."""
+    precision: Precision = "auto"
+    """auto: bf16 autocast on a GPU, fp32 on a CPU."""
+    workers: int = 1
+    """Background processes that make batches; 0 makes them in between."""
+    tensorboard: bool = False
+    """Write TensorBoard files too."""
+
+    def __post_init__(self) -> None:
+        if self.steps is not None and self.epochs is not None:
+            raise ValueError(f"steps = {self.steps} and epochs = {self.epochs} cannot both decide how long to train")
+        if self.final == "ema" and not self.ema:
+            raise ValueError('final = "ema" needs ema above 0, such as 0.999')
+        if not 0.0 <= self.ema < 1.0:
+            raise ValueError(f"ema must lie between 0 and 1, but is {self.ema}")
+        if self.keep > 1 and self.final != "average":
+            raise ValueError(f'keep = {self.keep} checkpoints are only of use with final = "average"')
+        for name in ("steps", "epochs", "batch_tokens", "batch_sentences", "accumulation", "validate_every",
+                     "save_every", "log_every", "patience", "keep"):  # fmt: skip
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, but is {value}")
+        if self.workers < 0:
+            raise ValueError(f"workers must not be negative, but is {self.workers}")
+
+
+@dataclass
+class Progress:
+    """All that the loop carries from step to step besides tensors; it is part of every checkpoint."""
+
+    position: Position = field(default_factory=Position)
+    plateau: Plateau = field(default_factory=Plateau)
+    best: float | None = None
+    best_step: int = 0
+    waited: int = 0
+    stopped: bool = False
+    first_loss: float | None = None
+    """The mean loss of the first log line: what later ones are held against."""
+    tokens: int = 0
+    seconds: float = 0.0
+    sums: dict[str, float] = field(default_factory=dict)
+    """What the next log line will be made of."""
+    counts: dict[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def from_json(cls, saved: Mapping[str, Any]) -> Progress:
+        """Back from a checkpoint's `state.json`."""
+        plain = dict(saved)
+        return cls(position=Position(**plain.pop("position")), plateau=Plateau(**plain.pop("plateau")), **plain)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What is trained, on what, where to."""
+
+    config: Config
+    optimizer: optimizers.Config
+    schedule: Schedule
+    seed: int
+    task: Task
+    model: nn.Module
+    source: Source
+    validate: Callable[[], list[Score]]
+    """Scores the model as it is now."""
+    folder: Path
+    device: torch.device
+    world: World
+    recorder: Recorder
+
+
+class Loop:
+    """One training, from wherever it stands to its end."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan, self.config = plan, plan.config
+        self.model, self.task, self.world = plan.model, plan.task, plan.world
+        groups = self.task.updates(self.model)
+        self.parameters = [parameter for group in groups for _, parameter in group.parameters]
+        self.names: dict[Tensor, str] = {parameter: name for group in groups for name, parameter in group.parameters}
+        self.optimizer = optimizers.build(plan.optimizer, groups)
+        self.average = optimizers.Average(self.model, self.config.ema) if self.config.ema else None
+        self.step, self.saved, self.progress = 0, 0, Progress()
+        self.carry: Any = None
+        self.batches = len(plan.source.plan(0))
+        self.sums: dict[str, Tensor] = {}
+        self.norm = torch.zeros(())
+
+    @property
+    def steps_an_epoch(self) -> int:
+        """Updates that read the corpus once."""
+        return math.ceil(self.batches / (self.config.accumulation * self.world.size))
+
+    @property
+    def total(self) -> int:
+        """Updates in all."""
+        if self.config.steps is not None:
+            return self.config.steps
+        batches = self.batches * (self.config.epochs or 10)
+        return math.ceil(batches / (self.config.accumulation * self.world.size))
+
+    def run(self, stop: Stop) -> bool:
+        """Train to the end, or until someone asks to stop; True when the end was reached."""
+        self.resume()
+        began = time.monotonic() - self.progress.seconds
+        with self.plan.recorder.live(self.total, self.step):
+            micro_batches = self.micro_batches()
+            while self.step < self.total and not self.progress.stopped:
+                drawn = draw(micro_batches, self.config.accumulation, stop)
+                if self.update(drawn, stop):
+                    self.save(validated=False)
+                    return False
+                self.progress.seconds = time.monotonic() - began
+                self.look_up()
+        return True
+
+    def micro_batches(self) -> Iterator[tuple[Batch, Position]]:
+        """This process's micro-batches from where the run stands."""
+        return load(
+            self.plan.source,
+            self.progress.position,
+            workers=self.config.workers,
+            rank=self.world.rank,
+            processes=self.world.size,
+            pin_memory=self.plan.device.type == "cuda",
+        )
+
+    def update(self, drawn: list[tuple[Batch, Position]], stop: Stop) -> bool:
+        """One step over its micro-batches; True, and nothing is done, when any process was asked to stop."""
+        counts = [self.task.counts(batch) for batch, _ in drawn]
+        names = self.task.parts
+        mine = [sum(count[name] for count in counts) for name in names]
+        *totals, asked = self.world.sum_numbers([*mine, int(stop.asked)], self.plan.device)
+        if asked:
+            return True
+        self.step += 1
+        rate = self.plan.optimizer.rate * self.progress.plateau.scale * self.multiplier()
+        optimizers.set_rate(self.optimizer, rate)
+        self.model.train()
+        self.optimizer.zero_grad(set_to_none=True)
+        for number, (batch, _) in enumerate(drawn):
+            seed_everything(self.plan.seed, self.step, number * self.world.size + self.world.rank)
+            with autocast(self.config.precision, self.plan.device):
+                loss = self.task.loss(self.model, batch.to(self.plan.device), self.carry)
+            self.carry = loss.carry
+            parts = [loss.sums[name] / total for name, total in zip(names, totals, strict=True)]
+            torch.stack(parts).sum().backward()  # type: ignore[no-untyped-call]
+            self.remember({**loss.sums, **loss.report})
+        self.world.sum_gradients(self.parameters)
+        self.norm = optimizers.clip_gradients(self.parameters, self.plan.optimizer)
+        self.optimizer.step()
+        if self.average is not None:
+            self.average.update(self.model)
+        self.progress.position = drawn[-1][1]
+        for name, total in zip(names, totals, strict=True):
+            self.progress.counts[name] = self.progress.counts.get(name, 0) + total
+        self.progress.tokens += max(totals)
+        return False
+
+    def multiplier(self) -> float:
+        """What the schedule says at this step."""
+        dim = int(getattr(getattr(self.model, "config", None), "dim", 1))
+        return multiplier(self.plan.schedule, self.step, total=self.total, dim=dim)
+
+    def remember(self, sums: Mapping[str, Tensor]) -> None:
+        """Add to the sums of the next log line, without making the host wait for the device."""
+        for name, value in sums.items():
+            addend = value.detach().double()
+            self.sums[name] = self.sums[name] + addend if name in self.sums else addend
+
+    def look_up(self) -> None:
+        """Log, validate and save where it is time to."""
+        is_last = self.step == self.total
+        if self.step % self.config.log_every == 0 or is_last:
+            self.log()
+        if self.step % (self.config.validate_every or self.steps_an_epoch) == 0 or is_last:
+            self.validate()
+            self.save(validated=True)
+        elif self.config.save_every and self.step % self.config.save_every == 0:
+            self.save(validated=False)
+
+    def gather(self) -> None:
+        """Copy the device's sums, over all processes, into the progress that checkpoints hold."""
+        if self.sums:
+            summed = torch.stack([self.sums[name] for name in sorted(self.sums)])
+            if self.world.size > 1:
+                torch.distributed.all_reduce(summed)
+            self.progress.sums = dict(zip(sorted(self.sums), summed.tolist(), strict=True))
+
+    def check(self, loss: float | None = None) -> None:
+        """Stop here if the numbers are no longer numbers."""
+        check_health(
+            self.model, step=self.step, rate=self.optimizer.param_groups[0]["lr"], norm=float(self.norm), loss=loss,
+            first_loss=self.progress.first_loss, saved=self.saved,
+        )  # fmt: skip
+
+    def log(self) -> None:
+        """One line of metrics: the means since the last one."""
+        self.gather()
+        progress, counts = self.progress, self.progress.counts
+        default = max(counts.values())
+        means = {name: value / counts.get(name, default) for name, value in progress.sums.items()}
+        loss = sum(means[name] for name in counts)
+        self.check(loss)
+        progress.first_loss = loss if progress.first_loss is None else progress.first_loss
+        self.sums, progress.sums, progress.counts = {}, {}, {}
+        if not self.world.is_first:
+            return
+        rate, speed = self.optimizer.param_groups[0]["lr"], progress.tokens / max(progress.seconds, 1e-9)
+        self.plan.recorder.write(
+            kind="train", step=self.step, epoch=progress.position.epoch, **means, rate=rate, norm=float(self.norm),
+            tokens=progress.tokens, seconds=round(progress.seconds, 3), tokens_per_second=round(speed),
+        )  # fmt: skip
+        left = (self.total - self.step) * progress.seconds / max(1, self.step)
+        self.plan.recorder.show(self.step, f"loss {loss:.4f}  {speed:,.0f} tokens/s  {left:,.0f} s left")
+
+    def validate(self) -> None:
+        """Score the model, and remember whether it has become better."""
+        self.check()
+        scores: list[Score] = []
+        if self.world.is_first:
+            with self.average.in_place_of(self.model) if self.average else nullcontext():
+                scores = self.plan.validate()
+        values = self.world.share({score.name: score.value for score in scores}, self.plan.device)
+        value, progress = values[self.config.metric], self.progress
+        sign = 1 if self.task.metrics[self.config.metric] == "higher" else -1
+        improved = progress.best is None or sign * value > sign * progress.best
+        if improved:
+            progress.best, progress.best_step, progress.waited = value, self.step, 0
+        else:
+            progress.waited += 1
+        progress.plateau = progress.plateau.after(improved, self.plan.schedule)
+        progress.stopped = self.config.patience is not None and progress.waited >= self.config.patience
+        if self.world.is_first:
+            self.plan.recorder.write(kind="valid", step=self.step, epoch=progress.position.epoch, **values)
+            shown = "  ".join(f"{name} {number:.4f}" for name, number in values.items())
+            self.plan.recorder.say(f"step {self.step}  validation: {shown}{'  (best)' if improved else ''}")
+
+    def save(self, *, validated: bool) -> None:
+        """Write a checkpoint and let go of those no longer needed."""
+        self.gather()
+        self.check()
+        if self.world.is_first:
+            tensors: dict[str, Mapping[str, Tensor]] = {
+                "model": self.model.state_dict(),
+                "optimizer": optimizers.optimizer_tensors(self.optimizer, self.names),
+            }
+            if self.average is not None:
+                tensors["average"] = self.average.weights
+            if self.carry is not None:
+                tensors["carry"] = self.carry
+            state = {**asdict(self.progress), "validated": validated}
+            folder = self.plan.folder / "checkpoints"
+            checkpoints.write(folder, Checkpoint(self.step, state, tensors))
+            checkpoints.clear(folder, keep=self.config.keep, best=self.progress.best_step)
+        self.saved = self.step
+        self.world.barrier()
+
+    def resume(self) -> None:
+        """Go on from the newest whole checkpoint, if there is one."""
+        saved = checkpoints.newest(self.plan.folder / "checkpoints", self.plan.recorder.say)
+        if saved is not None:
+            self.model.load_state_dict(saved.tensors["model"])
+            optimizers.restore_optimizer(self.optimizer, self.names, dict(saved.tensors["optimizer"]))
+            if self.average is not None:
+                self.average.restore(saved.tensors["average"])
+            self.carry = saved.tensors.get("carry")
+            self.step = self.saved = saved.step
+            self.progress = Progress.from_json({k: v for k, v in saved.state.items() if k != "validated"})
+            if self.world.is_first:  # the sums are those of all processes: one of them goes on with them
+                self.sums = {
+                    name: torch.tensor(value, dtype=torch.float64, device=self.plan.device)
+                    for name, value in self.progress.sums.items()
+                }
+            self.plan.recorder.say(f"going on from step {self.step}")
+        if self.world.is_first:
+            self.plan.recorder.cut_back(self.step)
+
+
+def draw(micro_batches: Iterator[tuple[Batch, Position]], count: int, stop: Stop) -> list[tuple[Batch, Position]]:
+    """The next micro-batches; a worker that was told to stop together with us is no error."""
+    try:
+        return list(itertools.islice(micro_batches, count))
+    except RuntimeError:
+        if stop.asked:
+            return []
+        raise
+
+
+def seed_everything(seed: int, step: int, micro_batch: int) -> None:
+    """Make all that is random in one micro-batch depend on these three numbers alone."""
+    state = np.random.SeedSequence((seed, step, micro_batch)).generate_state(1, np.uint64)[0]
+    torch.manual_seed(int(state))

@@ -1,0 +1,128 @@
+"""Turning gradients into changed weights: the optimisers by name, weight decay, clipping, moving averages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from mallang.tasks.contract import Group
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """The optimiser and its peak learning rate."""
+
+    name: Literal["adam", "adamw", "sgd"] = "adam"
+    rate: float = 1e-3
+    """Peak learning rate; for noam the factor before dim^-0.5."""
+    betas: tuple[float, float] = (0.9, 0.98)
+    """adam, adamw: how much of the old first and second moment is kept."""
+    epsilon: float = 1e-9
+    """adam, adamw: added to the root of the second moment."""
+    decay: float = 0.0
+    """Weight decay of matrices; biases and norms have none. adamw decouples it from the gradient."""
+    momentum: float = 0.0
+    """sgd: share of the last change that goes on."""
+    clip: float = 0.0
+    """Longest gradient (norm over all parameters); 0 = any."""
+
+    def __post_init__(self) -> None:
+        if self.rate <= 0:
+            raise ValueError(f"rate must be above 0, but is {self.rate}")
+        if self.name != "sgd" and self.momentum:
+            raise ValueError(f"momentum belongs to sgd; {self.name} has betas")
+        if self.decay < 0 or self.clip < 0 or self.epsilon <= 0:
+            raise ValueError("decay and clip must not be negative, and epsilon must be above 0")
+        if not all(0 <= beta < 1 for beta in self.betas):
+            raise ValueError(f"betas must lie between 0 and 1, but are {self.betas}")
+
+
+def build(config: Config, groups: Sequence[Group]) -> torch.optim.Optimizer:
+    """One optimiser over the task's parameter groups; each group's rate is scaled as the task says."""
+    parts: list[dict[str, Any]] = []
+    for group in groups:
+        for decayed in (True, False):
+            chosen = [p for _, p in group.parameters if (p.dim() > 1) == decayed]
+            if chosen:
+                decay = config.decay if decayed else 0.0
+                parts.append({"params": chosen, "scale": group.scale, "weight_decay": decay, "lr": config.rate})
+    if config.name == "sgd":
+        return torch.optim.SGD(parts, lr=config.rate, momentum=config.momentum)
+    kind = torch.optim.AdamW if config.name == "adamw" else torch.optim.Adam
+    fused = all(p.is_cuda for part in parts for p in part["params"])
+    return kind(parts, lr=config.rate, betas=config.betas, eps=config.epsilon, fused=fused)
+
+
+def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """The same rate for all groups, each scaled by its own factor."""
+    for group in optimizer.param_groups:
+        group["lr"] = rate * group["scale"]
+
+
+def clip_gradients(parameters: Iterable[nn.Parameter], config: Config) -> Tensor:
+    """The norm of all gradients before clipping; above `clip` they are scaled down to it."""
+    chosen = [parameter for parameter in parameters if parameter.grad is not None]
+    norm = torch.nn.utils.get_total_norm([parameter.grad for parameter in chosen if parameter.grad is not None])
+    if config.clip > 0:
+        torch.nn.utils.clip_grads_with_norm_(chosen, config.clip, norm)
+    return norm
+
+
+def optimizer_tensors(optimizer: torch.optim.Optimizer, names: dict[Tensor, str]) -> dict[str, Tensor]:
+    """The optimiser's memory as named tensors: `exp_avg/encoder.0.weight`."""
+    return {
+        f"{key}/{names[parameter]}": torch.as_tensor(value)
+        for parameter, memory in optimizer.state.items()
+        for key, value in memory.items()
+        if value is not None
+    }
+
+
+def restore_optimizer(optimizer: torch.optim.Optimizer, names: dict[Tensor, str], saved: dict[str, Tensor]) -> None:
+    """Put saved memory back, so that the next step is the one that would have been made."""
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            ending = f"/{names[parameter]}"
+            found = {key.removesuffix(ending): value for key, value in saved.items() if key.endswith(ending)}
+            if found:
+                optimizer.state[parameter] = {
+                    key: value if key == "step" else value.to(parameter.device) for key, value in found.items()
+                }
+
+
+class Average:
+    """An exponential moving average of the weights, kept in fp32 beside the model."""
+
+    def __init__(self, model: nn.Module, keep: float) -> None:
+        self.keep = keep
+        self.weights = {name: value.detach().clone() for name, value in model.state_dict().items()}
+
+    @torch.no_grad()
+    def update(self, model: nn.Module) -> None:
+        """Move the average a little towards the weights of now."""
+        for name, value in model.state_dict().items():
+            mean = self.weights[name]
+            if mean.is_floating_point():
+                mean.lerp_(value, 1 - self.keep)
+            else:
+                mean.copy_(value)
+
+    def restore(self, saved: Mapping[str, Tensor]) -> None:
+        """Go on from a saved average."""
+        for name, value in saved.items():
+            self.weights[name].copy_(value)
+
+    @contextmanager
+    def in_place_of(self, model: nn.Module) -> Iterator[None]:
+        """The model runs with the average while the block lasts."""
+        own = {name: value.clone() for name, value in model.state_dict().items()}
+        model.load_state_dict(self.weights)
+        try:
+            yield
+        finally:
+            model.load_state_dict(own)

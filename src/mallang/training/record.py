@@ -1,0 +1,113 @@
+"""What a training says while it runs: `metrics.jsonl` is the truth, the screen shows the end of it.
+
+One JSON object a line. Everything but `seconds` and `tokens_per_second` is the same each time the same recipe is
+trained; after a restart the file is cut back to the checkpoint's step, so no step stands in it twice.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from mallang.errors import UserError, require
+from mallang.training.checkpoint import unwritable
+
+FILE = "metrics.jsonl"
+CLOCK = ("seconds", "tokens_per_second")
+"""The only keys that differ between two equal runs."""
+
+
+class Recorder:
+    """Writes the metrics of one run and shows them."""
+
+    def __init__(self, folder: Path, *, console: Console, quiet: bool = False, tensorboard: bool = False) -> None:
+        self.path = folder / FILE
+        self.console, self.quiet = console, quiet
+        self.bar: Progress | None = None
+        self.board: Any = None
+        if tensorboard:
+            require("tensorboard", "track")
+            self.board = require("torch.utils.tensorboard", "track").SummaryWriter(str(folder / "tensorboard"))
+
+    def write(self, **entry: Any) -> None:
+        """One more line, on the disk before the next step begins."""
+        try:
+            with self.path.open("a", encoding="utf-8") as stream:
+                stream.write(json.dumps(entry, ensure_ascii=False) + "\n")
+        except OSError as error:
+            raise unwritable(self.path.parent, error) from error
+        if self.board is not None:
+            kind, step = entry.get("kind", "train"), entry.get("step", 0)
+            for key, value in entry.items():
+                if isinstance(value, int | float) and key != "step":
+                    self.board.add_scalar(f"{kind}/{key}", value, step)
+
+    def cut_back(self, step: int) -> None:
+        """Forget what was written after this step, a half-written last line too."""
+        if not self.path.exists():
+            return
+        kept = [json.dumps(entry, ensure_ascii=False) for entry in read(self.path) if entry["step"] <= step]
+        draft = self.path.with_name(f".draft-{FILE}")
+        draft.write_text("".join(line + "\n" for line in kept), encoding="utf-8")
+        draft.rename(self.path)
+
+    @contextmanager
+    def live(self, total: int, done: int) -> Iterator[None]:
+        """Show a live line while the block runs; where the output is no terminal, plain lines are printed instead."""
+        if self.quiet or not self.console.is_terminal:
+            yield
+            return
+        columns = (
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TextColumn("{task.description}"),
+            TimeRemainingColumn(),
+        )
+        with Progress(*columns, console=self.console) as self.bar:
+            self.bar.add_task("starting", total=total, completed=done)
+            yield
+        self.bar = None
+
+    def show(self, step: int, text: str) -> None:
+        """Say how a training stands."""
+        if self.bar is not None:
+            self.bar.update(self.bar.task_ids[0], completed=step, description=text)
+        elif not self.quiet:
+            self.console.print(f"step {step}  {text}", highlight=False, markup=False, soft_wrap=True)
+
+    def say(self, text: str) -> None:
+        """A line that stays on the screen."""
+        if not self.quiet:
+            self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    def close(self) -> None:
+        """Let go of what is open."""
+        if self.board is not None:
+            self.board.close()
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """The entries of a metrics file; a last line that was cut off by a kill is left out."""
+    entries = []
+    lines = path.read_text("utf-8", errors="replace").split("\n")
+    for number, line in enumerate(lines, 1):
+        if not line:
+            continue
+        try:
+            entries.append(json.loads(line))
+        except ValueError as error:
+            if number == len(lines):
+                break
+            raise UserError(f"{path} is damaged", where=f"line {number}", todo="remove that line") from error
+    return entries
+
+
+def without_clock(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """An entry less what depends on the machine's speed."""
+    return {key: value for key, value in entry.items() if key not in CLOCK}

@@ -1,0 +1,67 @@
+"""How the learning rate changes: pure functions of the step, and one rule that listens to validation."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """The learning-rate schedule. The rate it bends is `optimizer.rate`."""
+
+    name: Literal["noam", "inverse-sqrt", "linear", "cosine", "constant", "plateau"] = "inverse-sqrt"
+    """noam: dim^-0.5 · min(step^-0.5, step · warmup^-1.5), as in the Transformer paper; the others peak at the rate."""
+    warmup: int = 4000
+    """Steps over which the rate grows linearly from zero; 0 starts at the full rate."""
+    floor: float = 0.0
+    """Share of the peak rate that linear and cosine end at, and plateau never falls below."""
+    factor: float = 0.5
+    """plateau: what the rate is multiplied with when validation stops improving."""
+    patience: int = 1
+    """plateau: validations without improvement before the rate falls."""
+
+    def __post_init__(self) -> None:
+        if self.warmup < 0:
+            raise ValueError(f"warmup must not be negative, but is {self.warmup}")
+        if self.name == "noam" and self.warmup == 0:
+            raise ValueError("noam divides by the warm-up, so warmup = 0 is impossible")
+        if not 0.0 <= self.floor <= 1.0:
+            raise ValueError(f"floor is a share of the peak, so it lies between 0 and 1, but is {self.floor}")
+        if not 0.0 < self.factor < 1.0:
+            raise ValueError(f"factor must lie between 0 and 1, but is {self.factor}")
+        if self.patience < 1:
+            raise ValueError(f"patience must be at least 1, but is {self.patience}")
+
+
+def multiplier(config: Config, step: int, *, total: int, dim: int) -> float:
+    """What the rate is multiplied with at this step; the first step is 1."""
+    if config.name == "noam":
+        return dim**-0.5 * min(step**-0.5, step * config.warmup**-1.5)
+    if step <= config.warmup:
+        return step / config.warmup
+    if config.name == "inverse-sqrt":
+        return math.sqrt(max(1, config.warmup) / step)
+    done = min(1.0, (step - config.warmup) / max(1, total - config.warmup))
+    if config.name == "linear":
+        return config.floor + (1 - config.floor) * (1 - done)
+    if config.name == "cosine":
+        return config.floor + (1 - config.floor) * (1 + math.cos(math.pi * done)) / 2
+    return 1.0
+
+
+@dataclass(frozen=True)
+class Plateau:
+    """What the plateau rule has seen so far: part of a checkpoint, changed only by validation."""
+
+    scale: float = 1.0
+    waited: int = 0
+
+    def after(self, improved: bool, config: Config) -> Plateau:
+        """The rule's state once a validation is known."""
+        if config.name != "plateau" or improved:
+            return Plateau(self.scale, 0)
+        if self.waited + 1 < config.patience:
+            return Plateau(self.scale, self.waited + 1)
+        return Plateau(max(config.floor, self.scale * config.factor), 0)
