@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from mallang.data.batch import Batch
 from mallang.data.prepared import Prepared
+from mallang.data.sampler import Rows
 from mallang.evaluation.score import Score
 from mallang.text.tokenizer import Tokenizer
 
@@ -40,7 +41,6 @@ class Task(Protocol):
 
     columns: tuple[str, ...]
     """The columns of text it reads."""
-    sampler: Literal["buckets", "streams", "packed"]
     parts: tuple[str, ...]
     """The names of the loss's parts."""
     metrics: Mapping[str, Better]
@@ -53,6 +53,11 @@ class Task(Protocol):
 
     def examples(self, corpus: Prepared, seed: int, epoch: int) -> Sequence[Any]:
         """The examples of an epoch, by number."""
+
+    def plan(
+        self, corpus: Prepared, *, tokens: int, sentences: int | None = None, seed: int, epoch: int
+    ) -> Sequence[Rows]:
+        """The batches of an epoch, by the sampler that suits the task."""
 
     def prepare(self, rows: list[tuple[Any, ...]], random: np.random.Generator) -> Batch:
         """Rows of examples to a padded batch."""

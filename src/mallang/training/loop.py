@@ -63,7 +63,7 @@ class Config:
     keep: int = 1
     """Validated checkpoints that are kept, and averaged where `final` says so."""
     final: Literal["best", "last", "average", "ema"] = "best"
-    """Weights the run ends with: of the best validation, of the last step, the mean of those kept, or the moving average."""
+    """Weights the run ends with: best validation, last step, mean of those kept, or moving average."""
     ema: float = 0.0
     """Share of the old that a moving average of the weights keeps each update, such as 0.999; 0 = none."""
     precision: Precision = "auto"
@@ -133,6 +133,7 @@ class Plan:
     device: torch.device
     world: World
     recorder: Recorder
+    licence: str = ""
 
 
 class Loop:

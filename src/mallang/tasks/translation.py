@@ -1,0 +1,292 @@
+"""Translation: a sentence in, a sentence out; trained on pairs, used on raw text."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from mallang.data.batch import Batch, pad_rows
+from mallang.data.prepared import Prepared
+from mallang.data.sampler import Buckets, Rows
+from mallang.decoding import contract as decoding
+from mallang.decoding.contract import Hypothesis, search
+from mallang.decoding.scoring import score
+from mallang.errors import UserError, nearest
+from mallang.evaluation.perplexity import perplexities
+from mallang.evaluation.score import Score
+from mallang.evaluation.translation import bleu, chrf, exact_match
+from mallang.tasks.contract import Better, Group, Loss
+from mallang.text.tokenizer import Tokenizer
+from mallang.text.unicode import split_sentences
+from mallang.text.vocabulary import BOS, EOS
+
+CHUNK = 512
+"""Lines that are read, sorted by length and translated together: long files stream out in such pieces."""
+BATCH_TOKENS = 4096
+"""Padded source tokens translated at once, over all beams."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """What the loss asks for."""
+
+    label_smoothing: float = 0.1
+    """Share of the probability that is spread evenly over the vocabulary."""
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.label_smoothing < 1.0:
+            raise ValueError(f"label_smoothing must lie between 0 and 1, but is {self.label_smoothing}")
+
+
+class Task:
+    """Learn p(target | source) from pairs of sentences."""
+
+    columns = ("source", "target")
+    parts = ("loss",)
+    metrics: Mapping[str, Better] = {"loss": "lower", "bleu": "higher", "chrf": "higher", "exact": "higher"}
+
+    def __init__(self, config: Config, tokenizers: Mapping[str, Tokenizer]) -> None:
+        self.config, self.tokenizers = config, tokenizers
+        self.source, self.target = tokenizers["source"], tokenizers["target"]
+
+    def build(self, model: Any, config: Any) -> nn.Module:
+        """The model for these two vocabularies."""
+        built: nn.Module = model.Model(config, self.target.vocabulary, self.source.vocabulary)
+        return built
+
+    def examples(self, corpus: Prepared, seed: int, epoch: int) -> Sequence[Any]:
+        """The pairs as they are, in every epoch."""
+        return corpus
+
+    def plan(
+        self, corpus: Prepared, *, tokens: int, sentences: int | None = None, seed: int, epoch: int
+    ) -> Sequence[Rows]:
+        """Pairs of like length together; each side has one more token than its words."""
+        return Buckets(corpus.lengths + 1, tokens=tokens, sentences=sentences, seed=seed, epoch=epoch)
+
+    def prepare(self, rows: list[tuple[Any, ...]], random: np.random.Generator) -> Batch:
+        """`<s>` and the words predict the words and `</s>`; the source ends with `</s>`."""
+        sources, targets = zip(*(pair for (pair,) in rows), strict=True)
+        source, source_lengths = pad_rows([np.append(ids, EOS) for ids in sources])
+        tokens, lengths = pad_rows([np.insert(ids, 0, BOS) for ids in targets])
+        labels, _ = pad_rows([np.append(ids, EOS) for ids in targets])
+        return Batch(tokens=tokens, lengths=lengths, labels=labels, source=source, source_lengths=source_lengths)
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        """The target tokens that are asked for."""
+        return {"loss": int(batch.lengths.sum())}
+
+    def loss(self, model: Any, batch: Batch, carry: Any) -> Loss:
+        """Cross-entropy with label smoothing, summed; the plain one is reported as `nll`."""
+        asked = batch.mask
+        assert batch.labels is not None
+        logits = model.output(model(batch)[asked])
+        log_probs = F.log_softmax(logits.float(), dim=-1)
+        nll = -log_probs.gather(-1, batch.labels[asked][:, None]).sum()
+        smoothing = self.config.label_smoothing
+        even = -log_probs.mean(dim=-1).sum() if smoothing else torch.zeros_like(nll)
+        return Loss(sums={"loss": (1 - smoothing) * nll + smoothing * even}, report={"nll": nll.detach()})
+
+    def updates(self, model: nn.Module) -> list[Group]:
+        """All parameters alike."""
+        return [Group(list(model.named_parameters()))]
+
+    def validate(self, model: nn.Module, corpus: Prepared, rows: Sequence[tuple[str, ...]], metric: str) -> list[Score]:
+        """The mean loss a token; where another metric decides, the held-out text is translated greedily as well."""
+        total, count, nll = 0.0, 0, 0.0
+        device = next(model.parameters()).device
+        plan = self.plan(corpus, tokens=max(BATCH_TOKENS, int(corpus.lengths.max()) + 1), seed=0, epoch=0)
+        for batch_rows in plan:
+            batch = self.prepare([tuple(corpus[i] for i in row) for row in batch_rows], np.random.default_rng(0))
+            loss = self.loss(model, batch.to(device), None)
+            total, nll = total + float(loss.sums["loss"]), nll + float(loss.report["nll"])
+            count += self.counts(batch)["loss"]
+        smoothing = self.config.label_smoothing
+        scores = [
+            Score("loss", total / count, f"nats a token|smoothing:{smoothing}", count=count),
+            Score("nll", nll / count, "nats a token|</s> counted", count=count),
+        ]
+        if metric != "loss":
+            verbs = Verbs(self, model, decoding.Config(method="greedy"), max_length=int(corpus.lengths.max()) + 1)
+            outputs = [str(result) for result in verbs.translate([source for source, _ in rows])]
+            measure = {"bleu": bleu, "chrf": chrf, "exact": exact_match}[metric]
+            found = measure(outputs, [target for _, target in rows])
+            scores.append(replace(found, name=metric))
+        return scores
+
+
+@dataclass(frozen=True)
+class Translation:
+    """A translated text; `str()` gives the text alone."""
+
+    input: str
+    output: str
+    score: float
+    """Log-probability of the output, `</s>` included; the sum over the pieces of a text that was split."""
+    tokens: tuple[str, ...]
+    nbest: tuple[tuple[str, float], ...] = ()
+    """The best outputs and their normalised scores, best first."""
+    note: str = ""
+    """What the reader should know: the text was split, or an output was cut off."""
+
+    def __str__(self) -> str:
+        return self.output
+
+
+@dataclass(frozen=True)
+class Scored:
+    """How probable a model finds a given translation."""
+
+    source: str
+    target: str
+    score: float
+    """Log-probability, `</s>` included."""
+    tokens: tuple[str, ...]
+    token_scores: tuple[float, ...]
+
+    def __str__(self) -> str:
+        return f"{self.score:.4f}"
+
+
+class Verbs:
+    """A trained model that translates and scores raw text."""
+
+    task_name = "translation"
+
+    def __init__(self, task: Task, model: nn.Module, config: decoding.Config, max_length: int) -> None:
+        self.task, self.model, self.config, self.max_length = task, model, config, max_length
+        self.device = next(model.parameters()).device
+
+    def translate(self, texts: str | Iterable[str], **options: Any) -> Any:
+        """Translate one text or many; options such as `beam=5` or `method="greedy"` change the search."""
+        if isinstance(texts, str):
+            return next(self.stream([texts], **options))
+        return list(self.stream(texts, **options))
+
+    def stream(self, texts: Iterable[str], **options: Any) -> Iterator[Translation]:
+        """Translations in the order of the texts, as soon as each piece of the input is done."""
+        config = change_search(self.config, options)
+        source = iter(texts)
+        while chunk := list(itertools.islice(source, CHUNK)):
+            pieces = [split_long(text, self.task.source, self.max_length) for text in chunk]
+            flat = [piece for text_pieces in pieces for piece in text_pieces]
+            found = iter(self.search(flat, config))
+            for text, text_pieces in zip(chunk, pieces, strict=True):
+                yield self.join(text, [next(found) for _ in text_pieces])
+
+    def search(self, texts: Sequence[str], config: decoding.Config) -> list[list[Hypothesis]]:
+        """The n-best outputs of each text; texts of like length are searched together."""
+        ids = [[*encoded, EOS] for encoded in self.task.source.encode_batch(texts)]
+        order = sorted(range(len(ids)), key=lambda i: (len(ids[i]), i))
+        width = config.beam if config.method == "beam" else max(1, config.nbest)
+        found: list[list[Hypothesis]] = [[] for _ in texts]
+        while order:
+            longest = len(ids[order[-1]])
+            size = max(1, BATCH_TOKENS // (longest * width))
+            group, order = order[-size:], order[:-size]
+            rectangle, lengths = pad_rows([ids[i] for i in group])
+            start = torch.full((len(group), 1), BOS)
+            batch = Batch(tokens=start, lengths=torch.ones_like(lengths), source=rectangle, source_lengths=lengths)
+            for place, hypotheses in zip(group, search(self.model, batch.to(self.device), config), strict=True):
+                found[place] = hypotheses
+        return found
+
+    def join(self, text: str, pieces: list[list[Hypothesis]]) -> Translation:
+        """One translation from the outputs of a text's pieces."""
+        if not text.strip():
+            return Translation(text, "", 0.0, ())
+        best = [hypotheses[0] for hypotheses in pieces]
+        target = self.task.target
+        output = " ".join(filter(None, (target.decode(hypothesis.tokens) for hypothesis in best)))
+        tokens = tuple(target.vocabulary.tokens[i] for hypothesis in best for i in hypothesis.tokens)
+        notes = [f"split into {len(pieces)} pieces, for it is longer than the model"] if len(pieces) > 1 else []
+        if not all(hypothesis.finished for hypothesis in best):
+            notes.append("cut off at the longest length allowed")
+        nbest = tuple((target.decode(h.tokens), h.normalized) for h in pieces[0]) if len(pieces) == 1 else ()
+        return Translation(text, output, sum(h.score for h in best), tokens, nbest, "; ".join(notes))
+
+    def score(self, pairs: Iterable[tuple[str, str]]) -> list[Scored]:
+        """How probable the model finds each given translation."""
+        return list(itertools.chain.from_iterable(self.score_chunks(pairs)))
+
+    def score_chunks(self, pairs: Iterable[tuple[str, str]]) -> Iterator[list[Scored]]:
+        """The scores of a long stream of pairs, piece by piece."""
+        source = iter(pairs)
+        while chunk := list(itertools.islice(source, CHUNK)):
+            ids = list(
+                zip(
+                    self.task.source.encode_batch([pair[0] for pair in chunk]),
+                    self.task.target.encode_batch([pair[1] for pair in chunk]),
+                    strict=True,
+                )
+            )
+            order = sorted(range(len(ids)), key=lambda i: max(map(len, ids[i])), reverse=True)
+            found: dict[int, list[float]] = {}
+            while order:
+                size = max(1, BATCH_TOKENS // (max(map(len, ids[order[0]])) + 1))
+                group, order = order[:size], order[size:]
+                batch = self.task.prepare([(ids[i],) for i in group], np.random.default_rng(0))
+                found.update(zip(group, score(self.model, batch.to(self.device)), strict=True))
+            names = self.task.target.vocabulary.tokens
+            yield [
+                Scored(*pair, sum(found[i]), tuple(names[t] for t in [*ids[i][1], EOS]), tuple(found[i]))
+                for i, pair in enumerate(chunk)
+            ]
+
+    def evaluate(self, rows: Sequence[tuple[str, str]], **options: Any) -> tuple[list[Score], list[str]]:
+        """All scores on pairs of texts, each with its signature, and the outputs they were counted on."""
+        outputs = [str(result) for result in self.translate([source for source, _ in rows], **options)]
+        references = [target for _, target in rows]
+        scores = [bleu(outputs, references), chrf(outputs, references), exact_match(outputs, references)]
+        sums = [scored.token_scores for scored in self.score(rows)]
+        return [*scores, *perplexities(sums, references, unit=self.task.target.config.unit)], outputs
+
+
+def change_search(config: decoding.Config, options: Mapping[str, Any]) -> decoding.Config:
+    """The search options with some changed."""
+    known = {field.name for field in dataclasses.fields(config)}
+    for name in options:
+        if name not in known:
+            raise UserError(f"there is no search option {name!r}", todo=nearest(name, known))
+    changed = dict(options)
+    if "method" in changed:
+        config = config.with_method(changed.pop("method"))
+    return replace(config, **changed)
+
+
+def split_long(text: str, tokenizer: Tokenizer, most: int) -> list[str]:
+    """A text as pieces of at most `most` tokens: cut at sentence ends, at words only where a sentence is too long."""
+    if len(text) < most or len(tokenizer.encode(text).ids) < most:
+        return [text]
+    pieces: list[str] = []
+    for sentence in split_sentences(text):
+        for part in split_words(sentence, tokenizer, most):
+            joined = pieces[-1] + part if pieces else part
+            if pieces and len(tokenizer.encode(joined).ids) < most:
+                pieces[-1] = joined
+            else:
+                pieces.append(part)
+    return [piece for piece in pieces if piece.strip()] or [text]
+
+
+def split_words(sentence: str, tokenizer: Tokenizer, most: int) -> list[str]:
+    """A sentence as pieces of fewer than `most` tokens, cut before the word that no longer fits."""
+    parts: list[str] = []
+    while sentence:
+        encoding = tokenizer.encode(sentence)
+        if len(encoding.ids) < most:
+            return [*parts, sentence]
+        end = encoding.offsets[most - 2][1]
+        space = sentence.rfind(" ", 1, end)
+        end = space if space > 0 else max(1, end)
+        parts.append(sentence[:end])
+        sentence = sentence[end:]
+    return parts

@@ -1,0 +1,196 @@
+"""The run folder: all that is needed to use a model again, in files that anyone can read.
+
+recipe.toml            every value, resolved          model.safetensors     the weights, as model.*
+run.json               status, seed, versions, sums    tokenizer.json        how text becomes ids (and text.json)
+metrics.jsonl          what was measured               card.md               what the model is, in words
+checkpoints/           where an unfinished run goes on
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import platform
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+import mallang
+from mallang import recipe as recipes
+from mallang.errors import UserError
+from mallang.find import find
+from mallang.recipe import Recipe
+from mallang.text.tokenizer import Tokenizer
+from mallang.training.checkpoint import load_tensors, replace_file, sha256, to_json, unwritable
+from mallang.training.precision import choose_device
+
+FORMAT = 1
+INFO, RECIPE, WEIGHTS = "run.json", "recipe.toml", "model.safetensors"
+
+
+@dataclass(frozen=True)
+class Run:
+    """A folder that holds a training or what came of it."""
+
+    folder: Path
+    info: dict[str, Any]
+
+    @classmethod
+    def open(cls, folder: Path | str) -> Run:
+        """The run in a folder; a message that says what is wrong where there is none."""
+        folder = Path(folder)
+        if not folder.is_dir():
+            raise UserError(f"there is no run folder {folder}", todo="train one, or look into runs/")
+        try:
+            info = json.loads((folder / INFO).read_text("utf-8"))
+            status, task = info["status"], info["task"]
+        except FileNotFoundError as error:
+            raise UserError(f"{folder} is no run folder: it has no {INFO}") from error
+        except (ValueError, KeyError, TypeError) as error:
+            raise UserError(f"{folder / INFO} is damaged: {error}", todo="restore the file, or train again") from error
+        if info.get("format", 0) > FORMAT:
+            raise UserError(f"{folder} was written by a newer mallang ({info.get('mallang')})", todo="upgrade mallang")
+        if not isinstance(status, str) or not isinstance(task, str):
+            raise UserError(f"{folder / INFO} is damaged: status and task must be text", todo="restore the file")
+        return cls(folder, info)
+
+    @property
+    def task(self) -> str:
+        """The task it was trained for."""
+        return str(self.info["task"])
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether training came to its end."""
+        return bool(self.info["status"] == "finished")
+
+    def recipe(self) -> Recipe:
+        """The recipe it was trained with."""
+        return recipes.read(str(self.folder)).build()
+
+    def update(self, **changes: Any) -> Run:
+        """Write down what has changed."""
+        info = {**self.info, **changes}
+        replace_file(self.folder / INFO, to_json(info))
+        return Run(self.folder, info)
+
+    def write_weights(self, weights: Mapping[str, Tensor]) -> None:
+        """Write the weights the run ends with, and their sum."""
+        named = {f"model.{name}": value.detach().cpu().contiguous() for name, value in weights.items()}
+        replace_file(self.folder / WEIGHTS, safetensors.torch.save(named, metadata={"format": "pt"}))
+
+    def read_weights(self) -> dict[str, Tensor]:
+        """The weights, once their sum has been found right."""
+        path = self.folder / WEIGHTS
+        if not path.exists():
+            if self.is_finished:
+                raise UserError(f"{path} is missing", todo="restore the file, or train again")
+            raise UserError(
+                f"{self.folder} is not finished: it has no weights yet", todo="give its train command again: it goes on"
+            )
+        expected = self.info.get("weights")
+        if expected is not None and sha256(path) != expected:
+            raise UserError(f"{path} is damaged: its sha256 sum is not the one in {INFO}", todo="restore the file")
+        return {name.removeprefix("model."): value for name, value in load_tensors(path).items()}
+
+    def tokenizers(self, columns: tuple[str, ...]) -> dict[str, Tokenizer]:
+        """The tokeniser of each column; one for all where they share it."""
+        main = Tokenizer.load(self.folder)
+        own = {column: self.folder / f"tokenizer.{column}.json" for column in columns}
+        return {
+            column: Tokenizer.load(self.folder, f"tokenizer.{column}") if path.exists() else main
+            for column, path in own.items()
+        }
+
+
+def load(path: Path | str, device: str = "auto") -> Any:
+    """A trained model with the verbs of its task: `mallang.load("runs/x").translate("...")`."""
+    run = Run.open(path)
+    recipe = run.recipe()
+    place = choose_device(device)
+    module = find("tasks", run.task)
+    task = module.Task(recipe.task, run.tokenizers(module.Task.columns))
+    model = task.build(find("models", recipe.model_name), recipe.model)
+    fit_weights(model, run.read_weights(), run.folder)
+    return module.Verbs(task, model.to(place).eval(), recipe.decoding, recipe.data.max_length)
+
+
+def fit_weights(model: nn.Module, weights: Mapping[str, Tensor], folder: Path) -> None:
+    """Put weights into a model, or name the first one that does not fit."""
+    own = model.state_dict()
+    for name in [*own, *weights]:
+        here, there = own.get(name), weights.get(name)
+        if here is None or there is None or here.shape != there.shape:
+            shapes = [
+                ("no such tensor" if t is None else "×".join(map(str, t.shape)) or "a number") for t in (here, there)
+            ]
+            raise UserError(
+                f"the weights do not fit the recipe: {name} is {shapes[1]} in the file but {shapes[0]} in the model",
+                where=str(folder / WEIGHTS),
+                todo="use the recipe and tokeniser that the weights were trained with",
+            )
+    model.load_state_dict(dict(weights))
+
+
+def begin(folder: Path, recipe: Recipe, *, fresh: bool) -> Run:
+    """The run to train: a new one, or an unfinished one of the same recipe."""
+    if fresh and folder.exists():
+        if not (folder / INFO).exists() and any(folder.iterdir()):
+            raise UserError(f"{folder} is no run folder, so --fresh will not empty it", todo="choose another --name")
+        shutil.rmtree(folder)
+    if (folder / INFO).exists():
+        run = Run.open(folder)
+        changes = recipes.difference(recipes.read(str(folder)), recipe.resolved)
+        if run.is_finished:
+            also = "".join(f"\n  {line}" for line in changes)
+            changed = f"; the recipe has changed since:{also}" if changes else ""
+            raise UserError(
+                f"{folder} is finished{changed}", todo="--name NAME for another run, --fresh to train it from the start"
+            )
+        if changes:
+            raise UserError(
+                f"{folder} was begun with another recipe:\n  " + "\n  ".join(changes),
+                todo="--name NAME for another run, --fresh to train it from the start",
+            )
+        return run
+    if folder.exists() and any(path.name != ".lock" for path in folder.iterdir()):
+        raise UserError(f"{folder} is not empty and is no run folder", todo="choose another --name")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / RECIPE).write_text(recipe.resolved.to_toml(), encoding="utf-8")
+    except OSError as error:
+        raise unwritable(folder, error) from error
+    info = {
+        "format": FORMAT,
+        "status": "training",
+        "task": recipe.task_name,
+        "model": recipe.model_name,
+        "recipe": recipe.name,
+        "seed": recipe.seed,
+        "mallang": mallang.__version__,
+        "versions": {"python": platform.python_version(), "torch": str(torch.__version__)},
+    }
+    return Run(folder, info).update()
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keep a second training out of the same folder while the block runs."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        stream = (folder / ".lock").open("w")
+    except OSError as error:
+        raise unwritable(folder, error) from error
+    with stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise UserError(f"another process is training {folder}", todo="wait for it, or use --name") from error
+        yield

@@ -1,0 +1,270 @@
+"""One training, from a recipe to a finished run folder."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from torch import Tensor
+
+from mallang.data.corpus import Corpus, Rows, open_corpus
+from mallang.data.filters import Filters
+from mallang.data.loader import Source
+from mallang.data.prepared import Prepared, prepare
+from mallang.errors import UserError, nearest
+from mallang.evaluation.score import Score
+from mallang.find import find
+from mallang.recipe import Recipe
+from mallang.text.tokenizer import Tokenizer
+from mallang.training import checkpoint as checkpoints
+from mallang.training import distributed
+from mallang.training.distributed import World
+from mallang.training.loop import Loop, Plan, seed_everything
+from mallang.training.precision import choose_device
+from mallang.training.record import Recorder
+from mallang.training.run import Run, begin, fit_weights, locked
+from mallang.training.stopping import listening
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What a training needs to know besides its recipe."""
+
+    folder: Path
+    device: str = "auto"
+    fresh: bool = False
+    start: Path | None = None
+    """A run to take tokenisers and weights from."""
+    quiet: bool = False
+    console: Console | None = None
+
+
+@dataclass(frozen=True)
+class Materials:
+    """Text made ready: the task with its tokenisers, and the splits as arrays."""
+
+    task: Any
+    corpus: Corpus
+    train: Prepared
+    valid: Prepared
+
+
+def train(recipe: Recipe, options: Options) -> Run:
+    """Train a recipe in its folder, from wherever it stands, to the end."""
+    world = distributed.connect(options.device)
+    device = choose_device(options.device, world.local_rank)
+    console = options.console or Console(stderr=True)
+    try:
+        if not world.is_first:
+            world.barrier()  # the first process has the folder, the tokenisers and the arrays ready
+            return train_here(recipe, Run.open(options.folder), options, world, device, console)
+        with locked(options.folder):
+            run = begin(options.folder, recipe, fresh=options.fresh)
+            return train_here(recipe, run, options, world, device, console)
+    finally:
+        distributed.disconnect()
+
+
+def train_here(recipe: Recipe, run: Run, options: Options, world: World, device: torch.device, console: Console) -> Run:
+    """One process's part of a training."""
+    quiet = options.quiet or not world.is_first
+    recorder = Recorder(run.folder, console=console, quiet=quiet, tensorboard=recipe.train.tensorboard and not quiet)
+    materials = prepare_data(recipe, run.folder, options.start, recorder.say)
+    run = remember_data(run, materials) if world.is_first else run
+    if world.is_first:
+        world.barrier()
+    task = materials.task
+    seed_everything(recipe.seed, 0, 0)
+    model = task.build(find("models", recipe.model_name), recipe.model).to(device)
+    if options.start is not None:
+        fit_weights(model, Run.open(options.start).read_weights(), options.start)
+    recorder.say(f"{recipe.model_name}: {sum(p.numel() for p in model.parameters()):,} parameters on {device}")
+    valid_rows = list(materials.corpus.split("valid"))
+    loop = Loop(
+        Plan(
+            config=recipe.train,
+            optimizer=recipe.optimizer,
+            schedule=recipe.schedule,
+            seed=recipe.seed,
+            task=task,
+            model=model,
+            source=source_of(recipe, materials),
+            validate=lambda: scores_of(task, model, materials.valid, valid_rows, recipe),
+            folder=run.folder,
+            device=device,
+            world=world,
+            recorder=recorder,
+            licence=materials.corpus.licence,
+        )
+    )
+    with listening() as stop:
+        is_finished = loop.run(stop)
+    recorder.close()
+    if not is_finished:
+        recorder.say(f"stopped and saved at step {loop.step}; the same command goes on from there")
+        raise KeyboardInterrupt
+    if world.is_first:
+        run = finish(run, recipe, loop)
+    return run
+
+
+def prepare_data(
+    recipe: Recipe, folder: Path | None, start: Path | None = None, say: Callable[[str], None] = lambda text: None
+) -> Materials:
+    """Open the corpus, learn or load the tokenisers, turn the text into arrays."""
+    kind = find("tasks", recipe.task_name).Task
+    check_metric(recipe, kind)
+    corpus = open_corpus(recipe.data, kind.columns)
+    rows = corpus.split("train")
+    if folder is not None and (folder / "tokenizer.json").exists():
+        tokenizers = Run.open(folder).tokenizers(kind.columns)
+    elif start is not None:
+        tokenizers = Run.open(start).tokenizers(kind.columns)
+    else:
+        tokenizers = learn_tokenizers(recipe, rows, kind.columns)
+    if folder is not None and not (folder / "tokenizer.json").exists():
+        save_tokenizers(folder, tokenizers)
+    task = kind(recipe.task, tokenizers)
+    data = recipe.data
+    filters = Filters(
+        min_length=data.min_length,
+        max_length=data.max_length,
+        max_ratio=data.max_ratio,
+        drop_duplicates=data.drop_duplicates,
+    )
+    chosen = [tokenizers[column] for column in kind.columns]
+    prepared = prepare(rows, chosen, filters)
+    say(str(prepared.account))
+    held_out = prepare(corpus.split("valid"), chosen, Filters(min_length=0, max_length=data.max_length, max_ratio=0.0))
+    return Materials(task, corpus, prepared, held_out)
+
+
+def check_metric(recipe: Recipe, kind: Any) -> None:
+    """A metric that the task does not know is told before any work is done."""
+    if recipe.train.metric not in kind.metrics:
+        raise UserError(
+            f"train.metric = {recipe.train.metric!r} is not a number that {recipe.task_name} gives",
+            todo=nearest(recipe.train.metric, kind.metrics),
+        )
+
+
+def learn_tokenizers(recipe: Recipe, rows: Rows, columns: tuple[str, ...]) -> dict[str, Tokenizer]:
+    """Learn how to cut text from an even sample of the training rows."""
+    sample = thin(rows, recipe.text.sample)
+    if recipe.text.shared:
+        shared = Tokenizer.train((text for row in sample for text in row), recipe.text)
+        return dict.fromkeys(columns, shared)
+    return {
+        column: Tokenizer.train((row[place] for row in sample), recipe.text) for place, column in enumerate(columns)
+    }
+
+
+def save_tokenizers(folder: Path, tokenizers: Mapping[str, Tokenizer]) -> None:
+    """Write them down; `tokenizer.json`, the last column's, comes last: once it is there all are there."""
+    names = list(tokenizers)
+    for column in names[:-1]:
+        if tokenizers[column] is not tokenizers[names[-1]]:
+            tokenizers[column].save(folder, f"tokenizer.{column}")
+    tokenizers[names[-1]].save(folder)
+
+
+def thin(rows: Iterable[tuple[str, ...]], most: int) -> list[tuple[str, ...]]:
+    """Every k-th row, k a power of two, so that at most `most` are kept: one pass, bounded memory."""
+    kept: list[tuple[str, ...]] = []
+    stride = 1
+    for number, row in enumerate(rows):
+        if number % stride == 0:
+            kept.append(row)
+            if len(kept) > most:
+                kept, stride = kept[::2], stride * 2
+    return kept
+
+
+def source_of(recipe: Recipe, materials: Materials) -> Source:
+    """Where the loop draws its batches from."""
+    task, config = materials.task, recipe.train
+    return Source(
+        examples=lambda epoch: task.examples(materials.train, recipe.seed, epoch),
+        plan=lambda epoch: task.plan(
+            materials.train, tokens=config.batch_tokens, sentences=config.batch_sentences, seed=recipe.seed, epoch=epoch
+        ),
+        prepare=task.prepare,
+        seed=recipe.seed,
+    )
+
+
+def scores_of(
+    task: Any, model: torch.nn.Module, corpus: Prepared, rows: Sequence[tuple[str, ...]], recipe: Recipe
+) -> list[Score]:
+    """The scores of a model on held-out text, with dropout off while they are made."""
+    model.eval()
+    with torch.inference_mode():
+        scores: list[Score] = task.validate(model, corpus, rows, recipe.train.metric)
+    model.train()
+    return scores
+
+
+def remember_data(run: Run, materials: Materials) -> Run:
+    """Write down which data this is, and refuse to go on with another."""
+    data = {"corpus": materials.corpus.name, "train": materials.train.fingerprint, "valid": materials.valid.fingerprint}
+    before = run.info.get("data")
+    if before is not None and before != data:
+        raise UserError(
+            f"the data of {run.folder} has changed since the run was begun",
+            todo="--name NAME for another run, --fresh to train it from the start",
+        )
+    return run.update(data=data)
+
+
+def finish(run: Run, recipe: Recipe, loop: Loop) -> Run:
+    """Choose the weights, write them with the card, and call the run finished."""
+    run.write_weights(final_weights(run.folder / "checkpoints", recipe, loop.progress.best_step))
+    scores = {recipe.train.metric: loop.progress.best}
+    card = card_of(recipe, run, loop)
+    checkpoints.replace_file(run.folder / "card.md", card.encode())
+    return run.update(
+        status="finished",
+        weights=checkpoints.sha256(run.folder / "model.safetensors"),
+        steps=loop.step,
+        seconds=round(loop.progress.seconds, 3),
+        parameters=sum(parameter.numel() for parameter in loop.model.parameters()),
+        tokens=loop.progress.tokens,
+        best={"step": loop.progress.best_step, **scores},
+    )
+
+
+def final_weights(folder: Path, recipe: Recipe, best_step: int) -> Mapping[str, Tensor]:
+    """The weights that `train.final` names."""
+    kind = recipe.train.final
+    if kind == "average":
+        return checkpoints.mean_weights(checkpoints.validated(folder)[-recipe.train.keep :])
+    path = folder / checkpoints.name_of(best_step) if kind == "best" else checkpoints.found(folder)[-1]
+    tensors = checkpoints.read(path).tensors
+    # Validation scores the moving average where there is one, so the best of it is what was found best.
+    return tensors["average"] if kind == "ema" or (kind == "best" and "average" in tensors) else tensors["model"]
+
+
+def card_of(recipe: Recipe, run: Run, loop: Loop) -> str:
+    """What the model is, in words."""
+    data = run.info.get("data", {})
+    lines = [
+        f"# {run.folder.name}",
+        "",
+        f"A {recipe.model_name} trained by mallang {run.info['mallang']} for {recipe.task_name.replace('_', ' ')}.",
+        "",
+        f"- paper: {recipe.paper or 'not named'}",
+        f"- data: {data.get('corpus', 'unknown')} (sha256 {str(data.get('train', ''))[:16]}…)",
+        f"- licence of the data: {loop.plan.licence or 'not stated'}",
+        f"- training: {loop.step} steps, {loop.progress.tokens:,} tokens, {loop.progress.seconds:.0f} s",
+        f"- machine: {platform.machine()}, {loop.plan.device}, torch {torch.__version__}",
+        f"- seed: {recipe.seed}",
+        f"- best {recipe.train.metric} in validation: {loop.progress.best} at step {loop.progress.best_step}",
+        "",
+        "All values are in `recipe.toml`, all measurements in `metrics.jsonl`.",
+    ]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,66 @@
+"""No number of workers or processes changes what is read, and reading goes on anywhere."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+from mallang.data.batch import Batch, lengths_to_mask, pad_rows
+from mallang.data.loader import Position, Source, load
+from mallang.data.sampler import Buckets
+
+LENGTHS = np.random.default_rng(0).integers(1, 9, size=(57, 1)).astype(np.int32)
+
+
+def prepare(rows, random):
+    noise = int(random.integers(100))
+    tokens, lengths = pad_rows([example + noise for (example,) in rows])
+    return Batch(tokens=tokens, lengths=lengths)
+
+
+SOURCE = Source(
+    examples=lambda epoch: [np.full(int(n), i + 1000 * epoch) for i, (n,) in enumerate(LENGTHS)],
+    plan=lambda epoch: Buckets(LENGTHS, tokens=16, seed=5, epoch=epoch),
+    prepare=prepare,
+    seed=5,
+)
+
+
+def read(start=None, count=40, **options):
+    return list(itertools.islice(load(SOURCE, start or Position(), **options), count))
+
+
+def test_workers_change_nothing():
+    alone, helped = read(), read(workers=2)
+    assert all(torch.equal(a.tokens, b.tokens) and p == q for (a, p), (b, q) in zip(alone, helped, strict=True))
+
+
+@pytest.mark.parametrize("place", [1, 13, 27, 39])
+def test_reading_goes_on_from_any_position(place):
+    whole = read()
+    rest = read(whole[place - 1][1], 40 - place)
+    assert all(torch.equal(a.tokens, b.tokens) for (a, _), (b, _) in zip(whole[place:], rest, strict=True))
+
+
+@pytest.mark.parametrize("processes", [2, 3])
+def test_processes_share_the_same_batches(processes):
+    whole = read(count=30)
+    parts = [read(count=30 // processes, rank=rank, processes=processes) for rank in range(processes)]
+    for number, (batch, _) in enumerate(whole):
+        mine, after = parts[number % processes][number // processes]
+        assert torch.equal(batch.tokens, mine.tokens)
+        assert after == whole[number - number % processes + processes - 1][1], "all go on after the whole round"
+
+
+def test_epochs_follow_each_other():
+    length = len(SOURCE.plan(0))
+    numbers = [after.number for _, after in read(count=2 * length)]
+    assert numbers == list(range(1, 2 * length + 1))
+    assert read(count=length)[-1][1] == Position(length, 1, 0)
+
+
+def test_masks_show_what_is_real():
+    rectangle, lengths = pad_rows([[7, 7], [], [7]])
+    assert rectangle.tolist() == [[7, 7], [0, 0], [7, 0]]
+    assert lengths_to_mask(lengths, 2).tolist() == [[True, True], [False, False], [True, False]]
