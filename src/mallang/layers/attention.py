@@ -1,0 +1,218 @@
+"""Multi-head scaled dot-product attention (Vaswani et al. 2017, arXiv:1706.03762, section 3.2), and how to see it.
+
+    weights = softmax(Q Kᵀ / √key_dim)      each head by itself
+    output  = [head 1; head 2; …] W^O       heads · value_dim → dim
+
+A fused kernel computes this and never holds the weights. Inside `record_attention` the same formula runs in plain
+steps and every layer keeps its weights; the two agree to 1e-5.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Literal, TypeAlias
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+Mask: TypeAlias = Bool[Tensor, "#batch #heads #query #key"] | Literal["causal"] | None
+"""True = may be seen. "causal" lets query i see the keys up to i and has a faster kernel; None hides nothing."""
+
+KeysValues: TypeAlias = tuple[
+    Float[Tensor, "batch heads key key_dim"],
+    Float[Tensor, "batch heads key value_dim"],
+]
+"""What attention looks at, projected once."""
+
+
+class Attention(nn.Module):
+    """What self- and cross-attention share: the heads, the way they look, and the projection that joins them."""
+
+    def __init__(
+        self, dim: int, heads: int, key_dim: int, value_dim: int, dropout: float = 0.0, bias: bool = True
+    ) -> None:
+        super().__init__()
+        self.heads, self.key_dim, self.value_dim, self.dropout = heads, key_dim, value_dim, dropout
+        self.output = nn.Linear(heads * value_dim, dim, bias=bias)
+        self.recorders: list[Recorder] = []
+
+    def split_heads(self, x: Float[Tensor, "batch time inner"]) -> Float[Tensor, "batch {self.heads} time head_dim"]:
+        """The share of every head, as a view."""
+        return x.view(*x.shape[:2], self.heads, -1).transpose(1, 2)
+
+    def attend(
+        self,
+        queries: Float[Tensor, "batch heads query key_dim"],
+        keys: Float[Tensor, "batch heads key key_dim"],
+        values: Float[Tensor, "batch heads key value_dim"],
+        mask: Mask,
+    ) -> Float[Tensor, "batch query dim"]:
+        """Look from every query at all keys that the mask lets it see, and join the heads."""
+        if self.recorders:
+            context = self.attend_readably(queries, keys, values, mask)
+        else:
+            context = F.scaled_dot_product_attention(
+                queries,
+                keys,
+                values,
+                attn_mask=None if isinstance(mask, str) else mask,
+                is_causal=isinstance(mask, str),
+                dropout_p=self.dropout if self.training else 0.0,
+            )
+        joined: Tensor = self.output(context.transpose(1, 2).flatten(2))
+        return joined
+
+    def attend_readably(
+        self,
+        queries: Float[Tensor, "batch heads query key_dim"],
+        keys: Float[Tensor, "batch heads key key_dim"],
+        values: Float[Tensor, "batch heads key value_dim"],
+        mask: Mask,
+    ) -> Float[Tensor, "batch heads query value_dim"]:
+        """The formula of the paper in plain steps; tells the recorders."""
+        scores = queries @ keys.transpose(-2, -1) / math.sqrt(self.key_dim)
+        if isinstance(mask, str):
+            mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()[None, None]
+        seen = scores if mask is None else scores.masked_fill(~mask, -math.inf)
+        weights = seen.softmax(dim=-1)
+        if mask is not None:  # who may see nothing looks nowhere: softmax alone would make it NaN
+            weights = weights.masked_fill(~mask.any(dim=-1, keepdim=True), 0.0)
+        for recorder in self.recorders:
+            recorder(scores, weights)
+        return F.dropout(weights, self.dropout, self.training).to(values.dtype) @ values
+
+
+class SelfAttention(Attention):
+    """Every position looks at the positions of its own sequence."""
+
+    def __init__(
+        self, dim: int, heads: int, key_dim: int, value_dim: int, dropout: float = 0.0, bias: bool = True
+    ) -> None:
+        super().__init__(dim, heads, key_dim, value_dim, dropout, bias)
+        self.sizes = (heads * key_dim, heads * key_dim, heads * value_dim)
+        self.query_key_value = nn.Linear(dim, sum(self.sizes), bias=bias)  # one product instead of three
+
+    def input_weights(self) -> list[Tensor]:
+        """The matrices W^Q, W^K and W^V, parts of one: an initialisation may treat each by itself."""
+        return list(self.query_key_value.weight.detach().split_with_sizes(self.sizes))
+
+    def forward(
+        self, x: Float[Tensor, "rows time dim"], mask: Mask = None, past: KeysValues | None = None
+    ) -> tuple[Float[Tensor, "rows time dim"], KeysValues]:
+        """The new x, and the keys and values of all positions so far: give them as `past` to go on from here."""
+        queries, keys, values = map(self.split_heads, self.query_key_value(x).split(self.sizes, dim=-1))
+        if past is not None:
+            keys, values = torch.cat((past[0], keys), dim=2), torch.cat((past[1], values), dim=2)
+        return self.attend(queries, keys, values, mask), (keys, values)
+
+
+class CrossAttention(Attention):
+    """Every position looks at another sequence, the memory."""
+
+    def __init__(
+        self, dim: int, heads: int, key_dim: int, value_dim: int, dropout: float = 0.0, bias: bool = True
+    ) -> None:
+        super().__init__(dim, heads, key_dim, value_dim, dropout, bias)
+        self.sizes = (heads * key_dim, heads * value_dim)
+        self.query = nn.Linear(dim, heads * key_dim, bias=bias)
+        self.key_value = nn.Linear(dim, sum(self.sizes), bias=bias)
+
+    def input_weights(self) -> list[Tensor]:
+        """The matrices W^Q, W^K and W^V, two of them parts of one."""
+        return [self.query.weight.detach(), *self.key_value.weight.detach().split_with_sizes(self.sizes)]
+
+    def remember(self, memory: Float[Tensor, "sentences source dim"]) -> KeysValues:
+        """The keys and values of a memory: once per sentence, however many steps and hypotheses look at it."""
+        keys, values = map(self.split_heads, self.key_value(memory).split(self.sizes, dim=-1))
+        return keys, values
+
+    def forward(
+        self, x: Float[Tensor, "rows time dim"], memory: KeysValues, mask: Mask = None
+    ) -> Float[Tensor, "rows time dim"]:
+        """The new x. Rows may be sentences × width: the width then folds into the query axis, nothing is copied."""
+        sentences = len(memory[0])
+        queries = self.split_heads(self.query(x.reshape(sentences, -1, x.shape[-1])))  # width · time queries each
+        return self.attend(queries, *memory, mask).view_as(x)
+
+
+def causal_mask(time: int, past: int = 0, window: int | None = None, device: torch.device | None = None) -> Mask:
+    """What `time` new positions may see of themselves and of `past` earlier ones: nothing later than itself.
+
+    With a window r (restricted self-attention) position i sees only i−r … i.
+    """
+    if window is None and past == 0:
+        return "causal" if time > 1 else None
+    if window is None and time == 1:
+        return None
+    back = distance(time, past, device)
+    seen = back >= 0 if window is None else (back >= 0) & (back <= window)
+    return seen[None, None]
+
+
+def padding_mask(real: Bool[Tensor, "batch time"], window: int | None = None) -> Bool[Tensor, "batch 1 queries time"]:
+    """All real positions, or with a window r those at most r away.
+
+    A padding query may look at the padding around it, so that it always sees something and stays a number.
+    """
+    if window is None:
+        return real[:, None, None, :]
+    near = distance(real.shape[1], 0, real.device).abs() <= window
+    return (near & (real[:, None, :] | ~real[:, :, None]))[:, None]
+
+
+def distance(time: int, past: int, device: torch.device | None) -> Tensor:
+    """How far key j lies behind query i, for `time` queries that follow `past` keys: [time, past + time]."""
+    places = torch.arange(past + time, device=device)
+    return places[past:, None] - places[None, :]
+
+
+Recorder: TypeAlias = Callable[[Tensor, Tensor], None]
+"""Takes the raw scores and the weights of one look: [batch, heads, query, key]."""
+
+
+@contextmanager
+def record_attention(
+    model: nn.Module, scores: bool = False, keep_graph: bool = False
+) -> Iterator[dict[str, Float[Tensor, "batch heads query key"]]]:
+    """Keep the weights of every attention layer that runs inside, by name: "encoder.0.self", "decoder.1.cross".
+
+    With `scores` the raw scores QKᵀ/√key_dim, before any mask, come along as "encoder.0.self.scores"; with
+    `keep_graph` gradients can flow through what was kept. A layer that runs again (layers that share weights, a
+    second forward) adds "encoder.0.self:2" and so on. Any module with a list `recorders` takes part.
+    """
+    maps: dict[str, Tensor] = {}
+    listening: list[tuple[list[Recorder], Recorder]] = []
+    try:
+        for name, module in model.named_modules():
+            if isinstance(recorders := getattr(module, "recorders", None), list):
+                recorder = recorder_of(readable_name(name), maps, scores, keep_graph)
+                recorders.append(recorder)
+                listening.append((recorders, recorder))
+        yield maps
+    finally:
+        for recorders, recorder in listening:
+            recorders.remove(recorder)
+
+
+def readable_name(name: str) -> str:
+    """`encoder.0.self_attention` as `encoder.0.self`, without the mark that compiling leaves."""
+    return name.replace("_orig_mod.", "").removesuffix("_attention")
+
+
+def recorder_of(name: str, maps: dict[str, Tensor], scores: bool, keep_graph: bool) -> Recorder:
+    """A recorder that files what it is told under the name of one layer."""
+    runs = 0
+
+    def record(raw: Tensor, weights: Tensor) -> None:
+        nonlocal runs
+        runs += 1
+        key = name if runs == 1 else f"{name}:{runs}"
+        maps[key] = weights if keep_graph else weights.detach()
+        if scores:
+            maps[f"{key}.scores"] = raw if keep_graph else raw.detach()
+
+    return record

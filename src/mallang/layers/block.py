@@ -1,0 +1,95 @@
+"""The residual block that the Transformer and all its children stack (Vaswani et al. 2017, section 3.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from mallang.layers.attention import CrossAttention, KeysValues, Mask, SelfAttention
+from mallang.layers.feedforward import FeedForward
+
+Norm: TypeAlias = Literal["post", "pre"]
+
+
+class Block(nn.Module):
+    """Self-attention, then cross-attention where there is a memory, then the feed-forward network.
+
+    Around each: LayerNorm(x + dropout(sublayer(x))) when the norm comes after ("post", as in the paper), or
+    x + dropout(sublayer(LayerNorm(x))) when it comes before ("pre"; whoever stacks such blocks norms the end).
+    """
+
+    def __init__(
+        self,
+        self_attention: SelfAttention,
+        feedforward: FeedForward,
+        cross_attention: CrossAttention | None = None,
+        norm: Norm = "post",
+        dropout: float = 0.0,
+        epsilon: float = 1e-5,
+    ) -> None:
+        super().__init__()
+        dim = self_attention.output.out_features
+        self.norm_first = norm == "pre"
+        self.self_attention = self_attention
+        self.self_norm = nn.LayerNorm(dim, epsilon)
+        if cross_attention is not None:
+            self.cross_attention = cross_attention
+            self.cross_norm = nn.LayerNorm(dim, epsilon)
+        self.feedforward = feedforward
+        self.feedforward_norm = nn.LayerNorm(dim, epsilon)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(
+        self,
+        x: Float[Tensor, "rows time dim"],
+        mask: Mask = None,
+        memory: KeysValues | None = None,
+        memory_mask: Mask = None,
+    ) -> Float[Tensor, "rows time dim"]:
+        """The new x; the memory is what `remember` made of it."""
+        return self.step(x, None, mask, memory, memory_mask)[0]
+
+    def step(
+        self,
+        x: Float[Tensor, "rows time dim"],
+        past: KeysValues | None,
+        mask: Mask = None,
+        memory: KeysValues | None = None,
+        memory_mask: Mask = None,
+    ) -> tuple[Float[Tensor, "rows time dim"], KeysValues]:
+        """The new x of positions that follow the past, and the past of the positions after them."""
+        attended, past = self.self_attention(self.enter(x, self.self_norm), mask, past)
+        x = self.leave(x, attended, self.self_norm)
+        if memory is not None:
+            attended = self.cross_attention(self.enter(x, self.cross_norm), memory, memory_mask)
+            x = self.leave(x, attended, self.cross_norm)
+        fed = self.feedforward(self.enter(x, self.feedforward_norm))
+        return self.leave(x, fed, self.feedforward_norm), past
+
+    def remember(self, memory: Float[Tensor, "sentences source dim"]) -> KeysValues:
+        """The keys and values that this block's cross-attention needs of a memory."""
+        return self.cross_attention.remember(memory)
+
+    def enter(self, x: Tensor, norm: nn.LayerNorm) -> Tensor:
+        """What a sublayer reads."""
+        if self.norm_first:
+            x = norm(x)
+        return x
+
+    def leave(self, x: Tensor, sublayer: Tensor, norm: nn.LayerNorm) -> Tensor:
+        """x and what the sublayer made of it, added."""
+        x = x + self.dropout(sublayer)
+        if not self.norm_first:
+            x = norm(x)
+        return x
+
+
+class Blocks(nn.ModuleList):
+    """A stack of blocks."""
+
+    if TYPE_CHECKING:
+
+        def __iter__(self) -> Iterator[Block]: ...

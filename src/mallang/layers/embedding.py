@@ -1,0 +1,34 @@
+"""What a token is, as a vector, joined with where it stands (Vaswani et al. 2017, sections 3.4, 3.5 and 5.4)."""
+
+from __future__ import annotations
+
+import math
+
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+
+class Embedding(nn.Module):
+    """dropout(√dim · vector of the token + vector of its position)."""
+
+    def __init__(
+        self, words: int, dim: int, positions: nn.Module, dropout: float = 0.0, tied: Embedding | None = None
+    ) -> None:
+        super().__init__()
+        self.scale = math.sqrt(dim)
+        self.own = nn.Embedding(words, dim) if tied is None else None
+        # In a tuple, where torch does not look: the weight is saved and counted once, by its owner.
+        self.tied: tuple[Embedding, ...] = () if tied is None else (tied,)
+        self.positions = positions
+        self.dropout = nn.Dropout(dropout)
+
+    @property
+    def table(self) -> nn.Embedding:
+        """The token vectors, whoever owns them."""
+        return self.tied[0].table if self.own is None else self.own
+
+    def forward(self, tokens: Int[Tensor, "rows time"], start: int = 0) -> Float[Tensor, "rows time dim"]:
+        """The vectors of tokens whose first stands at position `start`."""
+        vectors = self.table(tokens) * self.scale + self.positions(tokens.shape[1], start)
+        x: Tensor = self.dropout(vectors)
+        return x

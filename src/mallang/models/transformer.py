@@ -1,0 +1,207 @@
+"""The Transformer: translation with attention alone, no recurrence.
+
+Attention Is All You Need. Vaswani, Shazeer, Parmar, Uszkoreit, Jones, Gomez, Kaiser, Polosukhin 2017, arXiv:1706.03762.
+
+New against Bahdanau's model (`bahdanau`): no recurrent state at all. The encoder's words look at each other, the
+decoder's words look at the words before them and at the encoder's, many heads at once, so that a whole sentence is
+trained in one go; where a word stands is told by a vector added to it.
+
+    source → embedding + position → encoder blocks → memory
+                                                       ↓
+    tokens → embedding + position → decoder blocks (causal, cross) → hidden → logits
+
+Where this differs from the paper: its projections print no biases, ours have them, zero at the start, as every later
+implementation does. `norm = "pre"` moves the norm to the input of each sublayer and adds one at the end of each stack,
+which trains without careful warm-up. `window` is the restricted self-attention of the paper's table 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from mallang.data.batch import Batch
+from mallang.errors import UserError
+from mallang.layers.attention import CrossAttention, SelfAttention, causal_mask, padding_mask
+from mallang.layers.block import Block, Blocks
+from mallang.layers.cache import State
+from mallang.layers.embedding import Embedding
+from mallang.layers.feedforward import FeedForward
+from mallang.layers.head import Projection
+from mallang.layers.position import LearnedPositions, SinusoidalPositions
+from mallang.text.vocabulary import Vocabulary
+
+__all__ = ["SIZES", "Config", "Model", "Transformer"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """The shape of a Transformer; the defaults are the paper's base model."""
+
+    layers: int = 6
+    """Blocks of the encoder, and of the decoder unless `decoder_layers` says otherwise."""
+    decoder_layers: int | None = None
+    """Blocks of the decoder; none given: as many as the encoder has."""
+    dim: int = 512
+    """Size of the vector that stands for a token between the layers."""
+    heads: int = 8
+    """Attention heads of every layer."""
+    hidden_dim: int = 2048
+    """Inner size of the feed-forward networks."""
+    key_dim: int | None = None
+    """Size of a query and of a key in one head; none given: dim / heads."""
+    value_dim: int | None = None
+    """Size of a value in one head; none given: dim / heads."""
+    dropout: float = 0.1
+    """Share of values dropped after each sublayer and after the embedding."""
+    attention_dropout: float = 0.0
+    """Share of attention weights dropped; the paper drops none."""
+    norm: Literal["post", "pre"] = "post"
+    """Layer normalisation after each sublayer, as in the paper, or before it."""
+    positions: Literal["sinusoidal", "learned"] = "sinusoidal"
+    """Position vectors from sines, for any length, or learned, up to `max_length`."""
+    max_length: int | None = None
+    """The most tokens a text may have; learned positions need it, sinusoidal ones have no limit."""
+    window: int | None = None
+    """Restricted self-attention: how many positions away a token sees; none given: all of them."""
+    share: Literal["all", "target", "none"] = "all"
+    """One weight for both embeddings and the output (needs one vocabulary), for the decoder's two, or for none."""
+    activation: Literal["relu", "gelu"] = "relu"
+    """The non-linearity of the feed-forward networks."""
+
+    def __post_init__(self) -> None:
+        for name in ("layers", "decoder_layers", "dim", "heads", "hidden_dim", "key_dim", "value_dim", "max_length"):
+            if (value := getattr(self, name)) is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, but is {value}")
+        for name in ("dropout", "attention_dropout"):
+            if not 0 <= (share := getattr(self, name)) < 1:
+                raise ValueError(f"{name} must be at least 0 and less than 1, but is {share}")
+        if self.window is not None and self.window < 0:
+            raise ValueError(f"window must be at least 0, but is {self.window}")
+        if self.dim % self.heads and (self.key_dim is None or self.value_dim is None):
+            raise ValueError(
+                f"dim {self.dim} cannot be divided among {self.heads} heads; change one, or give key_dim and value_dim"
+            )
+        if self.positions == "sinusoidal" and self.dim % 2:
+            raise ValueError(f"sinusoidal positions come in pairs of sine and cosine, but dim {self.dim} is odd")
+        if self.positions == "sinusoidal" and self.max_length is not None:
+            raise ValueError(f"max_length {self.max_length} would do nothing: sinusoidal positions have no limit")
+        if self.positions == "learned" and self.max_length is None:
+            raise ValueError("learned positions need max_length, the most tokens a text may have")
+
+
+class Transformer(nn.Module):
+    """Encoder and decoder, built of attention."""
+
+    def __init__(self, config: Config, vocabulary: Vocabulary, source_vocabulary: Vocabulary) -> None:
+        super().__init__()
+        if config.share == "all" and vocabulary != source_vocabulary:
+            raise UserError(
+                'model.share = "all" needs one vocabulary, but the source and the target have their own '
+                f"({len(source_vocabulary)} and {len(vocabulary)} tokens)",
+                todo='learn one tokenizer for both sides, or set model.share = "target"',
+            )
+        self.config, self.vocabulary, self.source_vocabulary = config, vocabulary, source_vocabulary
+        self.source_embedding = Embedding(len(source_vocabulary), config.dim, make_positions(config), config.dropout)
+        self.encoder = Blocks(make_block(config) for _ in range(config.layers))
+        self.encoder_norm = make_final_norm(config)
+        tied = self.source_embedding if config.share == "all" else None
+        self.embedding = Embedding(len(vocabulary), config.dim, make_positions(config), config.dropout, tied)
+        self.decoder = Blocks(make_block(config, cross=True) for _ in range(config.decoder_layers or config.layers))
+        self.decoder_norm = make_final_norm(config)
+        self.head = Projection(config.dim, len(vocabulary), None if config.share == "none" else self.embedding.table)
+        self.init_weights()
+
+    def forward(self, batch: Batch) -> Float[Tensor, "batch time dim"]:
+        """The hidden vector of every position: all that is known before its next token is chosen."""
+        memory, memory_mask = self.read(batch)
+        x = self.embedding(batch.tokens)
+        mask = causal_mask(x.shape[1], window=self.config.window, device=x.device)
+        for block in self.decoder:
+            x = block(x, mask, block.remember(memory), memory_mask)
+        hidden: Tensor = self.decoder_norm(x)
+        return hidden
+
+    def read(self, batch: Batch) -> tuple[Float[Tensor, "batch source dim"], Bool[Tensor, "batch 1 1 source"]]:
+        """The encoder: the memory of the source, and what of it may be seen."""
+        x = self.source_embedding(batch.source)
+        mask = padding_mask(batch.source_mask, self.config.window)
+        for block in self.encoder:
+            x = block(x, mask)
+        return self.encoder_norm(x), padding_mask(batch.source_mask)
+
+    def output(self, hidden: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch words"]:
+        """One logit per word of the target vocabulary."""
+        logits: Tensor = self.head(hidden)
+        return logits
+
+    def start(self, batch: Batch) -> State:
+        """Read the source; nothing is written yet."""
+        memory, mask = self.read(batch)
+        remembered = [block.remember(memory) for block in self.decoder]
+        nothing = [(keys[:, :, :0], values[:, :, :0]) for keys, values in remembered]
+        return State(fixed={"memory": remembered, "mask": mask}, moving=nothing)
+
+    def step(self, tokens: Int[Tensor, "rows time"], state: State) -> tuple[Float[Tensor, "rows time words"], State]:
+        """The logits after each of these tokens, which follow those of earlier steps."""
+        past = state.moving[0][0].shape[2]
+        x = self.embedding(tokens, start=past)
+        mask = causal_mask(x.shape[1], past, self.config.window, x.device)
+        moving = []
+        for block, memory, cached in zip(self.decoder, state.fixed["memory"], state.moving, strict=True):
+            x, cached = block.step(x, cached, mask, memory, state.fixed["mask"])
+            moving.append(cached)
+        return self.output(self.decoder_norm(x)), State(state.fixed, moving)
+
+    def init_weights(self) -> None:
+        """Xavier for every matrix, dim^-0.5 for embeddings, so that √dim times them is of size one."""
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.xavier_uniform_(module.weight)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
+            elif isinstance(module, nn.Embedding):
+                nn.init.normal_(module.weight, std=module.embedding_dim**-0.5)
+        for module in self.modules():
+            if isinstance(module, SelfAttention | CrossAttention):
+                for matrix in module.input_weights():  # each by itself, though they are computed as one
+                    nn.init.xavier_uniform_(matrix)
+
+
+def make_positions(config: Config) -> SinusoidalPositions | LearnedPositions:
+    """The position vectors of one side."""
+    if config.max_length is None:
+        return SinusoidalPositions(config.dim)
+    return LearnedPositions(config.dim, config.max_length)
+
+
+def make_block(config: Config, cross: bool = False) -> Block:
+    """One block of the encoder, or with `cross` of the decoder."""
+    share = config.dim // config.heads
+    shape = config.dim, config.heads, config.key_dim or share, config.value_dim or share, config.attention_dropout
+    return Block(
+        SelfAttention(*shape),
+        FeedForward(config.dim, config.hidden_dim, config.activation),
+        CrossAttention(*shape) if cross else None,
+        norm=config.norm,
+        dropout=config.dropout,
+    )
+
+
+def make_final_norm(config: Config) -> nn.Module:
+    """Pre-norm blocks leave their sum as it is, so the stack ends with a norm; post-norm blocks need none."""
+    return nn.LayerNorm(config.dim) if config.norm == "pre" else nn.Identity()
+
+
+SIZES: dict[str, dict[str, Any]] = {
+    "tiny": {"layers": 2, "dim": 32, "heads": 4, "hidden_dim": 64},
+    "small": {"layers": 3, "dim": 256, "heads": 8, "hidden_dim": 1024},
+    "base": {},
+    "big": {"dim": 1024, "heads": 16, "hidden_dim": 4096, "dropout": 0.3},
+}
+"""Named shapes, as changes to the defaults; base and big are the paper's (table 3)."""
+
+Model = Transformer
