@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from pydantic import TypeAdapter, ValidationError
 from torch import nn
 
 from mallang.data.batch import Batch, pad_rows
@@ -28,6 +29,7 @@ from mallang.text.tokenizer import Tokenizer
 from mallang.text.unicode import split_sentences
 from mallang.text.vocabulary import BOS, EOS
 
+SEARCH = TypeAdapter(decoding.Config)
 CHUNK = 512
 """Lines that are read, sorted by length and translated together: long files stream out in such pieces."""
 BATCH_TOKENS = 4096
@@ -251,15 +253,19 @@ class Verbs:
 
 
 def change_search(config: decoding.Config, options: Mapping[str, Any]) -> decoding.Config:
-    """The search options with some changed."""
+    """The search options with some changed; values of the wrong kind are told by name."""
     known = {field.name for field in dataclasses.fields(config)}
     for name in options:
         if name not in known:
             raise UserError(f"there is no search option {name!r}", todo=nearest(name, known))
-    changed = dict(options)
-    if "method" in changed:
-        config = config.with_method(changed.pop("method"))
-    return replace(config, **changed)
+    if "method" in options:
+        config = config.with_method(options["method"])
+    try:
+        return SEARCH.validate_python({**dataclasses.asdict(config), **options}, strict=True)
+    except ValidationError as error:
+        (first, *_) = error.errors()
+        name = ".".join(str(part) for part in first["loc"])
+        raise UserError(f"search option {name} = {first['input']!r}: {first['msg']}") from error
 
 
 def split_long(text: str, tokenizer: Tokenizer, most: int) -> list[str]:

@@ -1,0 +1,76 @@
+"""`mallang demo`: two minutes from nothing to a translated sentence and a picture of its attention."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mallang.commands.options import Device, Quiet
+from mallang.errors import UserError
+
+if TYPE_CHECKING:
+    from mallang.tasks.translation import Verbs
+
+EXAMPLES = ("mallang demo", "mallang demo --fresh")
+RECIPE = "transformer-miniworld"
+Fresh = Annotated[bool, typer.Option("--fresh", help="Train again although there is a model.", show_default=False)]
+Runs = Annotated[Path, typer.Option("--runs", metavar="FOLDER", help="Where runs lie.")]
+
+
+def command(fresh: Fresh = False, runs: Runs = Path("runs"), device: Device = "auto", quiet: Quiet = False) -> None:
+    """Train a Korean to English Transformer on miniworld, score it, translate, and draw its attention."""
+    from mallang import recipe as recipes
+    from mallang.commands.evaluate import keep, read_rows
+    from mallang.data import miniworld
+    from mallang.training.run import INFO, Run, load
+    from mallang.training.train import Options, train
+
+    folder = runs / RECIPE
+    if fresh or not ((folder / INFO).exists() and Run.open(folder).is_finished):
+        typer.echo("miniworld: 20,000 Korean sentences with their English. Training a Transformer on them:", err=True)
+        train(recipes.read(RECIPE).build(), Options(folder=folder, device=device, fresh=fresh, quiet=quiet))
+    seconds = Run.open(folder).info["seconds"]
+    model = load(folder, device)
+    rows, name = read_rows(folder, "test", None)
+    scores, outputs = model.evaluate(rows)
+    keep(folder, name, outputs, scores, {})
+    print(f"\ntrained in {seconds:.0f} s; on {len(rows):,} sentences whose combinations it has never seen:")
+    for score in scores:
+        print(f"  {score}")
+    print("\nfive of them:")
+    for text in miniworld.EXAMPLES:
+        print(f"  {text}\n    {model.translate(text)}")
+    draw(model, miniworld.EXAMPLES[0], folder / "attention.png")
+    if sys.stdin.isatty():
+        talk(model, folder)
+    print(f'\nnext:  mallang translate {folder} "{miniworld.EXAMPLES[1]}"')
+
+
+def talk(model: Verbs, folder: Path) -> None:
+    """Translate what is typed until a line is empty."""
+    print("\ntype a Korean sentence out of this small world; an empty line ends")
+    while True:
+        try:
+            text = input("> ").strip()
+        except EOFError:
+            return
+        if not text:
+            return
+        result = model.translate(text)
+        print(f"  {result}" + (f"  ({result.note})" if result.note else ""))
+        draw(model, text, folder / "attention.png")
+
+
+def draw(model: Any, text: str, path: Path) -> None:
+    """Write the picture of one translation's attention; without matplotlib say how to get it."""
+    from mallang.inspection.attention import draw_translation
+
+    try:
+        draw_translation(model, text, path)
+    except UserError as error:
+        print(f"no picture: {error}")
+        return
+    print(f"  its attention is drawn in {path}")

@@ -1,0 +1,128 @@
+"""`mallang train`: a recipe becomes a run folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mallang import recipe as recipes
+from mallang.commands.options import Device, Overrides, Plugin, Quiet, RecipeName, Verbose, add_plugins, complete_run
+from mallang.errors import UserError
+
+if TYPE_CHECKING:
+    from mallang.training.run import Run
+
+EXAMPLES = (
+    "mallang train transformer-miniworld",
+    "mallang train transformer-miniworld model.layers=3 train.epochs=5 --name deeper",
+    "mallang train transformer data.train=mine.tsv data.valid=held-out.tsv",
+    "mallang train transformer-miniworld --seeds 1,2,3",
+)
+Start = Annotated[
+    Path | None,
+    typer.Option(
+        "--from", metavar="RUN", help="Start from this run's weights and tokeniser.", autocompletion=complete_run,
+        show_default=False,
+    ),
+]  # fmt: skip
+Name = Annotated[
+    str | None, typer.Option("--name", help="Name of the run; the recipe's by default.", show_default=False)
+]
+Runs = Annotated[Path, typer.Option("--runs", metavar="FOLDER", help="Where runs lie.")]
+Seeds = Annotated[
+    str | None,
+    typer.Option(
+        "--seeds", metavar="1,2,3", help="Train once a seed; mean and spread are written.", show_default=False
+    ),
+]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Remove what is there and start over.", show_default=False)]
+Show = Annotated[
+    bool, typer.Option("--show", help="Print every value and where it comes from, then stop.", show_default=False)
+]
+
+
+def command(
+    recipe: RecipeName,
+    overrides: Overrides = None,
+    name: Name = None,
+    runs: Runs = Path("runs"),
+    start: Start = None,
+    seeds: Seeds = None,
+    fresh: Fresh = False,
+    show: Show = False,
+    plugin: Plugin = None,
+    device: Device = "auto",
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Train a recipe. The same command on an unfinished run goes on where it stopped.
+
+    Ctrl-C saves and leaves. Several processes: torchrun --nproc-per-node 2 -m mallang train RECIPE
+    """
+    add_plugins(plugin)
+    resolved = recipes.read(recipe, overrides or [])
+    if show:
+        print("\n".join(resolved.show()))
+        return
+    numbers = read_seeds(seeds)
+    if verbose:
+        typer.echo("\n".join(resolved.show()), err=True)
+    from mallang.training.train import Options, train
+
+    base = name or (f"{resolved.name}-from-{start.name}" if start else resolved.name)
+    trained = []
+    for seed in numbers or [None]:
+        chosen = resolved if seed is None else resolved.with_overrides([f"seed={seed}"])
+        folder = runs / (base if seed is None else f"{base}-seed{seed}")
+        options = Options(folder=folder, device=device, fresh=fresh, start=start, quiet=quiet)
+        trained.append(train_or_reuse(train, chosen.build(), options, several=seed is not None))
+    if len(trained) > 1:
+        write_spread(trained, runs / f"{base}-seeds.json", quiet)
+    elif not quiet:
+        typer.echo(f"the run is in {trained[0].folder}", err=True)
+
+
+def train_or_reuse(train: Any, recipe: recipes.Recipe, options: Any, *, several: bool) -> Run:
+    """Train; among several seeds one that is finished already is taken as it is."""
+    from mallang.training.run import INFO, Run
+
+    if several and not options.fresh and (options.folder / INFO).exists():
+        run = Run.open(options.folder)
+        if run.is_finished and not recipes.difference(recipes.read(str(run.folder)), recipe.resolved):
+            return run
+    result: Run = train(recipe, options)
+    return result
+
+
+def read_seeds(text: str | None) -> list[int]:
+    """The seeds in `1,2,3`."""
+    if text is None:
+        return []
+    try:
+        seeds = [int(part) for part in text.split(",")]
+    except ValueError as error:
+        raise UserError(f"--seeds {text!r} is not a list of whole numbers", todo="--seeds 1,2,3") from error
+    if len(set(seeds)) < len(seeds):
+        raise UserError(f"--seeds {text!r} names a seed twice", todo="--seeds 1,2,3")
+    return seeds
+
+
+def write_spread(trained: list[Run], path: Path, quiet: bool) -> None:
+    """Mean and standard deviation of the best validation over the seeds."""
+    import json
+    import statistics
+
+    metric = next(key for key in trained[0].info["best"] if key != "step")
+    values = [float(run.info["best"][metric]) for run in trained]
+    spread = {
+        "metric": metric,
+        "runs": {str(run.folder): value for run, value in zip(trained, values, strict=True)},
+        "mean": statistics.mean(values),
+        "standard_deviation": statistics.stdev(values),
+    }
+    path.write_text(json.dumps(spread, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    if not quiet:
+        mean, deviation = spread["mean"], spread["standard_deviation"]
+        typer.echo(f"validation {metric} over {len(values)} seeds: {mean:.4f} ± {deviation:.4f}, in {path}", err=True)
