@@ -1,5 +1,7 @@
 """Every plan reads each example just once an epoch, within its budget, and depends on (seed, epoch) alone."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -43,7 +45,7 @@ def test_cuts_are_within_the_budget_and_lose_nothing(widths, tokens):
     widths = np.sort(widths)
     bounds = cut(widths, tokens, None)
     assert bounds[0] == 0 and bounds[-1] == len(widths)
-    for start, stop in zip(bounds[:-1], bounds[1:], strict=True):
+    for start, stop in pairwise(bounds):
         assert stop > start and (stop - start) * widths[stop - 1] <= tokens
 
 

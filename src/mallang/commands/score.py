@@ -51,16 +51,15 @@ def read_pairs(pair: list[str] | None, file: Path | None) -> Iterator[tuple[str,
         if file is not None or len(pair) != 2:
             raise UserError(f"a pair is two texts, but {len(pair)} were given", todo="quote each text, or use --file")
         return iter([(pair[0], pair[1])])
-    return split_lines("-" if file is None else str(file))
+    return split_lines(file or Path("/dev/stdin"))
 
 
-def split_lines(path: str) -> Iterator[tuple[str, str]]:
+def split_lines(path: Path) -> Iterator[tuple[str, str]]:
     """Pairs out of lines with one tab each."""
-    from mallang.data.readers import read_lines
+    from mallang.data.readers import lines
 
-    for number, line in enumerate(read_lines(path), 1):
+    for number, line in enumerate(lines(path), 1):
         source, tab, target = line.partition("\t")
         if not tab or "\t" in target:
-            where = f"{'standard input' if path == '-' else path}, line {number}"
-            raise UserError("a line must hold a source, a tab and a target", where=where)
+            raise UserError("a line must hold a source, a tab and a target", where=f"{path}, line {number}")
         yield source, target

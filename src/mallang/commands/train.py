@@ -66,7 +66,7 @@ def command(
     if show:
         print("\n".join(resolved.show()))
         return
-    numbers = read_seeds(seeds)
+    numbers: list[int | None] = [*read_seeds(seeds)]
     if verbose:
         typer.echo("\n".join(resolved.show()), err=True)
     from mallang.training.train import Options, train

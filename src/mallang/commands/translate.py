@@ -60,7 +60,7 @@ def command(
 
 def read_texts(texts: Iterable[str] | None, file: Path | None) -> Iterator[str]:
     """The texts to work on, a line at a time; blank lines stay, so that line i of the output belongs to line i."""
-    from mallang.data.readers import read_lines
+    from mallang.data.readers import lines
     from mallang.errors import UserError
 
     if texts and file is not None:
@@ -69,7 +69,7 @@ def read_texts(texts: Iterable[str] | None, file: Path | None) -> Iterator[str]:
         return iter(texts)
     if file is None and sys.stdin.isatty():
         typer.echo("reading from the keyboard, a text a line; Ctrl-D ends", err=True)
-    return iter(read_lines("-" if file is None else str(file)))
+    return lines(file or Path("/dev/stdin"))
 
 
 def show(result: Translation, *, json: bool, nbest: int, scores: bool) -> None:

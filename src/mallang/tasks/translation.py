@@ -64,7 +64,7 @@ class Task:
         built: nn.Module = model.Model(config, self.target.vocabulary, self.source.vocabulary)
         return built
 
-    def examples(self, corpus: Prepared, seed: int, epoch: int) -> Sequence[Any]:
+    def examples(self, corpus: Prepared, seed: int, epoch: int) -> Prepared:
         """The pairs as they are, in every epoch."""
         return corpus
 
@@ -163,7 +163,7 @@ class Verbs:
 
     task_name = "translation"
 
-    def __init__(self, task: Task, model: nn.Module, config: decoding.Config, max_length: int) -> None:
+    def __init__(self, task: Task, model: Any, config: decoding.Config, max_length: int) -> None:
         self.task, self.model, self.config, self.max_length = task, model, config, max_length
         self.device = next(model.parameters()).device
 

@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -118,16 +118,6 @@ def validated(folder: Path) -> list[Path]:
         if state.get("validated"):
             chosen.append(path)
     return chosen
-
-
-def mean_weights(paths: Sequence[Path]) -> dict[str, Tensor]:
-    """The mean of the models in several checkpoints, one in memory at a time."""
-    total: dict[str, Tensor] = {}
-    for path in paths:
-        for name, value in read(path).tensors["model"].items():
-            addend = value.double() if value.is_floating_point() else value
-            total[name] = total[name] + addend if name in total and value.is_floating_point() else addend
-    return {name: (value / len(paths)).float() if value.is_floating_point() else value for name, value in total.items()}
 
 
 def step_of(path: Path) -> int:

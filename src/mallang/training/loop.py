@@ -34,6 +34,7 @@ from mallang.training.record import Recorder
 from mallang.training.schedule import Config as Schedule
 from mallang.training.schedule import Plateau, multiplier
 from mallang.training.stopping import Stop
+from mallang.training.weights import own_weights, set_weights
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -309,7 +310,7 @@ class Loop:
         self.check()
         if self.world.is_first:
             tensors: dict[str, Mapping[str, Tensor]] = {
-                "model": self.model.state_dict(),
+                "model": own_weights(self.model),
                 "optimizer": optimizers.optimizer_tensors(self.optimizer, self.names),
             }
             if self.average is not None:
@@ -327,7 +328,7 @@ class Loop:
         """Go on from the newest whole checkpoint, if there is one."""
         saved = checkpoints.newest(self.plan.folder / "checkpoints", self.plan.recorder.say)
         if saved is not None:
-            self.model.load_state_dict(saved.tensors["model"])
+            set_weights(self.model, saved.tensors["model"], self.plan.folder)
             optimizers.restore_optimizer(self.optimizer, self.names, dict(saved.tensors["optimizer"]))
             if self.average is not None:
                 self.average.restore(saved.tensors["average"])

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from mallang.tasks.contract import Group
+from mallang.training.weights import own_weights, set_weights
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,12 +101,12 @@ class Average:
 
     def __init__(self, model: nn.Module, keep: float) -> None:
         self.keep = keep
-        self.weights = {name: value.detach().clone() for name, value in model.state_dict().items()}
+        self.weights = {name: value.detach().clone() for name, value in own_weights(model).items()}
 
     @torch.no_grad()
     def update(self, model: nn.Module) -> None:
         """Move the average a little towards the weights of now."""
-        for name, value in model.state_dict().items():
+        for name, value in own_weights(model).items():
             mean = self.weights[name]
             if mean.is_floating_point():
                 mean.lerp_(value, 1 - self.keep)
@@ -120,9 +121,9 @@ class Average:
     @contextmanager
     def in_place_of(self, model: nn.Module) -> Iterator[None]:
         """The model runs with the average while the block lasts."""
-        own = {name: value.clone() for name, value in model.state_dict().items()}
-        model.load_state_dict(self.weights)
+        own = {name: value.clone() for name, value in own_weights(model).items()}
+        set_weights(model, self.weights, "moving average")
         try:
             yield
         finally:
-            model.load_state_dict(own)
+            set_weights(model, own, "moving average")

@@ -20,7 +20,7 @@ from typing import Any
 
 import safetensors.torch
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 import mallang
 from mallang import recipe as recipes
@@ -30,6 +30,7 @@ from mallang.recipe import Recipe
 from mallang.text.tokenizer import Tokenizer
 from mallang.training.checkpoint import load_tensors, replace_file, sha256, to_json, unwritable
 from mallang.training.precision import choose_device
+from mallang.training.weights import set_weights
 
 FORMAT = 1
 INFO, RECIPE, WEIGHTS = "run.json", "recipe.toml", "model.safetensors"
@@ -118,25 +119,8 @@ def load(path: Path | str, device: str = "auto") -> Any:
     module = find("tasks", run.task)
     task = module.Task(recipe.task, run.tokenizers(module.Task.columns))
     model = task.build(find("models", recipe.model_name), recipe.model)
-    fit_weights(model, run.read_weights(), run.folder)
+    set_weights(model, run.read_weights(), run.folder / WEIGHTS)
     return module.Verbs(task, model.to(place).eval(), recipe.decoding, recipe.data.max_length)
-
-
-def fit_weights(model: nn.Module, weights: Mapping[str, Tensor], folder: Path) -> None:
-    """Put weights into a model, or name the first one that does not fit."""
-    own = model.state_dict()
-    for name in [*own, *weights]:
-        here, there = own.get(name), weights.get(name)
-        if here is None or there is None or here.shape != there.shape:
-            shapes = [
-                ("no such tensor" if t is None else "×".join(map(str, t.shape)) or "a number") for t in (here, there)
-            ]
-            raise UserError(
-                f"the weights do not fit the recipe: {name} is {shapes[1]} in the file but {shapes[0]} in the model",
-                where=str(folder / WEIGHTS),
-                todo="use the recipe and tokeniser that the weights were trained with",
-            )
-    model.load_state_dict(dict(weights))
 
 
 def begin(folder: Path, recipe: Recipe, *, fresh: bool) -> Run:

@@ -27,8 +27,9 @@ from mallang.training.distributed import World
 from mallang.training.loop import Loop, Plan, seed_everything
 from mallang.training.precision import choose_device
 from mallang.training.record import Recorder
-from mallang.training.run import Run, begin, fit_weights, locked
+from mallang.training.run import WEIGHTS, Run, begin, locked
 from mallang.training.stopping import listening
+from mallang.training.weights import mean_weights, set_weights
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +83,7 @@ def train_here(recipe: Recipe, run: Run, options: Options, world: World, device:
     seed_everything(recipe.seed, 0, 0)
     model = task.build(find("models", recipe.model_name), recipe.model).to(device)
     if options.start is not None:
-        fit_weights(model, Run.open(options.start).read_weights(), options.start)
+        set_weights(model, Run.open(options.start).read_weights(), options.start / WEIGHTS)
     recorder.say(f"{recipe.model_name}: {sum(p.numel() for p in model.parameters()):,} parameters on {device}")
     valid_rows = list(materials.corpus.split("valid"))
     loop = Loop(
@@ -229,7 +230,7 @@ def finish(run: Run, recipe: Recipe, loop: Loop) -> Run:
     checkpoints.replace_file(run.folder / "card.md", card.encode())
     return run.update(
         status="finished",
-        weights=checkpoints.sha256(run.folder / "model.safetensors"),
+        weights=checkpoints.sha256(run.folder / WEIGHTS),
         steps=loop.step,
         seconds=round(loop.progress.seconds, 3),
         parameters=sum(parameter.numel() for parameter in loop.model.parameters()),
@@ -242,7 +243,7 @@ def final_weights(folder: Path, recipe: Recipe, best_step: int) -> Mapping[str, 
     """The weights that `train.final` names."""
     kind = recipe.train.final
     if kind == "average":
-        return checkpoints.mean_weights(checkpoints.validated(folder)[-recipe.train.keep :])
+        return mean_weights(checkpoints.validated(folder)[-recipe.train.keep :])
     path = folder / checkpoints.name_of(best_step) if kind == "best" else checkpoints.found(folder)[-1]
     tensors = checkpoints.read(path).tensors
     # Validation scores the moving average where there is one, so the best of it is what was found best.

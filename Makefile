@@ -1,0 +1,45 @@
+# Each target installs all it needs into .venv first.
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.PHONY: help install demo test test-all check format bench clean
+
+help:          ## what there is to make
+	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*##/\t/' | expand -t 12
+
+install: .venv/use          ## mallang itself, with pictures
+
+demo: .venv/use             ## train Korean to English on miniworld, translate, draw the attention
+	$(BIN)/mallang demo
+
+test: .venv/develop check   ## what every change must pass
+	$(BIN)/python -m pytest -n 2 -m "not slow"
+
+test-all: .venv/develop check  ## also compilation, kills and long cases
+	$(BIN)/python -m pytest -n 2
+
+check: .venv/develop        ## format, lint, types
+	$(BIN)/ruff format --check --quiet src tests benchmarks docs
+	$(BIN)/ruff check --quiet src tests benchmarks docs
+	$(BIN)/mypy --no-error-summary
+
+format: .venv/develop       ## put the code into shape
+	$(BIN)/ruff format src tests benchmarks docs
+	$(BIN)/ruff check --fix src tests benchmarks docs
+
+bench: .venv/develop        ## the claims about speed and memory, measured here
+	$(BIN)/python -m benchmarks
+
+clean:                      ## forget the environment and what tools have cached
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+.venv/use: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(PIP) torch
+	$(PIP) --editable '.[plots]'
+	@touch $@
+
+.venv/develop: .venv/use
+	$(PIP) --editable '.[plots,data,track,dev]'
+	@touch $@

@@ -1,0 +1,60 @@
+"""A model's tensors by name, each once: weights that two layers share are kept under the first name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from mallang.errors import UserError
+from mallang.training import checkpoint
+
+
+def own_weights(model: nn.Module) -> dict[str, Tensor]:
+    """The tensors of a model; they are the model's own, so changing them changes it."""
+    seen: set[int] = set()
+    chosen = {}
+    for name, tensor in model.state_dict(keep_vars=True).items():
+        if id(tensor) not in seen:
+            seen.add(id(tensor))
+            chosen[name] = tensor.detach()
+    return chosen
+
+
+def set_weights(model: nn.Module, weights: Mapping[str, Tensor], where: Path | str) -> None:
+    """Put weights into a model, or name the first one that does not fit."""
+    own = own_weights(model)
+    for name in [*own, *weights]:
+        here, there = own.get(name), weights.get(name)
+        if here is None or there is None or here.shape != there.shape:
+            raise UserError(
+                f"the weights do not fit the recipe: {name} is {shape_of(there)} in the file but "
+                f"{shape_of(here)} in the model",
+                where=str(where),
+                todo="use the recipe and the tokeniser that the weights were trained with",
+            )
+    with torch.no_grad():
+        for name, tensor in own.items():
+            tensor.copy_(weights[name])
+
+
+def shape_of(tensor: Tensor | None) -> str:
+    """A shape in words."""
+    if tensor is None:
+        return "missing"
+    return "×".join(str(size) for size in tensor.shape) or "a single number"
+
+
+def mean_weights(paths: Sequence[Path]) -> dict[str, Tensor]:
+    """The mean of the models in several checkpoints, one in memory at a time."""
+    total: dict[str, Tensor] = {}
+    for path in paths:
+        for name, value in checkpoint.read(path).tensors["model"].items():
+            is_summed = name in total and value.is_floating_point()
+            addend = value.double() if value.is_floating_point() else value
+            total[name] = total[name] + addend if is_summed else addend
+    return {
+        name: (value / len(paths)).float() if value.is_floating_point() else value for name, value in total.items()
+    }

@@ -1,0 +1,89 @@
+"""The house rules: who may import whom, how long a function may be, what a model file holds."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[2] / "src" / "mallang"
+FILES = sorted(path for path in SOURCE.rglob("*.py"))
+RANKS = {
+    "text": 0, "data": 1, "layers": 1, "models": 2, "decoding": 3, "evaluation": 3, "tasks": 4, "training": 5,
+    "interop": 6, "inspection": 6, "serving": 7, "commands": 8,
+}  # fmt: skip
+FREE = {"errors", "find"}
+"""Root modules that anyone may import."""
+ABOVE = {"recipe": 5, "schema": 5, "toml": 5}
+"""Root modules and the lowest rank that may import them."""
+LONGEST_FUNCTION, LONGEST_MODEL, LONGEST_FILE, MOST_ARGUMENTS = 60, 300, 400, 8
+
+
+def name_of(path):
+    return str(path.relative_to(SOURCE))
+
+
+def imports(tree):
+    """What a file imports of mallang when it is loaded, and inside functions too; typing-only imports apart."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "mallang":
+            parts = node.module.split(".")
+            yield from ([parts[1:]] if len(parts) > 1 else [[alias.name] for alias in node.names])
+        elif isinstance(node, ast.Import):
+            yield from (alias.name.split(".")[1:] for alias in node.names if alias.name.startswith("mallang."))
+
+
+def without_typing_block(tree):
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            node.body = [ast.Pass()]
+    return tree
+
+
+def may_import(importer, imported):
+    if imported in FREE or not imported:
+        return True
+    if importer not in RANKS:
+        return True  # root modules load what they need when it is asked for
+    if imported in ABOVE:
+        return RANKS[importer] >= ABOVE[imported]
+    return importer == imported or RANKS[imported] < RANKS[importer]
+
+
+@pytest.mark.parametrize("path", FILES, ids=name_of)
+def test_imports_go_down_the_ranks(path):
+    folder = path.relative_to(SOURCE).parts[0] if path.parent != SOURCE else ""
+    tree = without_typing_block(ast.parse(path.read_text("utf-8")))
+    for parts in imports(tree):
+        imported = parts[0]
+        if imported.startswith("_"):
+            continue
+        assert imported in RANKS or (SOURCE / f"{imported}.py").exists() or not folder, imported
+        assert may_import(folder, imported), f"{name_of(path)} may not import mallang.{'.'.join(parts)}"
+        if folder == "models" and imported == "models":
+            pytest.fail(f"{name_of(path)} imports another model: parts are shared, wiring is not")
+
+
+@pytest.mark.parametrize("path", FILES, ids=name_of)
+def test_functions_and_files_stay_readable(path):
+    text = path.read_text("utf-8")
+    lines = len(text.splitlines())
+    assert lines <= (LONGEST_MODEL if path.parent.name == "models" else LONGEST_FILE), f"{lines} lines"
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            length = node.end_lineno - node.lineno + 1
+            assert length <= LONGEST_FUNCTION, f"{node.name} has {length} lines"
+            arguments = [a for a in [*node.args.args, *node.args.kwonlyargs] if a.arg not in ("self", "cls")]
+            if path.parent.name != "commands":  # there every argument is an option of the command line
+                assert len(arguments) <= MOST_ARGUMENTS, f"{node.name} has {len(arguments)} arguments"
+
+
+def test_the_tree_is_two_deep_and_names_are_plain():
+    for path in FILES:
+        assert len(path.relative_to(SOURCE).parts) <= 2, path
+        assert path.stem not in {"utils", "helpers", "common", "base", "misc", "core"}, path
+
+
+def test_ranks_forbid_what_they_should():
+    assert not may_import("layers", "models") and not may_import("models", "decoding")
+    assert not may_import("decoding", "evaluation") and not may_import("text", "recipe")
+    assert may_import("training", "recipe") and may_import("models", "layers") and may_import("tasks", "errors")

@@ -1,0 +1,112 @@
+"""A checkpoint is whole or not there, and a damaged one is never used."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from mallang.errors import UserError
+from mallang.training import checkpoint
+from mallang.training.checkpoint import Checkpoint
+from mallang.training.weights import mean_weights, own_weights, set_weights
+
+
+def make(step, value=1.0, validated=True):
+    tensors = {"model": {"w": torch.full((3, 2), value)}, "optimizer": {"step/w": torch.tensor(float(step))}}
+    return Checkpoint(step, {"validated": validated, "loss": 0.1 + 0.2}, tensors)
+
+
+def test_what_is_written_is_read_bit_for_bit(tmp_path):
+    path = checkpoint.write(tmp_path, make(7, 0.1))
+    back = checkpoint.read(path)
+    assert back.step == 7 and back.state == {"validated": True, "loss": 0.1 + 0.2}
+    assert torch.equal(back.tensors["model"]["w"], torch.full((3, 2), 0.1))
+
+
+def flip(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(bytes(content))
+
+
+def truncate(path):
+    path.write_bytes(path.read_bytes()[:-5])
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "optimizer.safetensors", "state.json", "manifest.json"])
+@pytest.mark.parametrize("harm", [flip, truncate, lambda path: path.unlink()], ids=["flipped", "truncated", "removed"])
+def test_a_damaged_one_is_passed_over(tmp_path, file, harm):
+    checkpoint.write(tmp_path, make(1, 1.0))
+    harm(checkpoint.write(tmp_path, make(2, 2.0)) / file)
+    said = []
+    newest = checkpoint.newest(tmp_path, said.append)
+    assert newest is not None and newest.step == 1
+    assert "step-000000002" in said[0] and "damaged" in said[0]
+    with pytest.raises(UserError, match="damaged"):
+        checkpoint.read(tmp_path / "step-000000002")
+
+
+def test_a_half_written_one_is_not_seen(tmp_path):
+    checkpoint.write(tmp_path, make(1))
+    (tmp_path / ".draft-step-000000002").mkdir()
+    assert [path.name for path in checkpoint.found(tmp_path)] == ["step-000000001"]
+    checkpoint.write(tmp_path, make(2))
+    assert checkpoint.newest(tmp_path, print).step == 2
+
+
+def test_old_ones_are_cleared_but_not_those_needed(tmp_path):
+    for step in range(1, 9):
+        checkpoint.write(tmp_path, make(step, validated=step % 2 == 0))
+    checkpoint.clear(tmp_path, keep=3, best=2)
+    assert [checkpoint.step_of(path) for path in checkpoint.found(tmp_path)] == [2, 4, 6, 7, 8]
+
+
+def test_the_mean_of_several_is_their_mean(tmp_path):
+    paths = [checkpoint.write(tmp_path, make(step, float(step))) for step in (1, 2, 6)]
+    assert torch.equal(mean_weights(paths)["w"], torch.full((3, 2), 3.0))
+
+
+def test_shared_weights_are_kept_once_and_come_back_shared():
+    def tied():
+        model = torch.nn.Sequential(torch.nn.Linear(4, 4, bias=False), torch.nn.Linear(4, 4, bias=False))
+        model[1].weight = model[0].weight
+        return model
+
+    one, other = tied(), tied()
+    assert list(own_weights(one)) == ["0.weight"]
+    set_weights(other, own_weights(one), "here")
+    assert torch.equal(other[1].weight, one[0].weight) and other[0].weight is other[1].weight
+    with pytest.raises(UserError, match="0.weight is 3×3 in the file but 4×4 in the model"):
+        set_weights(other, {"0.weight": torch.zeros(3, 3)}, "here")
+    with pytest.raises(UserError, match="1.bias is 4 in the file but missing"):
+        set_weights(other, {**own_weights(one), "1.bias": torch.zeros(4)}, "here")
+
+
+def test_a_disk_that_takes_no_more_leaves_the_old_one_whole(tmp_path):
+    checkpoint.write(tmp_path, make(1))
+    code = f"""
+import resource, torch
+from pathlib import Path
+from mallang.training import checkpoint
+from mallang.errors import UserError
+resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
+try:
+    tensors = {{"model": {{"w": torch.zeros(100_000)}}}}
+    checkpoint.write(Path({str(tmp_path)!r}), checkpoint.Checkpoint(2, {{}}, tensors))
+except UserError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "cannot write" in done.stdout and "last checkpoint" in done.stdout
+    assert [path.name for path in tmp_path.iterdir()] == ["step-000000001"]
+    assert checkpoint.newest(tmp_path, print).step == 1
+
+
+def test_files_are_replaced_at_once(tmp_path):
+    path = tmp_path / "run.json"
+    checkpoint.replace_file(path, b"old")
+    checkpoint.replace_file(path, checkpoint.to_json({"한글": 0.1}))
+    assert json.loads(path.read_text("utf-8")) == {"한글": 0.1}
+    assert [each.name for each in tmp_path.iterdir()] == ["run.json"]

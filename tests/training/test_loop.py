@@ -1,0 +1,233 @@
+"""The loop on a toy task: stopping anywhere changes nothing, accumulation equals a larger batch, trouble is told."""
+
+import io
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+from torch import nn
+
+from mallang.data.batch import Batch, pad_rows
+from mallang.data.loader import Source
+from mallang.data.sampler import Buckets
+from mallang.errors import UserError
+from mallang.evaluation.score import Score
+from mallang.tasks.contract import Group, Loss
+from mallang.training import checkpoint, optimizer
+from mallang.training.distributed import World
+from mallang.training.loop import Config, Loop, Plan
+from mallang.training.record import FILE, Recorder, read, without_clock
+from mallang.training.schedule import Config as Schedule
+from mallang.training.stopping import Stop
+
+WORDS = 11
+TEXTS = [np.random.default_rng(i).integers(4, WORDS, size=1 + i % 7) for i in range(60)]
+LENGTHS = np.array([[len(text)] for text in TEXTS], dtype=np.int32)
+
+
+class ToyTask:
+    """Guess each token from the one before it."""
+
+    parts = ("loss",)
+    metrics = {"loss": "lower", "luck": "higher"}
+
+    def counts(self, batch):
+        return {"loss": int(batch.lengths.sum())}
+
+    def prepare(self, rows, random):
+        tokens, lengths = pad_rows([text for (text,) in rows])
+        return Batch(tokens=tokens, lengths=lengths, labels=tokens.roll(1, dims=1))
+
+    def loss(self, model, batch, carry):
+        logits = model(batch.tokens)[batch.mask]
+        return Loss(sums={"loss": nn.functional.cross_entropy(logits, batch.labels[batch.mask], reduction="sum")})
+
+    def updates(self, model):
+        return [Group(list(model.named_parameters()))]
+
+
+def make_model():
+    torch.manual_seed(3)
+    return nn.Sequential(nn.Embedding(WORDS, 8), nn.Dropout(0.3), nn.Linear(8, WORDS))
+
+
+def make(folder, model=None, validate=None, rate=0.01, schedule=None, tokens=40, **options):
+    model = make_model() if model is None else model
+    task = ToyTask()
+    source = Source(
+        examples=lambda epoch: TEXTS,
+        plan=lambda epoch: Buckets(LENGTHS, tokens=tokens, seed=1, epoch=epoch),
+        prepare=task.prepare,
+        seed=1,
+    )
+    if validate is None:
+        validate = lambda: [Score("loss", float(model[2].weight.square().mean()), "toy")]  # noqa: E731
+    config = Config(**{"steps": 20, "log_every": 3, "validate_every": 7, "workers": 0, **options})
+    return Loop(
+        Plan(
+            config=config, optimizer=optimizer.Config(rate=rate), seed=1, task=task, model=model, source=source,
+            schedule=schedule or Schedule(name="constant", warmup=0), validate=validate, folder=folder,
+            device=torch.device("cpu"), world=World(),
+            recorder=Recorder(folder, console=Console(file=io.StringIO()), quiet=False),
+        )
+    )  # fmt: skip
+
+
+class StopAt(Stop):
+    """Asks to stop before the given step."""
+
+    def __init__(self, loop, step):
+        self.loop, self.step = loop, step
+
+    @property
+    def asked(self):
+        return self.loop.step >= self.step
+
+
+def weights(loop):
+    return [parameter.detach().clone() for parameter in loop.model.parameters()]
+
+
+def same(some, other):
+    return all(torch.equal(a, b) for a, b in zip(some, other, strict=True))
+
+
+@pytest.mark.parametrize("options", [{}, {"ema": 0.9, "final": "ema"}, {"accumulation": 3, "save_every": 2}])
+@pytest.mark.parametrize("stops", [[5], [1, 2, 13, 19]])
+def test_stopping_anywhere_changes_nothing(tmp_path, options, stops):
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    whole.mkdir()
+    parts.mkdir()
+    straight = make(whole, **options)
+    assert straight.run(Stop())
+    for step in stops:
+        loop = make(parts, **options)
+        assert not loop.run(StopAt(loop, step))
+        assert loop.step == step
+    resumed = make(parts, **options)
+    assert resumed.run(Stop())
+    assert same(weights(straight), weights(resumed))
+    if straight.average is not None:
+        assert all(torch.equal(v, resumed.average.weights[k]) for k, v in straight.average.weights.items())
+    metrics = [[without_clock(entry) for entry in read(folder / FILE)] for folder in (whole, parts)]
+    assert metrics[0] == metrics[1] and len(metrics[0]) == 10
+    states = [checkpoint.newest(folder / "checkpoints", print).state for folder in (whole, parts)]
+    assert without_seconds(states[0]) == without_seconds(states[1])
+
+
+def without_seconds(state):
+    return {key: value for key, value in state.items() if key != "seconds"}
+
+
+def test_accumulation_divides_by_the_count_of_the_whole_step(tmp_path):
+    """Micro-batches of unequal size must weigh by their tokens: one update equals that of all texts in one batch."""
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    model = make_model()
+    model[1].p = 0.0
+    small = make(tmp_path / "a", tokens=40, steps=1, accumulation=len(Buckets(LENGTHS, tokens=40, seed=1, epoch=0)))
+    large = make(tmp_path / "b", tokens=1000, steps=1)
+    for loop in (small, large):
+        loop.model[1].p = 0.0
+        loop.run(Stop())
+    assert len(Buckets(LENGTHS, tokens=1000, seed=1, epoch=0)) == 1
+    for a, b in zip(weights(small), weights(large), strict=True):
+        assert torch.allclose(a, b, atol=1e-6)
+    losses = [read(tmp_path / name / FILE)[0]["loss"] for name in "ab"]
+    assert losses[0] == pytest.approx(losses[1], abs=1e-6)
+
+
+def test_epochs_decide_how_long(tmp_path):
+    loop = make(tmp_path, steps=None, epochs=3, validate_every=None)
+    loop.run(Stop())
+    batches = len(Buckets(LENGTHS, tokens=40, seed=1, epoch=0))
+    assert loop.step == 3 * batches and loop.progress.position.epoch == 3
+    assert [entry["step"] for entry in read(tmp_path / FILE) if entry["kind"] == "valid"] == [
+        batches, 2 * batches, 3 * batches,
+    ]  # fmt: skip
+
+
+def test_patience_ends_the_training_and_the_best_is_kept(tmp_path):
+    values = iter([3.0, 2.0, 2.5, 2.6, 1.0])
+    loop = make(tmp_path, validate=lambda: [Score("loss", next(values), "toy")], validate_every=2, patience=2)
+    assert loop.run(Stop())
+    assert loop.step == 8 and loop.progress.best == 2.0 and loop.progress.best_step == 4
+    assert (tmp_path / "checkpoints" / checkpoint.name_of(4)).exists()
+    again = make(tmp_path, validate=lambda: [Score("loss", 0.0, "toy")], validate_every=2, patience=2)
+    assert again.run(Stop()) and again.step == 8, "a run that stopped early stays stopped"
+
+
+def test_higher_can_be_better(tmp_path):
+    values = iter([1.0, 3.0, 2.0])
+    loop = make(tmp_path, validate=lambda: [Score("luck", next(values), "toy")], metric="luck", steps=21)
+    loop.run(Stop())
+    assert loop.progress.best == 3.0 and loop.progress.best_step == 14
+
+
+def test_plateau_lowers_the_rate_and_is_remembered(tmp_path):
+    def run(stop_at):
+        values = [1.0] * 20
+        schedule = Schedule(name="plateau", warmup=0, patience=1)
+        loop = make(
+            tmp_path, validate=lambda: [Score("loss", values.pop(), "toy")], schedule=schedule, validate_every=5
+        )
+        loop.run(StopAt(loop, stop_at))
+        return loop
+
+    run(12)
+    loop = run(99)
+    assert loop.progress.plateau.scale == 0.125
+    rates = {entry["step"]: entry["rate"] for entry in read(tmp_path / FILE) if entry["kind"] == "train"}
+    assert rates[3] == 0.01 and rates[12] == 0.005 and rates[18] == 0.0025
+
+
+def test_numbers_that_are_none_stop_the_training_with_a_diagnosis(tmp_path):
+    class Poison(Stop):
+        @property
+        def asked(self):
+            if loop.step == 10:
+                with torch.no_grad():
+                    loop.model[2].bias[0] = math.nan
+            return False
+
+    loop = make(tmp_path)
+    with pytest.raises(UserError) as caught:
+        loop.run(Poison())
+    said = str(caught.value)
+    assert "2.bias" in said or "0.weight" in said
+    assert "step 12" in said and "last good checkpoint: step 7" in said and "optimizer.rate" in said
+    assert checkpoint.newest(tmp_path / "checkpoints", print).step == 7, "nothing broken was saved"
+
+
+def test_a_loss_that_runs_away_is_told(tmp_path):
+    with pytest.raises(UserError, match="diverged"):
+        make(tmp_path, rate=50.0, steps=60).run(Stop())
+
+
+def test_the_moving_average_is_the_formula(tmp_path):
+    loop = make(tmp_path, ema=0.5, steps=3, log_every=1, final="ema")
+    expected = loop.model[2].bias.detach().clone()
+    history = []
+    step = loop.optimizer.step
+    loop.optimizer.step = lambda: (step(), history.append(loop.model[2].bias.detach().clone()))
+    loop.run(Stop())
+    for value in history:
+        expected = 0.5 * expected + 0.5 * value
+    assert torch.allclose(loop.average.weights["2.bias"], expected)
+
+
+def test_configurations_that_contradict_themselves_are_refused():
+    for wrong in (
+        {"steps": 1, "epochs": 1},
+        {"final": "ema"},
+        {"keep": 3},
+        {"steps": 0},
+        {"ema": 1.0},
+        {"workers": -1},
+    ):
+        with pytest.raises(ValueError):
+            Config(**wrong)
+    assert replace(Config(steps=5), steps=None, epochs=2).epochs == 2

@@ -1,0 +1,53 @@
+"""The metrics file survives kills and repeats no step."""
+
+import io
+import json
+
+import pytest
+from rich.console import Console
+
+from mallang.errors import UserError
+from mallang.training.record import FILE, Recorder, read, without_clock
+
+
+def make(folder, **options):
+    return Recorder(folder, console=Console(file=io.StringIO(), force_terminal=False), **options)
+
+
+def test_lines_are_cut_back_to_a_step(tmp_path):
+    recorder = make(tmp_path)
+    for step in (1, 2, 3):
+        recorder.write(kind="train", step=step, loss=step / 3)
+    with (tmp_path / FILE).open("a") as stream:
+        stream.write('{"kind": "train", "st')  # killed while writing
+    recorder.cut_back(2)
+    assert [(entry["step"], entry["loss"]) for entry in read(tmp_path / FILE)] == [(1, 1 / 3), (2, 2 / 3)]
+
+
+def test_a_line_damaged_in_the_middle_is_told(tmp_path):
+    (tmp_path / FILE).write_text('{"step": 1}\n{"st\n{"step": 3}\n')
+    with pytest.raises(UserError, match="damaged"):
+        read(tmp_path / FILE)
+
+
+def test_plain_lines_are_printed_where_there_is_no_terminal(tmp_path):
+    recorder = make(tmp_path)
+    with recorder.live(10, 0):
+        recorder.show(5, "loss 1.5")
+    assert recorder.console.file.getvalue() == "step 5  loss 1.5\n"
+    quiet = make(tmp_path, quiet=True)
+    quiet.show(5, "loss")
+    quiet.say("hello")
+    assert quiet.console.file.getvalue() == ""
+
+
+def test_tensorboard_gets_the_same_numbers(tmp_path):
+    recorder = make(tmp_path, tensorboard=True)
+    recorder.write(kind="train", step=1, loss=0.5)
+    recorder.close()
+    assert list((tmp_path / "tensorboard").glob("events*"))
+    assert json.loads((tmp_path / FILE).read_text()) == {"kind": "train", "step": 1, "loss": 0.5}
+
+
+def test_only_the_clock_may_differ():
+    assert without_clock({"step": 1, "seconds": 2.0, "tokens_per_second": 5, "loss": 3}) == {"step": 1, "loss": 3}
