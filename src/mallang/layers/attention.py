@@ -19,12 +19,12 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-Mask: TypeAlias = Bool[Tensor, "#batch #heads #query #key"] | Literal["causal"] | None
+Mask: TypeAlias = Bool[Tensor, "_batch _heads _query _key"] | Literal["causal"] | None
 """True = may be seen. "causal" lets query i see the keys up to i and has a faster kernel; None hides nothing."""
 
 KeysValues: TypeAlias = tuple[
-    Float[Tensor, "batch heads key key_dim"],
-    Float[Tensor, "batch heads key value_dim"],
+    Float[Tensor, "_batch _heads _key _key_dim"],
+    Float[Tensor, "_batch _heads _key _value_dim"],
 ]
 """What attention looks at, projected once."""
 
@@ -49,7 +49,7 @@ class Attention(nn.Module):
         queries: Float[Tensor, "batch heads query key_dim"],
         keys: Float[Tensor, "batch heads key key_dim"],
         values: Float[Tensor, "batch heads key value_dim"],
-        mask: Mask,
+        mask: Bool[Tensor, "#batch #heads #query #key"] | Literal["causal"] | None,
     ) -> Float[Tensor, "batch query dim"]:
         """Look from every query at all keys that the mask lets it see, and join the heads."""
         if self.recorders:
