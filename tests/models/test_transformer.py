@@ -188,6 +188,45 @@ def test_a_window_restricts_self_attention_alone(window, lengths):
         assert maps["decoder.1.cross"][row, :, :time, source:].eq(0).all()
 
 
+VARIANTS = {
+    "window": {"window": 2},
+    "pre": {"norm": "pre"},
+    "learned": {"positions": "learned", "max_length": 12},
+    "uneven": {"key_dim": 3, "value_dim": 5, "heads": 3, "decoder_layers": 1, "activation": "gelu"},
+    "window-pre": {"window": 1, "norm": "pre", "share": "none"},
+}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@torch.no_grad()
+def test_every_variant_steps_as_it_reads_and_ignores_padding(variant):
+    model, batch = make(**VARIANTS[variant]), batch_of((5, 3), (7, 7))
+    logits = model.output(model(batch))
+    with record_attention(model):
+        torch.testing.assert_close(model.output(model(batch)), logits, rtol=1e-5, atol=1e-5)
+    state, found = model.start(batch).widen(2), []
+    for start, end in ((0, 1), (1, 2), (2, 6), (6, 7)):
+        part, state = model.step(batch.tokens[:, start:end].repeat_interleave(2, 0), state)
+        found.append(part)
+    expected = logits.repeat_interleave(2, 0)
+    torch.testing.assert_close(torch.cat(found, dim=1), expected, rtol=1e-5, atol=1e-5)
+    alone = Batch(
+        tokens=batch.tokens[1:],
+        lengths=batch.lengths[1:],
+        source=batch.source[1:, :3],
+        source_lengths=torch.tensor([3]),
+    )
+    torch.testing.assert_close(model.output(model(alone))[0], logits[1], rtol=1e-5, atol=1e-5)
+
+
+@torch.no_grad()
+def test_the_cache_is_as_small_as_the_precision_allows():
+    model, batch = make(), batch_of()
+    with torch.autocast("cpu", torch.bfloat16):
+        _, state = model.step(batch.tokens[:, :2], model.start(batch))
+    assert {part.dtype for pair in (*state.moving, *state.fixed["memory"]) for part in pair} == {torch.bfloat16}
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -1,0 +1,352 @@
+"""Checks that every file of mallang/models gets for nothing: a new model is found by its name and tested here.
+
+A model gives its smallest shape as SIZES["tiny"]. What it is asked follows from what it offers: `step` makes it
+autoregressive, a constructor argument `source_vocabulary` makes it read a source.
+"""
+
+import ast
+import inspect
+import re
+import subprocess
+import sys
+from dataclasses import FrozenInstanceError, dataclass, fields, is_dataclass
+from itertools import pairwise
+
+import pytest
+import safetensors.torch
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mallang.data.batch import Batch, pad_rows
+from mallang.find import find, names
+from mallang.layers.attention import record_attention
+from mallang.text.vocabulary import BOS, EOS, PAD, SPECIALS, Vocabulary
+
+NAMES = names("models")
+AUTOREGRESSIVE = [name for name in NAMES if hasattr(find("models", name).Model, "step")]
+
+every_model = pytest.mark.parametrize("name", NAMES)
+every_autoregressive = pytest.mark.parametrize("name", AUTOREGRESSIVE)
+tiny = settings(deadline=None, max_examples=10)
+
+
+@dataclass(frozen=True)
+class Text:
+    """Sentences of unequal length, to be padded together or read one by one."""
+
+    words: int
+    sources: tuple[tuple[int, ...], ...]
+    targets: tuple[tuple[int, ...], ...]
+
+    def batch(self, padding=0, filler=PAD):
+        """All of them as one rectangle, with more columns of padding than needed and any ids in it."""
+        source, source_lengths = pad_rows([[*row, EOS] + [filler] * padding for row in self.sources], filler)
+        tokens, lengths = pad_rows([[BOS, *row] + [filler] * padding for row in self.targets], filler)
+        labels, _ = pad_rows([[*row, EOS] for row in self.targets])
+        return Batch(
+            tokens=tokens,
+            lengths=lengths - padding,
+            labels=labels,
+            source=source,
+            source_lengths=source_lengths - padding,
+        )
+
+    def one(self, i):
+        return Text(self.words, self.sources[i : i + 1], self.targets[i : i + 1]).batch()
+
+    def __len__(self):
+        return len(self.targets)
+
+
+@st.composite
+def texts(draw, equal_targets=False):
+    words = draw(st.integers(6, 40))
+    count = draw(st.integers(1, 4))
+    token = st.integers(4, words - 1)
+    length = draw(st.integers(1, 8)) if equal_targets else None
+    source = st.lists(token, min_size=0, max_size=8).map(tuple)
+    target = st.lists(token, min_size=length or 0, max_size=length or 8).map(tuple)
+    rows = [draw(st.tuples(source, target)) for _ in range(count)]
+    return Text(words, tuple(row[0] for row in rows), tuple(row[1] for row in rows))
+
+
+def some_text(words=13, count=4, seed=5):
+    random = torch.Generator().manual_seed(seed)
+    lengths = torch.randint(2, 7, (2, count), generator=random).tolist()
+    rows = [
+        [tuple(torch.randint(4, words, (length,), generator=random).tolist()) for length in side] for side in lengths
+    ]
+    return Text(words, tuple(rows[0]), tuple(rows[1]))
+
+
+def build(name, words, seed=1):
+    """The tiny model of that name, ready to be asked."""
+    module = find("models", name)
+    vocabulary = Vocabulary((*SPECIALS, *(f"w{i}" for i in range(4, words))))
+    wanted = inspect.signature(module.Model.__init__).parameters
+    given_words = {part: vocabulary for part in ("vocabulary", "source_vocabulary") if part in wanted}
+    torch.manual_seed(seed)
+    return module.Model(module.Config(**module.SIZES["tiny"]), **given_words).eval()
+
+
+def answer(model, batch):
+    """All that a model says about a batch: the logits of an autoregressive one, else what it makes of it."""
+    hidden = model(batch)
+    return model.output(hidden) if hasattr(model, "step") else hidden
+
+
+def close(found, expected, tolerance=1e-5):
+    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
+
+
+@every_autoregressive
+@tiny
+@given(text=texts(), padding=st.integers(1, 4), data=st.data())
+@torch.no_grad()
+def test_padding_changes_nothing(name, text, padding, data):
+    model = build(name, text.words)
+    batch = text.batch()
+    filler = data.draw(st.integers(0, text.words - 1))
+    logits = answer(model, batch)
+    padded = answer(model, text.batch(padding, filler))
+    assert padded.isfinite().all()
+    close(padded[:, : logits.shape[1]][batch.mask], logits[batch.mask])
+    for i in range(len(text)):
+        alone = answer(model, text.one(i))
+        close(logits[i, : alone.shape[1]], alone[0])
+
+
+@every_autoregressive
+@tiny
+@given(text=texts(), data=st.data())
+@torch.no_grad()
+def test_the_future_does_not_leak(name, text, data):
+    model = build(name, text.words)
+    batch = text.batch()
+    cut = data.draw(st.integers(0, batch.tokens.shape[1] - 1))
+    changed = batch.tokens.clone()
+    changed[:, cut + 1 :] = (changed[:, cut + 1 :] + 1) % text.words
+    other = Batch(tokens=changed, lengths=batch.lengths, source=batch.source, source_lengths=batch.source_lengths)
+    close(answer(model, other)[:, : cut + 1], answer(model, batch)[:, : cut + 1], 1e-6)
+
+
+@every_autoregressive
+@tiny
+@given(text=texts(equal_targets=True), data=st.data())
+@torch.no_grad()
+def test_steps_equal_forward_one_or_many_at_a_time(name, text, data):
+    model = build(name, text.words)
+    batch = text.batch()
+    expected = answer(model, batch)
+    time = batch.tokens.shape[1]
+    cuts = sorted({0, time, *data.draw(st.sets(st.integers(1, time)))})
+    for places in (range(time + 1), cuts, (0, time)):
+        state, found = model.start(batch), []
+        for start, end in pairwise(places):
+            logits, state = model.step(batch.tokens[:, start:end], state)
+            found.append(logits)
+        close(torch.cat(found, dim=1), expected)
+
+
+@every_autoregressive
+@tiny
+@given(text=texts(equal_targets=True))
+@torch.no_grad()
+def test_cached_equals_uncached(name, text):
+    model = build(name, text.words)
+    batch = text.batch()
+    state = model.start(batch)
+    for end in range(1, batch.tokens.shape[1] + 1):
+        cached, state = model.step(batch.tokens[:, end - 1 : end], state)
+        uncached, _ = model.step(batch.tokens[:, :end], model.start(batch))
+        close(cached[:, -1], uncached[:, -1])
+
+
+@every_autoregressive
+@tiny
+@given(text=texts(), width=st.integers(1, 4), data=st.data())
+@torch.no_grad()
+def test_a_width_of_hypotheses_equals_stepping_each_by_itself(name, text, width, data):
+    model = build(name, text.words)
+    sentences = len(text)
+    token = st.integers(2, text.words - 1)
+    drawn = [data.draw(st.lists(token, min_size=3, max_size=3)) for _ in range(sentences * width)]
+    rows = torch.tensor(drawn)
+    _, state = model.step(torch.full((sentences, 1), BOS), model.start(text.batch()))
+    first, state = model.step(rows[:, :2], state.widen(width))
+    kept = data.draw(st.sets(st.integers(0, sentences - 1), min_size=1).map(sorted))
+    order = torch.tensor([i * width + data.draw(st.integers(0, width - 1)) for i in kept for _ in range(width)])
+    second, _ = model.step(rows[order, 2:], state.keep(torch.tensor(kept), order))
+    for i in range(sentences):
+        for row in range(i * width, (i + 1) * width):
+            _, alone = model.step(torch.tensor([[BOS]]), model.start(text.one(i)))
+            logits, alone = model.step(rows[row : row + 1, :2], alone)
+            close(first[row], logits[0])
+            logits, _ = model.step(rows[row : row + 1, 2:], alone)
+            for place in (order == row).nonzero()[:, 0].tolist():
+                close(second[place], logits[0])
+
+
+@every_model
+@torch.no_grad()
+def test_saving_and_loading_is_exact(name, tmp_path):
+    text = some_text()
+    model, other = build(name, text.words, seed=1), build(name, text.words, seed=2)
+    assert not torch.equal(answer(model, text.batch()), answer(other, text.batch()))
+    safetensors.torch.save_file(model.state_dict(), tmp_path / "model.safetensors")  # refuses weights saved twice
+    other.load_state_dict(safetensors.torch.load_file(tmp_path / "model.safetensors"))
+    assert torch.equal(answer(model, text.batch()), answer(other, text.batch()))
+
+
+@every_model
+def test_the_same_seed_gives_the_same_output(name):
+    text = some_text()
+    runs = []
+    for seed in (1, 1, 2):
+        model = build(name, text.words, seed).train()
+        torch.manual_seed(3)
+        runs.append(answer(model, text.batch()))
+    assert torch.equal(runs[0], runs[1])
+    assert not torch.equal(runs[0], runs[2])
+
+
+@every_autoregressive
+def test_it_overfits_eight_examples(name):
+    text = some_text(words=20, count=8)
+    model, batch = build(name, text.words), text.batch()
+    labels = batch.labels.clone()
+    if not reads_source(model):
+        labels[:, 0] = PAD  # nothing tells a language model which sentence begins
+    optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
+
+    def loss():
+        return F.cross_entropy(answer(model, batch).flatten(0, 1), labels.flatten(), ignore_index=PAD)
+
+    for _ in range(20):
+        model.train()
+        for _ in range(15):
+            optimizer.zero_grad()
+            loss().backward()
+            optimizer.step()
+        model.eval()
+        with torch.no_grad():
+            if loss() < 0.1:
+                return
+    pytest.fail(f"after 300 steps the loss is still {loss():.2f}")
+
+
+def reads_source(model):
+    return "source_vocabulary" in inspect.signature(type(model).__init__).parameters
+
+
+@every_model
+@torch.no_grad()
+def test_bfloat16_is_close_to_float32(name):
+    text = some_text()
+    model, batch = build(name, text.words), text.batch()
+    exact = answer(model, batch)
+    with torch.autocast("cpu", torch.bfloat16):
+        rough = answer(model, batch)
+    assert rough.dtype == torch.bfloat16
+    error = (rough.float() - exact)[batch.mask].norm() / exact[batch.mask].norm()
+    assert 0 < error < 0.03
+
+
+@every_autoregressive
+@torch.no_grad()
+def test_stepping_in_bfloat16_is_close_to_float32(name):
+    text = some_text()
+    model, batch = build(name, text.words), text.batch()
+    exact, _ = model.step(batch.tokens[:, :2], model.start(batch))
+    with torch.autocast("cpu", torch.bfloat16):
+        _, state = model.step(batch.tokens[:, :1], model.start(batch))
+        rough, _ = model.step(batch.tokens[:, 1:2], state)
+    assert (rough[:, 0].float() - exact[:, 1]).norm() / exact[:, 1].norm() < 0.03
+
+
+@every_model
+@tiny
+@given(text=texts())
+@torch.no_grad()
+def test_recording_attention_changes_nothing(name, text):
+    model, batch = build(name, text.words), text.batch()
+    expected = answer(model, batch)
+    with record_attention(model, scores=True) as maps:
+        found = answer(model, batch)
+    close(found[batch.mask], expected[batch.mask])
+    for kept, weights in maps.items():
+        assert weights.ndim == 4 and len(weights) == len(text), kept
+        if not kept.endswith(".scores"):
+            assert f"{kept}.scores" in maps
+            close(weights.sum(dim=-1), torch.ones(weights.shape[:3]))
+    assert torch.equal(answer(model, batch), expected)  # and the fused path is back
+
+
+@every_model
+def test_the_docstring_names_the_paper(name):
+    text = find("models", name).__doc__ or ""
+    assert re.search(r"arXiv:\d{4}\.\d{4,5}|doi:10\.\d+|[A-Z][a-z]+ (and [A-Z][a-z]+ |et al\. )?(19|20)\d\d", text)
+
+
+@every_model
+def test_it_exports_its_config_and_its_model(name):
+    module = find("models", name)
+    assert {"Config", "Model", "SIZES"} <= set(module.__all__)
+    others = set(module.__all__) - {"Config", "Model", "SIZES", "HF_NAMES"}
+    assert all(getattr(module, other).__module__ == module.__name__ for other in others)
+    assert module.Model.__name__ in others and module.Model.__name__ != "Model"
+    assert re.sub(r"\W|_", "", name) == module.Model.__name__.lower()
+
+
+@every_model
+def test_its_config_is_small_checked_data(name):
+    module = find("models", name)
+    assert is_dataclass(module.Config) and len(fields(module.Config)) <= 15
+    default = module.Config()
+    with pytest.raises(FrozenInstanceError):
+        setattr(default, fields(module.Config)[0].name, None)
+    with pytest.raises(TypeError):
+        module.Config(1)
+    tree = ast.parse(inspect.getsource(module))
+    body = next(part.body for part in tree.body if isinstance(part, ast.ClassDef) and part.name == "Config")
+    for part, following in pairwise(body):
+        if isinstance(part, ast.AnnAssign):
+            told = isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant)
+            assert told and "\n" not in following.value.value, f"{ast.unparse(part.target)} lacks its one line"
+    for size in module.SIZES.values():
+        module.Config(**size)
+
+
+@every_model
+def test_its_forward_fits_on_a_screen(name):
+    lines = inspect.getsource(find("models", name).Model.forward).splitlines()
+    assert len(lines) <= 25
+
+
+@pytest.mark.slow
+@every_model
+def test_it_compiles(name):
+    """Apart from the rest, since shapes in signatures are checked here and a compiler cannot look through that."""
+    done = subprocess.run([sys.executable, __file__, name], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+def check_compiled(name):
+    """One graph, no breaks, the same output and gradients."""
+    text = some_text()
+    model, batch = build(name, text.words), text.batch()
+    compiled = torch.compile(model, fullgraph=True)
+    gradients = []
+    for run in (model, compiled):
+        model.zero_grad()
+        output = run(batch)
+        output.square().mean().backward()
+        gradients.append([output.detach(), *(p.grad.clone() for p in model.parameters() if p.grad is not None)])
+    for eager, fast in zip(*gradients, strict=True):
+        close(fast, eager, 1e-4)
+
+
+if __name__ == "__main__":
+    check_compiled(sys.argv[1])
