@@ -1,0 +1,205 @@
+"""`mallang doctor`: what this machine has, what is missing, and the line that installs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import mallang
+from mallang.commands.options import Device, Json, Quiet, Verbose
+from mallang.data.storage import cache_folder
+from mallang.find import ROOT
+
+EXAMPLES = ("mallang doctor", "mallang doctor --device cuda", "mallang doctor --json")
+ADDS = {
+    "plots": "figures as PNG and SVG files",
+    "data": "Parquet files",
+    "track": "TensorBoard logs",
+}
+"""What an extra is good for; one that is not named here is described by its packages."""
+
+
+def command(device: Device = "auto", json: Json = False, quiet: Quiet = False, verbose: Verbose = False) -> None:
+    """Say what this machine has and lacks.
+
+    Devices, packages, optional extras with the line that installs them, folders with their free space, fonts with
+    Hangul. With -q only what is wrong is printed, with -v every installed package too.
+    """
+    found = examine(device, everything=verbose)
+    if json:
+        print_json(found)
+        return
+    if not quiet:
+        for title, section in found.items():
+            if title != "problems":
+                print_section(title, section)
+    for problem in found["problems"]:
+        print(f"problem: {problem}")
+    if not quiet and not found["problems"]:
+        print("all is well")
+
+
+def examine(device: str, *, everything: bool = False) -> dict[str, Any]:
+    """All findings by section, and the problems among them."""
+    problems: list[str] = []
+    required, extras = requirements(problems)
+    found = {
+        "machine": machine(),
+        "devices": devices(device, problems),
+        "packages": packages(required, problems),
+        "extras": {name: extra(name, needed) for name, needed in extras.items() if name != "dev"},
+        "folders": folders(problems),
+        "fonts": fonts(problems),
+    }
+    if everything:
+        found["all packages"] = {name: version(name) for name in sorted({d.name for d in metadata.distributions()})}
+    return found | {"problems": problems}
+
+
+def machine() -> dict[str, Any]:
+    """The Python and the computer it runs on."""
+    return {
+        "mallang": mallang.__version__,
+        "python": f"{platform.python_version()} ({sys.executable})",
+        "platform": platform.platform(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "memory": memory(),
+    }
+
+
+def memory() -> str:
+    """How much main memory there is, less where a container is given less."""
+    try:
+        size = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # not a Unix
+        return "unknown"
+    limit = Path("/sys/fs/cgroup/memory.max")
+    given = limit.read_text().strip() if limit.is_file() else ""
+    return gigabytes(min(size, int(given)) if given.isdigit() else size)
+
+
+def devices(chosen: str, problems: list[str]) -> dict[str, Any]:
+    """What torch can compute on; one small sum on the chosen device says whether it really does."""
+    try:
+        import torch
+    except ImportError as error:
+        problems.append(f"torch cannot be imported ({error}): pip install torch")
+        return {"torch": "missing"}
+    found: dict[str, Any] = {"torch": torch.__version__, "cpu": f"{torch.get_num_threads()} threads"}
+    for number in range(torch.cuda.device_count()):
+        card = torch.cuda.get_device_properties(number)
+        bf16 = ", bf16" if torch.cuda.is_bf16_supported() else ""
+        found[f"cuda:{number}"] = f"{card.name}, {gigabytes(card.total_memory)}{bf16}"
+    if torch.backends.mps.is_available():
+        found["mps"] = "Apple GPU"
+    wanted = chosen if chosen != "auto" else next(name for name in ("cuda:0", "mps", "cpu") if name in found)
+    try:
+        total = torch.ones(3, device=wanted).sum().item()
+        if total != 3.0:
+            problems.append(f"{wanted} adds wrongly: 1 + 1 + 1 = {total}")
+    except (RuntimeError, AssertionError) as error:
+        problems.append(f"{wanted} does not work: {str(error).splitlines()[0]}")
+    return found
+
+
+def requirements(problems: list[str]) -> tuple[list[str], dict[str, list[str]]]:
+    """The packages that mallang always needs, and those of each extra, as its own metadata lists them."""
+    try:
+        listed = metadata.requires("mallang") or []
+    except metadata.PackageNotFoundError:
+        problems.append("mallang is not installed, only run from its source: pip install -e .")
+        return [], {}
+    core: list[str] = []
+    extras: dict[str, list[str]] = {}
+    for line in listed:
+        name = re.split(r"[^A-Za-z0-9._-]", line, maxsplit=1)[0]
+        marker = re.search(r"extra == ['\"]([^'\"]+)['\"]", line)
+        (extras.setdefault(marker.group(1), []) if marker else core).append(name)
+    return core, extras
+
+
+def packages(required: list[str], problems: list[str]) -> dict[str, Any]:
+    """The version of each package that mallang always needs."""
+    found = {name: version(name) for name in required}
+    problems += [f"{name} is missing: pip install {name}" for name, number in found.items() if number == "missing"]
+    return found
+
+
+def extra(name: str, needed: list[str]) -> str:
+    """Whether an extra is there; if not, what it would add and how to get it."""
+    missing = [package for package in needed if version(package) == "missing"]
+    if not missing:
+        return ", ".join(f"{package} {version(package)}" for package in needed)
+    return f"not installed; adds {ADDS.get(name, ', '.join(missing))}: pip install 'mallang[{name}]'"
+
+
+def version(package: str) -> str:
+    """The installed version of a package."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "missing"
+
+
+def folders(problems: list[str]) -> dict[str, Any]:
+    """Where mallang writes and reads, with the free space there."""
+    found = {"cache": room(cache_folder(), problems), "runs": room(Path("runs").resolve(), problems)}
+    named = os.environ.get("MALLANG_DATA")
+    if not named:
+        return found | {"data": "MALLANG_DATA is not set; corpora are downloaded to the cache"}
+    if not Path(named).expanduser().is_dir():
+        problems.append(f"MALLANG_DATA names {named}, which is not a folder")
+    return found | {"data": named}
+
+
+def room(folder: Path, problems: list[str]) -> str:
+    """A folder, or the one above it that exists, with its free space."""
+    existing = next(path for path in (folder, *folder.parents) if path.exists())
+    free = gigabytes(shutil.disk_usage(existing).free)
+    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+        problems.append(f"{folder} cannot be written to")
+        return f"{folder}, not writable, {free} free"
+    return f"{folder}, {free} free"
+
+
+def fonts(problems: list[str]) -> dict[str, Any]:
+    """The typefaces that figures can write Hangul with."""
+    bundled = sorted(path.name for path in (ROOT / "inspection" / "vendor").glob("*.ttf"))
+    installed: list[str] = []
+    if shutil.which("fc-list"):
+        listed = subprocess.run(["fc-list", ":lang=ko", "family"], capture_output=True, text=True, check=False)
+        installed = sorted({line.split(",")[0].strip() for line in listed.stdout.splitlines() if line.strip()})
+    else:
+        places = ("/System/Library/Fonts", "/Library/Fonts", "C:/Windows/Fonts", "/usr/share/fonts")
+        known = re.compile(r"nanum|notosans(cjk|kr)|malgun|applesdgothic|applegothic", re.IGNORECASE)
+        files = (path for place in places for path in Path(place).rglob("*.*") if known.search(path.name))
+        installed = sorted({path.stem for path in files})
+    if not installed and not bundled:
+        problems.append("no typeface with Hangul: figures would show boxes; install Nanum or Noto Sans CJK")
+    return {"Hangul": ", ".join(installed) or "none installed", "bundled": ", ".join(bundled) or "none"}
+
+
+def gigabytes(size: int) -> str:
+    """A number of bytes for people."""
+    return f"{size / 2**30:.1f} GiB"
+
+
+def print_section(title: str, section: dict[str, Any]) -> None:
+    """One block of the report."""
+    print(title)
+    for name, value in section.items():
+        print(f"  {name:<14} {value}")
+    print()
+
+
+def print_json(found: dict[str, Any]) -> None:
+    """The report for programs."""
+    print(json.dumps(found, ensure_ascii=False, indent=2))

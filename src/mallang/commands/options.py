@@ -1,0 +1,106 @@
+"""Options and arguments that several commands share, so that they read and complete alike everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from mallang import find, recipe, schema, toml
+from mallang.errors import UserError
+
+
+def complete_recipe(incomplete: str) -> list[str]:
+    """Recipes, models and run folders that begin like this."""
+    known = [*recipe.names(), *(name.replace("_", "-") for name in schema.names("model"))]
+    return [name for name in known if name.startswith(incomplete)] + complete_run(incomplete)
+
+
+def complete_run(incomplete: str) -> list[str]:
+    """Run folders that begin like this: below the folder typed so far, or below `runs`."""
+    folder = Path(incomplete) if incomplete.endswith("/") else Path(incomplete).parent
+    places = [folder, Path("runs")] if folder == Path() else [folder]
+    found = sorted({str(path.parent) for place in places if place.is_dir() for path in place.glob("*/recipe.toml")})
+    return [run for run in found if run.startswith(incomplete)]
+
+
+def complete_override(context: typer.Context, incomplete: str) -> list[str]:
+    """The `section.key=` texts that the recipe typed before knows."""
+    try:
+        resolved = recipe.read(str(context.params.get("recipe", ""))).resolved()
+    except UserError:
+        return []
+    dotted = [f"{section}.{key}=" for section in schema.SECTIONS for key in resolved[section]]
+    return [text for text in [*dotted, "seed="] if text.startswith(incomplete)]
+
+
+def add_plugins(paths: Iterable[Path] | None) -> None:
+    """Make the models in these files known; every command with `--plugin` begins with this."""
+    for path in paths or ():
+        find.add_plugin(path)
+
+
+RecipeName = Annotated[
+    str,
+    typer.Argument(
+        metavar="RECIPE",
+        help="A recipe by name, a path to your own, a run folder, or a model's name.",
+        autocompletion=complete_recipe,
+        show_default=False,
+    ),
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="SECTION.KEY=VALUE",
+        help="What to change, such as model.layers=6 train.steps=2000.",
+        autocompletion=complete_override,
+        show_default=False,
+    ),
+]
+RunFolder = Annotated[
+    Path,
+    typer.Argument(
+        metavar="RUN", help="The folder of a finished run.", autocompletion=complete_run, show_default=False
+    ),
+]
+Device = Annotated[str, typer.Option("--device", metavar="NAME", help="auto, cpu, cuda or cuda:1.")]
+Plugin = Annotated[
+    list[Path] | None,
+    typer.Option("--plugin", metavar="FILE", help="A Python file with a model of your own.", show_default=False),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.", show_default=False)]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print results only.", show_default=False)]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Say more.", show_default=False)]
+Search = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--search", metavar="KEY=VALUE", help="Change the search: beam=8, method=greedy …", show_default=False
+    ),
+]
+
+
+def read_search(search: Iterable[str] | None) -> dict[str, Any]:
+    """The search options in `beam=8`-like texts."""
+    options = {}
+    for text in search or ():
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise UserError(f"--search {text!r} has no value", todo="--search beam=8")
+        options[key.strip().removeprefix("decoding.").replace("-", "_")] = toml.read_value(value.strip())
+    return options
+
+
+def load_for(run: Path, task: str, verb: str, device: str) -> Any:
+    """The model in a run folder, or a message that says why this verb cannot use it."""
+    from mallang.training.run import Run, load
+
+    trained_for = Run.open(run).task
+    if find.plain(trained_for) != task:
+        raise UserError(
+            f"{run} was trained for {trained_for.replace('_', ' ')}, but `mallang {verb}` needs a run for {task}",
+            todo=f"give the folder of a {task} run",
+        )
+    return load(run, device)

@@ -1,0 +1,374 @@
+"""Recipes: TOML and overrides to checked dataclasses, and back.
+
+read("transformer-miniworld", ["model.layers=6"])    names are checked against the committed schema, without torch
+    .show()                                          every value and where it comes from
+    .build()                                         values are checked and become the Config of each section
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from mallang import find, schema, toml
+from mallang.errors import UserError, nearest
+
+if TYPE_CHECKING:
+    from mallang.data.corpus import Config as DataConfig
+    from mallang.decoding.contract import Config as DecodingConfig
+    from mallang.text.tokenizer import Config as TextConfig
+    from mallang.training.loop import Config as TrainConfig
+    from mallang.training.optimizer import Config as OptimizerConfig
+    from mallang.training.schedule import Config as ScheduleConfig
+else:  # they import torch, which reading a recipe does not need
+    DataConfig = DecodingConfig = TextConfig = TrainConfig = OptimizerConfig = ScheduleConfig = Any
+
+FOLDER = Path(__file__).parent / "recipes"
+Values: TypeAlias = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """A checked run: the Config of every section, and the values they were made from."""
+
+    name: str
+    paper: str
+    reach: str
+    seed: int
+    task_name: str
+    model_name: str
+    task: Any
+    model: Any
+    text: TextConfig
+    data: DataConfig
+    train: TrainConfig
+    optimizer: OptimizerConfig
+    schedule: ScheduleConfig
+    decoding: DecodingConfig
+    resolved: Resolved
+
+    @classmethod
+    def make(cls, *, name: str = "python", seed: int = 1, paper: str = "", reach: str = "", **sections: Any) -> Recipe:
+        """A recipe from Config objects, `Recipe.make(model=transformer.Config(layers=2))`, through the same checks."""
+        values: Values = {"paper": paper, "reach": reach, "seed": seed}
+        for section, config in sections.items():
+            if section not in schema.SECTIONS:
+                raise UserError(f"a recipe has no section {section!r}", todo=nearest(section, schema.SECTIONS))
+            module = type(config).__module__.rpartition(".")[2].removeprefix("mallang_plugin_")
+            if type(config) is not schema.config_class(section, module):
+                raise UserError(f"{section} is {config!r}", todo=f"give the Config of a {section}")
+            values[section] = json.loads(json.dumps(dataclasses.asdict(config), default=str))
+            if section in schema.NAMED:
+                values[section]["name"] = module
+        return Resolved(name, (Layer("python", values),)).build()
+
+
+def read(name_or_path: str, overrides: Sequence[str] = ()) -> Resolved:
+    """A recipe by name, by path, from a run folder, or a bare model on miniworld, with `section.key=value` on top."""
+    name, layers = _find(name_or_path)
+    if overrides:
+        layers = (*layers, _override(overrides))
+    return Resolved(name, layers)
+
+
+def names() -> list[str]:
+    """The recipes that come with mallang."""
+    return sorted(path.stem for path in FOLDER.glob("*.toml"))
+
+
+def difference(old: Resolved, new: Resolved) -> list[str]:
+    """What changed from one recipe to another, a line a key: `train.steps: 1000 → 2000`."""
+    before, after = dict(_flat(old.resolved())), dict(_flat(new.resolved()))
+    changed = [
+        key for key in {**before, **after} if before.get(key) != after.get(key) and key not in ("paper", "reach")
+    ]
+    return [f"{key}: {_shown(before.get(key))} → {_shown(after.get(key))}" for key in changed]
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Values from one place: a base, a recipe, the command line. Later layers win."""
+
+    origin: str
+    values: Values
+    path: Path | None = None
+
+    def gives(self, dotted: str) -> bool:
+        """Whether this layer names a section, or a key of it."""
+        section, _, key = dotted.partition(".")
+        return section in self.values and (not key or key in self.values[section])
+
+    def place(self, dotted: str) -> str:
+        """Where a person finds this key to change it."""
+        if self.path is None:
+            return self.origin
+        line = toml.line_of(self.path.read_text(encoding="utf-8"), dotted)
+        return f"{self.path}, line {line}" if line else str(self.path)
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """A recipe's values with their origins. Its names are checked; `build` checks the values."""
+
+    name: str
+    layers: tuple[Layer, ...]
+
+    def __post_init__(self) -> None:
+        for section in schema.SECTIONS:
+            known = schema.part(section, self._chosen(section))["properties"]
+            for key in self.values.get(section, {}):
+                if key not in known:
+                    dotted = f"{section}.{key}"
+                    whose = f"the {section} {self._chosen(section)}" if section in schema.NAMED else f"[{section}]"
+                    raise UserError(
+                        f"{dotted}: {whose} has no {key}", where=self.place(dotted), todo=nearest(key, known)
+                    )
+
+    @property
+    def values(self) -> Values:
+        """What the layers give, by section: sizes spelt out, without the defaults."""
+        return self._merged[0]
+
+    @cached_property
+    def origins(self) -> dict[str, str]:
+        """Where the value of each `section.key` comes from."""
+        return {dotted: self._merged[1].get(dotted, "default") for dotted, _ in _flat(self.resolved())}
+
+    def resolved(self) -> Values:
+        """Every value, given or default."""
+        whole: Values = {key: self.values.get(key, rule.get("default")) for key, rule in schema.TOP.items()}
+        whole.pop("base")
+        for section in schema.SECTIONS:
+            given = self.values.get(section, {})
+            rules = schema.part(section, self._chosen(section))["properties"]
+            whole[section] = {
+                key: _unset(rule, given[key] if key in given else rule["default"])
+                for key, rule in rules.items()
+                if key in given or "default" in rule
+            }
+        return whole
+
+    def to_toml(self) -> str:
+        """The whole recipe, to be read back by `read`."""
+        return toml.write(self._writable())
+
+    def show(self) -> list[str]:
+        """Every value and its origin, as lines of TOML with comments."""
+        rows = []
+        for dotted, value in _flat(self._writable()):
+            section, _, key = dotted.rpartition(".")
+            rows.append((section, f"{key} = {_shown(value)}" if value is not None else f"# {key} not set", dotted))
+        width = min(48, max(len(text) for _, text, _ in rows))
+        lines, last = [], ""
+        for section, text, dotted in rows:
+            lines += ["", f"[{section}]"] if section != last else []
+            lines.append(f"{text:<{width}}  # {self.origins[dotted]}")
+            last = section
+        return lines
+
+    def with_overrides(self, overrides: Sequence[str]) -> Resolved:
+        """The same recipe with `section.key=value` texts on top."""
+        return Resolved(self.name, (*self.layers, _override(overrides))) if overrides else self
+
+    def place(self, dotted: str) -> str | None:
+        """Where a person finds this key to change it; nowhere for a default."""
+        return next((layer.place(dotted) for layer in reversed(self.layers) if layer.gives(dotted)), None)
+
+    def build(self) -> Recipe:
+        """The recipe as Config objects; wrong values are one error that names them all."""
+        from pydantic import ValidationError
+
+        whole = self.resolved()
+        chosen = {section: whole[section].pop("name") for section in schema.NAMED}
+        whole["model"].pop("size", None)
+        kinds: dict[str, Any] = {"paper": str, "reach": str, "seed": int}
+        kinds |= {section: schema.config_class(section, chosen.get(section)) for section in schema.SECTIONS}
+        parts: Values = {}
+        wrong: list[tuple[str, str]] = []
+        for key, kind in kinds.items():
+            try:
+                # In JSON strict means what a reader of TOML expects: 1 is a float, "1" no number, a list fills a tuple.
+                given = json.dumps({key: whole[key]}, default=str)
+                parts[key] = getattr(schema.checker({key: kind}).model_validate_json(given), key)
+            except ValidationError as error:
+                wrong += [(".".join(map(str, each["loc"][:2])), each["msg"]) for each in error.errors()]
+            except UserError as error:
+                wrong.append((key, error.what))
+        if wrong:
+            raise self._complaint(wrong)
+        return Recipe(name=self.name, task_name=chosen["task"], model_name=chosen["model"], resolved=self, **parts)
+
+    @cached_property
+    def _merged(self) -> tuple[Values, dict[str, str]]:
+        """Values and origins of all layers, later ones over earlier ones."""
+        values: Values = {}
+        origins: dict[str, str] = {}
+        for layer in self.layers:
+            for key, given in layer.values.items():
+                if key in schema.SECTIONS and isinstance(given, Mapping):
+                    _lay(layer, key, values.setdefault(key, {}), origins)
+                else:
+                    _check_top(layer, key, given)
+                    values[key], origins[key] = given, layer.origin
+        if "name" not in values.get("model", {}):
+            raise UserError(
+                f"the recipe {self.name} names no model", todo="give model.name; " + nearest("", schema.names("model"))
+            )
+        task = schema.part("model", values["model"]["name"])["x-task"]
+        values["task"] = {"name": task, **values.get("task", {})}
+        return values, origins
+
+    def _writable(self) -> Values:
+        """Every value, with the text "none" where None is not the default: TOML leaves None out."""
+        whole = self.resolved()
+        for section in schema.SECTIONS:
+            rules = schema.part(section, self._chosen(section))["properties"]
+            for key, value in whole[section].items():
+                if value is None and rules[key].get("default") is not None:
+                    whole[section][key] = "none"
+        return whole
+
+    def _chosen(self, section: str) -> str | None:
+        return str(self.values[section]["name"]) if section in schema.NAMED else None
+
+    def _complaint(self, wrong: Sequence[tuple[str, str]]) -> UserError:
+        """One error that names every wrong value, what was expected, and where to change it."""
+        given = dict(_flat(self.resolved()))
+        lines: dict[str, str] = {}
+        for dotted, message in wrong:
+            said = message.removeprefix("Value error, ").replace("Field required", "is missing")
+            said = said.replace("Input should be", "should be").replace("valid array", "valid list")
+            value = f" = {_shown(given[dotted])}" if dotted in given else ""
+            lines[dotted] = f"{lines[dotted]} or {said}" if dotted in lines else f"{dotted}{value}: {said}"
+        places = [place for place in map(self.place, lines) if place]
+        return UserError("\n".join(lines.values()), where="; ".join(dict.fromkeys(places)) or None)
+
+
+def _find(name: str) -> tuple[str, tuple[Layer, ...]]:
+    """The layers behind what a person typed, and what to call them."""
+    key, path = find.plain(name).replace("_", "-"), Path(name).expanduser()
+    if key in names():
+        return key, _load(FOLDER / f"{key}.toml", f"recipe {key}")
+    if (path / "recipe.toml").is_file():
+        return path.resolve().name, _load(path / "recipe.toml", f"run {path}")
+    if path.is_file():
+        return path.stem, _load(path, f"recipe {path}")
+    if find.plain(name) in schema.names("model"):
+        return key, (Layer("command line", {"model": {"name": find.plain(name)}}),)
+    if path.is_dir():
+        raise UserError(f"{name} is not a run folder: it holds no recipe.toml", todo="give a recipe or a run folder")
+    if path.suffix == ".toml" or len(path.parts) > 1:
+        raise UserError(f"{name} does not exist", todo="`mallang recipes` lists the recipes that come with mallang")
+    alike = [known for known in names() if known.startswith(f"{key}-")]
+    raise UserError(
+        f"there is no recipe {name!r}",
+        todo=f"did you mean {' or '.join(alike)}?" if alike else nearest(key, {*names(), *schema.names("model")}),
+    )
+
+
+def _load(path: Path, origin: str, *, may_have_base: bool = True) -> tuple[Layer, ...]:
+    """The layers of a recipe file: its base, if it names one, and itself."""
+    try:
+        read = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is not TOML: {error}", todo="see `mallang recipes NAME` for an example") from error
+    values = _underscored(read)
+    layer = Layer(origin, values, path)
+    if "base" not in values:
+        return (layer,)
+    base = str(values.pop("base"))
+    key = find.plain(base).replace("_", "-")
+    if not may_have_base:
+        raise UserError(
+            f"the base {path.stem} has a base itself", where=layer.place("base"), todo="name that one instead"
+        )
+    if key not in names():
+        raise UserError(f"there is no recipe {base!r}", where=layer.place("base"), todo=nearest(key, names()))
+    return (*_load(FOLDER / f"{key}.toml", f"base {key}", may_have_base=False), layer)
+
+
+def _override(texts: Sequence[str]) -> Layer:
+    """The layer of `section.key=value` texts."""
+    values: Values = {}
+    for text in texts:
+        dotted, equals, value = text.partition("=")
+        keys = dotted.strip().replace("-", "_").split(".")
+        if not equals or not all(keys) or len(keys) > 2:
+            raise UserError(f"{text!r} changes nothing in a recipe", todo="section.key=value, such as model.layers=6")
+        place = values.setdefault(keys[0], {}) if len(keys) == 2 else values
+        place[keys[-1]] = toml.read_value(value)
+    return Layer("command line", values)
+
+
+def _lay(layer: Layer, section: str, values: Values, origins: dict[str, str]) -> None:
+    """Put a layer's section over the values so far."""
+    given = dict(layer.values[section])
+    if section in schema.NAMED and "name" in given:
+        given["name"] = find.plain(str(given["name"]))
+        if given["name"] not in schema.names(section):
+            known = nearest(given["name"], schema.names(section))
+            place = layer.place(f"{section}.name")
+            raise UserError(f"there is no {section} {given['name']!r}", where=place, todo=known)
+        if values.get("name") not in (None, given["name"]):
+            # Another model starts from its own defaults: the keys of the first one mean nothing to it.
+            for key in values:
+                origins.pop(f"{section}.{key}", None)
+            values.clear()
+    name = given.get("name", values.get("name"))
+    if section == "model" and "size" in given and name is not None:
+        sizes = schema.part("model", name).get("x-sizes", {})
+        if given["size"] not in sizes:
+            where, todo = layer.place("model.size"), nearest(str(given["size"]), sizes)
+            raise UserError(f"the model {name} has no size {given['size']!r}", where=where, todo=todo)
+        values.update(sizes[given["size"]])
+        origins.update({f"model.{key}": f"size {given['size']}" for key in sizes[given["size"]]})
+    values.update(given)
+    origins.update({f"{section}.{key}": layer.origin for key in given})
+
+
+def _check_top(layer: Layer, key: str, given: Any) -> None:
+    """Refuse what is neither a section nor one of the few values above the sections."""
+    if key in schema.SECTIONS:
+        raise UserError(f"{key} is a section, not a value", where=layer.place(key), todo=f"{key}.KEY=VALUE")
+    if key == "base":
+        raise UserError("a base can only be named inside a recipe", todo="train that recipe, or write one of your own")
+    if key not in schema.TOP and isinstance(given, Mapping):
+        raise UserError(f"a recipe has no section [{key}]", where=layer.place(key), todo=nearest(key, schema.SECTIONS))
+    if key not in schema.TOP:
+        homes = schema.homes(key)
+        todo = f"did you mean {' or '.join(homes)}?" if homes else nearest(key, [*schema.TOP, *schema.SECTIONS])
+        raise UserError(f"{key}: a recipe has no such value above its sections", where=layer.place(key), todo=todo)
+
+
+def _underscored(values: Mapping[str, Any]) -> Values:
+    """Keys as the Config classes spell them: `-` and `_` are alike."""
+    whole = {key.replace("-", "_"): value for key, value in values.items()}
+    for section in set(whole) & set(schema.SECTIONS):
+        if isinstance(whole[section], Mapping):
+            whole[section] = {key.replace("-", "_"): value for key, value in whole[section].items()}
+    return whole
+
+
+def _unset(rule: Mapping[str, Any], value: Any) -> Any:
+    """The text "none" stands for None in the keys that may be without a value."""
+    return None if value == "none" and schema.NONE in rule.get("anyOf", []) else value
+
+
+def _shown(value: Any) -> str:
+    return "not set" if value is None else toml.write_value(value)
+
+
+def _flat(whole: Values) -> list[tuple[str, Any]]:
+    """Every `section.key` with its value, the few above the sections first."""
+    top = [(key, value) for key, value in whole.items() if key not in schema.SECTIONS]
+    return top + [(f"{section}.{key}", value) for section in schema.SECTIONS for key, value in whole[section].items()]
+
+
+if __name__ == "__main__":
+    schema.FILE.write_text(schema.text(), encoding="utf-8")

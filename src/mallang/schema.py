@@ -1,0 +1,187 @@
+"""What a recipe may say: a JSON schema made from the Config classes, committed so that no torch is needed to read it.
+
+The classes stand beside what they configure; `python -m mallang.recipe` writes the schema anew.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import json
+import re
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from mallang import find
+from mallang.errors import UserError, nearest
+
+FILE = Path(__file__).with_name("recipe_schema.json")
+NAMED = {"task": "tasks", "model": "models"}
+"""Sections whose `name` chooses a file of a stage, and thereby the keys they hold."""
+PLAIN = {
+    "text": "mallang.text.tokenizer",
+    "data": "mallang.data.corpus",
+    "train": "mallang.training.loop",
+    "optimizer": "mallang.training.optimizer",
+    "schedule": "mallang.training.schedule",
+    "decoding": "mallang.decoding.contract",
+}
+"""The other sections, and the module whose Config they fill."""
+NONE = {"const": "none"}
+"""How a recipe says that a key has no value: TOML has no null."""
+SECTIONS = (*NAMED, *PLAIN)
+TOP: dict[str, dict[str, Any]] = {
+    "base": {"type": "string", "description": "Name of a recipe that this one changes; it has no base itself."},
+    "paper": {"type": "string", "default": "", "description": "Authors, year and arXiv id."},
+    "reach": {"type": "string", "default": "", "description": "The number to reach, and where it comes from."},
+    "seed": {"type": "integer", "default": 1, "description": "All randomness derives from it."},
+}
+
+
+def part(section: str, name: str | None = None) -> dict[str, Any]:
+    """The schema of one section; of the model or task of that name where the section has one."""
+    if section in PLAIN:
+        return dict(_committed()["properties"][section])
+    known = names(section)
+    file_name = find.plain(name or "")
+    if file_name in known:
+        definitions = _committed()["$defs"]
+        key = f"{NAMED[section]}.{file_name}"
+        if key in definitions and file_name not in find.PLUGINS:
+            return dict(definitions[key])
+        return _named_part(section, file_name, find.find(NAMED[section], file_name))
+    raise UserError(f"there is no {section} {name!r}", todo=nearest(file_name, known))
+
+
+def names(section: str) -> list[str]:
+    """The models or tasks there are: those of the schema, plugins, and files newer than the schema."""
+    stage = NAMED[section]
+    prefix = f"{stage}."
+    committed = {key.removeprefix(prefix) for key in _committed()["$defs"] if key.startswith(prefix)}
+    newer = {name for name in find.names(stage) if name not in committed and _configurable(stage, name)}
+    return sorted(committed | newer)
+
+
+def homes(key: str) -> list[str]:
+    """The sections that hold a key of this name, as `section.key`."""
+    whole = _committed()
+    found = [section for section in PLAIN if key in whole["properties"][section]["properties"]]
+    for section, stage in NAMED.items():
+        named = (part for name, part in whole["$defs"].items() if name.startswith(f"{stage}."))
+        if any(key in part["properties"] for part in named):
+            found.append(section)
+    return [f"{section}.{key}" for section in found]
+
+
+def config_class(section: str, name: str | None = None) -> Any:
+    """The dataclass that a section fills."""
+    module = importlib.import_module(PLAIN[section]) if section in PLAIN else find.find(NAMED[section], name or "")
+    return module.Config
+
+
+def generate() -> dict[str, Any]:
+    """The whole schema, from all Config classes there are."""
+    properties: dict[str, Any] = dict(TOP)
+    definitions: dict[str, Any] = {}
+    for section, stage in NAMED.items():
+        found = [name for name in find.names(stage) if name not in find.PLUGINS and _configurable(stage, name)]
+        for name in found:
+            definitions[f"{stage}.{name}"] = _named_part(section, name, find.find(stage, name))
+        properties[section] = _choice(stage, found)
+    for section in PLAIN:
+        properties[section] = _fields(config_class(section))
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Mallang recipe",
+        "type": "object",
+        "properties": properties,
+        "additionalProperties": False,
+        "$defs": definitions,
+    }
+
+
+def text() -> str:
+    """The schema as the committed file holds it."""
+    return json.dumps(generate(), indent=1, ensure_ascii=False) + "\n"
+
+
+def checker(classes: dict[str, Any]) -> Any:
+    """A pydantic model with one plain dataclass a section: unknown keys and wrong types are errors with a path."""
+    from pydantic import ConfigDict, create_model
+
+    rules = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True)
+    fields: dict[str, Any] = {section: (config, ...) for section, config in classes.items()}
+    return create_model("Recipe", __config__=rules, **fields)
+
+
+@cache
+def _committed() -> dict[str, Any]:
+    return dict(json.loads(FILE.read_text(encoding="utf-8")))
+
+
+def _configurable(stage: str, name: str) -> bool:
+    """Contracts lie beside tasks but are none: they define no Config. Read, not imported, to stay without torch."""
+    if name in find.PLUGINS:
+        return True
+    code = (find.ROOT / stage / f"{name}.py").read_text(encoding="utf-8")
+    return re.search(r"^class Config\b", code, re.MULTILINE) is not None
+
+
+def _choice(stage: str, names: Iterable[str]) -> dict[str, Any]:
+    """A section whose keys depend on its name."""
+    rules = [
+        {
+            "if": {"properties": {"name": {"enum": _spellings(name)}}, "required": ["name"]},
+            "then": {"$ref": f"#/$defs/{stage}.{name}"},
+        }
+        for name in names
+    ]
+    spellings = [spelling for name in names for spelling in _spellings(name)]
+    return {"type": "object", "properties": {"name": {"enum": spellings}}, "allOf": rules}
+
+
+def _named_part(section: str, name: str, module: ModuleType) -> dict[str, Any]:
+    made = _fields(module.Config)
+    extra: dict[str, Any] = {"name": {"enum": _spellings(name), "default": name, "description": f"The {section}."}}
+    sizes = _sizes(module, {key: rule.get("default") for key, rule in made["properties"].items()})
+    if sizes:
+        made["x-sizes"] = sizes
+        extra["size"] = {"enum": list(sizes), "description": "Values to start from."}
+    taken = set(extra) & set(made["properties"])
+    if taken:
+        raise TypeError(f"{module.__name__}.Config may not have a field named {' or '.join(sorted(taken))}")
+    made["description"] = (module.__doc__ or "").strip().split("\n")[0]
+    made["properties"] = {**extra, **made["properties"]}
+    if section == "model":
+        made["x-task"] = getattr(module, "TASK", "translation")
+    return made
+
+
+def _spellings(name: str) -> list[str]:
+    return list(dict.fromkeys([name.replace("_", "-"), name]))
+
+
+def _sizes(module: ModuleType, defaults: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Each size with a value for every key that any size sets, so that naming one undoes another."""
+    given = {size: dict(values) for size, values in getattr(module, "SIZES", {}).items()}
+    keys = list(dict.fromkeys(key for values in given.values() for key in values))
+    return {size: {key: values.get(key, defaults[key]) for key in keys} for size, values in given.items()}
+
+
+def _fields(config: Any) -> dict[str, Any]:
+    """The schema of one Config: types, defaults, and the docstring of each field."""
+    whole = checker({"section": config}).model_json_schema()
+    if len(whole["$defs"]) != 1:
+        raise TypeError(f"the fields of {config.__module__}.Config must be plain values")
+    (made,) = whole["$defs"].values()
+    for field in dataclasses.fields(config):
+        described = made["properties"][field.name]
+        described.pop("title", None)
+        if field.default_factory is not dataclasses.MISSING:
+            described["default"] = field.default_factory()
+    made.pop("title", None)
+    null, none = json.dumps({"type": "null"}), json.dumps(NONE)
+    return dict(json.loads(json.dumps(made).replace(null, none)))

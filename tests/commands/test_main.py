@@ -1,0 +1,205 @@
+"""The command as a person meets it: help, mistakes, exit codes, pipes, completion."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mallang import find
+from mallang.commands import main as command
+from mallang.errors import UserError
+
+VERBS = [name for name in find.names("commands") if name not in ("main", "options")]
+
+
+def mallang(*arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
+    """Run the real command."""
+    environment = {key: value for key, value in os.environ.items() if key != "NO_COLOR"} | settings
+    return subprocess.run(
+        [sys.executable, "-m", "mallang", *arguments], capture_output=True, text=True, encoding="utf-8", env=environment
+    )
+
+
+def test_help_names_every_verb_and_ends_well() -> None:
+    shown = mallang("--help")
+    assert (shown.returncode, shown.stderr) == (0, "")
+    listed = [line.split()[0] for line in shown.stdout.partition("Commands:")[2].splitlines() if line.startswith("  ")]
+    assert set(VERBS) <= set(listed)
+    assert listed.index("train") < listed.index("translate") < listed.index("recipes")
+    assert mallang().stdout == mallang("-h").stdout == shown.stdout
+
+
+def test_help_imports_no_torch() -> None:
+    code = (
+        "import sys\n"
+        "from mallang.commands.main import make_app\n"
+        "try:\n    make_app()(['--help'])\n"
+        "except SystemExit: pass\n"
+        "heavy = {'torch', 'numpy', 'pydantic', 'matplotlib', 'tokenizers', 'sacrebleu'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_has_an_example(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        command.make_app()([verb.replace("_", "-"), "--help"], prog_name="mallang")
+    assert left.value.code == 0
+    usage, _, rest = capsys.readouterr().out.partition("\n")
+    assert usage.startswith(f"Usage: mallang {verb}")
+    assert "Example" in rest
+    assert f"mallang {verb}" in rest
+
+
+def test_the_version() -> None:
+    import mallang as package
+
+    assert mallang("--version").stdout == f"mallang {package.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["trian"], "Did you mean 'train'"),
+        (["recipes", "--jsn"], "--json"),
+        (["recipes", "transformer-miniwrld"], "mallang: there is no recipe 'transformer-miniwrld'\n"),
+        (["recipes", "transformer-miniwrld"], "did you mean transformer-miniworld"),
+        (["train", "transfomer"], "did you mean transformer"),
+        (["train", "transformer-miniworld", "model.layer=2"], "did you mean layers"),
+        (["train", "transformer-miniworld", "model.name=transfomer"], "did you mean transformer?"),
+        (["train", "transformer-miniworld", "model.layers=six"], 'model.layers = "six": should be a valid integer'),
+        (["train", "transformer-miniworld", "train.steps"], "section.key=value"),
+        (["train"], "RECIPE"),
+    ],
+)
+def test_a_mistake_gets_one_message_and_exit_code_2(arguments: list[str], said: str) -> None:
+    left = mallang(*arguments)
+    assert left.returncode == 2
+    assert left.stdout == ""
+    assert said in left.stderr
+    assert "Traceback" not in left.stderr
+    assert "\x1b" not in left.stderr
+
+
+def raises(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> object:
+    """What `main` leaves with when a verb raises this."""
+
+    def fall(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(command, "make_app", lambda: fall)
+    with pytest.raises(SystemExit) as left:
+        command.main()
+    return left.value.code
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (
+            UserError("no such thing", where="here", todo="that"),
+            2,
+            "mallang: no such thing\n  where: here\n  try:   that\n",
+        ),
+        (OSError(errno.ENOSPC, "No space left on device", "/full/file"), 2, "the disk is full"),
+        (RuntimeError("Error while serializing: No space left on device (os error 28)"), 2, "the disk is full"),
+        (PermissionError(errno.EACCES, "Permission denied", "/root/file"), 2, "where: /root/file"),
+        (OSError(errno.EROFS, "Read-only file system", b"/cd/file"), 2, "where: /cd/file"),
+        (MemoryError(), 2, "the memory is full"),
+        (KeyboardInterrupt(), 130, ""),
+        (KeyError("x"), 1, "KeyError: 'x'"),
+        (FileNotFoundError(errno.ENOENT, "No such file", "x"), 1, "this is a bug of mallang"),
+    ],
+)
+def test_every_failure_has_its_exit_code(
+    error: BaseException, code: int, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert raises(error, monkeypatch) == code
+    shown = capsys.readouterr().err
+    assert said in shown
+    assert ("Traceback" in shown or "Error:" in shown) == (code == 1)
+
+
+def test_verbose_shows_the_variables_of_a_bug(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    raises(KeyError("x"), monkeypatch)
+    assert "error = KeyError" not in capsys.readouterr().err
+    monkeypatch.setattr(sys, "argv", ["mallang", "train", "-v"])
+    raises(KeyError("x"), monkeypatch)
+    assert "error = KeyError" in capsys.readouterr().err
+
+
+def test_a_reader_that_leaves_early_is_no_failure() -> None:
+    code = f"{sys.executable} -m mallang --help | head -1; exit ${{PIPESTATUS[1]}}"
+    left = subprocess.run(["bash", "-c", code], capture_output=True, text=True)
+    assert (left.returncode, left.stderr) == (0, "")
+    assert left.stdout == "Usage: mallang [OPTIONS] COMMAND [ARGS]...\n"
+    with subprocess.Popen(
+        [sys.executable, "-m", "mallang", "recipes", "transformer-miniworld"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as gone:
+        assert gone.stdout is not None and gone.stderr is not None
+        gone.stdout.close()
+        assert gone.stderr.read() == b""
+
+
+def test_a_full_disk_behind_a_pipe_is_said() -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("this system has no /dev/full")
+    with Path("/dev/full").open("w") as full:
+        left = subprocess.run(
+            [sys.executable, "-m", "mallang", "recipes"], stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert left.returncode == 2
+    assert "the disk is full" in left.stderr
+
+
+def test_hangul_passes_whatever_the_locale() -> None:
+    shown = mallang("--help", LC_ALL="C", PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+    assert shown.returncode == 0
+    assert "말랑" in shown.stdout
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("mallang recipes transformer-mini", ["transformer-miniworld"]),
+        ("mallang train transformer-miniworld model.hid", ["model.hidden_dim="]),
+        ("mallang translate runs/some", ["runs/some-run"]),
+        ("mallang doct", ["doctor"]),
+    ],
+)
+def test_the_shell_completes(typed: str, offered: list[str], tmp_path: Path) -> None:
+    (tmp_path / "runs" / "some-run").mkdir(parents=True)
+    (tmp_path / "runs" / "some-run" / "recipe.toml").touch()
+    words = {"COMP_WORDS": typed, "COMP_CWORD": str(len(typed.split()) - 1), "_MALLANG_COMPLETE": "complete_bash"}
+    shown = subprocess.run(
+        [sys.executable, "-m", "mallang"], cwd=tmp_path, env=os.environ | words, capture_output=True, text=True
+    )
+    assert shown.stdout.split() == offered
+
+
+def test_colour_only_on_a_terminal_that_wants_it() -> None:
+    import pty
+
+    def on_a_terminal(**settings: str) -> bytes:
+        outer, inner = pty.openpty()
+        environment = {key: value for key, value in os.environ.items() if key != "NO_COLOR"} | settings
+        subprocess.run(
+            [sys.executable, "-m", "mallang", "recipes", "nothing"], stdout=inner, stderr=inner, env=environment
+        )
+        os.close(inner)
+        shown = os.read(outer, 10_000)
+        os.close(outer)
+        return shown
+
+    assert b"\x1b[31m" in on_a_terminal()
+    assert b"\x1b" not in on_a_terminal(NO_COLOR="1")

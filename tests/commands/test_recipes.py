@@ -1,0 +1,54 @@
+"""Listing recipes and printing one."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from mallang import recipe
+from mallang.commands import recipes
+from mallang.recipe import read
+
+
+def test_the_list_names_every_recipe(capsys: pytest.CaptureFixture[str]) -> None:
+    recipes.command()
+    rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    assert [row[0] for row in rows] == recipe.names()
+    (row,) = [row for row in rows if row[0] == "transformer-miniworld"]
+    assert row[1:3] == ["transformer", "miniworld"]
+    assert "arXiv:1706.03762" in row[3]
+    assert "BLEU" in row[4]
+
+
+def test_a_quiet_list_holds_names_only(capsys: pytest.CaptureFixture[str]) -> None:
+    recipes.command(quiet=True)
+    assert capsys.readouterr().out.split() == recipe.names()
+
+
+def test_a_terminal_gets_a_table(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("TERM", "dumb")
+    recipes.command()
+    head, *rows = capsys.readouterr().out.splitlines()
+    assert head.split() == ["name", "system", "corpus", "paper", "reach"]
+    assert any(row.startswith("transformer-miniworld  transformer  miniworld  Vaswani") for row in rows)
+
+
+def test_a_printed_recipe_is_the_file(capsys: pytest.CaptureFixture[str]) -> None:
+    recipes.command("transformer-miniworld")
+    assert capsys.readouterr().out == (recipe.FOLDER / "transformer-miniworld.toml").read_text(encoding="utf-8")
+
+
+def test_a_bare_model_is_printed_in_full(capsys: pytest.CaptureFixture[str]) -> None:
+    recipes.command("transformer")
+    assert capsys.readouterr().out == read("transformer").to_toml()
+
+
+def test_json_holds_values_and_origins(capsys: pytest.CaptureFixture[str]) -> None:
+    recipes.command("transformer-miniworld", json=True)
+    shown = json.loads(capsys.readouterr().out)
+    resolved = read("transformer-miniworld")
+    assert shown == {"name": resolved.name, "values": resolved.resolved(), "origins": resolved.origins}
+    recipes.command(json=True)
+    assert [row["name"] for row in json.loads(capsys.readouterr().out)] == recipe.names()

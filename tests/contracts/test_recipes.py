@@ -1,0 +1,56 @@
+"""What every recipe that comes with mallang gets for nothing: it is small, names its paper, and builds."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+
+import pytest
+
+from mallang import recipe, schema
+from mallang.find import find, plain
+from mallang.recipe import read
+
+RECIPES = recipe.names()
+
+
+def test_there_are_recipes() -> None:
+    assert "transformer-miniworld" in RECIPES
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_it_is_small_and_named_after_its_system_and_corpus(name: str) -> None:
+    text = (recipe.FOLDER / f"{name}.toml").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 40
+    assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)+", name), "a recipe is system-corpus"
+    assert find("models", read(name).resolved()["model"]["name"]).Model
+    assert name.endswith(f"-{plain(read(name).resolved()['data']['corpus']).replace('_', '-')}")
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_it_names_its_paper_and_the_number_to_reach(name: str) -> None:
+    resolved = read(name).resolved()
+    assert re.search(r"\b(19|20)\d\d\b", resolved["paper"]), "authors and year"
+    assert re.search(r"\d", resolved["reach"]), "a number"
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_it_says_only_what_differs_from_the_defaults(name: str) -> None:
+    given = tomllib.loads((recipe.FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
+    if "base" in given:
+        return  # it may put a default back
+    model = given.get("model", {}).get("name")
+    for section in schema.PLAIN:
+        rules = schema.part(section)["properties"]
+        repeated = [key for key, value in given.get(section, {}).items() if rules[key].get("default") == value]
+        assert not repeated, f"[{section}] repeats defaults"
+    rules = schema.part("model", model)["properties"]
+    assert not [key for key, value in given["model"].items() if key != "name" and rules[key].get("default") == value]
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_it_builds_and_comes_back_from_toml(name: str) -> None:
+    built = read(name).build()
+    again = recipe.Resolved(name, (recipe.Layer("again", tomllib.loads(built.resolved.to_toml())),)).build()
+    for section in schema.SECTIONS:
+        assert getattr(again, section) == getattr(built, section)
