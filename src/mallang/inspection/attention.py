@@ -1,0 +1,68 @@
+"""Where a model looked while it said what it said: `forward` is run again on its output, and every layer is seen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jaxtyping import Float
+from torch import Tensor
+
+from mallang.data.batch import Batch
+from mallang.decoding.contract import inference
+from mallang.layers.attention import record_attention
+from mallang.text.vocabulary import Vocabulary
+
+
+@dataclass(frozen=True)
+class AttentionMap:
+    """The attention of one layer in one sentence, without padding."""
+
+    name: str
+    """The layer: "encoder.0.self", "decoder.1.cross"."""
+    weights: Float[Tensor, "heads query key"]
+    """How much each query looks at each key, in every head; a row sums to one."""
+    queries: tuple[str, ...]
+    """Who looks. In a decoder the token about to be said, if the batch has labels, else the one just read."""
+    keys: tuple[str, ...]
+    """What is looked at."""
+
+
+def attention_maps(model: Any, batch: Batch) -> list[dict[str, AttentionMap]]:
+    """All attention of a model over a batch of sources and outputs: for every sentence, the maps by layer name.
+
+    Layers named `encoder…` look from the source at the source, `….cross` from the tokens at the source, all others
+    from the tokens at the tokens.
+    """
+    with inference(model), record_attention(model) as recorded:
+        model(batch)
+    recorded = {name: weights.float().cpu() for name, weights in recorded.items()}
+    found = []
+    for row in range(len(batch)):
+        tokens = spell(model.vocabulary, batch.tokens, batch.lengths, row)
+        said = tokens if batch.labels is None else spell(model.vocabulary, batch.labels, batch.lengths, row)
+        source: tuple[str, ...] = ()
+        if batch.source is not None and batch.source_lengths is not None:
+            source = spell(model.source_vocabulary, batch.source, batch.source_lengths, row)
+        maps = {}
+        for name, weights in recorded.items():
+            queries, keys = sides(name, source, tokens, said)
+            maps[name] = AttentionMap(name, weights[row, :, : len(queries), : len(keys)], queries, keys)
+        found.append(maps)
+    return found
+
+
+def sides(
+    name: str, source: Sequence[str], tokens: Sequence[str], said: Sequence[str]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Who looks and what is looked at in the layer of that name."""
+    layer = name.split(":")[0]
+    if source and layer.startswith("encoder"):
+        return tuple(source), tuple(source)
+    return tuple(said), tuple(source if layer.endswith("cross") else tokens)
+
+
+def spell(vocabulary: Vocabulary, ids: Tensor, lengths: Tensor, row: int) -> tuple[str, ...]:
+    """The tokens of one row, without padding."""
+    return tuple(vocabulary.tokens[number] for number in ids[row, : int(lengths[row])].tolist())

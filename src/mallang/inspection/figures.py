@@ -1,0 +1,91 @@
+"""Pictures as files, in PNG or SVG, with Hangul that can be read on any machine.
+
+matplotlib draws them without pyplot, so that no window, no default and no other figure is touched.
+"""
+
+from __future__ import annotations
+
+import math
+import unicodedata
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from jaxtyping import Float
+from torch import Tensor
+
+from mallang.errors import UserError, require
+
+FORMATS = (".png", ".svg")
+LONGEST_LABEL = 20
+SLANTED = {"rotation": 45, "horizontalalignment": "left", "rotation_mode": "anchor"}
+KOREAN_FONTS = (
+    "Pretendard", "Noto Sans KR", "Noto Sans CJK KR", "Noto Sans CJK JP", "NanumGothic", "NanumBarunGothic",
+    "Apple SD Gothic Neo", "Malgun Gothic",
+)  # fmt: skip
+"""Typefaces that hold Hangul, best first; of a Noto collection matplotlib may know only the Japanese name."""
+VENDORED_FONT = Path(__file__).parent / "vendor" / "NanumGothic-subset.ttf"
+VENDORED_FAMILY = "Mallang Sans Subset"
+FALLBACK = "DejaVu Sans"
+"""Comes with matplotlib; for what a Korean typeface lacks."""
+
+
+def draw_attention(
+    path: Path,
+    weights: Float[Tensor, "heads target source"],
+    source_tokens: Sequence[str],
+    target_tokens: Sequence[str],
+    title: str = "",
+) -> Path:
+    """One square field a head: row = who looks, column = what is looked at, the darker the more."""
+    heads, rows, columns = weights.shape
+    if (rows, columns) != (len(target_tokens), len(source_tokens)):
+        named = f"{len(target_tokens)} target and {len(source_tokens)} source tokens"
+        raise ValueError(f"{named} do not label weights of {rows} × {columns}")
+    check_format(path)
+    across = min(heads, 4)
+    down = math.ceil(heads / across)
+    cell = min(0.3, 12 / max(rows, columns))  # inches
+    size = (across * (columns * cell + 1.4) + 0.8, down * (rows * cell + 1.4) + 0.6)
+    figure = require("matplotlib.figure", "plots").Figure(figsize=size, layout="constrained")
+    fields = figure.subplots(down, across, squeeze=False).flatten().tolist()
+    letters = {"fontfamily": families(), "parse_math": False}  # a token may hold a dollar sign
+    small = {**letters, "fontsize": max(3.0, min(10.0, cell * 40))}
+    darkest = max(float(weights.max()), 1e-9)  # one scale for all heads
+    for head, field in enumerate(fields[:heads]):
+        image = field.imshow(weights[head].float().cpu().numpy(), cmap="Blues", vmin=0.0, vmax=darkest)
+        field.set_xticks(range(columns), [show(token) for token in source_tokens], **small, **SLANTED)
+        field.set_yticks(range(rows), [show(token) for token in target_tokens], **small)
+        field.tick_params(top=True, labeltop=True, bottom=False, labelbottom=False)
+        if heads > 1:
+            field.set_xlabel(f"head {head + 1}")
+    for field in fields[heads:]:
+        field.set_axis_off()
+    figure.colorbar(image, ax=fields, shrink=0.6, label="weight")
+    figure.suptitle(unicodedata.normalize("NFC", title), **letters)
+    figure.savefig(path, dpi=150)
+    return path
+
+
+def check_format(path: Path) -> None:
+    """Refuse a file name whose ending does not say how to draw."""
+    if path.suffix.lower() not in FORMATS:
+        raise UserError(f"a figure cannot be written as {path.name}", todo=f"end the name in {' or '.join(FORMATS)}")
+
+
+def families() -> list[str]:
+    """The typefaces to draw with: an installed one that holds Hangul or else our own, then matplotlib's."""
+    fonts: Any = require("matplotlib.font_manager", "plots").fontManager
+    known = {font.name for font in fonts.ttflist}
+    for name in KOREAN_FONTS:
+        if name in known:
+            return [name, FALLBACK]
+    if VENDORED_FAMILY not in known:
+        fonts.addfont(VENDORED_FONT)
+    return [VENDORED_FAMILY, FALLBACK]
+
+
+def show(token: str) -> str:
+    """A token as it can be seen: jamo joined to syllables, blanks made visible, cut when it is very long."""
+    text = "".join("␣" if letter.isspace() else letter for letter in unicodedata.normalize("NFC", token))
+    return text if len(text) <= LONGEST_LABEL else text[: LONGEST_LABEL - 1] + "…"
