@@ -3,20 +3,227 @@
     state = model.start(batch)                 reads the source only
     logits, state = model.step(tokens, state)  one token or many per row: a prompt, a forced prefix, a search step
 
-rows = sentences × width. `fixed` holds a row per sentence and is never reordered nor copied per beam; `moving`
-holds a row per hypothesis and is reordered by index.
+rows = sentences × width, the hypotheses of one sentence lying together. A step may consume the state it is given.
+Every score is a sum of natural logarithms and includes that of `</s>`. `<pad>` and `<s>` are never generated, yet
+the scores are the model's own: they are not renormalised over what is left.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
+import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from mallang.data.batch import Batch
+from mallang.errors import UserError, nearest
+from mallang.find import find
+from mallang.layers.cache import Nest, State
+from mallang.text.vocabulary import Vocabulary
 
-Nest: TypeAlias = Any
-"""Any nest of dicts, lists and tuples whose leaves are tensors with rows first; other leaves are kept as they are."""
+__all__ = [
+    "Autoregressive",
+    "Config",
+    "Hypothesis",
+    "Nest",
+    "State",
+    "advance",
+    "begin",
+    "inference",
+    "limits",
+    "search",
+]
+
+Method = Literal["greedy", "beam", "sampling", "exhaustive"]
+LengthPenalty = Literal["average", "gnmt", "none"]
+Stop = Literal["optimal", "complete"]
+METHODS: tuple[str, ...] = get_args(Method)
+
+USED_BY = {
+    "beam": ("beam",),
+    "stop": ("beam",),
+    "nbest": ("beam", "sampling", "exhaustive"),
+    "temperature": ("sampling",),
+    "top_k": ("sampling",),
+    "top_p": ("sampling",),
+    "seed": ("sampling",),
+}
+"""The methods that read an option; options not named here are read by all."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """How an output is searched for."""
+
+    method: Method = "beam"
+    """Follow the best token, several hypotheses at once, random ones, or try every output."""
+    beam: int = 5
+    """Hypotheses that are followed at once."""
+    length_penalty: LengthPenalty = "average"
+    """What a score is divided by: the length, ((5 + length) / 6) ** alpha, or nothing; the length counts `</s>`."""
+    alpha: float = 0.6
+    """The exponent of the gnmt length penalty: 0 is no penalty."""
+    stop: Stop = "optimal"
+    """End when no open hypothesis can still win, or as soon as `beam` hypotheses are complete."""
+    max_length: int = 256
+    """The longest output in tokens, `</s>` counted."""
+    max_ratio: float = 3.0
+    """With a source, an output has at most this many tokens per source token, and 10 more."""
+    nbest: int = 1
+    """Outputs per sentence: the best ones, or independent samples."""
+    temperature: float = 1.0
+    """Sampling divides the logits by it: below 1 sharpens, above 1 flattens."""
+    top_k: int = 0
+    """Sampling takes the k most probable tokens alone; 0 takes all."""
+    top_p: float = 1.0
+    """Sampling takes the most probable tokens that together reach this probability."""
+    seed: int = 1
+    """What the random numbers of sampling derive from."""
+
+    def __post_init__(self) -> None:
+        for name, known in (("method", Method), ("length_penalty", LengthPenalty), ("stop", Stop)):
+            if (value := getattr(self, name)) not in get_args(known):
+                raise UserError(f"decoding.{name} cannot be {value!r}", todo=nearest(value, get_args(known)))
+        self._check_numbers()
+        self._check_used()
+
+    def _check_numbers(self) -> None:
+        least: dict[str, float] = {"beam": 1, "max_length": 1, "nbest": 1, "alpha": 0, "max_ratio": 0, "top_k": 0}
+        for name, value in least.items():
+            if getattr(self, name) < value:
+                raise UserError(f"decoding.{name} is {getattr(self, name)}, but must be at least {value:g}")
+        if not self.temperature > 0:
+            raise UserError(
+                f"decoding.temperature is {self.temperature}, but must be above 0",
+                todo='method = "greedy" always takes the most probable token',
+            )
+        if not 0 < self.top_p <= 1:
+            raise UserError(f"decoding.top_p is {self.top_p}, but must lie above 0 and at most at 1")
+        if self.method == "beam" and self.nbest > self.beam:
+            raise UserError(
+                f"decoding.nbest is {self.nbest}, more than the beam of {self.beam} can give",
+                todo=f"beam={self.nbest}",
+            )
+
+    def _check_used(self) -> None:
+        for name, methods in USED_BY.items():
+            if self.method not in methods and getattr(self, name) != DEFAULTS[name]:
+                raise UserError(
+                    f"decoding.{name} = {getattr(self, name)} has no effect on the method {self.method}",
+                    todo=f"leave {name} out, or choose the method {' or '.join(methods)}",
+                )
+        if self.length_penalty != "gnmt" and self.alpha != DEFAULTS["alpha"]:
+            raise UserError(
+                f"decoding.alpha = {self.alpha} has no effect on the length penalty {self.length_penalty}",
+                todo='leave alpha out, or choose length_penalty = "gnmt"',
+            )
+
+    def with_method(self, method: Method) -> Config:
+        """The same options for another method, without those that it does not read."""
+        options = {
+            field.name: getattr(self, field.name)
+            for field in fields(self)
+            if field.name != "method" and method in USED_BY.get(field.name, METHODS)
+        }
+        return Config(method=method, **options)
+
+
+DEFAULTS = {field.name: field.default for field in fields(Config)}
+
+
+@runtime_checkable
+class Autoregressive(Protocol):
+    """Anything that can say what comes next."""
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """What its output ids mean."""
+
+    def start(self, batch: Batch) -> State:
+        """Read the source; the width is 1."""
+
+    def step(
+        self, tokens: Int[Tensor, "rows time"], state: State
+    ) -> tuple[Float[Tensor, "rows time vocabulary"], State]:
+        """Read tokens and say, after each of them, what comes next."""
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """One output of a model."""
+
+    tokens: tuple[int, ...]
+    """Its ids, without `<s>` and `</s>`."""
+    score: float
+    """The sum of its natural log-probabilities, that of `</s>` included."""
+    normalized: float
+    """The score after the length penalty: what hypotheses are ranked by."""
+    finished: bool
+    """Whether it ended with `</s>`, rather than at the length limit."""
+    token_scores: tuple[float, ...]
+    """The log-probability of each token, and of `</s>` when it is finished."""
+
+    def labels(self, eos: int) -> tuple[int, ...]:
+        """What the model said token by token: one entry for each of `token_scores`."""
+        return (*self.tokens, eos) if self.finished else self.tokens
+
+
+def search(
+    model: Autoregressive, batch: Batch, config: Config, numbers: Sequence[int] | None = None
+) -> list[list[Hypothesis]]:
+    """The outputs for every sentence of a batch, best first, by the method that the configuration names.
+
+    `numbers` are the sentences' places in the caller's whole text; sampling draws for them, so that it does not
+    matter how the text was cut into batches.
+    """
+    method = find("decoding", config.method)
+    options: dict[str, Any] = {"numbers": numbers} if config.method == "sampling" else {}
+    found: list[list[Hypothesis]] = method.search(model, batch, config, **options)
+    return found
+
+
+def limits(batch: Batch, config: Config) -> list[int]:
+    """The most tokens, `</s>` counted, that each sentence's output may have."""
+    if batch.source_lengths is None:
+        return [config.max_length] * len(batch)
+    return [min(config.max_length, int(config.max_ratio * length) + 10) for length in batch.source_lengths.tolist()]
+
+
+@contextmanager
+def inference(model: object) -> Iterator[None]:
+    """Without gradients and dropout; every part of the model is given back in the mode it was in."""
+    training = [part for part in model.modules() if part.training] if isinstance(model, nn.Module) else []
+    try:
+        for part in training:
+            part.training = False
+        with torch.inference_mode():
+            yield
+    finally:
+        for part in training:
+            part.training = True
+
+
+def begin(model: Autoregressive, batch: Batch) -> tuple[Float[Tensor, "sentences vocabulary"], State]:
+    """Read the source and `<s>`: the log-probabilities of the first token, one row per sentence."""
+    first = torch.full((len(batch), 1), model.vocabulary.bos, device=batch.tokens.device)
+    return advance(model, first, model.start(batch))
+
+
+def advance(
+    model: Autoregressive, tokens: Int[Tensor, "rows time"], state: State
+) -> tuple[Float[Tensor, "rows vocabulary"], State]:
+    """Read tokens: the log-probabilities of the next one, −∞ for `<pad>` and `<s>`, which are never said."""
+    logits, state = model.step(tokens, state)
+    log_probs = logits[:, -1].float().log_softmax(dim=-1)
+    log_probs[:, model.vocabulary.pad] = -torch.inf
+    log_probs[:, model.vocabulary.bos] = -torch.inf
+    return log_probs, state
+
+
+def look_every(device: torch.device) -> int:
+    """After how many steps the host looks which sentences are done: looking makes a GPU wait."""
+    return 8 if device.type == "cuda" else 1

@@ -1,0 +1,84 @@
+"""Exhaustive search: every output up to the length limit, so the best one is certain; for tiny vocabularies only."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from mallang.data.batch import Batch
+from mallang.decoding.contract import Autoregressive, Config, Hypothesis, State, advance, begin, inference, limits
+from mallang.decoding.ranking import hypothesis
+from mallang.errors import UserError
+
+MOST_OUTPUTS = 100_000
+"""More outputs than this for one sentence are refused."""
+
+
+def search(model: Autoregressive, batch: Batch, config: Config) -> list[list[Hypothesis]]:
+    """The `nbest` best of all outputs; equals go to the shorter, then to the lower ids."""
+    most = limits(batch, config)
+    if not most:
+        return []
+    vocabulary = model.vocabulary
+    words = [word for word in range(len(vocabulary)) if word not in (vocabulary.pad, vocabulary.bos, vocabulary.eos)]
+    _refuse_too_many(len(words), max(most))
+    with inference(model):
+        log_probs, state = begin(model, batch)
+        sentences = torch.arange(len(most), device=batch.tokens.device)[:, None]
+        return [
+            _every_output(model, log_probs[one], state.keep(one, one), words, limit, config)
+            for one, limit in zip(sentences, most, strict=True)
+        ]
+
+
+def _every_output(
+    model: Autoregressive,
+    log_probs: Float[Tensor, "1 vocabulary"],
+    state: State,
+    words: list[int],
+    limit: int,
+    config: Config,
+) -> list[Hypothesis]:
+    """Grow all hypotheses of one sentence by every word; those that end with `</s>` are the outputs."""
+    eos, ended = model.vocabulary.eos, []
+    labels = torch.empty(1, 0, dtype=torch.long, device=log_probs.device)
+    token_scores = torch.empty(1, 0, device=log_probs.device)
+    for step in range(1, limit + 1):
+        final = torch.cat([token_scores, log_probs[:, [eos]]], dim=1)
+        ended += [
+            ([*said, eos], scores)
+            for said, scores in zip(labels.tolist(), final.tolist(), strict=True)
+            if scores[-1] > -math.inf
+        ]
+        # Each hypothesis goes on with every word: the copies of one lie together, as in the widened state.
+        chosen = torch.tensor(words, device=labels.device).repeat(len(labels))[:, None]
+        labels = torch.cat([labels.repeat_interleave(len(words), dim=0), chosen], dim=1)
+        token_scores = torch.cat(
+            [token_scores.repeat_interleave(len(words), dim=0), log_probs[:, words].reshape(-1, 1)], dim=1
+        )
+        possible = (token_scores[:, -1] > -torch.inf).nonzero()[:, 0]
+        labels, token_scores = labels[possible], token_scores[possible]
+        if step < limit and len(possible):
+            state = state.widen(len(words)).select(possible)
+            log_probs, state = advance(model, labels[:, -1:], state)
+        elif step < limit:
+            break
+    outputs = ended or list(zip(labels.tolist(), token_scores.tolist(), strict=True)) or [([], [])]
+    every = [hypothesis(said, scores, model.vocabulary, config) for said, scores in outputs]
+    return sorted(every, key=lambda one: (-one.normalized, len(one.tokens), one.tokens))[: config.nbest]
+
+
+def _refuse_too_many(words: int, limit: int) -> None:
+    """Over `words` words there are words^0 + … + words^(limit − 1) outputs of up to `limit` tokens, `</s>` counted."""
+    digits = (limit - 1) * math.log10(words)
+    outputs = sum(words**length for length in range(limit)) if digits < 9 else None
+    if outputs is None or outputs > MOST_OUTPUTS:
+        number = f"10^{digits:.0f}" if outputs is None else f"{outputs:,}"
+        raise UserError(
+            f"exhaustive search would try {number} outputs ({words:,} words, up to {limit:,} tokens), "
+            f"more than the {MOST_OUTPUTS:,} it can",
+            todo='lower decoding.max_length, or use method = "beam"',
+        )

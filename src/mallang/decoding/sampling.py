@@ -1,0 +1,76 @@
+"""Sampling: draw each next token at random, from the whole distribution or from its most probable part.
+
+The probabilities are first sharpened or flattened by `temperature`, then cut to the `top_k` most probable tokens
+(Fan et al., 2018, arXiv 1805.04833), then to the smallest set that reaches `top_p` (Holtzman et al., 2019, arXiv
+1904.09751); equals go to the lower id. Scores stay the model's own, before any of that. Every sample of every sentence
+has random numbers of its own, drawn from (seed, the sentence's number, the sample's number): neither the other
+sentences of a batch nor how many samples are asked for changes it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from mallang.data.batch import Batch
+from mallang.decoding.contract import Autoregressive, Config, Hypothesis, limits
+from mallang.decoding.greedy import follow
+from mallang.decoding.ranking import best
+
+
+def search(
+    model: Autoregressive, batch: Batch, config: Config, numbers: Sequence[int] | None = None
+) -> list[list[Hypothesis]]:
+    """`nbest` independent samples of each sentence, in the order drawn: the first is the one that `nbest` 1 gives."""
+    most = limits(batch, config)
+    numbers = range(len(batch)) if numbers is None else numbers
+    draws = [
+        uniforms(config.seed, number, sample, max(most))
+        for number, _ in zip(numbers, most, strict=True)
+        for sample in range(config.nbest)
+    ]
+    if not draws:
+        return []
+    table = torch.stack(draws).to(batch.tokens.device)
+
+    def choose(
+        log_probs: Float[Tensor, "rows vocabulary"], rows: Int[Tensor, " rows"], step: int
+    ) -> Int[Tensor, " rows"]:
+        return pick(truncate(log_probs, config), table[rows, step - 1])
+
+    return follow(model, batch, config, choose, width=config.nbest)
+
+
+def uniforms(seed: int, number: int, sample: int, count: int) -> Float[Tensor, " count"]:
+    """Random numbers from [0, 1) that belong to one sample of one sentence; a larger count adds to the same ones."""
+    digest = hashlib.sha256(f"{seed} {number} {sample}".encode()).digest()
+    generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little") >> 1)
+    return torch.rand(count, generator=generator, dtype=torch.float64)
+
+
+def truncate(log_probs: Float[Tensor, "rows vocabulary"], config: Config) -> Float[Tensor, "rows vocabulary"]:
+    """The probabilities to draw from, after temperature, top-k and top-p."""
+    logits = log_probs / config.temperature
+    if 0 < config.top_k < logits.shape[1]:
+        values, places = best(logits, config.top_k)
+        logits = torch.full_like(logits, -torch.inf).scatter(1, places, values)
+    probs = logits.softmax(dim=-1, dtype=torch.float64)
+    if config.top_p < 1:
+        ordered, places = probs.sort(dim=1, descending=True, stable=True)
+        before = ordered.cumsum(dim=1) - ordered
+        probs = torch.zeros_like(probs).scatter(1, places, ordered.masked_fill(before >= config.top_p, 0.0))
+    return probs
+
+
+def pick(probs: Float[Tensor, "rows vocabulary"], uniform: Float[Tensor, " rows"]) -> Int[Tensor, " rows"]:
+    """The token at which the cumulated probabilities pass a share `uniform` of their total: the inverse CDF."""
+    cumulated = probs.cumsum(dim=1)
+    total = cumulated[:, -1:]
+    token = torch.searchsorted(cumulated, uniform[:, None] * total, right=True)
+    # Rounding may reach the total itself; the last token that has any probability is meant then.
+    last = (cumulated < total).sum(dim=1, keepdim=True)
+    return torch.minimum(token, last)[:, 0]

