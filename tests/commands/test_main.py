@@ -46,6 +46,22 @@ def test_help_imports_no_torch() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
 
 
+def test_help_is_quick() -> None:
+    """Half a second, counted in processor time so that a busy machine does not decide."""
+    import resource
+
+    def spent() -> float:
+        usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return usage.ru_utime + usage.ru_stime
+
+    costs = []
+    for _ in range(3):
+        before = spent()
+        assert mallang("--help").returncode == 0
+        costs.append(spent() - before)
+    assert min(costs) < 0.5
+
+
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_has_an_example(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:

@@ -1,4 +1,7 @@
-"""`mallang doctor`: what this machine has, what is missing, and the line that installs it."""
+"""`mallang doctor`: what this machine has, what is missing, and the line that installs it.
+
+Some imports stand inside functions: every help loads this file, and none needs them.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,12 @@ import os
 import platform
 import re
 import shutil
-import subprocess
 import sys
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import mallang
 from mallang.commands.options import Device, Json, Quiet, Verbose
-from mallang.data.storage import cache_folder
 from mallang.find import ROOT
 
 EXAMPLES = ("mallang doctor", "mallang doctor --device cuda", "mallang doctor --json")
@@ -60,6 +60,8 @@ def examine(device: str, *, everything: bool = False) -> dict[str, Any]:
         "fonts": fonts(problems),
     }
     if everything:
+        from importlib import metadata
+
         found["all packages"] = {name: version(name) for name in sorted({d.name for d in metadata.distributions()})}
     return found | {"problems": problems}
 
@@ -112,6 +114,8 @@ def devices(chosen: str, problems: list[str]) -> dict[str, Any]:
 
 def requirements(problems: list[str]) -> tuple[list[str], dict[str, list[str]]]:
     """The packages that mallang always needs, and those of each extra, as its own metadata lists them."""
+    from importlib import metadata
+
     try:
         listed = metadata.requires("mallang") or []
     except metadata.PackageNotFoundError:
@@ -143,6 +147,8 @@ def extra(name: str, needed: list[str]) -> str:
 
 def version(package: str) -> str:
     """The installed version of a package."""
+    from importlib import metadata
+
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -151,6 +157,8 @@ def version(package: str) -> str:
 
 def folders(problems: list[str]) -> dict[str, Any]:
     """Where mallang writes and reads, with the free space there."""
+    from mallang.data.storage import cache_folder
+
     found = {"cache": room(cache_folder(), problems), "runs": room(Path("runs").resolve(), problems)}
     named = os.environ.get("MALLANG_DATA")
     if not named:
@@ -175,6 +183,8 @@ def fonts(problems: list[str]) -> dict[str, Any]:
     bundled = sorted(path.name for path in (ROOT / "inspection" / "vendor").glob("*.ttf"))
     installed: list[str] = []
     if shutil.which("fc-list"):
+        import subprocess
+
         listed = subprocess.run(["fc-list", ":lang=ko", "family"], capture_output=True, text=True, check=False)
         installed = sorted({line.split(",")[0].strip() for line in listed.stdout.splitlines() if line.strip()})
     else:
