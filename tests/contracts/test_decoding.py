@@ -242,3 +242,13 @@ def test_the_outputs_given_are_not_read(kind: Kind) -> None:
     answers = torch.tensor([[2, 4, 5]] * len(SOURCES))
     given_answers = replace(batch, tokens=answers, lengths=torch.full((len(SOURCES),), 3))
     same(beam.search(model, given_answers, Config(max_length=6)), beam.search(model, batch, Config(max_length=6)))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@every_kind
+@every_search
+def test_a_gpu_finds_the_same(kind: Kind, config: Config) -> None:
+    """There the host looks at results less often, and equals are sought out at every step."""
+    model, batch = kind.build(tiny_vocabulary(5), 1), kind.batch(SOURCES)
+    expected = search(model, batch, config)
+    same(search(model.cuda(), batch.to("cuda"), config), expected)

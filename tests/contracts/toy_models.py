@@ -50,11 +50,11 @@ class Table(nn.Module):
 
     def read(self, batch: Batch) -> Tensor:
         if self.source is None or batch.source is None:
-            return torch.zeros(len(batch), len(self.vocabulary))
+            return self.logits.new_zeros(len(batch), len(self.vocabulary))
         return (self.source[batch.source] * batch.source_mask[:, :, None]).sum(dim=1)
 
     def start(self, batch: Batch) -> State:
-        history = torch.full((len(batch), 2), self.vocabulary.pad)
+        history = torch.full((len(batch), 2), self.vocabulary.pad, device=batch.tokens.device)
         return State(fixed=self.read(batch), moving=history)
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
@@ -85,7 +85,7 @@ class GRU(nn.Module):
         return self.head(self.dropout(hidden))
 
     def start(self, batch: Batch) -> State:
-        state = torch.zeros(len(batch), self.encoder.hidden_size)
+        state = torch.zeros(len(batch), self.encoder.hidden_size, device=batch.tokens.device)
         memory = []
         for word, real in zip(self.embedding(batch.source).unbind(1), batch.source_mask.unbind(1), strict=True):
             state = torch.where(real[:, None], self.encoder(word, state), state)

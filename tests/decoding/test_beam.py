@@ -183,6 +183,19 @@ def test_fewer_are_given_where_fewer_exist() -> None:
     assert all(one.finished for one in found)
 
 
+@pytest.mark.parametrize("stop", ["optimal", "complete"])
+def test_a_beam_of_one_ends_with_its_first_ending(stop: Any) -> None:
+    """Going on would pay by the average, for w1 follows w1 almost surely; greedy search does not go on either."""
+    vocabulary = tiny_vocabulary(1)
+    probability = torch.tensor([0.0, 0.0, 0.0, 0.01, 0.99]).expand(5, 5, 5).clone()
+    probability[0, 2] = torch.tensor([0.0, 0.0, 0.0, 0.6, 0.4])
+    model = Table(vocabulary, probability.log())
+    ((one,),) = beam.search(model, empty_batch(1), Config(beam=1, stop=stop, max_length=20))
+    assert one.tokens == () and one.finished
+    ((wider,),) = beam.search(model, empty_batch(1), Config(beam=2, max_length=20))
+    assert len(wider.tokens) == 19
+
+
 @pytest.mark.parametrize("search", [beam.search, greedy.search])
 @pytest.mark.parametrize("value", [math.nan, -math.inf])
 def test_a_broken_model_is_named(search: Any, value: float) -> None:

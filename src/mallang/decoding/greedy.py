@@ -67,7 +67,7 @@ class Walk:
         """Every path one token longer; one that has stopped goes on until the host looks, but is no longer heard."""
         heard = tokens.masked_fill(self.stopped, vocabulary.pad)
         labels = torch.cat([self.labels, heard[:, None]], dim=1)
-        token_scores = torch.cat([self.token_scores, scores.masked_fill(self.stopped, 0.0)[:, None]], dim=1)
+        token_scores = torch.cat([self.token_scores, scores[:, None]], dim=1)
         stopped = self.stopped | (tokens == vocabulary.eos) | (self.limit <= labels.shape[1])
         return replace(self, labels=labels, token_scores=token_scores, stopped=stopped)
 
