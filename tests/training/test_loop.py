@@ -29,17 +29,20 @@ LENGTHS = np.array([[len(text)] for text in TEXTS], dtype=np.int32)
 
 
 class ToyTask:
-    """Guess each token from the one before it."""
+    """Say each token again."""
 
+    columns = ("text",)
     parts = ("loss",)
     metrics = {"loss": "lower", "luck": "higher"}
+    tokenizers = {}
+    build = examples = plan = validate = lambda self, *given: None  # the loop is handed what it needs of these
 
     def counts(self, batch):
         return {"loss": int(batch.lengths.sum())}
 
     def prepare(self, rows, random):
         tokens, lengths = pad_rows([text for (text,) in rows])
-        return Batch(tokens=tokens, lengths=lengths, labels=tokens.roll(1, dims=1))
+        return Batch(tokens=tokens, lengths=lengths, labels=tokens)
 
     def loss(self, model, batch, carry):
         logits = model(batch.tokens)[batch.mask]
@@ -64,7 +67,7 @@ def make(folder, model=None, validate=None, rate=0.01, schedule=None, tokens=40,
         seed=1,
     )
     if validate is None:
-        validate = lambda: [Score("loss", float(model[2].weight.square().mean()), "toy")]  # noqa: E731
+        validate = lambda: [Score("loss", float(model[2].weight.detach().square().mean()), "toy")]  # noqa: E731
     config = Config(**{"steps": 20, "log_every": 3, "validate_every": 7, "workers": 0, **options})
     return Loop(
         Plan(
@@ -126,8 +129,6 @@ def test_accumulation_divides_by_the_count_of_the_whole_step(tmp_path):
     """Micro-batches of unequal size must weigh by their tokens: one update equals that of all texts in one batch."""
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
-    model = make_model()
-    model[1].p = 0.0
     small = make(tmp_path / "a", tokens=40, steps=1, accumulation=len(Buckets(LENGTHS, tokens=40, seed=1, epoch=0)))
     large = make(tmp_path / "b", tokens=1000, steps=1)
     for loop in (small, large):
@@ -186,6 +187,9 @@ def test_plateau_lowers_the_rate_and_is_remembered(tmp_path):
 
 def test_numbers_that_are_none_stop_the_training_with_a_diagnosis(tmp_path):
     class Poison(Stop):
+        def __init__(self):
+            pass
+
         @property
         def asked(self):
             if loop.step == 10:
@@ -204,7 +208,7 @@ def test_numbers_that_are_none_stop_the_training_with_a_diagnosis(tmp_path):
 
 def test_a_loss_that_runs_away_is_told(tmp_path):
     with pytest.raises(UserError, match="diverged"):
-        make(tmp_path, rate=50.0, steps=60).run(Stop())
+        make(tmp_path, rate=500.0, schedule=Schedule(name="constant", warmup=500), steps=200).run(Stop())
 
 
 def test_the_moving_average_is_the_formula(tmp_path):

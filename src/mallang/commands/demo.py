@@ -66,7 +66,7 @@ def talk(model: Verbs, folder: Path) -> None:
 
 def draw(model: Any, text: str, path: Path) -> None:
     """Write the picture of one translation's attention; without matplotlib say how to get it."""
-    from mallang.inspection.attention import draw_translation
+    from mallang.inspection.alignment import draw_translation
 
     try:
         draw_translation(model, text, path)

@@ -7,6 +7,7 @@ numbers that depend on (seed, n) alone, so a run that starts again at batch n se
 from __future__ import annotations
 
 import itertools
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -87,11 +88,19 @@ def load(
         Kitchen(source),
         sampler=Endless(source, start, rank, processes),  # type: ignore[arg-type]
         batch_size=None,
+        collate_fn=as_it_is,
+        worker_init_fn=leave_signals,
         num_workers=workers,
         pin_memory=pin_memory,
         prefetch_factor=4 if workers else None,
     )
     yield from loader
+
+
+def leave_signals(worker: int) -> None:
+    """A Ctrl-C or `kill` that reaches the whole group is for the trainer, which saves; a worker ends when it does."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
 
 
 @dataclass(frozen=True)
@@ -105,6 +114,11 @@ class Endless:
 
     def __iter__(self) -> Iterator[tuple[Order, Position]]:
         return orders(self.source, self.start, rank=self.rank, processes=self.processes)
+
+
+def as_it_is(made: tuple[Batch, Position]) -> tuple[Batch, Position]:
+    """What the loader does to a finished batch: nothing."""
+    return made
 
 
 class Kitchen(Dataset[tuple[Batch, Position]]):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from torch import Tensor, nn
@@ -36,6 +36,7 @@ class Loss:
     """What the next batch of the same streams needs (an RNN's state)."""
 
 
+@runtime_checkable
 class Task(Protocol):
     """One file in `tasks/` holds a class of this shape, named `Task`, and its `Config`."""
 

@@ -176,16 +176,17 @@ class Verbs:
     def stream(self, texts: Iterable[str], **options: Any) -> Iterator[Translation]:
         """Translations in the order of the texts, as soon as each piece of the input is done."""
         config = change_search(self.config, options)
-        source = iter(texts)
+        source, done = iter(texts), 0
         while chunk := list(itertools.islice(source, CHUNK)):
             pieces = [split_long(text, self.task.source, self.max_length) for text in chunk]
             flat = [piece for text_pieces in pieces for piece in text_pieces]
-            found = iter(self.search(flat, config))
+            found = iter(self.search(flat, config, first=done))
+            done += len(flat)
             for text, text_pieces in zip(chunk, pieces, strict=True):
                 yield self.join(text, [next(found) for _ in text_pieces])
 
-    def search(self, texts: Sequence[str], config: decoding.Config) -> list[list[Hypothesis]]:
-        """The n-best outputs of each text; texts of like length are searched together."""
+    def search(self, texts: Sequence[str], config: decoding.Config, first: int = 0) -> list[list[Hypothesis]]:
+        """The n-best outputs of each text; texts of like length are searched together, `first` numbers them."""
         ids = [[*encoded, EOS] for encoded in self.task.source.encode_batch(texts)]
         order = sorted(range(len(ids)), key=lambda i: (len(ids[i]), i))
         width = config.beam if config.method == "beam" else max(1, config.nbest)
@@ -197,8 +198,10 @@ class Verbs:
             rectangle, lengths = pad_rows([ids[i] for i in group])
             start = torch.full((len(group), 1), BOS)
             batch = Batch(tokens=start, lengths=torch.ones_like(lengths), source=rectangle, source_lengths=lengths)
-            for place, hypotheses in zip(group, search(self.model, batch.to(self.device), config), strict=True):
-                found[place] = hypotheses
+            numbers = [first + place for place in group]
+            hypotheses = search(self.model, batch.to(self.device), config, numbers)
+            for place, nbest in zip(group, hypotheses, strict=True):
+                found[place] = nbest
         return found
 
     def join(self, text: str, pieces: list[list[Hypothesis]]) -> Translation:
@@ -248,8 +251,15 @@ class Verbs:
         outputs = [str(result) for result in self.translate([source for source, _ in rows], **options)]
         references = [target for _, target in rows]
         scores = [bleu(outputs, references), chrf(outputs, references), exact_match(outputs, references)]
-        sums = [scored.token_scores for scored in self.score(rows)]
-        return [*scores, *perplexities(sums, references, unit=self.task.target.config.unit)], outputs
+        scored = self.score(rows)
+        surprise = perplexities(
+            [each.score for each in scored],
+            tokens=[len(each.tokens) - 1 for each in scored],
+            words=[len(text.split()) for text in references],
+            bytes=[len(text.encode()) for text in references],
+            tokenizer=self.task.target.config.unit,
+        )
+        return [*scores, *surprise.values()], outputs
 
 
 def change_search(config: decoding.Config, options: Mapping[str, Any]) -> decoding.Config:

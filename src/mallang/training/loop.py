@@ -174,7 +174,7 @@ class Loop:
         with self.plan.recorder.live(self.total, self.step):
             micro_batches = self.micro_batches()
             while self.step < self.total and not self.progress.stopped:
-                drawn = draw(micro_batches, self.config.accumulation, stop)
+                drawn = list(itertools.islice(micro_batches, self.config.accumulation))
                 if self.update(drawn, stop):
                     self.save(validated=False)
                     return False
@@ -343,16 +343,6 @@ class Loop:
             self.plan.recorder.say(f"going on from step {self.step}")
         if self.world.is_first:
             self.plan.recorder.cut_back(self.step)
-
-
-def draw(micro_batches: Iterator[tuple[Batch, Position]], count: int, stop: Stop) -> list[tuple[Batch, Position]]:
-    """The next micro-batches; a worker that was told to stop together with us is no error."""
-    try:
-        return list(itertools.islice(micro_batches, count))
-    except RuntimeError:
-        if stop.asked:
-            return []
-        raise
 
 
 def seed_everything(seed: int, step: int, micro_batch: int) -> None:
