@@ -66,7 +66,7 @@ def lengths_to_mask(lengths: Int[Tensor, " batch"], width: int) -> Bool[Tensor, 
 
 def pad_rows(rows: list[Any], value: int = PAD) -> tuple[Tensor, Tensor]:
     """Rows of unequal length as one rectangle and their lengths."""
-    lengths = torch.tensor([len(row) for row in rows])
+    lengths = torch.tensor([len(row) for row in rows], dtype=torch.long)
     rectangle = torch.full((len(rows), int(lengths.max()) if rows else 0), value)
     for place, row in zip(rectangle, rows, strict=True):
         place[: len(row)] = torch.as_tensor(row)
