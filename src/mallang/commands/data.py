@@ -1,0 +1,244 @@
+"""`mallang data`: which corpora there are, getting them, preparing them, checking them before they are trained on."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mallang.commands.options import Json, Overrides, RecipeName
+from mallang.errors import UserError
+
+if TYPE_CHECKING:
+    from mallang.data.check import ColumnReport, Report
+    from mallang.data.corpus import Corpus
+else:  # they bring numpy, which the help does not need
+    ColumnReport = Report = Corpus = Any
+
+EXAMPLES = (
+    "mallang data list translation",
+    "mallang data get multi30k",
+    "mallang data prepare transformer-miniworld",
+    "mallang data check train.tsv valid.tsv --columns ko,en",
+)
+app = typer.Typer(help="List, get, prepare and check corpora.", no_args_is_help=True, rich_markup_mode=None)
+MINIWORLD = {
+    "name": "miniworld",
+    "kind": "translation",
+    "about": "A small generated world, told in Korean and English",
+    "columns": ["ko", "en"],
+    "licence": "Apache-2.0",
+    "state": "built in",
+}
+
+
+@app.command("list", epilog="\b\nExample:\n  mallang data list translation")
+def list_corpora(
+    part: Annotated[str, typer.Argument(metavar="PART", help="Show names and kinds that contain this only.")] = "",
+    json: Json = False,
+) -> None:
+    """Show the corpora that can be named, and where each would come from.
+
+    State: here (on this machine), download, download in part, or own copy (MALLANG_DATA must name a folder with it).
+    """
+    from mallang.data import registry
+    from mallang.data.miniworld import SPLITS
+
+    found: list[dict[str, Any]] = [{**MINIWORLD, "splits": dict(SPLITS)}]
+    for name in registry.names():
+        known = registry.entry(name)
+        facts = {"name": name, "kind": known.kind, "about": known.about, "columns": list(known.columns)}
+        splits = {split: how.rows for split, how in known.splits.items()}
+        found.append({**facts, "licence": known.licence, "state": registry.state(known), "splits": splits})
+    found = [row for row in found if part.lower() in row["name"].lower() or part.lower() in row["kind"]]
+    if not found:
+        raise UserError(f"no corpus has {part!r} in its name or kind", todo="`mallang data list` shows all of them")
+    if json:
+        print_json(found)
+        return
+    rows = []
+    for row in found:
+        counts = ", ".join(f"{split} {count:,}" for split, count in row["splits"].items())
+        rows.append([row["name"], row["kind"], " ".join(row["columns"]), counts, row["state"], row["licence"]])
+    print_table(["name", "kind", "columns", "rows", "state", "licence"], rows)
+
+
+@app.command(epilog="\b\nExample:\n  mallang data get multi30k")
+def get(
+    names: Annotated[list[str], typer.Argument(metavar="NAME", help="Corpora that `mallang data list` shows.")],
+    json: Json = False,
+) -> None:
+    """Download or unpack corpora now, so that training needs no network."""
+    got = [fetch(name) for name in names]
+    if json:
+        print_json(got)
+        return
+    for one in got:
+        print(f"{one['name']}: {len(one['files'])} files in {one['folder'] or 'mallang itself'}")
+        print(f"  licence: {one['licence']}")
+        if one["missing"]:
+            print(f"  not to be had: {', '.join(one['missing'])}")
+
+
+@app.command(
+    epilog="\b\nExample:\n  mallang data prepare transformer-miniworld data.train=my.tsv data.valid=held-out.tsv"
+)
+def prepare(recipe: RecipeName, overrides: Overrides = None) -> None:
+    """Tokenise what a recipe trains on and keep it in the cache folder, so that training starts at once."""
+    from mallang import recipe as recipes
+
+    checked = recipes.read(recipe, overrides or ()).build()
+    from mallang.training.train import prepare_data  # after the check, for it imports torch
+
+    materials = prepare_data(checked, None)
+    print(materials.train.account)
+    print(materials.valid.account)
+
+
+@app.command(epilog="\b\nExample:\n  mallang data check train.tsv valid.tsv test.tsv --columns ko,en --strict")
+def check(
+    targets: Annotated[
+        list[str],
+        typer.Argument(metavar="NAME|FILE", help="A corpus by name; or files, each a split, or parallel ones."),
+    ],
+    columns: Annotated[str, typer.Option(help="Which columns, by name or number, with commas between.")] = "",
+    source: Annotated[str, typer.Option(help="Ending of the first file of a stem.")] = "ko",
+    target: Annotated[str, typer.Option(help="Ending of the second file of a stem.")] = "en",
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 if anything is found.")] = False,
+    json: Json = False,
+) -> None:
+    """Look for leaks between splits, repeated rows, broken characters and odd lengths."""
+    from mallang.data.check import check as check_corpus
+
+    corpus, are_pairs = open_targets(targets, columns, source, target)
+    report = check_corpus(corpus, are_pairs)
+    if json:
+        print_json(report.to_json())
+    else:
+        print_report(report, corpus.notes)
+    if strict and report.findings:
+        raise typer.Exit(1)
+
+
+def fetch(name: str) -> dict[str, Any]:
+    """Bring the files of a corpus, or of a whole set, onto this machine."""
+    from mallang.data import registry
+
+    if name == "miniworld":
+        return {**MINIWORLD, "folder": None, "files": [], "missing": []}
+    entries = registry.entries(name)
+    home = entries[0].home
+    wanted = {path.as_posix() for entry in entries for split in entry.splits.values() for path in split.files.paths}
+    missing: dict[str, UserError] = {}
+    folder = None
+    for file in sorted(home.files if name == home.name else wanted):
+        if sys.stderr.isatty():
+            print(f"{name}: {file}", file=sys.stderr)
+        try:
+            folder = registry.obtain(home, [file])
+        except registry.UnobtainableError as error:
+            missing[file] = error
+    if folder is None:
+        raise next(iter(missing.values()))
+    have = sorted((set(home.files) if name == home.name else wanted) - set(missing))
+    licence = "; ".join(dict.fromkeys(entry.licence for entry in entries))
+    return {"name": name, "folder": str(folder), "files": have, "missing": list(missing), "licence": licence}
+
+
+def open_targets(targets: list[str], columns: str, source: str, target: str) -> tuple[Corpus, bool]:
+    """The corpus that was named, or one of these files; and whether its columns are translations of each other."""
+    from mallang.data import registry
+    from mallang.data.corpus import Config, open_corpus, open_files
+
+    chosen: list[str | int] | None = [name.strip() for name in columns.split(",")] if columns else None
+    first = targets[0]
+    if len(targets) == 1 and first in ("miniworld", *registry.names()) and not Path(first).is_file():
+        corpus = open_corpus(Config(corpus=first, columns=chosen), ())
+        return corpus, corpus.kind == "translation" and not chosen
+    missing = [spec for spec in targets if spec != "-" and not is_there(spec)]
+    if missing and len(targets) == 1:
+        registry.entry(first)  # says what comes near it
+    if missing:
+        raise UserError(f"there is no file {missing[0]}", todo="name files that exist, or one corpus")
+    splits = splits_of(targets)
+    are_stems = any(isinstance(spec, str) and spec != "-" and not Path(spec).exists() for spec in splits.values())
+    roles = ("source", "target") if are_stems and not chosen else ()
+    corpus = open_files(splits, Config(columns=chosen, source=source, target=target), roles)
+    return corpus, all(len(rows.columns) == 2 for rows in corpus.splits.values())
+
+
+def is_there(spec: str) -> bool:
+    """Whether a file of this name exists, or files of this stem."""
+    path = Path(spec)
+    return path.exists() or (path.parent.is_dir() and any(path.parent.glob(f"{path.name}.*")))
+
+
+def splits_of(files: Sequence[str]) -> dict[str, str | list[str]]:
+    """Files by the split that each is; train.ko and train.en are two columns of the split train."""
+    from mallang.data.readers import kind_of
+
+    splits: dict[str, str | list[str]] = {}
+    for file in files:
+        path = Path(file)
+        alike = [other for other in files if Path(other).with_suffix("") == path.with_suffix("")]
+        if len(alike) > 1 and kind_of(path) is None and path.suffix:
+            splits[str(path.with_suffix(""))] = alike
+        else:
+            splits[file] = file
+    short = {Path(name).name.split(".")[0] or name for name in splits}
+    if len(short) < len(splits):  # a/train.tsv and b/train.tsv keep their whole names
+        return splits
+    return {Path(name).name.split(".")[0] or name: spec for name, spec in splits.items()}
+
+
+def print_report(report: Report, notes: Iterable[str]) -> None:
+    """What was found: a table of all columns, then a line for each thing to look at."""
+    for note in notes:
+        print(note)
+    rows = [
+        [split.name, column.name, f"{split.rows:,}", *column_cells(column)]
+        for split in report.splits
+        for column in split.columns
+    ]
+    head = ["split", "column", "rows", "repeated", "empty", "broken", "not NFC", "words 50/95/99/100%", "longest row"]
+    print_table(head, rows)
+    for sentence in report.findings:
+        print(f"- {sentence}")
+    if not report.findings:
+        print("nothing suspicious was found")
+
+
+def column_cells(column: ColumnReport) -> list[str]:
+    """What the table shows of a column."""
+    counts = {name: trouble.count for name, trouble in column.troubles.items()}
+    broken = sum(counts.get(name, 0) for name in ("invalid", "replacement", "control"))
+    repeated = "-" if column.repeated is None else f"{column.repeated:,}"
+    words = " ".join(f"{number:,}" for number in column.words.values())
+    longest = f"{column.longest:,} ({column.characters['longest']:,} characters)"
+    return [repeated, f"{counts.get('empty', 0):,}", f"{broken:,}", f"{counts.get('not_nfc', 0):,}", words, longest]
+
+
+def print_table(head: list[str], rows: list[list[str]]) -> None:
+    """A table for people; when piped, a line a row with tabs between the cells."""
+    if not sys.stdout.isatty():
+        for row in [head, *rows]:
+            print("\t".join(row))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for place, name in enumerate(head):
+        table.add_column(name, no_wrap=place == 0, min_width=max(len(row[0]) for row in rows) if place == 0 else None)
+    for row in rows:
+        table.add_row(*row)
+    Console().print(table, highlight=False)
+
+
+def print_json(value: Any) -> None:
+    """JSON with Hangul as it is."""
+    print(json.dumps(value, ensure_ascii=False, indent=2))
