@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -271,7 +272,7 @@ def change_search(config: decoding.Config, options: Mapping[str, Any]) -> decodi
     if "method" in options:
         config = config.with_method(options["method"])
     try:
-        return SEARCH.validate_python({**dataclasses.asdict(config), **options}, strict=True)
+        return SEARCH.validate_json(json.dumps({**dataclasses.asdict(config), **options}), strict=True)
     except ValidationError as error:
         (first, *_) = error.errors()
         name = ".".join(str(part) for part in first["loc"])
@@ -280,7 +281,7 @@ def change_search(config: decoding.Config, options: Mapping[str, Any]) -> decodi
 
 def split_long(text: str, tokenizer: Tokenizer, most: int) -> list[str]:
     """A text as pieces of at most `most` tokens: cut at sentence ends, at words only where a sentence is too long."""
-    if len(text) < most or len(tokenizer.encode(text).ids) < most:
+    if len(tokenizer.encode_batch([text])[0]) < most:
         return [text]
     pieces: list[str] = []
     for sentence in split_sentences(text):
@@ -290,7 +291,7 @@ def split_long(text: str, tokenizer: Tokenizer, most: int) -> list[str]:
                 pieces[-1] = joined
             else:
                 pieces.append(part)
-    return [piece for piece in pieces if piece.strip()] or [text]
+    return [piece.strip() for piece in pieces if piece.strip()] or [text]
 
 
 def split_words(sentence: str, tokenizer: Tokenizer, most: int) -> list[str]:
