@@ -55,8 +55,7 @@ def build(config: Config, groups: Sequence[Group]) -> torch.optim.Optimizer:
     if config.name == "sgd":
         return torch.optim.SGD(parts, lr=config.rate, momentum=config.momentum)
     kind = torch.optim.AdamW if config.name == "adamw" else torch.optim.Adam
-    fused = all(p.is_cuda for part in parts for p in part["params"])
-    return kind(parts, lr=config.rate, betas=config.betas, eps=config.epsilon, fused=fused)
+    return kind(parts, lr=config.rate, betas=config.betas, eps=config.epsilon, fused=True)
 
 
 def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
@@ -91,9 +90,7 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, names: dict[Tensor, str]
             ending = f"/{names[parameter]}"
             found = {key.removesuffix(ending): value for key, value in saved.items() if key.endswith(ending)}
             if found:
-                optimizer.state[parameter] = {
-                    key: value if key == "step" else value.to(parameter.device) for key, value in found.items()
-                }
+                optimizer.state[parameter] = {key: value.to(parameter.device) for key, value in found.items()}
 
 
 class Average:
