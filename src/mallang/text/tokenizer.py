@@ -1,0 +1,283 @@
+"""Text to token ids and back, in nine units, on the `tokenizers` library.
+
+| unit      | a token is                                             | text comes back                         |
+|-----------|--------------------------------------------------------|-----------------------------------------|
+| word      | a word or one punctuation mark, ▁ for a space before   | exactly, but for unknown words          |
+| char      | a code point                                           | exactly, but for unknown ones           |
+| syllable  | what a reader sees as one character: 한, é, 👨‍👩‍👧        | exactly, but for unknown ones           |
+| jamo      | a code point of the decomposed text: ᄒ ᅡ ᆫ             | composed, but for unknown ones          |
+| byte      | a byte of UTF-8                                        | exactly                                 |
+| bpe       | a merged piece, ▁ for a space before                   | exactly, but for unknown characters     |
+| byte-bpe  | a merged piece of bytes, as in GPT-2                   | exactly                                 |
+| wordpiece | a merged piece, ## within a word, as in BERT           | without the exact white space           |
+| unigram   | a likely piece, ▁ for a space before                   | exactly, but for unknown characters     |
+
+"Exactly" means the text after normalisation. Text cannot spell a special token: "<s>" is three characters.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import get_args
+
+import tokenizers
+from tokenizers import Regex, decoders, normalizers, pre_tokenizers
+
+from mallang.errors import UserError, nearest
+from mallang.text import pieces
+from mallang.text.pieces import Unit
+from mallang.text.unicode import Form
+from mallang.text.vocabulary import SPECIALS, Vocabulary
+
+FORMAT = 1
+BYTE_UNITS = ("byte", "byte-bpe")
+SPACED_UNITS = ("word", "bpe", "unigram")
+"""Units whose pieces begin with the space before them; ▁ is how that space is written in token names."""
+SPACE_MARK = str.maketrans(" ▁", "▁ ")
+DETOKENIZING = {
+    **dict.fromkeys(get_args(Unit), "join"),
+    **dict.fromkeys(SPACED_UNITS, "join, drop the first space"),
+    **dict.fromkeys(BYTE_UNITS, "join bytes, read as UTF-8"),
+    "jamo": "join, NFC",
+    "wordpiece": "join with spaces, ## without, none before punctuation",
+}
+"""What `decode` does, for readers of text.json."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """How text is cut into tokens."""
+
+    unit: Unit = "bpe"
+    """What a token is."""
+    vocabulary: int = 8000
+    """The most tokens there may be, the four special ones included."""
+    normalization: Form = "NFC"
+    """Unicode form: NFC keeps what is meant, NFKC also folds ① into 1, none changes nothing."""
+    lowercase: bool = False
+    """Whether capitals become small letters."""
+    min_count: int = 1
+    """How often a piece must occur to become a token."""
+    shared: bool = True
+    """Whether source and target share one tokenizer."""
+    sample: int = 1_000_000
+    """The most lines it learns from."""
+
+    def __post_init__(self) -> None:
+        for name, known in (("unit", get_args(Unit)), ("normalization", get_args(Form))):
+            value = getattr(self, name)
+            if value not in known:
+                raise UserError(f"text.{name} = {value!r} is unknown", todo=nearest(str(value), known))
+        least = len(SPECIALS) + (len(pieces.BYTES) if self.unit in BYTE_UNITS else 1)
+        if self.vocabulary < least:
+            raise UserError(f"text.vocabulary = {self.vocabulary} is too small: {self.unit} needs at least {least}")
+        for name in ("min_count", "sample"):
+            if getattr(self, name) < 1:
+                raise UserError(f"text.{name} = {getattr(self, name)} must be at least 1")
+        if self.unit == "byte" and self.min_count > 1:
+            raise UserError(f"text.min_count = {self.min_count} means nothing for bytes: all 256 are tokens")
+        if self.unit == "jamo" and self.normalization == "none":
+            raise UserError(
+                "text.normalization = 'none' and text.unit = 'jamo' exclude each other: jamo come back composed",
+                todo='set text.normalization = "NFC", or text.unit = "char"',
+            )
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """A text as tokens."""
+
+    ids: list[int]
+    tokens: list[str]
+    offsets: list[tuple[int, int]]
+    """Which characters of the text as it was given each token stands for."""
+
+
+class Tokenizer:
+    """Cuts text into tokens and joins them again; made by `train` or `load`."""
+
+    def __init__(self, pipeline: str, about: str, where: tuple[str, str] = ("tokenizer.json", "text.json")) -> None:
+        # What `save` writes is kept as it was read: another version of the library might write it differently.
+        self.files = (pipeline, about)
+        self.config = read_config(about, where[1])
+        self.backend = read_pipeline(pipeline, where[0])
+        self.backend.encode_special_tokens = True  # "<s>" in a text is text
+        tokens = names(self.backend)
+        if self.config.unit in SPACED_UNITS:
+            tokens = [token.translate(SPACE_MARK) for token in tokens]
+        self.vocabulary = Vocabulary(tuple(tokens))
+
+    @classmethod
+    def train(cls, lines: Iterable[str], config: Config) -> Tokenizer:
+        """Learn a tokenizer from lines of text; the same lines always give the same one."""
+        normalizer, pre_tokenizer = normalizer_of(config), pre_tokenizer_of(config.unit)
+        counts = {} if config.unit == "byte" else pieces.count(lines, normalizer, pre_tokenizer)
+        backend = tokenizers.Tokenizer(pieces.learn(config.unit, counts, config.vocabulary, config.min_count))
+        backend.normalizer = normalizer
+        if pre_tokenizer is not None:
+            backend.pre_tokenizer = pre_tokenizer
+        backend.decoder = decoder_of(config.unit)
+        backend.add_special_tokens(list(SPECIALS))
+        facts = {"format": FORMAT, "tokenizers": tokenizers.__version__, "detokenizing": DETOKENIZING[config.unit]}
+        return cls(backend.to_str(), json.dumps(facts | asdict(config), ensure_ascii=False, indent=2) + "\n")
+
+    @classmethod
+    def load(cls, folder: Path, name: str = "tokenizer") -> Tokenizer:
+        """Read what `save` wrote."""
+        files = paths(folder, name)
+        pipeline, about = (read(path) for path in files)
+        return cls(pipeline, about, where=(str(files[0]), str(files[1])))
+
+    def save(self, folder: Path, name: str = "tokenizer") -> None:
+        """Write `<name>.json`, which the `tokenizers` library reads, after `text.json`, which says what it is."""
+        for path, content in reversed(list(zip(paths(folder, name), self.files, strict=True))):
+            partial = path.with_name(f"{path.name}.partial")
+            partial.write_text(content, encoding="utf-8", newline="\n")
+            partial.replace(path)
+
+    @property
+    def fingerprint(self) -> str:
+        """The same for two tokenizers that cut alike: the SHA-256 of what `save` writes."""
+        return hashlib.sha256("\0".join(self.files).encode()).hexdigest()
+
+    def encode(self, text: str) -> Encoding:
+        """The tokens of a text, without `<s>` and `</s>`, and where in the text each lies."""
+        try:
+            encoded = self.backend.encode(text, add_special_tokens=False)
+        except TypeError as error:
+            raise pieces.not_text(text, "the text to encode") from error
+        tokens = [self.vocabulary.tokens[number] for number in encoded.ids]
+        return Encoding(encoded.ids, tokens, self.spread(text, tokens, encoded.offsets))
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of many texts at once, as fast as the library can."""
+        try:
+            encoded = self.backend.encode_batch_fast(list(texts), add_special_tokens=False)
+        except TypeError as error:
+            for number, text in enumerate(texts, start=1):
+                if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
+                    raise pieces.not_text(text, f"text {number} of those to encode") from error
+            raise
+        return [encoding.ids for encoding in encoded]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of some tokens; special ones are left out."""
+        text: str = self.backend.decode(list(ids), skip_special_tokens=True)
+        return normalizers.NFC().normalize_str(text) if self.config.unit == "jamo" else text
+
+    def spread(self, text: str, tokens: list[str], offsets: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        """The library's offsets without their gaps: of characters that became one it names only the first."""
+        gaps: dict[int, int] = {}
+        reached = 0
+        for start, end in (*offsets, (len(text), len(text))):
+            if start > reached:
+                missing = text[reached:start]
+                gaps[reached] = reached + len(missing.rstrip() if self.config.unit == "wordpiece" else missing)
+            reached = max(reached, end)
+        spread = [(start, gaps.get(end, end)) for start, end in offsets]
+        if self.config.unit in SPACED_UNITS and tokens[:1] == ["▁"]:
+            spread[0] = (0, 0)  # the space put before every text
+        return spread
+
+    def __reduce__(self) -> tuple[type[Tokenizer], tuple[str, str]]:
+        return Tokenizer, self.files
+
+
+def normalizer_of(config: Config) -> normalizers.Normalizer:
+    """What is done to text before it is cut."""
+    steps: list[normalizers.Normalizer] = []
+    if config.unit == "jamo":
+        steps.append(normalizers.NFD() if config.normalization == "NFC" else normalizers.NFKD())
+    elif config.normalization != "none":
+        steps.append(normalizers.NFC() if config.normalization == "NFC" else normalizers.NFKC())
+    if config.lowercase:
+        steps.append(normalizers.Lowercase())
+    if config.unit in SPACED_UNITS:
+        steps.append(normalizers.Prepend(" "))  # so that the first word is the same token as elsewhere
+    return normalizers.Sequence(steps)
+
+
+def pre_tokenizer_of(unit: Unit) -> pre_tokenizers.PreTokenizer | None:
+    """Where text is cut before pieces are looked for; None where the model takes each code point."""
+    match unit:
+        case "word":
+            return pre_tokenizers.Split(Regex(r" ?\w+| ?[^\w\s]|\s"), "isolated")
+        case "syllable":
+            return pre_tokenizers.Split(Regex(r"\X"), "isolated")
+        case "byte":
+            return pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+        case "byte-bpe":
+            return pre_tokenizers.ByteLevel(add_prefix_space=False)
+        case "bpe" | "unigram":
+            # A piece ends after "<", so none can spell a special token, in learning or later.
+            return pre_tokenizers.Split(Regex(r" ?[^ <]*<| ?[^ <]+| "), "isolated")
+        case "wordpiece":
+            return pre_tokenizers.BertPreTokenizer()
+        case _:
+            return None
+
+
+def decoder_of(unit: Unit) -> decoders.Decoder:
+    """How tokens are joined."""
+    if unit in BYTE_UNITS:
+        return decoders.ByteLevel()
+    if unit in SPACED_UNITS:
+        return decoders.Sequence([decoders.Fuse(), decoders.Strip(" ", 1, 0)])
+    return decoders.WordPiece("##") if unit == "wordpiece" else decoders.Fuse()
+
+
+def paths(folder: Path, name: str) -> tuple[Path, Path]:
+    """The two files of a tokenizer."""
+    return folder / f"{name}.json", folder / ("text.json" if name == "tokenizer" else f"{name}.text.json")
+
+
+def read(path: Path) -> str:
+    """The content of one of them."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"the tokenizer cannot be read: {error.strerror}", where=str(path)) from error
+    except ValueError as error:
+        raise damaged(str(path), error) from error
+
+
+def read_config(about: str, where: str) -> Config:
+    """The Config that text.json holds."""
+    try:
+        facts = json.loads(about)
+        is_newer = facts["format"] > FORMAT
+        if not is_newer:
+            return Config(**{field.name: facts[field.name] for field in fields(Config)})
+    except (ValueError, KeyError, TypeError, UserError) as error:
+        raise damaged(where, error) from error
+    what = f"the tokenizer is of format {facts['format']}, and this version reads up to {FORMAT}"
+    raise UserError(what, where=where, todo="pip install --upgrade mallang")
+
+
+def read_pipeline(pipeline: str, where: str) -> tokenizers.Tokenizer:
+    """The tokenizer of the library, whose first ids are those of the special tokens."""
+    try:
+        backend = tokenizers.Tokenizer.from_str(pipeline)
+    except Exception as error:  # the library raises no narrower one
+        raise damaged(where, error) from error
+    vocabulary = backend.get_vocab()
+    if sorted(vocabulary.values()) != list(range(len(vocabulary))):
+        raise damaged(where, "ids are missing or occur twice")
+    if tuple(names(backend)[: len(SPECIALS)]) != SPECIALS:
+        raise damaged(where, f"the first tokens are not {' '.join(SPECIALS)}")
+    return backend
+
+
+def names(backend: tokenizers.Tokenizer) -> list[str]:
+    """The tokens in the order of their ids."""
+    vocabulary = backend.get_vocab()
+    return sorted(vocabulary, key=vocabulary.__getitem__)
+
+
+def damaged(where: str, why: object) -> UserError:
+    """What to say of a file that is not what `save` wrote."""
+    return UserError(f"the tokenizer is damaged: {why}", where=where, todo="restore the file, or train again")

@@ -1,0 +1,428 @@
+import copy
+import json
+import pickle
+import random
+import subprocess
+import sys
+import unicodedata
+from collections.abc import Callable
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import get_args
+
+import pytest
+import tokenizers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
+
+from mallang.errors import UserError
+from mallang.text.pieces import Unit
+from mallang.text.tokenizer import Config, Encoding, Tokenizer
+from mallang.text.unicode import Form, normalize
+from mallang.text.vocabulary import SPECIALS, UNK
+
+UNITS: tuple[Unit, ...] = get_args(Unit)
+LOSSLESS = tuple(unit for unit in UNITS if unit != "wordpiece")
+LEARNED = tuple(unit for unit in UNITS if unit != "byte")
+
+KOREAN = ["나는", "학교에서", "사과를", "먹었다.", "한글은", "아름답다!", "우리", "집에", "가자?", "좋은", "날이다."]
+ENGLISH = ["the", "quick,", "brown", "fox", "jumps", "(over)", "a", "lazy", "dog.", "It's", "3.14", "newest", "lowest"]
+AWKWARD = ["<s>", "</s>", "<pad>", "<unk>", "▁", "▁ ▁", "  ", "\t", "\n", "\r\n", "\0", "<", "##"]
+GRAPHEMES = [
+    "👨‍👩‍👧",
+    "🇰🇷🇺🇸",
+    "👍🏽",
+    "é",
+    "e\u0301\u0323",
+    "ﬁ",
+    "①㈜",
+    "İ",
+    "Σας",
+    "\u113c\u119e\u11eb",
+    "각\u11a8",
+    "漢字",
+]
+DECOMPOSED = [unicodedata.normalize("NFD", word) for word in KOREAN]
+
+# Unassigned code points are left out: a newer Unicode than Python's may already give them a decomposition.
+CHARACTERS = st.characters(exclude_categories=["Cs", "Cn"])
+TEXTS = st.one_of(
+    st.text(CHARACTERS, max_size=40),
+    st.lists(st.sampled_from([*KOREAN, *ENGLISH, *AWKWARD, *GRAPHEMES, *DECOMPOSED, " "]), max_size=20).map("".join),
+    st.lists(st.one_of(st.text(CHARACTERS, max_size=3), st.sampled_from(AWKWARD + GRAPHEMES))).map(" ".join),
+)
+
+
+def lines(count: int = 300, seed: int = 1) -> list[str]:
+    chance = random.Random(seed)
+    return [" ".join(chance.choices(KOREAN + ENGLISH, k=8)) for _ in range(count)]
+
+
+@cache
+def trained(unit: Unit) -> Tokenizer:
+    return Tokenizer.train(lines(), Config(unit=unit, vocabulary=400))
+
+
+def check_offsets(text: str, encoding: Encoding) -> None:
+    """Spans lie in order and leave nothing out."""
+    assert len(encoding.ids) == len(encoding.tokens) == len(encoding.offsets)
+    assert all(0 <= start <= end <= len(text) for start, end in encoding.offsets)
+    assert all(left[0] <= right[0] <= left[1] for left, right in pairwise(encoding.offsets))
+    if text:
+        assert encoding.offsets[0][0] == 0
+        assert max(end for _, end in encoding.offsets) == len(text)
+
+
+@pytest.mark.parametrize("unit", LOSSLESS)
+@settings(deadline=None, max_examples=60)
+@given(text=TEXTS, form=st.sampled_from(get_args(Form)))
+def test_text_whose_tokens_are_known_comes_back(unit: Unit, text: str, form: Form) -> None:
+    if unit == "jamo" and form == "none":
+        form = "NFC"
+    tokenizer = Tokenizer.train([text, "a"], Config(unit=unit, vocabulary=5000, normalization=form))
+    encoding = tokenizer.encode(text)
+    assert tokenizer.decode(encoding.ids) == normalize(text, form)
+    assert not set(encoding.ids) & set(range(len(SPECIALS)))
+    assert encoding.tokens == [tokenizer.vocabulary.tokens[number] for number in encoding.ids]
+    assert tokenizer.encode_batch([text, ""]) == [encoding.ids, []]
+    check_offsets(text, encoding)
+
+
+@pytest.mark.parametrize("unit", ["byte", "byte-bpe"])
+@settings(deadline=None)
+@given(text=TEXTS)
+def test_bytes_know_every_text(unit: Unit, text: str) -> None:
+    tokenizer = trained(unit)
+    encoding = tokenizer.encode(text)
+    assert UNK not in encoding.ids
+    assert tokenizer.decode(encoding.ids) == normalize(text)
+    check_offsets(text, encoding)
+
+
+@pytest.mark.parametrize("unit", LOSSLESS)
+@settings(deadline=None, max_examples=30)
+@given(text=TEXTS)
+def test_unknown_tokens_are_left_out_and_keep_their_place(unit: Unit, text: str) -> None:
+    tokenizer = trained(unit)
+    encoding = tokenizer.encode(text)
+    check_offsets(text, encoding)
+    decoded = tokenizer.decode(encoding.ids)
+    assert len(decoded) <= len(unicodedata.normalize("NFC", text))
+    known = [number for number in encoding.ids if number != UNK]
+    assert tokenizer.decode(known) == decoded
+    assert tokenizer.encode_batch([text]) == [encoding.ids]
+
+
+@settings(deadline=None, max_examples=60)
+@given(text=TEXTS)
+def test_wordpiece_leaves_out_white_space_alone(text: str) -> None:
+    encoding = trained("wordpiece").encode(text)
+    covered = {place for start, end in encoding.offsets for place in range(start, end)}
+    assert all(text[place].isspace() for place in set(range(len(text))) - covered)
+    assert all(left[1] <= right[1] and left[0] <= right[0] for left, right in pairwise(encoding.offsets))
+
+
+@pytest.mark.parametrize("unit", UNITS)
+@settings(deadline=None, max_examples=20)
+@given(text=TEXTS)
+def test_small_letters_stay_as_they_are(unit: Unit, text: str) -> None:
+    tokenizer = Tokenizer.train([text, "a"], Config(unit=unit, vocabulary=5000, lowercase=True))
+    once = tokenizer.decode(tokenizer.encode(text).ids)
+    assert tokenizer.decode(tokenizer.encode(once).ids) == once
+    assert not any("A" <= character <= "Z" for character in once)
+
+
+@pytest.mark.parametrize(
+    ("unit", "text", "tokens", "offsets"),
+    [
+        (
+            "word",
+            "the dog. (a)",
+            ["▁the", "▁dog", ".", "▁(", "<unk>", ")"],
+            [(0, 3), (3, 7), (7, 8), (8, 10), (10, 11), (11, 12)],
+        ),
+        ("char", "집 a", ["집", " ", "a"], [(0, 1), (1, 2), (2, 3)]),
+        ("syllable", "집\u1112\u1161\u11ab", ["집", "한"], [(0, 1), (1, 4)]),
+        ("jamo", "집a", ["\u110c", "\u1175", "\u11b8", "a"], [(0, 1), (0, 1), (0, 1), (1, 2)]),
+        ("jamo", "\u110c\u1175", ["\u110c", "\u1175"], [(0, 1), (1, 2)]),
+        ("byte", "집a", ["ì", "§", "ĳ", "a"], [(0, 1), (0, 1), (0, 1), (1, 2)]),
+        ("byte", "\u1112\u1161\u11aba", ["í", "ķ", "ľ", "a"], [(0, 3), (0, 3), (0, 3), (3, 4)]),
+        ("bpe", "the dog.", ["▁the", "▁dog."], [(0, 3), (3, 8)]),
+        ("bpe", "  the", ["▁", "▁", "▁the"], [(0, 0), (0, 1), (1, 5)]),
+        ("byte-bpe", "the dog.", ["the", "Ġdog", "."], [(0, 3), (3, 7), (7, 8)]),
+        ("wordpiece", " the  dog.", ["the", "dog", "."], [(1, 4), (6, 9), (9, 10)]),
+        ("unigram", "the dog.", ["▁the", "▁dog."], [(0, 3), (3, 8)]),
+    ],
+)
+def test_what_a_token_is(unit: Unit, text: str, tokens: list[str], offsets: list[tuple[int, int]]) -> None:
+    tokenizer = trained(unit)
+    encoding = tokenizer.encode(text)
+    assert encoding.tokens == tokens
+    assert encoding.offsets == offsets
+    assert encoding.ids == [tokenizer.vocabulary.id(token) for token in tokens]
+
+
+def test_what_readers_see_as_one_character_is_one_syllable() -> None:
+    clusters = ["한", "👨‍👩‍👧", "🇰🇷", "🇺🇸", "\u113c\u119e\u11eb", "e\u0323\u0302\u0301", "\r\n", "👍🏽"]
+    tokenizer = Tokenizer.train(clusters, Config(unit="syllable", normalization="none"))
+    assert tokenizer.encode("".join(clusters)).tokens == clusters
+
+
+@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize("carry", [lambda it: it, copy.deepcopy, lambda it: pickle.loads(pickle.dumps(it))])
+def test_text_cannot_spell_special_tokens(unit: Unit, carry: Callable[[Tokenizer], Tokenizer]) -> None:
+    samples = ["<s> a</s><pad>x <unk></s> <s><s>", *SPECIALS, *(f" {token}" for token in SPECIALS)]
+    tokenizer = carry(Tokenizer.train(samples * 100, Config(unit=unit, vocabulary=400)))
+    for sample in samples:
+        ids = tokenizer.encode(sample).ids
+        assert not set(ids) & set(range(len(SPECIALS)))
+        assert tokenizer.encode_batch([sample]) == [ids]
+        if unit != "wordpiece":
+            assert tokenizer.decode(ids) == sample
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_special_tokens_are_left_out_of_decoded_text(unit: Unit) -> None:
+    tokenizer = trained(unit)
+    ids = tokenizer.encode("the dog.").ids
+    assert tokenizer.decode([2, *ids, 3, 0, 0]) == "the dog."
+    assert tokenizer.decode([]) == tokenizer.decode([0, 1, 2, 3]) == ""
+
+
+def test_broken_bytes_decode_to_a_replacement_character() -> None:
+    tokenizer = trained("byte")
+    assert tokenizer.decode(tokenizer.encode("집").ids[:2]) == "\ufffd"
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_the_vocabulary_keeps_its_bound(unit: Unit) -> None:
+    for size in (260, 300):
+        vocabulary = Tokenizer.train(lines(), Config(unit=unit, vocabulary=size)).vocabulary
+        assert len(vocabulary) <= size
+        assert vocabulary.tokens[:4] == SPECIALS
+        assert len(set(vocabulary.tokens)) == len(vocabulary)
+    few = {"char": 10, "syllable": 10, "jamo": 10, "word": 10}.get(unit)
+    if few is not None:
+        assert len(Tokenizer.train(lines(), Config(unit=unit, vocabulary=few)).vocabulary) == few
+
+
+@pytest.mark.parametrize("unit", LEARNED)
+def test_rare_pieces_are_no_tokens(unit: Unit) -> None:
+    text = ["common words common words", "common words", "rare rare ẞ"]
+    loose = set(Tokenizer.train(text, Config(unit=unit, vocabulary=400)).vocabulary.tokens)
+    strict = set(Tokenizer.train(text, Config(unit=unit, vocabulary=400, min_count=3)).vocabulary.tokens)
+    assert strict < loose
+    if unit != "byte-bpe":
+        assert any("ẞ" in token for token in loose) and not any("ẞ" in token for token in strict)
+    if unit not in ("char", "syllable", "jamo"):
+        assert any("common" in token for token in strict)
+        assert any("rare" in token for token in loose) and not any("rare" in token for token in strict)
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_the_same_lines_give_the_same_tokenizer(unit: Unit) -> None:
+    config = Config(unit=unit, vocabulary=300)
+    text = lines()
+    first = Tokenizer.train(text, config)
+    assert Tokenizer.train(iter(text), config).fingerprint == first.fingerprint
+    assert Tokenizer.train(reversed(text), config).fingerprint == first.fingerprint
+    if unit != "byte":
+        assert Tokenizer.train([*text, "새 줄 하나"], config).fingerprint != first.fingerprint
+
+
+def test_another_process_learns_the_same() -> None:
+    program = (
+        "import json, sys\nfrom mallang.text.tokenizer import Config, Tokenizer\ntext = json.load(sys.stdin)\n"
+        "for unit in sys.argv[1:]:\n    print(Tokenizer.train(text, Config(unit=unit, vocabulary=300)).fingerprint)"
+    )
+    units = ["bpe", "wordpiece", "unigram"]
+    done = subprocess.run(
+        [sys.executable, "-c", program, *units], input=json.dumps(lines()), capture_output=True, text=True, check=True
+    )
+    ours = [Tokenizer.train(lines(), Config(unit=unit, vocabulary=300)).fingerprint for unit in units]  # type: ignore[arg-type]
+    assert done.stdout.split() == ours
+
+
+def by_hand(model: models.Model, pre_tokenizer: pre_tokenizers.PreTokenizer) -> tokenizers.Tokenizer:
+    pipeline = tokenizers.Tokenizer(model)
+    pipeline.normalizer = normalizers.NFC()
+    pipeline.pre_tokenizer = pre_tokenizer
+    return pipeline
+
+
+def test_bpe_is_that_of_a_pipeline_built_by_hand() -> None:
+    text = lines()
+    oracle = by_hand(models.BPE(unk_token="<unk>"), pre_tokenizers.Split(" ", "merged_with_next"))
+    oracle.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.Prepend(" ")])
+    oracle.train_from_iterator(
+        text, trainers.BpeTrainer(vocab_size=300, special_tokens=list(SPECIALS), show_progress=False)
+    )
+    ours = Tokenizer.train(text, Config(unit="bpe", vocabulary=300))
+    assert ours.backend.get_vocab() == oracle.get_vocab()
+    for line in [*lines(50, seed=2), "없는 글자 ẞ", *DECOMPOSED]:
+        encoded = oracle.encode(line)
+        assert ours.encode(line).ids == encoded.ids
+        assert ours.encode(line).tokens == [token.replace(" ", "▁") for token in encoded.tokens]
+
+
+def test_bpe_pieces_are_those_of_metaspace() -> None:
+    ours = trained("bpe")
+    model = json.loads(ours.files[0])["model"]
+    merges = [(left.replace(" ", "▁"), right.replace(" ", "▁")) for left, right in model["merges"]]
+    oracle = by_hand(models.BPE(ours.vocabulary.ids, merges, unk_token="<unk>"), pre_tokenizers.Metaspace())
+    oracle.decoder = decoders.Metaspace()
+    for line in lines(50, seed=3):
+        assert ours.encode(line).tokens == oracle.encode(line).tokens
+        assert oracle.decode(ours.encode(line).ids) == line
+
+
+def test_byte_bpe_is_that_of_a_pipeline_built_by_hand() -> None:
+    oracle = by_hand(models.BPE(), pre_tokenizers.ByteLevel(add_prefix_space=False))
+    trainer = trainers.BpeTrainer(
+        vocab_size=400,
+        special_tokens=list(SPECIALS),
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    oracle.train_from_iterator(lines(), trainer)
+    ours = trained("byte-bpe")
+    assert ours.backend.get_vocab() == oracle.get_vocab()
+    for line in lines(50, seed=4):
+        assert ours.encode(line).ids == oracle.encode(line).ids
+
+
+def test_wordpiece_takes_the_longest_piece_first() -> None:
+    ours = trained("wordpiece")
+    for word in ["학교에서", "newest", "lowdog", "나는사과를", "ẞ", "dogẞ"]:
+        pieces: list[str] = []
+        rest = word
+        while rest:
+            ends = [
+                end for end in range(len(rest), 0, -1) if ("##" if pieces else "") + rest[:end] in ours.vocabulary.ids
+            ]
+            if not ends:
+                pieces = ["<unk>"]
+                break
+            pieces.append(("##" if pieces else "") + rest[: ends[0]])
+            rest = rest[ends[0] :]
+        assert ours.encode(word).tokens == pieces
+
+
+def test_unigram_takes_the_likeliest_way() -> None:
+    ours = trained("unigram")
+    scores = dict(json.loads(ours.files[0])["model"]["vocab"])
+    for word in ["학교에서", "newest", "lowlazy", "나는사과를"]:
+        best: list[tuple[float, list[str]]] = [(0.0, [])]
+        text = " " + word
+        for end in range(1, len(text) + 1):
+            ways = [
+                (best[start][0] + scores[text[start:end]], [*best[start][1], text[start:end]])
+                for start in range(end)
+                if text[start:end] in scores
+            ]
+            best.append(max(ways))
+        assert ours.encode(word).tokens == [piece.replace(" ", "▁") for piece in best[-1][1]]
+
+
+@pytest.mark.parametrize("name", ["tokenizer", "tokenizer.source"])
+@pytest.mark.parametrize("unit", UNITS)
+def test_a_saved_tokenizer_is_the_same_when_loaded(unit: Unit, name: str, tmp_path: Path) -> None:
+    tokenizer = trained(unit)
+    tokenizer.save(tmp_path, name)
+    about = "text.json" if name == "tokenizer" else "tokenizer.source.text.json"
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([f"{name}.json", about])
+    facts = json.loads((tmp_path / about).read_text(encoding="utf-8"))
+    assert facts["unit"] == unit and facts["format"] == 1 and facts["tokenizers"] == tokenizers.__version__
+    assert {"normalization", "lowercase", "detokenizing"} <= set(facts)
+
+    loaded = Tokenizer.load(tmp_path, name)
+    assert loaded.fingerprint == tokenizer.fingerprint
+    assert (loaded.config, loaded.vocabulary) == (tokenizer.config, tokenizer.vocabulary)
+    for text in (*lines(5, seed=5), *SPECIALS, "▁ a"):
+        assert loaded.encode(text) == tokenizer.encode(text)
+    assert tokenizers.Tokenizer.from_file(str(tmp_path / f"{name}.json")).get_vocab() == tokenizer.backend.get_vocab()
+
+
+@pytest.mark.parametrize("missing", ["tokenizer.json", "text.json"])
+def test_a_missing_file_is_named(missing: str, tmp_path: Path) -> None:
+    trained("char").save(tmp_path)
+    (tmp_path / missing).unlink()
+    with pytest.raises(UserError) as caught:
+        Tokenizer.load(tmp_path)
+    assert caught.value.where == str(tmp_path / missing)
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new"),
+    [
+        ("tokenizer.json", '"model"', '"muddle"'),
+        ("tokenizer.json", "}", ""),
+        ("tokenizer.json", "<pad>", "<mad>"),
+        ("text.json", '"unit"', '"knit"'),
+        ("text.json", "{", ""),
+        ("text.json", '"format": 1', '"format": "x"'),
+        ("text.json", '"format": 1', '"format": 2'),
+        ("text.json", '"sample": 1000000', '"sample": 0'),
+    ],
+)
+def test_a_damaged_file_is_named(file: str, old: str, new: str, tmp_path: Path) -> None:
+    trained("char").save(tmp_path)
+    content = (tmp_path / file).read_text(encoding="utf-8")
+    assert old in content
+    (tmp_path / file).write_text(content.replace(old, new), encoding="utf-8")
+    with pytest.raises(UserError) as caught:
+        Tokenizer.load(tmp_path)
+    assert caught.value.where == str(tmp_path / file)
+
+
+def test_a_cut_file_is_named(tmp_path: Path) -> None:
+    trained("bpe").save(tmp_path)
+    path = tmp_path / "tokenizer.json"
+    content = path.read_bytes()
+    for size in (0, 1, len(content) // 2, len(content) - 1):
+        path.write_bytes(content[:size])
+        with pytest.raises(UserError, match="damaged"):
+            Tokenizer.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"unit": "byte", "vocabulary": 259}, "259 .* 260"),
+        ({"unit": "byte-bpe", "vocabulary": 100}, "100 .* 260"),
+        ({"unit": "char", "vocabulary": 4}, "4 .* 5"),
+        ({"unit": "byte", "min_count": 2}, "min_count = 2"),
+        ({"min_count": 0}, "min_count = 0"),
+        ({"sample": 0}, "sample = 0"),
+        ({"unit": "jamo", "normalization": "none"}, "jamo"),
+    ],
+)
+def test_impossible_settings_are_refused(options: dict[str, object], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        Config(**options)  # type: ignore[arg-type]
+
+
+def test_no_text_is_nothing_to_learn_from() -> None:
+    with pytest.raises(UserError, match="no text"):
+        Tokenizer.train(["", ""], Config())
+    assert len(Tokenizer.train([], Config(unit="byte")).vocabulary) == 260
+
+
+def test_half_characters_are_refused() -> None:
+    tokenizer = trained("bpe")
+    with pytest.raises(UserError, match=r"U\+DC80"):
+        tokenizer.encode("a\udc80")
+    with pytest.raises(UserError, match=r"U\+DC80") as caught:
+        tokenizer.encode_batch(["fine", "a\udc80"])
+    assert caught.value.where is not None and "text 2" in caught.value.where
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_long_text_is_no_trouble(unit: Unit) -> None:
+    tokenizer = trained(unit)
+    text = "학교에서" * 5000 + " the" * 5000
+    ids = tokenizer.encode(text).ids
+    assert unit in ("word", "wordpiece") or tokenizer.decode(ids) == text
+    assert tokenizer.encode_batch([text]) == [ids]
