@@ -52,5 +52,5 @@ if __name__ == "__main__":
     text = "나는 학교에 간다 너는 학교에서 온다 우리는 학교를 본다 그는 집에서 온다"
     rules = learn(Counter(text.split()), merges=8)
     for left, right in rules:
-        print(f"{left} + {right}")  # noqa: T201
-    print(" ".join(encode("학교에서는", rules)))  # noqa: T201
+        print(f"{left} + {right}")
+    print(" ".join(encode("학교에서는", rules)))

@@ -38,7 +38,7 @@ FIRST = [
 EXAMPLES = (
     "mallang demo",
     "mallang train transformer-miniworld",
-    'mallang translate runs/transformer-miniworld "고양이가 물을 마신다."',
+    'mallang translate runs/transformer-miniworld "유나는 지난주에 배를 탔다."',
 )
 
 
