@@ -86,7 +86,7 @@ def load(
     """This process's batches from a position on, without end, made by `workers` background processes."""
     loader = DataLoader(
         Kitchen(source),
-        sampler=Endless(source, start, rank, processes),  # type: ignore[arg-type]
+        sampler=Endless(source, start, rank, processes),
         batch_size=None,
         collate_fn=as_it_is,
         worker_init_fn=leave_signals,
@@ -116,7 +116,7 @@ class Endless:
         return orders(self.source, self.start, rank=self.rank, processes=self.processes)
 
 
-def as_it_is(made: tuple[Batch, Position]) -> tuple[Batch, Position]:
+def as_it_is(made: Any) -> Any:
     """What the loader does to a finished batch: nothing."""
     return made
 
@@ -129,7 +129,7 @@ class Kitchen(Dataset[tuple[Batch, Position]]):
         self.epoch = -1
         self.examples: Sequence[Any] = ()
 
-    def __getitem__(self, wanted: tuple[Order, Position]) -> tuple[Batch, Position]:  # type: ignore[override]
+    def __getitem__(self, wanted: tuple[Order, Position]) -> tuple[Batch, Position]:
         order, after = wanted
         if order.epoch != self.epoch:
             self.examples, self.epoch = self.source.examples(order.epoch), order.epoch

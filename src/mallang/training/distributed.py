@@ -56,7 +56,7 @@ class World:
         gradients = [p.grad for p in chosen if p.grad is not None]
         flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
         dist.all_reduce(flat)
-        for gradient, part in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
+        for gradient, part in zip(gradients, torch.split(flat, [g.numel() for g in gradients]), strict=True):
             gradient.copy_(part.view_as(gradient))
 
     def share(self, value: Any, device: torch.device) -> Any:

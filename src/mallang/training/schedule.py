@@ -38,7 +38,7 @@ class Config:
 def multiplier(config: Config, step: int, *, total: int, dim: int) -> float:
     """What the rate is multiplied with at this step; the first step is 1."""
     if config.name == "noam":
-        return dim**-0.5 * min(step**-0.5, step * config.warmup**-1.5)
+        return float(dim**-0.5 * min(step**-0.5, step * config.warmup**-1.5))
     if step <= config.warmup:
         return step / config.warmup
     if config.name == "inverse-sqrt":
