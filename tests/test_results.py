@@ -1,0 +1,70 @@
+"""What is told to have been measured: whole files in results/, and a page that says the same."""
+
+import json
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))  # the benchmarks are not installed
+from benchmarks import report  # noqa: E402
+
+KEYS = [
+    "system", "recipe", "overrides", "corpus", "direction", "split", "protocol", "metric", "value", "published", "seed",
+    "commit", "hardware", "seconds", "signature",
+]  # fmt: skip
+FILES = sorted((ROOT / "results").glob("*.json"))
+
+
+def test_a_result_has_the_keys_that_files_must_have():
+    assert [field.name for field in fields(report.Result)] == KEYS
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_every_result_is_whole(path):
+    result = json.loads(path.read_text("utf-8"))
+    assert list(result) == KEYS
+    assert isinstance(result["value"], int | float) and not isinstance(result["value"], bool)
+    assert all(result[key] for key in ("system", "metric", "protocol", "commit", "hardware"))
+    assert all(value is None or isinstance(value, str | int | float | list) for value in result.values())
+
+
+def test_the_page_is_up_to_date():
+    written = report.TABLES.read_text("utf-8")
+    assert written == report.tables(report.read_results()), "python -m benchmarks.report writes it anew"
+
+
+def test_a_result_comes_back_as_it_was_written(tmp_path):
+    one = report.Result(system="a|b", metric="speed, MB/s", value=1.5, overrides=["train.steps=2"], corpus="미니월드")
+    path = report.write_result("one", one, tmp_path / "results")
+    assert path == tmp_path / "results" / "one.json"
+    (found,) = report.read_results(path.parent)
+    assert found["hardware"] and {key: found[key] for key in ("system", "value", "corpus", "seed")} == {
+        "system": "a|b", "value": 1.5, "corpus": "미니월드", "seed": None,
+    }  # fmt: skip
+
+
+def test_a_table_a_metric_without_empty_columns():
+    values = [
+        dict.fromkeys(KEYS) | {"system": "a|b", "metric": "speed", "value": 1.5, "overrides": ["x=1", "y=2"]},
+        dict.fromkeys(KEYS) | {"system": "c", "metric": "speed", "value": 2, "protocol": "by hand"},
+        dict.fromkeys(KEYS) | {"system": "d", "metric": "size", "value": 3, "seed": 1},
+    ]
+    speed, size = report.tables(values).split("## ")[1:]
+    assert speed == (
+        "speed\n\n| system | overrides | value |\n|---|---|---|\n| a\\|b | `x=1` `y=2` | 1.5 |\n| c |  | 2 |\n"
+        "\n- protocol: by hand\n\n"
+    )
+    assert size == "size\n\n| system | value | seed |\n|---|---|---|\n| d | 3 | 1 |\n"
+
+
+def test_the_benchmarks_are_listed():
+    command = [sys.executable, "-m", "benchmarks", "--list"]
+    shown = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert shown.stderr == ""
+    names = [line.split()[0] for line in shown.stdout.splitlines()]
+    assert names == sorted(names) and {"loader", "memory_5m", "startup", "tokenizer"} <= set(names)
+    assert all(len(line.split(maxsplit=1)[1]) > 20 for line in shown.stdout.splitlines())
