@@ -72,10 +72,13 @@ def read_rows(run: Path, split: str, data: str | None) -> tuple[list[tuple[str, 
 
 def keep(run: Path, name: str, outputs: list[str], scores: list[Score], options: dict[str, Any]) -> None:
     """Write outputs and scores into the run folder."""
-    from mallang.training.checkpoint import replace_file, to_json
+    from mallang.training.checkpoint import replace_file, to_json, unwritable
 
-    for folder in ("outputs", "scores"):
-        (run / folder).mkdir(exist_ok=True)
+    try:
+        for folder in ("outputs", "scores"):
+            (run / folder).mkdir(exist_ok=True)
+    except OSError as error:
+        raise unwritable(run, error) from error
     replace_file(run / "outputs" / f"{name}.txt", "".join(f"{output}\n" for output in outputs).encode())
     kept = {"split": name, "search": options, "scores": [score.to_json() for score in scores]}
     replace_file(run / "scores" / f"{name}.json", to_json(kept))

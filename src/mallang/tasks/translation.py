@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -120,8 +120,9 @@ class Task:
         if metric != "loss":
             verbs = Verbs(self, model, decoding.Config(method="greedy"), max_length=int(corpus.lengths.max()) + 1)
             outputs = [str(result) for result in verbs.translate([source for source, _ in rows])]
-            measure = {"bleu": bleu, "chrf": chrf, "exact": exact_match}[metric]
-            found = measure(outputs, [target for _, target in rows])
+            measures: dict[str, Callable[[list[str], list[str]], Score]]
+            measures = {"bleu": bleu, "chrf": chrf, "exact": exact_match}
+            found = measures[metric](outputs, [target for _, target in rows])
             scores.append(replace(found, name=metric))
         return scores
 
@@ -270,7 +271,7 @@ def change_search(config: decoding.Config, options: Mapping[str, Any]) -> decodi
         if name not in known:
             raise UserError(f"there is no search option {name!r}", todo=nearest(name, known))
     if "method" in options:
-        config = config.with_method(options["method"])
+        config = config.with_method(str(options["method"]))  # type: ignore[arg-type]
     try:
         return SEARCH.validate_json(json.dumps({**dataclasses.asdict(config), **options}), strict=True)
     except ValidationError as error:
@@ -280,8 +281,8 @@ def change_search(config: decoding.Config, options: Mapping[str, Any]) -> decodi
 
 
 def split_long(text: str, tokenizer: Tokenizer, most: int) -> list[str]:
-    """A text as pieces of at most `most` tokens: cut at sentence ends, at words only where a sentence is too long."""
-    if len(tokenizer.encode_batch([text])[0]) < most:
+    """A text as pieces of fewer than `most` tokens (0: any number): cut at sentence ends, at words where one must."""
+    if most == 0 or len(tokenizer.encode_batch([text])[0]) < most:
         return [text]
     pieces: list[str] = []
     for sentence in split_sentences(text):

@@ -33,7 +33,7 @@ from mallang.training.precision import choose_device
 from mallang.training.weights import set_weights
 
 FORMAT = 1
-INFO, RECIPE, WEIGHTS = "run.json", "recipe.toml", "model.safetensors"
+INFO, RECIPE, WEIGHTS, LOCK = "run.json", "recipe.toml", "model.safetensors", ".lock"
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,8 @@ class Run:
 
     def recipe(self) -> Recipe:
         """The recipe it was trained with."""
-        return recipes.read(str(self.folder)).build()
+        with naming_recipe(self.folder):
+            return written_recipe(self.folder).build()
 
     def update(self, **changes: Any) -> Run:
         """Write down what has changed."""
@@ -105,49 +106,53 @@ class Run:
         """The tokeniser of each column; one for all where they share it."""
         main = Tokenizer.load(self.folder)
         own = {column: self.folder / f"tokenizer.{column}.json" for column in columns}
-        return {
+        found = {
             column: Tokenizer.load(self.folder, f"tokenizer.{column}") if path.exists() else main
             for column, path in own.items()
         }
+        known = self.info.get("tokenizers", {})
+        for column, tokenizer in found.items():
+            if known.get(column, tokenizer.fingerprint) != tokenizer.fingerprint:
+                raise UserError(
+                    f"the tokenizer of the {column} is damaged: it is not the one that the run was trained with",
+                    where=f"{self.folder}, tokenizer.json or text.json",
+                    todo="restore the files, or train again",
+                )
+        return found
 
 
 def load(path: Path | str, device: str = "auto") -> Any:
     """A trained model with the verbs of its task: `mallang.load("runs/x").translate("...")`."""
     run = Run.open(path)
+    weights = run.read_weights()
     recipe = run.recipe()
     place = choose_device(device)
     module = find("tasks", run.task)
     task = module.Task(recipe.task, run.tokenizers(module.Task.columns))
     model = task.build(find("models", recipe.model_name), recipe.model)
-    set_weights(model, run.read_weights(), run.folder / WEIGHTS)
+    set_weights(model, weights, run.folder / WEIGHTS)
     return module.Verbs(task, model.to(place).eval(), recipe.decoding, recipe.data.max_length)
 
 
-def begin(folder: Path, recipe: Recipe, *, fresh: bool) -> Run:
-    """The run to train: a new one, or an unfinished one of the same recipe."""
-    if fresh and folder.exists():
-        if not (folder / INFO).exists() and any(folder.iterdir()):
-            raise UserError(f"{folder} is no run folder, so --fresh will not empty it", todo="choose another --name")
-        shutil.rmtree(folder)
+def begin(folder: Path, recipe: Recipe, *, fresh: bool, start: Path | None = None) -> Run:
+    """The run to train: a new one, or an unfinished one of the same recipe. The caller holds the folder's lock."""
     if (folder / INFO).exists():
-        run = Run.open(folder)
-        changes = recipes.difference(recipes.read(str(folder)), recipe.resolved)
-        if run.is_finished:
-            also = "".join(f"\n  {line}" for line in changes)
-            changed = f"; the recipe has changed since:{also}" if changes else ""
+        run = None if fresh else begun(folder, recipe, start)
+        if run is not None:
+            return run
+    elif folder.exists():
+        foreign = [path.name for path in folder.iterdir() if not is_left_over(path, recipe)]
+        if foreign:
             raise UserError(
-                f"{folder} is finished{changed}", todo="--name NAME for another run, --fresh to train it from the start"
+                f"{folder} is not empty and is no run folder: it holds {foreign[0]}", todo="choose another --name"
             )
-        if changes:
-            raise UserError(
-                f"{folder} was begun with another recipe:\n  " + "\n  ".join(changes),
-                todo="--name NAME for another run, --fresh to train it from the start",
-            )
-        return run
-    if folder.exists() and any(path.name != ".lock" for path in folder.iterdir()):
-        raise UserError(f"{folder} is not empty and is no run folder", todo="choose another --name")
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        for path in folder.iterdir():
+            if path.is_dir():
+                shutil.rmtree(path)
+            elif path.name != LOCK:  # another process would make a lock of its own, and both would train
+                path.unlink()
         (folder / RECIPE).write_text(recipe.resolved.to_toml(), encoding="utf-8")
     except OSError as error:
         raise unwritable(folder, error) from error
@@ -157,6 +162,7 @@ def begin(folder: Path, recipe: Recipe, *, fresh: bool) -> Run:
         "task": recipe.task_name,
         "model": recipe.model_name,
         "recipe": recipe.name,
+        "from": None if start is None else str(start),
         "seed": recipe.seed,
         "mallang": mallang.__version__,
         "versions": {"python": platform.python_version(), "torch": str(torch.__version__)},
@@ -164,17 +170,62 @@ def begin(folder: Path, recipe: Recipe, *, fresh: bool) -> Run:
     return Run(folder, info).update()
 
 
+def begun(folder: Path, recipe: Recipe, start: Path | None) -> Run | None:
+    """The unfinished run in a folder; none where it was begun differently and nothing has been trained yet."""
+    run = Run.open(folder)
+    changes = recipes.difference(written_recipe(folder), recipe.resolved)
+    before, now = run.info.get("from"), None if start is None else str(start)
+    if before != now:
+        changes.append(f"--from: {before or 'not given'} → {now or 'not given'}")
+    told = "".join(f"\n  {line}" for line in changes)
+    todo = "--name NAME for another run, --fresh to train it from the start"
+    if run.is_finished:
+        raise UserError(
+            f"{folder} is finished" + (f"; the recipe has changed since:{told}" if changes else ""), todo=todo
+        )
+    if changes and (folder / "checkpoints").exists():
+        raise UserError(f"{folder} was begun with another recipe:{told}", todo=todo)
+    return None if changes else run
+
+
+def is_left_over(path: Path, recipe: Recipe) -> bool:
+    """Whether a training of this recipe that was killed in its first moments may have left this file."""
+    if path.name == RECIPE:
+        # Half a recipe is what a kill leaves while it is written; another recipe is someone's own.
+        return recipe.resolved.to_toml().encode().startswith(path.read_bytes())
+    return path.name in (LOCK, f".draft-{INFO}")
+
+
+def written_recipe(folder: Path) -> recipes.Resolved:
+    """The recipe in a run folder; by its whole path, for a folder may be called as a recipe is."""
+    with naming_recipe(folder):
+        return recipes.read(str(folder.resolve()))
+
+
+@contextmanager
+def naming_recipe(folder: Path) -> Iterator[None]:
+    """Say of a mistake in the block which file it is in."""
+    try:
+        yield
+    except UserError as error:
+        if str(folder / RECIPE) in str(error):
+            raise
+        todo = error.todo or "restore the file, or train again"
+        raise UserError(error.what, where=str(folder / RECIPE), todo=todo) from error
+
+
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Keep a second training out of the same folder while the block runs."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        stream = (folder / ".lock").open("w")
+        stream = (folder / LOCK).open("w")
     except OSError as error:
         raise unwritable(folder, error) from error
     with stream:
         try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
+            # Not flock: loader workers would inherit it, and hold it for seconds after a killed trainer.
+            fcntl.lockf(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError) as error:
             raise UserError(f"another process is training {folder}", todo="wait for it, or use --name") from error
         yield

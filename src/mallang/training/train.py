@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import signal
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,7 +66,7 @@ def train(recipe: Recipe, options: Options) -> Run:
             world.barrier()  # the first process has the folder, the tokenisers and the arrays ready
             return train_here(recipe, Run.open(options.folder), options, world, device, console)
         with locked(options.folder):
-            run = begin(options.folder, recipe, fresh=options.fresh)
+            run = begin(options.folder, recipe, fresh=options.fresh, start=options.start)
             return train_here(recipe, run, options, world, device, console)
     finally:
         distributed.disconnect()
@@ -108,7 +109,7 @@ def train_here(recipe: Recipe, run: Run, options: Options, world: World, device:
     recorder.close()
     if not is_finished:
         recorder.say(f"stopped and saved at step {loop.step}; the same command goes on from there")
-        raise KeyboardInterrupt
+        raise SystemExit(128 + signal.SIGTERM) if stop.signal == signal.SIGTERM else KeyboardInterrupt
     if world.is_first:
         run = finish(run, recipe, loop)
     return run
@@ -168,10 +169,13 @@ def learn_tokenizers(recipe: Recipe, rows: Rows, columns: tuple[str, ...]) -> di
 def save_tokenizers(folder: Path, tokenizers: Mapping[str, Tokenizer]) -> None:
     """Write them down; `tokenizer.json`, the last column's, comes last: once it is there all are there."""
     names = list(tokenizers)
-    for column in names[:-1]:
-        if tokenizers[column] is not tokenizers[names[-1]]:
-            tokenizers[column].save(folder, f"tokenizer.{column}")
-    tokenizers[names[-1]].save(folder)
+    try:
+        for column in names[:-1]:
+            if tokenizers[column] is not tokenizers[names[-1]]:
+                tokenizers[column].save(folder, f"tokenizer.{column}")
+        tokenizers[names[-1]].save(folder)
+    except OSError as error:
+        raise checkpoints.unwritable(folder, error) from error
 
 
 def thin(rows: Iterable[tuple[str, ...]], most: int) -> list[tuple[str, ...]]:
@@ -219,7 +223,8 @@ def remember_data(run: Run, materials: Materials) -> Run:
             f"the data of {run.folder} has changed since the run was begun",
             todo="--name NAME for another run, --fresh to train it from the start",
         )
-    return run.update(data=data)
+    sums = {column: tokenizer.fingerprint for column, tokenizer in materials.task.tokenizers.items()}
+    return run.update(data=data, tokenizers=sums)
 
 
 def finish(run: Run, recipe: Recipe, loop: Loop) -> Run:

@@ -1,0 +1,72 @@
+"""A process that has torch and mallang imported, and has done nothing else; it forks for every command it is told.
+
+What runs is `mallang.commands.main.main` in a fresh process group, as `python -m mallang` runs it, less the seconds
+that importing torch takes. Orders come as JSON lines; the answers are the process's number and then its exit code.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import json
+import os
+import resource
+import signal
+import sys
+from typing import Any
+
+
+def serve() -> dict[str, Any]:
+    """Fork for every order; the child comes back with it."""
+    import mallang.commands.main
+    import mallang.decoding.beam
+    import mallang.models.transformer
+    import mallang.tasks.translation
+    import mallang.training.train  # noqa: F401
+
+    gc.freeze()  # the children leave these objects alone, so that they need not be copied
+    for line in sys.stdin:
+        order: dict[str, Any] = json.loads(line)
+        pid = os.fork()
+        if pid == 0:
+            return order
+        print(pid, flush=True)
+        _, status = os.waitpid(pid, 0)
+        print(os.waitstatus_to_exitcode(status), flush=True)
+    sys.exit()
+
+
+def become(order: dict[str, Any]) -> None:
+    """Take on the folder, the environment, the streams and the limits that a shell would have given."""
+    os.setsid()
+    os.chdir(order["cwd"])
+    os.environ.clear()
+    os.environ.update(order["env"])
+    for number, (path, flags) in enumerate(zip(order["streams"], (os.O_RDONLY, os.O_WRONLY, os.O_WRONLY), strict=True)):
+        os.dup2(os.open(path, flags), number)
+    sys.stdin = open(0, closefd=False)  # noqa: SIM115 - the old one has been read from
+    if order["file_size"]:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (order["file_size"], order["file_size"]))
+    for name in order["missing"]:
+        sys.modules[name] = None  # type: ignore[assignment]  # importing it fails, as if it were not installed
+    sys.argv = ["mallang", *order["arguments"]]
+    signal.alarm(order["seconds"])
+
+
+def leave(code: int) -> None:
+    """End as Python does, less the half second of taking torch apart again."""
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    become(serve())
+    from mallang.commands.main import main
+
+    try:
+        main()
+    except SystemExit as end:
+        leave(end.code if isinstance(end.code, int) else int(end.code is not None))
+    leave(0)
