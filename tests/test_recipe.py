@@ -299,3 +299,14 @@ def test_reading_needs_no_torch() -> None:
         "assert 'torch' not in sys.modules and 'pydantic' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_steps_and_epochs_replace_each_other():
+    assert read("transformer-miniworld").resolved()["train"]["epochs"] == 5
+    shorter = read("transformer-miniworld", ["train.steps=7"])
+    assert shorter.resolved()["train"]["steps"] == 7 and shorter.resolved()["train"]["epochs"] is None
+    assert shorter.build().train.steps == 7
+    again = shorter.with_overrides(["train.epochs=2"]).build().train
+    assert (again.steps, again.epochs) == (None, 2)
+    with pytest.raises(UserError, match="cannot both decide"):
+        read("transformer-miniworld", ["train.steps=7", "train.epochs=2"]).build()

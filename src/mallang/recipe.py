@@ -328,6 +328,10 @@ def _lay(layer: Layer, section: str, values: Values, origins: dict[str, str]) ->
             raise UserError(f"the model {name} has no size {given['size']!r}", where=where, todo=todo)
         values.update(sizes[given["size"]])
         origins.update({f"model.{key}": f"size {given['size']}" for key in sizes[given["size"]]})
+    for key, rival in schema.RIVALS.get(section, ()):
+        if key in given and rival not in given:
+            values.pop(rival, None)
+            origins.pop(f"{section}.{rival}", None)
     values.update(given)
     origins.update({f"{section}.{key}": layer.origin for key in given})
 

@@ -19,6 +19,7 @@ class Config:
     """The optimiser and its peak learning rate."""
 
     name: Literal["adam", "adamw", "sgd"] = "adam"
+    """Which rule turns gradients into changes."""
     rate: float = 1e-3
     """Peak learning rate; for noam the factor before dim^-0.5."""
     betas: tuple[float, float] = (0.9, 0.98)
