@@ -122,7 +122,9 @@ def prepare_data(
     kind = find("tasks", recipe.task_name).Task
     check_metric(recipe, kind)
     corpus = open_corpus(recipe.data, kind.columns)
-    rows = corpus.split("train")
+    rows, held_out_rows = corpus.split("train"), corpus.split("valid")
+    for note in corpus.notes:
+        say(note)
     if folder is not None and (folder / "tokenizer.json").exists():
         tokenizers = Run.open(folder).tokenizers(kind.columns)
     elif start is not None:
@@ -142,7 +144,9 @@ def prepare_data(
     chosen = [tokenizers[column] for column in kind.columns]
     prepared = prepare(rows, chosen, filters)
     say(str(prepared.account))
-    held_out = prepare(corpus.split("valid"), chosen, Filters(min_length=0, max_length=data.max_length, max_ratio=0.0))
+    # Held-out rows are judged as they are: only those that the model could not read are left out.
+    anything = Filters(min_length=0, max_length=data.max_length, max_ratio=0.0, drop_empty=False)
+    held_out = prepare(held_out_rows, chosen, anything)
     return Materials(task, corpus, prepared, held_out)
 
 
