@@ -1,0 +1,251 @@
+"""What README and docs show is run: commands, Python, links. A page runs from top to bottom in a folder of its own.
+
+Trainings are cut to three steps of a tiny model on little data; all else runs as it is shown. A block whose fence names
+a file, such as ```tsv train.tsv, is written to that file first.
+"""
+
+import contextlib
+import os
+import re
+import runpy
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mallang import find
+from mallang.commands.main import main
+from mallang.data import miniworld
+
+ROOT = Path(__file__).parents[1]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "README.ko.md",
+    *sorted(path for path in (ROOT / "docs").rglob("*.md")),
+]
+EXAMPLES = sorted((ROOT / "docs" / "examples").glob("*.py"))
+SOURCES = sorted(path for path in (ROOT / "src" / "mallang").rglob("*.py") if path.name != "__init__.py")
+RUN = "transformer-miniworld"
+FEW = (
+    "train.epochs=none", "train.steps=3", "train.validate_every=none", "train.workers=0", "model.size=tiny",
+    "decoding.max_length=4",
+)  # fmt: skip
+"""Added to every training that a page shows; the short outputs keep an untrained model from talking."""
+LITTLE = ("data.train=train.tsv", "data.valid=valid.tsv", "data.test=test.tsv")
+"""Added where a page names no data of its own: the run that all pages use was trained on the whole of miniworld."""
+PAIRS = [
+    ("나는 물을 마신다.", "I drink water."),
+    ("나는 책을 읽는다.", "I read a book."),
+    ("그는 물을 마신다.", "He drinks water."),
+    ("그는 책을 읽는다.", "He reads a book."),
+    ("그녀는 학교에 간다.", "She goes to school."),
+    ("우리는 학교에 간다.", "We go to school."),
+]
+FENCE = re.compile(r"^```(\w+)(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+
+
+def blocks(page):
+    """(language, file name or empty, content) of every fenced block."""
+    return [(found[1], found[2] or "", found[3]) for found in FENCE.finditer(page.read_text("utf-8"))]
+
+
+def shell_lines(page):
+    """Every line of a shell block."""
+    return [line for kind, _, code in blocks(page) if kind in ("sh", "bash") for line in code.splitlines() if line]
+
+
+def name_of(path):
+    return str(path.relative_to(ROOT))
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """The run that the pages use, trained for a moment."""
+    folder = tmp_path_factory.mktemp("trained")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setenv("MALLANG_CACHE", str(folder / "cache"))
+        patch.delenv("MALLANG_DATA", raising=False)
+        mallang(patch, ["train", RUN, *FEW, "-q"])
+    return folder
+
+
+@pytest.fixture
+def place(tmp_path, trained, monkeypatch):
+    """An empty folder with the files that pages take for granted."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MALLANG_CACHE", str(trained / "cache"))
+    monkeypatch.delenv("MALLANG_DATA", raising=False)
+    monkeypatch.setattr(find, "PLUGINS", {})
+    monkeypatch.setenv("TERM", "dumb")
+    for name, rows in (("train", PAIRS[:4]), ("valid", PAIRS[4:5]), ("test", PAIRS[5:])):
+        Path(f"{name}.tsv").write_text("".join(f"{ko}\t{en}\n" for ko, en in rows), "utf-8")
+    Path("in.txt").write_text("".join(f"{ko}\n" for ko, _ in PAIRS[:2]), "utf-8")
+    Path("docs").symlink_to(ROOT / "docs")
+    Path("corpora").mkdir()
+    return tmp_path
+
+
+def mallang(patch, arguments):
+    """Run the command in this process; what it would leave the shell with must be 0."""
+    patch.setattr(sys, "argv", ["mallang", *arguments])
+    try:
+        main()
+    except SystemExit as left:
+        assert left.code in (0, None), f"mallang {shlex.join(arguments)} left with {left.code}"
+
+
+def run_line(line, place, trained, patch):
+    """Run one command line as a shell would: settings before it, `>` after it."""
+    words = shlex.split(line, comments=True)
+    settings = [words.pop(0) for _ in range(words.index("mallang"))]
+    arguments = words[1:]
+    target = None
+    if ">" in arguments:
+        target, arguments = arguments[arguments.index(">") + 1], arguments[: arguments.index(">")]
+    if arguments[0] != "train" and not (place / "runs" / RUN).exists():
+        shutil.copytree(trained / "runs" / RUN, place / "runs" / RUN)
+    if arguments[0] == "train" and "--from" in arguments:
+        shutil.copytree(trained / "runs" / RUN, place / "runs" / RUN, dirs_exist_ok=True)
+    if arguments[0] == "train" and not {"--show", "--help"} & set(arguments):
+        arguments = [*arguments, *FEW, *([] if "data." in line else LITTLE)]
+    with contextlib.ExitStack() as stack:
+        inner = stack.enter_context(pytest.MonkeyPatch.context())
+        for name, _, value in (setting.partition("=") for setting in settings):
+            inner.setenv(name, value)
+        if target is not None:
+            stack.enter_context(
+                contextlib.redirect_stdout(stack.enter_context(Path(target).open("w", encoding="utf-8")))
+            )
+        mallang(patch, arguments)
+
+
+def commands_of(page):
+    """The lines of a page that are commands of mallang, after settings such as MALLANG_DATA=folder."""
+    return [line for line in shell_lines(page) if re.match(r"(\w+=\S+ )*mallang\b", line)]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_a_page_does_what_it_shows(page, place, trained, monkeypatch, capsys):
+    if page.name == "README.ko.md":
+        pytest.skip("shows what README.md shows, which another test checks")
+    space = {"__name__": "page"}
+    for kind, file, code in blocks(page):
+        if file:
+            Path(file).write_text(code, "utf-8")
+        elif kind == "python":
+            if not (place / "runs" / RUN).exists():
+                shutil.copytree(trained / "runs" / RUN, place / "runs" / RUN)
+            exec(compile(code, name_of(page), "exec"), space)
+        elif kind in ("sh", "bash"):
+            for line in code.splitlines():
+                if re.match(r"(\w+=\S+ )*mallang\b", line):
+                    run_line(line, place, trained, monkeypatch)
+                elif line.startswith("sha256sum"):
+                    files = shlex.split(line)[1:]
+                    sums = {subprocess.check_output(["sha256sum", file]).split()[0] for file in files}
+                    assert len(sums) == 1, line
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=name_of)
+def test_an_example_runs(example, place, trained, capsys):
+    shutil.copytree(trained / "runs" / RUN, place / "runs" / RUN)
+    runpy.run_path(str(example), run_name="__main__")
+    assert capsys.readouterr().out
+
+
+def test_there_is_something_to_run():
+    assert len(commands_of(ROOT / "README.md")) >= 10
+    assert sum(len(commands_of(page)) for page in PAGES) >= 40
+
+
+def test_both_readmes_show_the_same():
+    english, korean = (
+        [(kind, re.sub(r"\s*#.*", "", code) if kind == "sh" else code) for kind, _, code in blocks(ROOT / name)]
+        for name in ("README.md", "README.ko.md")
+    )  # comments are in the language of the page
+    assert english == korean
+    links = [sorted(set(LINK.findall((ROOT / name).read_text("utf-8")))) for name in ("README.md", "README.ko.md")]
+    assert set(links[0]) ^ set(links[1]) == {"README.md", "README.ko.md"}
+
+
+def test_what_the_readme_quotes_is_what_is_printed(monkeypatch, capsys):
+    quoted = [code for kind, _, code in blocks(ROOT / "README.md") if kind == "text"]
+    mallang(monkeypatch, ["train", RUN, "model.layers=3", "--show"])
+    assert next(code for code in quoted if code.startswith("[model]")) in capsys.readouterr().out
+    monkeypatch.setattr(sys, "argv", ["mallang", "train", RUN, "model.layer=3"])
+    with pytest.raises(SystemExit):
+        main()
+    assert capsys.readouterr().err in quoted
+
+
+def test_what_pages_translate_with_miniworld_belongs_to_it():
+    text = "".join(path.read_text("utf-8") for path in [*PAGES, *EXAMPLES])
+    shown = re.findall(
+        r'(?:translate runs/transformer-miniworld|translate\(|translation_maps\(model,) ?"([^"]+)"', text
+    )
+    assert len(shown) > 10
+    assert [sentence for sentence in shown if not miniworld.is_grammatical(sentence, "ko")] == []
+
+
+def test_the_readme_is_short():
+    for name in ("README.md", "README.ko.md"):
+        assert len((ROOT / name).read_text("utf-8").splitlines()) < 150
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"], ids=name_of)
+def test_links_lead_somewhere(page):
+    for link in LINK.findall(page.read_text("utf-8")):
+        if not re.match(r"[a-z]+:", link):
+            assert (page.parent / link.split("#")[0]).exists(), link
+
+
+def test_the_map_links_every_file():
+    page = ROOT / "docs" / "map.md"
+    linked = {(page.parent / link).resolve() for link in LINK.findall(page.read_text("utf-8"))}
+    assert [name_of(path) for path in SOURCES if path not in linked] == []
+
+
+def test_make_targets_exist():
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
+    shown = {shlex.split(line, comments=True)[1] for page in PAGES for line in shell_lines(page) if line[:5] == "make "}
+    assert {"demo", "test"} <= shown <= targets
+
+
+def test_no_line_is_left_unchecked():
+    known = re.compile(r"(\w+=\S+ )*mallang |make |pip install |torchrun |sha256sum ")
+    assert [line for page in PAGES for line in shell_lines(page) if not known.match(line)] == []
+
+
+def test_extras_that_pages_install_exist():
+    import tomllib
+
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
+    for page in PAGES:
+        for names in re.findall(r"pip install -e '\.\[([a-z,]+)\]'", page.read_text("utf-8")):
+            assert set(names.split(",")) <= set(extras), page
+
+
+@pytest.mark.parametrize("verb", ["", *(name for name in find.names("commands") if name not in ("main", "options"))])
+def test_help_is_there(verb, monkeypatch, capsys):
+    mallang(monkeypatch, [*filter(None, [verb]), "--help"])
+    assert f"mallang {verb}".strip() in capsys.readouterr().out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("line", [line for page in PAGES for line in shell_lines(page) if line.startswith("torchrun")])
+def test_several_processes(line, place):
+    words = shlex.split(line, comments=True)
+    launcher = [sys.executable, "-m", "torch.distributed.run"]
+    subprocess.run(
+        [*launcher, *words[1:], *FEW, *LITTLE, "--device", "cpu"],
+        check=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    (run,) = (place / "runs").iterdir()
+    assert '"finished"' in (run / "run.json").read_text("utf-8")
