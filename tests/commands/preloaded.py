@@ -18,6 +18,8 @@ from typing import Any
 
 def serve() -> dict[str, Any]:
     """Fork for every order; the child comes back with it."""
+    import torch._dynamo  # noqa: F401 - the first optimiser imports it, which takes two seconds
+
     import mallang.commands.main
     import mallang.decoding.beam
     import mallang.models.transformer

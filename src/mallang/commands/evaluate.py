@@ -65,7 +65,7 @@ def read_rows(run: Path, split: str, data: str | None) -> tuple[list[tuple[str, 
     config = opened.recipe().data
     columns = find("tasks", opened.task).Task.columns
     if data is not None:
-        config = replace(config, test=data)
+        config = replace(config, corpus=None, train=None, valid=None, test=data)
         return list(open_corpus(config, columns).split("test")), Path(data).stem or "input"
     return list(open_corpus(config, columns).split(split)), split
 

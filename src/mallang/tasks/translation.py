@@ -281,18 +281,11 @@ def change_search(config: decoding.Config, options: Mapping[str, Any]) -> decodi
 
 
 def split_long(text: str, tokenizer: Tokenizer, most: int) -> list[str]:
-    """A text as pieces of fewer than `most` tokens (0: any number): cut at sentence ends, at words where one must."""
+    """A text of `most` tokens or more (0: no bound) as its sentences; a sentence that long is cut between words."""
     if most == 0 or len(tokenizer.encode_batch([text])[0]) < most:
         return [text]
-    pieces: list[str] = []
-    for sentence in split_sentences(text):
-        for part in split_words(sentence, tokenizer, most):
-            joined = pieces[-1] + part if pieces else part
-            if pieces and len(tokenizer.encode(joined).ids) < most:
-                pieces[-1] = joined
-            else:
-                pieces.append(part)
-    return [piece.strip() for piece in pieces if piece.strip()] or [text]
+    parts = [part for sentence in split_sentences(text) for part in split_words(sentence, tokenizer, most)]
+    return [part.strip() for part in parts if part.strip()] or [text]
 
 
 def split_words(sentence: str, tokenizer: Tokenizer, most: int) -> list[str]:

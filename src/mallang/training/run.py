@@ -25,7 +25,7 @@ from torch import Tensor
 import mallang
 from mallang import recipe as recipes
 from mallang.errors import UserError
-from mallang.find import find
+from mallang.find import find, names
 from mallang.recipe import Recipe
 from mallang.text.tokenizer import Tokenizer
 from mallang.training.checkpoint import load_tensors, replace_file, sha256, to_json, unwritable
@@ -74,6 +74,12 @@ class Run:
 
     def recipe(self) -> Recipe:
         """The recipe it was trained with."""
+        model = str(self.info.get("model", ""))
+        if model and model not in names("models"):
+            raise UserError(
+                f"there is no model {model!r}, which {self.folder} was trained with",
+                todo="--plugin FILE.py, if it is a model of your own",
+            )
         with naming_recipe(self.folder):
             return written_recipe(self.folder).build()
 

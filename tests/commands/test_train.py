@@ -1,0 +1,189 @@
+"""`mallang train` when all is well: what it shows, writes, names and starts from."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import statistics
+import tomllib
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+
+from commands.running import TINY, mallang, metrics, write_corpus
+
+QUICK = ("train", "transformer", *TINY, "train.steps=6", "train.workers=0")
+PLUGIN = '''
+"""A tiny encoder and decoder of one GRU each, which stands in no folder of mallang."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from mallang.layers.cache import State
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    dim: int = 16
+    """Size of everything."""
+
+
+class Model(nn.Module):
+    def __init__(self, config, vocabulary, source_vocabulary):
+        super().__init__()
+        self.config, self.vocabulary = config, vocabulary
+        self.source_embedding = nn.Embedding(len(source_vocabulary), config.dim)
+        self.embedding = nn.Embedding(len(vocabulary), config.dim)
+        self.encoder = nn.GRU(config.dim, config.dim, batch_first=True)
+        self.decoder = nn.GRU(2 * config.dim, config.dim, batch_first=True)
+        self.head = nn.Linear(config.dim, len(vocabulary))
+
+    def forward(self, batch):
+        hidden, _ = self.read_on(batch.tokens, self.start(batch))
+        return hidden
+
+    def output(self, hidden):
+        return self.head(hidden)
+
+    def start(self, batch):
+        read, _ = self.encoder(self.source_embedding(batch.source))
+        last = (batch.source_lengths - 1)[:, None, None].expand(-1, 1, read.shape[-1])
+        memory = read.gather(1, last)[:, 0]
+        return State(fixed=memory, moving=memory)
+
+    def step(self, tokens, state):
+        hidden, state = self.read_on(tokens, state)
+        return self.output(hidden), state
+
+    def read_on(self, tokens, state):
+        width = len(tokens) // len(state.fixed)
+        memory = state.fixed.repeat_interleave(width, dim=0)[:, None].expand(-1, tokens.shape[1], -1)
+        words = torch.cat([self.embedding(tokens), memory], dim=-1)
+        hidden, last = self.decoder(words, state.moving[None].contiguous())
+        return hidden, State(state.fixed, last[0])
+'''
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A folder with a small corpus."""
+    write_corpus(tmp_path, rows=60)
+    return tmp_path
+
+
+def test_show_tells_every_value_and_trains_nothing(home: Path) -> None:
+    shown = mallang("train", "transformer-miniworld", "model.size=tiny", "train.steps=7", "--show", cwd=home)
+    assert shown.code == 0
+    lines = [" ".join(line.split()) for line in shown.out.splitlines()]
+    assert "steps = 7 # command line" in lines
+    assert 'name = "transformer" # recipe transformer-miniworld' in lines
+    assert "dim = 32 # size tiny" in lines
+    assert "momentum = 0.0 # default" in lines
+    assert tomllib.loads(shown.out)["train"]["steps"] == 7
+    assert not (home / "runs").exists()
+
+
+def test_a_run_folder_is_complete(home: Path) -> None:
+    ended = mallang(*QUICK, cwd=home)
+    assert ended.code == 0, ended.err
+    run = home / "runs" / "transformer"
+    assert ended.out == ""
+    assert "the run is in runs/transformer" in ended.err
+    assert "60 read, 60 kept" in ended.err
+    names = {path.name for path in run.iterdir() if not path.name.startswith(".")}
+    assert names == {
+        "recipe.toml", "run.json", "model.safetensors", "tokenizer.json", "text.json", "metrics.jsonl", "card.md",
+        "checkpoints",
+    }  # fmt: skip
+    info = json.loads((run / "run.json").read_text("utf-8"))
+    assert (info["status"], info["task"], info["seed"], info["steps"]) == ("finished", "translation", 1, 6)
+    assert {entry["kind"] for entry in metrics(run)} == {"train", "valid"}
+    card = (run / "card.md").read_text("utf-8")
+    assert "own data" in card
+    assert "train.tsv" in card
+    assert all(name.startswith("model.") for name in load_file(run / "model.safetensors"))
+    assert not list(run.rglob(".draft*"))
+
+
+def test_the_same_command_gives_the_same_model(home: Path) -> None:
+    """Another folder, another number of workers, quiet or not: the weights are the same."""
+    assert mallang(*QUICK, cwd=home).code == 0
+    quiet = mallang(*QUICK, "train.workers=1", "--name", "again", "--runs", "elsewhere", "-q", cwd=home)
+    assert (quiet.code, quiet.out, quiet.err) == (0, "", "")
+    first, second = home / "runs" / "transformer", home / "elsewhere" / "again"
+    assert (first / "model.safetensors").read_bytes() == (second / "model.safetensors").read_bytes()
+    assert metrics(first) == metrics(second)
+
+
+def test_fresh_starts_over(home: Path) -> None:
+    assert mallang(*QUICK, "--fresh", cwd=home).code == 0  # also where there is nothing yet
+    run = home / "runs" / "transformer"
+    (run / "outputs").mkdir()
+    assert mallang(*QUICK, "seed=2", "--fresh", cwd=home).code == 0
+    assert json.loads((run / "run.json").read_text("utf-8"))["seed"] == 2
+    assert not (run / "outputs").exists()
+    assert [entry["step"] for entry in metrics(run)].count(6) == 2  # one of training, one of validation
+
+
+def test_seeds_write_mean_and_spread(home: Path) -> None:
+    ended = mallang(*QUICK, "--seeds", "1,2", "--name", "both", cwd=home)
+    assert ended.code == 0, ended.err
+    spread = json.loads((home / "runs" / "both-seeds.json").read_text("utf-8"))
+    losses = []
+    for seed in (1, 2):
+        info = json.loads((home / "runs" / f"both-seed{seed}" / "run.json").read_text("utf-8"))
+        assert info["seed"] == seed
+        losses.append(info["best"]["loss"])
+    assert losses[0] != losses[1]
+    assert list(spread["runs"].values()) == losses
+    assert spread["mean"] == pytest.approx(statistics.mean(losses))
+    assert spread["standard_deviation"] == pytest.approx(statistics.stdev(losses))
+    assert f"over 2 seeds: {spread['mean']:.4f} ± {spread['standard_deviation']:.4f}" in ended.err
+    # Finished seeds are taken as they are, and a third one joins them.
+    before = (home / "runs" / "both-seed1" / "run.json").stat().st_mtime_ns
+    assert mallang(*QUICK, "--seeds", "1,2,3", "--name", "both", cwd=home).code == 0
+    assert (home / "runs" / "both-seed1" / "run.json").stat().st_mtime_ns == before
+    assert len(json.loads((home / "runs" / "both-seeds.json").read_text("utf-8"))["runs"]) == 3
+
+
+def test_from_starts_with_the_weights_of_another_run(run: Path) -> None:
+    home = run.parent.parent
+    before = {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()}
+    shutil.copy(home / "valid.tsv", home / "new.tsv")
+    ended = mallang(
+        *QUICK, "data.train=new.tsv", "optimizer.rate=1e-9", "model.dropout=0", "--from", "runs/transformer", cwd=home
+    )
+    assert ended.code == 0, ended.err
+    new = home / "runs" / "transformer-from-transformer"
+    assert (new / "tokenizer.json").read_bytes() == (run / "tokenizer.json").read_bytes()
+    old_weights, new_weights = load_file(run / "model.safetensors"), load_file(new / "model.safetensors")
+    for name, weight in old_weights.items():
+        assert (new_weights[name] - weight).abs().max() < 1e-6, name  # at this rate it has hardly moved
+    assert {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()} == before
+
+
+def test_a_model_of_ones_own(home: Path) -> None:
+    (home / "little_gru.py").write_text(PLUGIN)
+    own = ("--plugin", "little_gru.py")
+    recipe = [override for override in TINY if not override.startswith("model.")]
+    ended = mallang("train", "little-gru", *recipe, "model.dim=8", "train.steps=10", *own, cwd=home)
+    assert ended.code == 0, ended.err
+    assert "little_gru: " in ended.err
+    run = home / "runs" / "little-gru"
+    translated = mallang("translate", run, "민수는 물을 산다.", "--json", *own, cwd=home)
+    assert translated.code == 0, translated.err
+    assert json.loads(translated.out)["input"] == "민수는 물을 산다."
+    without = mallang("translate", run, "물", cwd=home)
+    assert without.code == 2
+    assert "no model 'little_gru'" in without.err
+    assert "--plugin" in without.err
+
+
+def test_a_run_folder_called_like_a_recipe(home: Path) -> None:
+    """Inside runs/, the folder is meant and not the recipe of that name."""
+    assert mallang(*QUICK, "--name", "transformer-miniworld", cwd=home).code == 0
+    used = mallang("translate", "transformer-miniworld", "물", cwd=home / "runs")
+    assert used.code == 0, used.err
