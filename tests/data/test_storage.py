@@ -61,6 +61,7 @@ def test_a_download_appears_under_its_name_when_it_is_right(tmp_path):
         (URL.replace("https", "http"), CONTENT, "refusing to download"),
         ("file:///etc/passwd", CONTENT, "refusing to download"),
     ],
+    ids=["changed", "no-route", "slow", "packed-and-cut", "not-packed", "plain-http", "file"],
 )
 def test_a_download_that_fails_leaves_nothing(tmp_path, url, data, message):
     (tmp_path / "text").write_text("what was there before")
@@ -110,7 +111,7 @@ def test_an_archive_is_unpacked_as_a_folder(tmp_path):
         link("set/evil", tarfile.CHRTYPE),
         link("set", tarfile.SYMTYPE, "/tmp"),
     ],
-    ids=str,
+    ids=lambda member: getattr(member, "name", member),
 )
 def test_members_that_would_land_elsewhere_are_refused(tmp_path, member):
     inside = tmp_path / "deep" / "cache"
