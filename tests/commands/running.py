@@ -168,7 +168,8 @@ def warm() -> subprocess.Popen[str]:
         [sys.executable, str(Path(__file__).with_name("preloaded.py"))],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment(Path(scratch()), {}),
     )  # fmt: skip
-    atexit.register(server.terminate)
+    atexit.register(server.wait)
+    atexit.register(server.terminate)  # first
     return server
 
 
