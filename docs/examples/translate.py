@@ -13,8 +13,8 @@ print(result, result.score, result.tokens)
 texts = ["민수는 사과를 먹었다.", "그 농부는 배가 아프다."]
 for result in model.translate(texts, beam=8, nbest=3):
     print(result.input)
-    for output, score in result.nbest:  # best first; the score is divided by the length
-        print(f"  {score:.3f}  {output}")
+    for output, score, normalized in result.nbest:  # best first: by the score divided by the length
+        print(f"  {score:.3f}  {normalized:.3f}  {output}")
 
 for given in model.score([(texts[0], "Minsu ate an apple."), (texts[0], "Minsu drank tea.")]):
     print(f"{given.score:.3f}  {given.target}")

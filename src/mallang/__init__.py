@@ -1,5 +1,7 @@
 """Mallang: every sequence model from n-grams to GPT and BERT, in Korean and English.
 
+In three lines of Python:
+
     import mallang
     model = mallang.load("runs/transformer-miniworld")
     print(model.translate("민수는 사과를 먹었다."))

@@ -313,6 +313,7 @@ def _lay(layer: Layer, section: str, values: Values, origins: dict[str, str]) ->
         given["name"] = find.plain(str(given["name"]))
         if given["name"] not in schema.names(section):
             known = nearest(given["name"], schema.names(section))
+            known += " Or give --plugin FILE, if it is a model of your own" if section == "model" else ""
             place = layer.place(f"{section}.name")
             raise UserError(f"there is no {section} {given['name']!r}", where=place, todo=known)
         if values.get("name") not in (None, given["name"]):

@@ -145,10 +145,16 @@ def start_cold(command: list[str], cwd: Path, env: dict[str, str], folder: Path)
 
 
 def environment(cwd: Path, changes: Mapping[str, str | None]) -> dict[str, str]:
-    """One thread, a cache of its own, no data but what the test gives."""
+    """One thread of the CPU, a cache of its own, no data but what the test gives."""
     left_out = {"MALLANG_DATA", "TOKENIZERS_PARALLELISM"}
     base = {key: value for key, value in os.environ.items() if key not in left_out}
-    base |= {"OMP_NUM_THREADS": "1", "MALLANG_CACHE": str(cwd / "cache"), "NO_COLOR": "1", "COLUMNS": "200"}
+    base |= {
+        "OMP_NUM_THREADS": "1",
+        "CUDA_VISIBLE_DEVICES": "",
+        "MALLANG_CACHE": str(cwd / "cache"),
+        "NO_COLOR": "1",
+        "COLUMNS": "200",
+    }
     wanted = {**base, **changes}
     return {key: value for key, value in wanted.items() if value is not None}
 

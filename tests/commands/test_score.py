@@ -22,7 +22,9 @@ def test_the_score_of_an_output_is_its_own(trained: Path) -> None:
     scored = [json.loads(line) for line in ended.out.splitlines()]
     assert [each["source"] for each in scored] == [each["input"] for each in found]
     # An output may be spelt by other pieces than the tokenizer would take: then it is another sequence of tokens.
-    same = [(a, b) for a, b in zip(found, scored, strict=True) if a["tokens"] == b["tokens"][:-1]]
+    # And one that was cut off has no `</s>` to be scored.
+    pairs_found = zip(found, scored, strict=True)
+    same = [(a, b) for a, b in pairs_found if a["tokens"] == b["tokens"][:-1] and "note" not in a]
     assert len(same) > 50
     for translated, given in same:
         assert given["score"] == pytest.approx(translated["score"], abs=1e-4)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mallang.commands.options import Device, Json, Plugin, Quiet, RunFolder, Search, add_plugins, load_for, read_search
+from mallang.errors import UserError
 
 if TYPE_CHECKING:
     from mallang.evaluation.score import Score
@@ -36,7 +37,7 @@ def command(
 ) -> None:
     """Score a run on a split of its corpus, or on your own pairs.
 
-    The outputs are written to RUN/outputs and the scores to RUN/scores, where compare finds them.
+    The outputs are written to RUN/outputs and the scores to RUN/scores, as JSON.
     """
     add_plugins(plugin)
     options = read_search(search)
@@ -67,7 +68,12 @@ def read_rows(run: Path, split: str, data: str | None) -> tuple[list[tuple[str, 
     if data is not None:
         config = replace(config, corpus=None, train=None, valid=None, test=data)
         return list(open_corpus(config, columns).split("test")), Path(data).stem or "input"
-    return list(open_corpus(config, columns).split(split)), split
+    corpus = open_corpus(config, columns)
+    if split not in corpus.splits and split == "test" and corpus.kind == "own":
+        raise UserError(
+            f"{run} was trained on files without a test split", todo="--data FILE for pairs to test, or --split valid"
+        )
+    return list(corpus.split(split)), split
 
 
 def keep(run: Path, name: str, outputs: list[str], scores: list[Score], options: dict[str, Any]) -> None:

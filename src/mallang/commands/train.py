@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -80,7 +81,7 @@ def command(
         trained.append(train_or_reuse(train, chosen.build(), options, several=seed is not None))
     if len(trained) > 1:
         write_spread(trained, runs / f"{base}-seeds.json", quiet)
-    elif not quiet:
+    elif not quiet and os.environ.get("RANK", "0") == "0":  # of several processes one speaks
         typer.echo(f"the run is in {trained[0].folder}", err=True)
 
 

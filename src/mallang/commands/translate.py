@@ -77,7 +77,7 @@ def show(result: Translation, *, json: bool, nbest: int, scores: bool) -> None:
     if json:
         print(json_format.dumps(as_json(result, nbest), ensure_ascii=False), flush=True)
     elif nbest > 1:
-        for output, value in result.nbest[:nbest] or ((result.output, result.score),):
+        for output, value, _ in result.nbest[:nbest] or ((result.output, result.score, result.score),):
             print(f"{value:.4f}\t{output}" if scores else output, flush=True)
     else:
         print(f"{result.score:.4f}\t{result.output}" if scores else result.output, flush=True)
@@ -90,7 +90,9 @@ def as_json(result: Translation, nbest: int) -> dict[str, Any]:
         "output": result.output,
         "score": result.score,
         "tokens": list(result.tokens),
-        "nbest": [{"output": output, "score": value} for output, value in result.nbest[:nbest]],
+        "nbest": [
+            {"output": output, "score": value, "normalized": rank} for output, value, rank in result.nbest[:nbest]
+        ],
     }
     if result.note:
         line["note"] = result.note

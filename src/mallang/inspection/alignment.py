@@ -11,7 +11,7 @@ from mallang.inspection.attention import AttentionMap, attention_maps
 from mallang.inspection.figures import draw_attention
 
 
-def translation_maps(model: Any, text: str, **search: Any) -> dict[str, AttentionMap]:
+def translation_maps(model: Any, text: str) -> dict[str, AttentionMap]:
     """All attention behind one translation: the text is translated, then read again with its output."""
     source = model.task.source.encode_batch([text])[0]
     (found,) = model.search([text], model.config)

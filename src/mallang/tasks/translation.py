@@ -136,8 +136,8 @@ class Translation:
     score: float
     """Log-probability of the output, `</s>` included; the sum over the pieces of a text that was split."""
     tokens: tuple[str, ...]
-    nbest: tuple[tuple[str, float], ...] = ()
-    """The best outputs and their normalised scores, best first."""
+    nbest: tuple[tuple[str, float, float], ...] = ()
+    """The best outputs, each with its log-probability and with what it was ranked by: the same after length penalty."""
     note: str = ""
     """What the reader should know: the text was split, or an output was cut off."""
 
@@ -217,7 +217,8 @@ class Verbs:
         notes = [f"split into {len(pieces)} pieces, for it is longer than the model"] if len(pieces) > 1 else []
         if not all(hypothesis.finished for hypothesis in best):
             notes.append("cut off at the longest length allowed")
-        nbest = tuple((target.decode(h.tokens), h.normalized) for h in pieces[0]) if len(pieces) == 1 else ()
+        whole = pieces[0] if len(pieces) == 1 else []
+        nbest = tuple((target.decode(each.tokens), each.score, each.normalized) for each in whole)
         return Translation(text, output, sum(h.score for h in best), tokens, nbest, "; ".join(notes))
 
     def score(self, pairs: Iterable[tuple[str, str]]) -> list[Scored]:

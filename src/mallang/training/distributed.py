@@ -25,7 +25,6 @@ class World:
 
     rank: int = 0
     size: int = 1
-    local_rank: int = 0
 
     @property
     def is_first(self) -> bool:
@@ -72,19 +71,24 @@ class World:
         return json.loads(bytes(box.cpu().numpy()).decode())
 
 
-def connect(device: str) -> World:
+def connect(device: torch.device) -> World:
     """The world that `torchrun` describes, or a world of one."""
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1:
         return World()
     if not dist.is_initialized():
         try:
-            dist.init_process_group("nccl" if device.startswith("cuda") else "gloo")
+            dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
         except (RuntimeError, ValueError) as error:
             raise UserError(
                 f"the processes cannot reach each other: {error}", todo="start them with torchrun"
             ) from error
-    return World(dist.get_rank(), size, int(os.environ.get("LOCAL_RANK", "0")))
+    return World(dist.get_rank(), size)
+
+
+def local_rank() -> int:
+    """Which process of this machine this is, and so which of its GPUs it takes."""
+    return int(os.environ.get("LOCAL_RANK", "0"))
 
 
 def disconnect() -> None:

@@ -58,8 +58,8 @@ class Materials:
 
 def train(recipe: Recipe, options: Options) -> Run:
     """Train a recipe in its folder, from wherever it stands, to the end."""
-    world = distributed.connect(options.device)
-    device = choose_device(options.device, world.local_rank)
+    device = choose_device(options.device, distributed.local_rank())
+    world = distributed.connect(device)
     console = options.console or Console(stderr=True)
     try:
         if not world.is_first:

@@ -55,6 +55,4 @@ def mean_weights(paths: Sequence[Path]) -> dict[str, Tensor]:
             is_summed = name in total and value.is_floating_point()
             addend = value.double() if value.is_floating_point() else value
             total[name] = total[name] + addend if is_summed else addend
-    return {
-        name: (value / len(paths)).float() if value.is_floating_point() else value for name, value in total.items()
-    }
+    return {name: (value / len(paths)).float() if value.is_floating_point() else value for name, value in total.items()}
