@@ -32,7 +32,8 @@ def main() -> None:
         found = known[name].measure(**chosen)
         for file, result in found.items() if arguments.write else ():
             print(f"  {report.write_result(file, result)}")
-            report.write_tables()
+    if arguments.write:
+        report.write_tables()
 
 
 def benchmarks() -> dict[str, ModuleType]:

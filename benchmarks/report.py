@@ -94,9 +94,14 @@ def cell(value: Any) -> str:
 
 
 def commit() -> str | None:
-    """The commit measured, marked where files differ from it; None outside a repository."""
-    command = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
-    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    """The commit measured, marked where the code differs from it; None outside a repository."""
+    head = git("rev-parse", "--short=12", "HEAD")
+    return head and head + ("-dirty" if git("status", "--porcelain", "--", "src", "benchmarks") else "")
+
+
+def git(*arguments: str) -> str | None:
+    """What git says of this repository, if it says anything."""
+    found = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True)
     return found.stdout.strip() or None
 
 
