@@ -80,6 +80,11 @@ class Job:
         code = self._wait()
         return Ended(code, self.folder.joinpath("out").read_text("utf-8"), self.err)
 
+    def until(self, is_so: Callable[[], object]) -> None:
+        """Let it run until something has become true; that it ended before is a failure."""
+        wait_until(lambda: is_so() or not Path("/proc", str(self.pid)).exists())
+        assert is_so(), self.err
+
     def send(self, number: signal.Signals, *, to_group: bool = False) -> None:
         (os.killpg if to_group else os.kill)(self.pid, number)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from commands.running import TINY, Ended, environment, mallang, start, wait_until, write_corpus
+from commands.running import TINY, Ended, environment, mallang, start, write_corpus
 from mallang.data import registry
 
 QUICK = ("train", "transformer", *TINY, "train.steps=2")
@@ -311,7 +311,7 @@ def test_an_unfinished_run(home: Path) -> None:
     folder = home / "runs" / "transformer"
     training = start(*long, cwd=home, cold=True)
     try:
-        wait_until(lambda: list((folder / "checkpoints").glob("step-*")))
+        training.until(lambda: list((folder / "checkpoints").glob("step-*")))
         refused(mallang(*long, cwd=home), "another process is training", "runs/transformer", "--name")
         refused(mallang(*long, "--fresh", cwd=home), "another process is training")
         refused(mallang("translate", folder, "물", cwd=home), "is not finished", "train command again")

@@ -70,7 +70,7 @@ def nobody_left(job: Job) -> None:
 def test_two_kills(home: Path, untouched: Path, workers: int) -> None:
     for step in (1, 9):
         job = start(*RECIPE, f"train.workers={workers}", cwd=home)
-        wait_until(lambda step=step: newest_step(home) >= step)
+        job.until(lambda step=step: newest_step(home) >= step)
         job.send(signal.SIGKILL)
         assert job.wait().code == -signal.SIGKILL
         assert not (home / RUN / "model.safetensors").exists()
@@ -89,7 +89,7 @@ def test_ten_kills_at_random_moments(home: Path, workers: int) -> None:
     write_corpus(untouched)
     began = time.monotonic()
     trial = start(*command, cwd=untouched, cold=True)
-    wait_until(lambda: newest_step(untouched))
+    trial.until(lambda: newest_step(untouched))
     starting = time.monotonic() - began
     assert trial.wait().code == 0
     training = time.monotonic() - began - starting
@@ -101,7 +101,7 @@ def test_ten_kills_at_random_moments(home: Path, workers: int) -> None:
         if number < 3:
             time.sleep(draw.uniform(0, starting))
         else:
-            wait_until(lambda job=job, number=number: newest_step(home) and (number == 3 or "going on from" in job.err))
+            job.until(lambda job=job, number=number: newest_step(home) and (number == 3 or "going on from" in job.err))
             time.sleep(draw.uniform(0, 1.5 * training / 7))
         job.send(signal.SIGKILL)
         assert job.wait().code in (-signal.SIGKILL, 0), job.err
@@ -126,7 +126,7 @@ def test_a_kill_in_the_first_moments(home: Path, untouched: Path) -> None:
         (home / RUN / ".draft-run.json").write_text('{"format"')
         (home / RUN / ".lock").touch()
         job = start(*RECIPE, "train.workers=0", cwd=home)
-        wait_until(lambda: (home / RUN / "tokenizer.json").exists())
+        job.until(lambda: (home / RUN / "tokenizer.json").exists())
         job.send(signal.SIGKILL)
         job.wait()
     finish(home, 0)
@@ -141,7 +141,7 @@ def test_a_kill_in_the_first_moments(home: Path, untouched: Path) -> None:
 def test_a_signal_saves(home: Path, untouched: Path, number: signal.Signals, to_group: bool) -> None:
     workers = 2 if to_group else 0
     job = start(*RECIPE, f"train.workers={workers}", cwd=home)
-    wait_until(lambda: newest_step(home) >= 6)
+    job.until(lambda: newest_step(home) >= 6)
     job.send(number, to_group=to_group)
     ended = job.wait()
     assert ended.code == 128 + number, ended.err
@@ -156,7 +156,7 @@ def test_a_signal_saves(home: Path, untouched: Path, number: signal.Signals, to_
 def test_a_signal_before_the_first_step(home: Path, untouched: Path) -> None:
     """Ctrl-C while the data is made ready leaves nothing half-done in the way."""
     job = start(*RECIPE, "train.workers=0", cwd=home)
-    wait_until(lambda: (home / RUN / "recipe.toml").exists())
+    job.until(lambda: (home / RUN / "recipe.toml").exists())
     job.send(signal.SIGINT)
     ended = job.wait()
     assert ended.code == 130
@@ -171,7 +171,7 @@ def test_a_signal_before_the_first_step(home: Path, untouched: Path) -> None:
 @pytest.mark.parametrize("damage", ["truncated", "flipped", "missing"])
 def test_a_damaged_checkpoint(home: Path, untouched: Path, damage: str) -> None:
     job = start(*RECIPE, "train.workers=0", cwd=home)
-    wait_until(lambda: newest_step(home) >= 6)
+    job.until(lambda: newest_step(home) >= 6)
     job.send(signal.SIGINT)
     job.wait()
     before, last = sorted((home / RUN / "checkpoints").glob("step-*"))[-2:]
@@ -186,7 +186,7 @@ def test_a_damaged_checkpoint(home: Path, untouched: Path, damage: str) -> None:
 
 def test_all_checkpoints_damaged(home: Path, untouched: Path) -> None:
     job = start(*RECIPE, "train.workers=0", cwd=home)
-    wait_until(lambda: newest_step(home) >= 6)
+    job.until(lambda: newest_step(home) >= 6)
     job.send(signal.SIGKILL)
     job.wait()
     for path in (home / RUN / "checkpoints").glob("step-*"):
