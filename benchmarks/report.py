@@ -106,12 +106,13 @@ def git(*arguments: str) -> str | None:
 
 
 def hardware() -> str:
-    """This machine, in words."""
+    """This machine, in words, and how many processes wanted it in the last minute, ours among them."""
     about = Path("/proc/cpuinfo")
     lines = about.read_text("utf-8").splitlines() if about.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return f"{os.cpu_count()} × {names[0] if names else platform.machine()}, {memory:.0f} GiB, {platform.system()}"
+    cores = f"{os.cpu_count()} × {names[0] if names else platform.machine()}"
+    return f"{cores}, {memory:.0f} GiB, {platform.system()}, load {os.getloadavg()[0]:.1f}"
 
 
 def versions(*packages: str) -> str:
