@@ -302,7 +302,7 @@ def test_reading_needs_no_torch() -> None:
 
 
 def test_steps_and_epochs_replace_each_other():
-    assert read("transformer-miniworld").resolved()["train"]["epochs"] == 5
+    assert read("transformer-miniworld").resolved()["train"]["epochs"] == 4
     shorter = read("transformer-miniworld", ["train.steps=7"])
     assert shorter.resolved()["train"]["steps"] == 7 and shorter.resolved()["train"]["epochs"] is None
     assert shorter.build().train.steps == 7

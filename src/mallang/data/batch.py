@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
@@ -66,8 +67,8 @@ def lengths_to_mask(lengths: Int[Tensor, " batch"], width: int) -> Bool[Tensor, 
 
 def pad_rows(rows: list[Any], value: int = PAD) -> tuple[Tensor, Tensor]:
     """Rows of unequal length as one rectangle and their lengths."""
-    lengths = torch.tensor([len(row) for row in rows], dtype=torch.long)
-    rectangle = torch.full((len(rows), int(lengths.max()) if rows else 0), value)
-    for place, row in zip(rectangle, rows, strict=True):
-        place[: len(row)] = torch.as_tensor(row)
-    return rectangle, lengths
+    lengths = np.array([len(row) for row in rows], dtype=np.int64)
+    rectangle = np.full((len(rows), lengths.max(initial=0)), value, dtype=np.int64)
+    if rectangle.size:
+        rectangle[np.arange(rectangle.shape[1]) < lengths[:, None]] = np.concatenate(rows)
+    return torch.from_numpy(rectangle), torch.from_numpy(lengths)

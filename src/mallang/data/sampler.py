@@ -45,9 +45,8 @@ class Buckets(Sequence[Rows]):
             )
         random = generator(seed, epoch)
         shuffled = random.permutation(len(lengths)).astype(np.int32)
-        # Sorting is stable, so examples of equal shape stay shuffled; the last column decides among equal widths.
-        shape = longest[shuffled].astype(np.int64) * (int(longest.max()) + 1) + lengths[shuffled, -1]
-        self.order = shuffled[np.argsort(shape, kind="stable")]
+        # By the longest side, then by each side: like shapes lie together. Sorting is stable, so equal ones stay shuffled.
+        self.order = shuffled[np.lexsort((*lengths[shuffled].T, longest[shuffled]))]
         self.bounds = cut(longest[self.order], tokens, sentences)
         self.turn = random.permutation(len(self.bounds) - 1)
 

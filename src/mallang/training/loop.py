@@ -71,6 +71,8 @@ class Config:
     """auto: bf16 autocast on a GPU, fp32 on a CPU."""
     workers: int = 1
     """Background processes that make batches; 0 makes them in between."""
+    threads: int | None = None
+    """Threads that compute on a CPU: one is fastest for tiny models, and another number changes the last bits."""
     tensorboard: bool = False
     """Write TensorBoard files too."""
 
@@ -84,7 +86,7 @@ class Config:
         if self.keep > 1 and self.final != "average":
             raise ValueError(f'keep = {self.keep} checkpoints are only of use with final = "average"')
         for name in ("steps", "epochs", "batch_tokens", "batch_sentences", "accumulation", "validate_every",
-                     "save_every", "log_every", "patience", "keep"):  # fmt: skip
+                     "save_every", "log_every", "patience", "keep", "threads"):  # fmt: skip
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, but is {value}")

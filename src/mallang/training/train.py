@@ -80,6 +80,8 @@ def train_here(recipe: Recipe, run: Run, options: Options, world: World, device:
     run = remember_data(run, materials) if world.is_first else run
     if world.is_first:
         world.barrier()
+    if recipe.train.threads is not None:
+        torch.set_num_threads(recipe.train.threads)
     task = materials.task
     seed_everything(recipe.seed, 0, 0)
     model = task.build(find("models", recipe.model_name), recipe.model).to(device)
