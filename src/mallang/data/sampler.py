@@ -45,7 +45,7 @@ class Buckets(Sequence[Rows]):
             )
         random = generator(seed, epoch)
         shuffled = random.permutation(len(lengths)).astype(np.int32)
-        # By the longest side, then by each side: like shapes lie together. Sorting is stable, so equal ones stay shuffled.
+        # By the longest side, then by each side. The sort is stable, so examples of equal shape stay shuffled.
         self.order = shuffled[np.lexsort((*lengths[shuffled].T, longest[shuffled]))]
         self.bounds = cut(longest[self.order], tokens, sentences)
         self.turn = random.permutation(len(self.bounds) - 1)
