@@ -165,6 +165,13 @@ def test_from_starts_with_the_weights_of_another_run(run: Path) -> None:
     assert {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()} == before
 
 
+def test_from_refuses_another_tokenizer(run: Path) -> None:
+    home = run.parent.parent
+    ended = mallang(*QUICK, "text.vocabulary=100", "--from", "runs/transformer", cwd=home)
+    assert ended.code == 2 and "text.vocabulary: 160 → 100" in ended.err, ended.err
+    assert "mallang train runs/transformer --from runs/transformer" in ended.err
+
+
 def test_a_model_of_ones_own(home: Path) -> None:
     (home / "little_gru.py").write_text(PLUGIN)
     own = ("--plugin", "little_gru.py")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import signal
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from mallang.text.tokenizer import Tokenizer
 from mallang.training import checkpoint as checkpoints
 from mallang.training import distributed
 from mallang.training.distributed import World
-from mallang.training.loop import Loop, Plan, seed_everything
+from mallang.training.loop import Config, Loop, Plan, seed_everything
 from mallang.training.precision import choose_device
 from mallang.training.record import Recorder
 from mallang.training.run import WEIGHTS, Run, begin, locked
@@ -130,7 +130,7 @@ def prepare_data(
     if folder is not None and (folder / "tokenizer.json").exists():
         tokenizers = Run.open(folder).tokenizers(kind.columns)
     elif start is not None:
-        tokenizers = Run.open(start).tokenizers(kind.columns)
+        tokenizers = tokenizers_of(start, recipe, kind.columns)
     else:
         tokenizers = learn_tokenizers(recipe, rows, kind.columns)
     if folder is not None and not (folder / "tokenizer.json").exists():
@@ -150,6 +150,20 @@ def prepare_data(
     anything = Filters(min_length=0, max_length=data.max_length, max_ratio=0.0, drop_empty=False)
     held_out = prepare(held_out_rows, chosen, anything)
     return Materials(task, corpus, prepared, held_out)
+
+
+def tokenizers_of(start: Path, recipe: Recipe, columns: tuple[str, ...]) -> dict[str, Tokenizer]:
+    """The tokenisers of the run to start from; its weights mean nothing with others."""
+    run = Run.open(start)
+    theirs, ours = asdict(run.recipe().text), asdict(recipe.text)
+    changes = [f"text.{key}: {theirs[key]} → {ours[key]}" for key in ours if theirs[key] != ours[key]]
+    if changes:
+        raise UserError(
+            f"a run that starts from {start} keeps its tokenizer, but the recipe wants another:\n  "
+            + "\n  ".join(changes),
+            todo=f"take the recipe of that run: mallang train {start} --from {start} data.train=…",
+        )
+    return run.tokenizers(columns)
 
 
 def check_metric(recipe: Recipe, kind: Any) -> None:
@@ -235,7 +249,8 @@ def remember_data(run: Run, materials: Materials) -> Run:
 
 def finish(run: Run, recipe: Recipe, loop: Loop) -> Run:
     """Choose the weights, write them with the card, and call the run finished."""
-    run.write_weights(final_weights(run.folder / "checkpoints", recipe, loop.progress.best_step))
+    folder, say = run.folder / "checkpoints", loop.plan.recorder.say
+    run.write_weights(final_weights(folder, recipe.train, loop.progress.best_step, say))
     scores = {recipe.train.metric: loop.progress.best}
     card = card_of(recipe, run, loop)
     checkpoints.replace_file(run.folder / "card.md", card.encode())
@@ -250,12 +265,18 @@ def finish(run: Run, recipe: Recipe, loop: Loop) -> Run:
     )
 
 
-def final_weights(folder: Path, recipe: Recipe, best_step: int) -> Mapping[str, Tensor]:
-    """The weights that `train.final` names."""
-    kind = recipe.train.final
+def final_weights(folder: Path, config: Config, best_step: int, say: Callable[[str], None]) -> Mapping[str, Tensor]:
+    """The weights that `train.final` names; a damaged checkpoint is told and passed over."""
+    kind = config.final
     if kind == "average":
-        return mean_weights(checkpoints.validated(folder)[-recipe.train.keep :])
+        whole = [path for path in checkpoints.validated(folder) if checkpoints.damage(path) is None]
+        if len(whole) < min(config.keep, len(checkpoints.validated(folder))):
+            say("a checkpoint is damaged: the mean is taken over the others")
+        return mean_weights(whole[-config.keep :])
     path = folder / checkpoints.name_of(best_step) if kind == "best" else checkpoints.found(folder)[-1]
+    if checkpoints.damage(path) is not None:
+        say(f"the checkpoint {path.name} is damaged: the last whole one is taken instead")
+        path = [each for each in checkpoints.found(folder) if checkpoints.damage(each) is None][-1]
     tensors = checkpoints.read(path).tensors
     # Validation scores the moving average where there is one, so the best of it is what was found best.
     return tensors["average"] if kind == "ema" or (kind == "best" and "average" in tensors) else tensors["model"]

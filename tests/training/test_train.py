@@ -1,0 +1,56 @@
+"""Choosing the weights a run ends with, and the sample that tokenisers learn from."""
+
+from itertools import pairwise
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mallang.training import checkpoint
+from mallang.training.checkpoint import Checkpoint
+from mallang.training.loop import Config
+from mallang.training.train import final_weights, thin
+
+
+def choose(folder, best_step, **options):
+    said = []
+    weights = final_weights(folder, Config(**options), best_step, said.append)
+    return float(weights["w"][0]), said
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for step in (1, 2, 3):
+        tensors = {"model": {"w": torch.full((2,), float(step))}, "average": {"w": torch.full((2,), step + 0.5)}}
+        checkpoint.write(tmp_path, Checkpoint(step, {"validated": True}, tensors))
+    return tmp_path
+
+
+def damage(folder, step):
+    (folder / checkpoint.name_of(step) / "model.safetensors").write_bytes(b"broken")
+
+
+def test_each_kind_of_final_weights(folder):
+    assert choose(folder, 2, final="last")[0] == 3.0
+    assert choose(folder, 2, final="ema", ema=0.9)[0] == 3.5
+    assert choose(folder, 2, final="best", ema=0.9)[0] == 2.5, "what was validated was the moving average"
+    assert choose(folder, 2, final="average", keep=2)[0] == 2.5
+    assert choose(folder, 2, final="average", keep=3)[0] == 2.0
+
+
+def test_a_damaged_checkpoint_is_passed_over_at_the_end(folder):
+    damage(folder, 2)
+    value, said = choose(folder, 2, final="best", ema=0.9)
+    assert value == 3.5 and "damaged" in said[0]
+    value, said = choose(folder, 3, final="average", keep=3)
+    assert value == 2.0 and "damaged" in said[0], "the mean of the first and the third"
+
+
+@given(st.integers(1, 500), st.integers(1, 60))
+def test_a_sample_is_even_bounded_and_begins_at_the_first_row(count, most):
+    kept = [int(text) for (text,) in thin(((str(i),) for i in range(count)), most)]
+    assert 1 <= len(kept) <= most and kept[0] == 0
+    assert len(kept) >= min(count, (most + 1) // 2)
+    steps = {b - a for a, b in pairwise(kept)}
+    assert len(steps) <= 1, "every k-th row"
