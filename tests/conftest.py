@@ -1,7 +1,10 @@
 """Shapes in signatures are checked while the tests run, before anything of mallang is imported."""
 
 import os
+import signal
 
+# A shell that runs the tests in the background lets them ignore Ctrl-C, and the commands they start would too.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 from jaxtyping import install_import_hook
