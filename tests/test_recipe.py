@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -310,3 +311,19 @@ def test_steps_and_epochs_replace_each_other():
     assert (again.steps, again.epochs) == (None, 2)
     with pytest.raises(UserError, match="cannot both decide"):
         read("transformer-miniworld", ["train.steps=7", "train.epochs=2"]).build()
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("seed=-3", "seed = -3: should not be negative"),
+        ("optimizer.rate=nan", "optimizer.rate = nan: should be a number that ends"),
+        ("optimizer.clip=inf", "optimizer.clip = inf"),
+        ("optimizer.betas=[0.9, nan]", "optimizer.betas"),
+        ("schedule.factor=0.3", "have no effect on linear"),
+        ("train.ema=0.9 & train.final=last", "has no effect on final"),
+    ],
+)
+def test_numbers_without_end_and_options_without_effect_are_refused(override, said):
+    with pytest.raises(UserError, match=re.escape(said)):
+        read("transformer-miniworld", override.split(" & ")).build()

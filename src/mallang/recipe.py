@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -190,7 +191,9 @@ class Resolved:
         kinds: dict[str, Any] = {"paper": str, "reach": str, "seed": int}
         kinds |= {section: schema.config_class(section, chosen.get(section)) for section in schema.SECTIONS}
         parts: Values = {}
-        wrong: list[tuple[str, str]] = []
+        wrong = [(dotted, "should be a number that ends") for dotted, value in _flat(whole) if _is_endless(value)]
+        if isinstance(whole["seed"], int) and whole["seed"] < 0:
+            wrong.append(("seed", "should not be negative"))
         for key, kind in kinds.items():
             try:
                 # In JSON strict means what a reader of TOML expects: 1 is a float, "1" no number, a list fills a tuple.
@@ -248,6 +251,13 @@ class Resolved:
             lines[dotted] = f"{lines[dotted]} or {said}" if dotted in lines else f"{dotted}{value}: {said}"
         places = [place for place in map(self.place, lines) if place]
         return UserError("\n".join(lines.values()), where="; ".join(dict.fromkeys(places)) or None)
+
+
+def _is_endless(value: Any) -> bool:
+    """Whether a value is, or holds, an infinite number or none at all."""
+    if isinstance(value, list | tuple):
+        return any(map(_is_endless, value))
+    return isinstance(value, float) and not math.isfinite(value)
 
 
 def _find(name: str) -> tuple[str, tuple[Layer, ...]]:

@@ -38,9 +38,9 @@ def test_ones_own_pairs_and_another_search(run: Path, tmp_path: Path) -> None:
     (tmp_path / "mine.tsv").write_text("민수는 물을 산다.\tMinsu buys water.\n지호는 책을 본다.\tJiho sees books.\n")
     ended = mallang("evaluate", run, "--data", "mine.tsv", "--search", "method=greedy", cwd=tmp_path)
     assert ended.code == 0, ended.err
-    assert "2 pairs of mine" in ended.err
+    assert "2 pairs of data-mine" in ended.err
     first = ended.out.splitlines()[0]
     assert first.startswith("BLEU 100.00")
     assert "tok:13a" in first
-    assert (run / "outputs" / "mine.txt").read_text("utf-8") == "Minsu buys water.\nJiho sees books.\n"
-    assert json.loads((run / "scores" / "mine.json").read_text("utf-8"))["search"] == {"method": "greedy"}
+    assert (run / "outputs" / "data-mine.txt").read_text("utf-8") == "Minsu buys water.\nJiho sees books.\n"
+    assert json.loads((run / "scores" / "data-mine.json").read_text("utf-8"))["search"] == {"method": "greedy"}

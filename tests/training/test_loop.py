@@ -17,6 +17,7 @@ from mallang.errors import UserError
 from mallang.evaluation.score import Score
 from mallang.tasks.contract import Group, Loss
 from mallang.training import checkpoint, optimizer
+from mallang.training.diagnosis import check_health
 from mallang.training.distributed import World
 from mallang.training.loop import Config, Loop, Plan
 from mallang.training.record import FILE, Recorder, read, without_clock
@@ -235,3 +236,13 @@ def test_configurations_that_contradict_themselves_are_refused():
         with pytest.raises(ValueError):
             Config(**wrong)
     assert replace(Config(steps=5), steps=None, epochs=2).epochs == 2
+
+
+def test_a_loss_that_began_near_zero_may_rise_a_little():
+    model = make_model()
+    numbers = {"step": 2, "rate": 0.1, "norm": 1.0, "saved": 0}
+    check_health(model, loss=0.25, first_loss=0.09, **numbers)
+    with pytest.raises(UserError, match="diverged"):
+        check_health(model, loss=2.2, first_loss=0.09, **numbers)
+    with pytest.raises(UserError, match="diverged"):
+        check_health(model, loss=9.1, first_loss=6.0, **numbers)

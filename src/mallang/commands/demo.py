@@ -25,13 +25,20 @@ def command(fresh: Fresh = False, runs: Runs = Path("runs"), device: Device = "a
     from mallang import recipe as recipes
     from mallang.commands.evaluate import keep, read_rows
     from mallang.data import miniworld
-    from mallang.training.run import INFO, Run, load
+    from mallang.training.run import INFO, Run, differences, load
     from mallang.training.train import Options, train
 
-    folder = runs / RECIPE
-    if fresh or not ((folder / INFO).exists() and Run.open(folder).is_finished):
+    folder, recipe = runs / RECIPE, recipes.read(RECIPE).build()
+    is_there = (folder / INFO).exists() and not fresh
+    is_finished = is_there and Run.open(folder).is_finished
+    if is_there and differences(Run.open(folder), recipe, None):
+        what, todo = f"{folder} holds a run with other values", "mallang demo --fresh, or --runs ELSEWHERE"
+        if not is_finished:
+            raise UserError(what, todo=todo)
+        typer.echo(f"note: {what}; for the demo's own: {todo}", err=True)
+    if not is_finished:
         typer.echo("miniworld: 20,000 Korean sentences with their English. Training a Transformer on them:", err=True)
-        train(recipes.read(RECIPE).build(), Options(folder=folder, device=device, fresh=fresh, quiet=quiet))
+        train(recipe, Options(folder=folder, device=device, fresh=fresh, quiet=quiet))
     seconds = Run.open(folder).info["seconds"]
     model = load(folder, device)
     rows, name = read_rows(folder, "test", None)

@@ -67,7 +67,7 @@ def read_rows(run: Path, split: str, data: str | None) -> tuple[list[tuple[str, 
     columns = find("tasks", opened.task).Task.columns
     if data is not None:
         config = replace(config, corpus=None, train=None, valid=None, test=data)
-        return list(open_corpus(config, columns).split("test")), Path(data).stem or "input"
+        return list(open_corpus(config, columns).split("test")), f"data-{Path(data).stem}"
     corpus = open_corpus(config, columns)
     if split not in corpus.splits and split == "test" and corpus.kind == "own":
         raise UserError(

@@ -21,19 +21,7 @@ import mallang
 from mallang import find
 from mallang.errors import UserError
 
-FIRST = [
-    "demo",
-    "train",
-    "translate",
-    "generate",
-    "score",
-    "evaluate",
-    "compare",
-    "inspect",
-    "serve",
-    "data",
-    "recipes",
-]
+FIRST = ["demo", "train", "translate", "score", "evaluate", "data", "recipes"]
 """The order of the help; other verbs follow by name."""
 EXAMPLES = (
     "mallang demo",

@@ -48,7 +48,9 @@ def command(
 def read_pairs(pair: list[str] | None, file: Path | None) -> Iterator[tuple[str, str]]:
     """The pairs to score."""
     if pair:
-        if file is not None or len(pair) != 2:
+        if file is not None:
+            raise UserError("a pair and --file were both given", todo="give one of them")
+        if len(pair) != 2:
             raise UserError(f"a pair is two texts, but {len(pair)} were given", todo="quote each text, or use --file")
         return iter([(pair[0], pair[1])])
     return split_lines(file or Path("/dev/stdin"))

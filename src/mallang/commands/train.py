@@ -68,6 +68,11 @@ def command(
         print("\n".join(resolved.show()))
         return
     numbers: list[int | None] = [*read_seeds(seeds)]
+    if numbers and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise UserError(
+            "--seeds trains one run after the other, and torchrun several processes of one run",
+            todo="give torchrun one seed: seed=1",
+        )
     if verbose:
         typer.echo("\n".join(resolved.show()), err=True)
     from mallang.training.train import Options, train
@@ -87,11 +92,11 @@ def command(
 
 def train_or_reuse(train: Any, recipe: recipes.Recipe, options: Any, *, several: bool) -> Run:
     """Train; among several seeds one that is finished already is taken as it is."""
-    from mallang.training.run import INFO, Run
+    from mallang.training.run import INFO, Run, differences
 
     if several and not options.fresh and (options.folder / INFO).exists():
         run = Run.open(options.folder)
-        if run.is_finished and not recipes.difference(recipes.read(str(run.folder)), recipe.resolved):
+        if run.is_finished and not differences(run, recipe, options.start):
             return run
     result: Run = train(recipe, options)
     return result

@@ -50,7 +50,10 @@ def command(
     options = read_search(search)
     if nbest > 1:
         options["nbest"] = nbest
-        options.setdefault("beam", max(5, nbest)) if options.get("method", "beam") == "beam" else None
+        if options.get("method", "beam") == "beam":
+            options.setdefault("beam", max(5, nbest))
+    elif isinstance(options.get("nbest"), int):
+        nbest = options["nbest"]
     model = load_for(run, "translation", "translate", device)
     for result in model.stream(read_texts(texts, file), **options):
         show(result, json=json, nbest=nbest, scores=scores)

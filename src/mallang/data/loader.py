@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from torch.utils.data import DataLoader, Dataset
 
 from mallang.data.batch import Batch
@@ -135,11 +134,3 @@ class Kitchen(Dataset[tuple[Batch, Position]]):
             self.examples, self.epoch = self.source.examples(order.epoch), order.epoch
         rows = [tuple(self.examples[i] for i in row) for row in order.rows]
         return self.source.prepare(rows, generator(self.source.seed, PREPARE, order.number)), after
-
-
-def in_order(batches: Sequence[Rows], source: Source) -> Iterator[Batch]:
-    """Every batch of a plan once, for validation; nothing random depends on anything but the batch's place."""
-    kitchen = Kitchen(source)
-    for place in range(len(batches)):
-        with torch.no_grad():
-            yield kitchen[Order(place, 0, batches[place]), Position()][0]

@@ -2,7 +2,7 @@
 
 Attention Is All You Need. Vaswani, Shazeer, Parmar, Uszkoreit, Jones, Gomez, Kaiser, Polosukhin 2017, arXiv:1706.03762.
 
-New against Bahdanau's model (`bahdanau`): no recurrent state at all. The encoder's words look at each other, the
+New against Bahdanau's attention model: no recurrent state at all. The encoder's words look at each other, the
 decoder's words look at the words before them and at the encoder's, many heads at once, so that a whole sentence is
 trained in one go; where a word stands is told by a vector added to it.
 

@@ -9,8 +9,9 @@ from torch import nn
 
 from mallang.errors import UserError
 
-TOO_HIGH = 1.5
-"""A loss this many times the first one is worse than knowing nothing: the training has diverged."""
+TOO_HIGH, NATS = 1.5, 2.0
+"""A loss so many times the first one, and so much above it, has run away. Both, for a run that starts from trained
+weights begins near zero, where half as much again is nothing."""
 
 
 def check_health(
@@ -18,7 +19,7 @@ def check_health(
 ) -> None:
     """Stop a training whose numbers are no longer numbers, or whose loss has run away."""
     is_finite = math.isfinite(norm) and (loss is None or math.isfinite(loss))
-    ran_away = loss is not None and first_loss is not None and loss > TOO_HIGH * first_loss
+    ran_away = loss is not None and first_loss is not None and loss > max(TOO_HIGH * first_loss, first_loss + NATS)
     if is_finite and not ran_away:
         return
     if is_finite:

@@ -10,13 +10,17 @@ import json
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 
 from mallang.errors import UserError
+
+PATIENCE = timedelta(hours=6)
+"""How long processes wait for each other: the first one makes the data ready for all."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,11 @@ class World:
         total = torch.tensor(numbers, dtype=torch.int64, device=device)
         dist.all_reduce(total)
         return [int(number) for number in total.tolist()]
+
+    def sum_tensor(self, tensor: Tensor) -> None:
+        """A tensor summed over all processes, in its place."""
+        if self.size > 1:
+            dist.all_reduce(tensor)
 
     def sum_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
         """Every gradient summed over all processes, in one transfer a data type."""
@@ -78,7 +87,7 @@ def connect(device: torch.device) -> World:
         return World()
     if not dist.is_initialized():
         try:
-            dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+            dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=PATIENCE)
         except (RuntimeError, ValueError) as error:
             raise UserError(
                 f"the processes cannot reach each other: {error}", todo="start them with torchrun"

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from mallang.data.batch import Batch
 from mallang.data.loader import Position, Source, load
+from mallang.errors import UserError
 from mallang.evaluation.score import Score
 from mallang.tasks.contract import Task
 from mallang.training import checkpoint as checkpoints
@@ -83,6 +84,8 @@ class Config:
             raise ValueError('final = "ema" needs ema above 0, such as 0.999')
         if not 0.0 <= self.ema < 1.0:
             raise ValueError(f"ema must lie between 0 and 1, but is {self.ema}")
+        if self.ema and self.final not in ("ema", "best"):
+            raise ValueError(f'ema = {self.ema} has no effect on final = "{self.final}"; choose best or ema')
         if self.keep > 1 and self.final != "average":
             raise ValueError(f'keep = {self.keep} checkpoints are only of use with final = "average"')
         for name in ("steps", "epochs", "batch_tokens", "batch_sentences", "accumulation", "validate_every",
@@ -229,8 +232,10 @@ class Loop:
 
     def multiplier(self) -> float:
         """What the schedule says at this step."""
-        dim = int(getattr(getattr(self.model, "config", None), "dim", 1))
-        return multiplier(self.plan.schedule, self.step, total=self.total, dim=dim)
+        dim = getattr(getattr(self.model, "config", None), "dim", None)
+        if dim is None and self.plan.schedule.name == "noam":
+            raise UserError("the noam schedule needs to know a size, but the model's config has no `dim`")
+        return multiplier(self.plan.schedule, self.step, total=self.total, dim=dim or 1)
 
     def remember(self, sums: Mapping[str, Tensor]) -> None:
         """Add to the sums of the next log line, without making the host wait for the device."""
@@ -253,8 +258,7 @@ class Loop:
         """Copy the device's sums, over all processes, into the progress that checkpoints hold."""
         if self.sums:
             summed = torch.stack([self.sums[name] for name in sorted(self.sums)])
-            if self.world.size > 1:
-                torch.distributed.all_reduce(summed)
+            self.world.sum_tensor(summed)
             self.progress.sums = dict(zip(sorted(self.sums), summed.tolist(), strict=True))
 
     def check(self, loss: float | None = None) -> None:
@@ -337,11 +341,11 @@ class Loop:
             self.carry = saved.tensors.get("carry")
             self.step = self.saved = saved.step
             self.progress = Progress.from_json({k: v for k, v in saved.state.items() if k != "validated"})
-            if self.world.is_first:  # the sums are those of all processes: one of them goes on with them
-                self.sums = {
-                    name: torch.tensor(value, dtype=torch.float64, device=self.plan.device)
-                    for name, value in self.progress.sums.items()
-                }
+            share = 1.0 if self.world.is_first else 0.0  # the sums are those of all: one process goes on with them
+            self.sums = {
+                name: torch.tensor(share * value, dtype=torch.float64, device=self.plan.device)
+                for name, value in self.progress.sums.items()
+            }
             self.plan.recorder.say(f"going on from step {self.step}")
         if self.world.is_first:
             self.plan.recorder.cut_back(self.step)

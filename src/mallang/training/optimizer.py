@@ -38,6 +38,8 @@ class Config:
             raise ValueError(f"rate must be above 0, but is {self.rate}")
         if self.name != "sgd" and self.momentum:
             raise ValueError(f"momentum belongs to sgd; {self.name} has betas")
+        if self.name == "sgd" and (self.betas, self.epsilon) != ((0.9, 0.98), 1e-9):
+            raise ValueError("betas and epsilon belong to adam and adamw; sgd has momentum")
         if self.decay < 0 or self.clip < 0 or self.epsilon <= 0:
             raise ValueError("decay and clip must not be negative, and epsilon must be above 0")
         if not all(0 <= beta < 1 for beta in self.betas):

@@ -179,10 +179,7 @@ def begin(folder: Path, recipe: Recipe, *, fresh: bool, start: Path | None = Non
 def begun(folder: Path, recipe: Recipe, start: Path | None) -> Run | None:
     """The unfinished run in a folder; none where it was begun differently and nothing has been trained yet."""
     run = Run.open(folder)
-    changes = recipes.difference(written_recipe(folder), recipe.resolved)
-    before, now = run.info.get("from"), None if start is None else str(start)
-    if before != now:
-        changes.append(f"--from: {before or 'not given'} → {now or 'not given'}")
+    changes = differences(run, recipe, start)
     told = "".join(f"\n  {line}" for line in changes)
     todo = "--name NAME for another run, --fresh to train it from the start"
     if run.is_finished:
@@ -192,6 +189,15 @@ def begun(folder: Path, recipe: Recipe, start: Path | None) -> Run | None:
     if changes and (folder / "checkpoints").exists():
         raise UserError(f"{folder} was begun with another recipe:{told}", todo=todo)
     return None if changes else run
+
+
+def differences(run: Run, recipe: Recipe, start: Path | None) -> list[str]:
+    """In what a run was begun differently, a line each."""
+    changes = recipes.difference(written_recipe(run.folder), recipe.resolved)
+    before, now = run.info.get("from"), None if start is None else str(start)
+    if before != now:
+        changes.append(f"--from: {before or 'not given'} → {now or 'not given'}")
+    return changes
 
 
 def is_left_over(path: Path, recipe: Recipe) -> bool:

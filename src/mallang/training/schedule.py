@@ -31,6 +31,10 @@ class Config:
             raise ValueError(f"floor is a share of the peak, so it lies between 0 and 1, but is {self.floor}")
         if not 0.0 < self.factor < 1.0:
             raise ValueError(f"factor must lie between 0 and 1, but is {self.factor}")
+        if self.name != "plateau" and (self.factor, self.patience) != (0.5, 1):
+            raise ValueError(f"factor and patience belong to plateau and have no effect on {self.name}")
+        if self.floor and self.name in ("noam", "inverse-sqrt", "constant"):
+            raise ValueError(f"floor = {self.floor} has no effect on {self.name}; linear, cosine and plateau have one")
         if self.patience < 1:
             raise ValueError(f"patience must be at least 1, but is {self.patience}")
 

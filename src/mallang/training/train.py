@@ -75,7 +75,8 @@ def train(recipe: Recipe, options: Options) -> Run:
 def train_here(recipe: Recipe, run: Run, options: Options, world: World, device: torch.device, console: Console) -> Run:
     """One process's part of a training."""
     quiet = options.quiet or not world.is_first
-    recorder = Recorder(run.folder, console=console, quiet=quiet, tensorboard=recipe.train.tensorboard and not quiet)
+    board = recipe.train.tensorboard and world.is_first
+    recorder = Recorder(run.folder, console=console, quiet=quiet, tensorboard=board)
     materials = prepare_data(recipe, run.folder, options.start, recorder.say)
     run = remember_data(run, materials) if world.is_first else run
     if world.is_first:
