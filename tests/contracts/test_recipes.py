@@ -26,7 +26,9 @@ def test_it_is_small_and_named_after_its_system_and_corpus(name: str) -> None:
     assert len(text.splitlines()) <= 40
     assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)+", name), "a recipe is system-corpus"
     assert find("models", read(name).resolved()["model"]["name"]).Model
-    assert name.endswith(f"-{plain(read(name).resolved()['data']['corpus']).replace('_', '-')}")
+    data = read(name).resolved()["data"]
+    corpus = plain(data["corpus"]).replace("_", "-").replace("/", "-")
+    assert name.endswith((f"-{corpus}", f"-{corpus}-{data['source']}-{data['target']}"))
 
 
 @pytest.mark.parametrize("name", RECIPES)
