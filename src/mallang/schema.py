@@ -33,7 +33,13 @@ PLAIN = {
 NONE = {"const": "none"}
 """How a recipe says that a key has no value: TOML has no null."""
 SECTIONS = (*NAMED, *PLAIN)
-RIVALS = {"train": (("steps", "epochs"), ("epochs", "steps"))}
+RIVALS = {
+    "train": (("steps", "epochs"), ("epochs", "steps")),
+    "data": (
+        *((key, rival) for key in ("corpus", "train") for rival in ("corpora", "domains", "untagged")),
+        *(("corpora", rival) for rival in ("corpus", "train", "domains", "untagged")),
+    ),
+}
 """Two keys that say the same thing in two ways: whoever gives the first takes back the second of earlier layers."""
 TOP: dict[str, dict[str, Any]] = {
     "base": {"type": "string", "description": "Name of a recipe that this one changes; it has no base itself."},

@@ -2,16 +2,20 @@
 
     open_corpus(Config(corpus="multi30k", source="de", target="en"), ("source", "target")).split("train")
     open_corpus(Config(train="my.tsv", columns=["ko", "en"]), ("source", "target")).split("train")
+    open_corpus(Config(corpora={"tatoeba-kor-eng": 3.0, "my.tsv": 1.0}), ("source", "target")).split("train")
 
-A corpus is miniworld, one of the registry, or files of one's own.
+A corpus is miniworld, one of the registry, files of one's own, or several of these together.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from mallang.data import local, registry
@@ -20,6 +24,9 @@ from mallang.data.readers import Row
 from mallang.errors import UserError, nearest
 
 SPLITS = ("train", "valid", "test")
+DOMAIN = re.compile(r"[^\W_][\w-]*")
+RESERVED = ("none", "pad", "unk", "s")
+"""What no domain may be called: no tag at all, and the names of other special tokens."""
 ALIKE = {"val": "valid", "dev": "valid", "validation": "valid"}
 
 
@@ -29,6 +36,12 @@ class Config:
 
     corpus: str | None = "miniworld"
     """A name that `mallang data list` shows."""
+    corpora: dict[str, float] | None = None
+    """Several in its place, names or your own files, each with how often an epoch reads it: 0.5, 1, 3 …; 0: never."""
+    domains: dict[str, str] | None = None
+    """The domain of some of `corpora`: a tag that is put before the source, and can be asked for in translation."""
+    untagged: float = 0.0
+    """Share of the tagged rows that an epoch reads without their tag, so that the model can do without it too."""
     train: str | list[str] | None = None
     """Your own file in place of the corpus: .txt .tsv .csv .jsonl .parquet .conll (.gz .xz), two files, or a stem."""
     valid: str | list[str] | None = None
@@ -59,6 +72,7 @@ class Config:
             raise ValueError(f"min_length {self.min_length} is above max_length {self.max_length}")
         if 0 < self.max_ratio < 1:
             raise ValueError(f"max_ratio {self.max_ratio} is below 1, which no row can keep")
+        _check_corpora(self)
 
     def wanted(self, roles: tuple[str, ...], text: str = "text") -> Wanted:
         """The columns that a task means by these roles; `text` is what the corpus calls its text."""
@@ -108,6 +122,17 @@ class Rows:
         """Rows that are at hand already."""
         return cls(name, columns, Given(tuple(rows), columns), columns)
 
+    @classmethod
+    def joined(cls, members: Sequence[Member], columns: tuple[str, ...], untagged: float = 0.0) -> Rows:
+        """The rows of several corpora, one after the other."""
+        name = " + ".join(member.rows.name for member in members)
+        return cls(name, columns, Joined(tuple(members), untagged), columns)
+
+    @property
+    def parts(self) -> tuple[Rows, ...]:
+        """The rows of each corpus, where there are several; else these rows."""
+        return tuple(member.rows for member in self.source.members) if isinstance(self.source, Joined) else (self,)
+
 
 @dataclass(frozen=True)
 class Corpus:
@@ -136,31 +161,75 @@ class Corpus:
             todo = f"give data.{meant}=FILE"
         raise UserError(f"{self.name} has no split {name!r} (it has {', '.join(self.splits)})", todo=todo)
 
+    def has(self, name: str) -> bool:
+        """Whether there is such a split, or would be if it could be had."""
+        known = {*self.splits, *self.absent}
+        return name in known or (name == "test" and any(split.startswith("test") for split in known))
+
     @property
     def notes(self) -> list[str]:
         """How files were understood, where that was a decision."""
-        return [f"{rows.name}: {rows.note}" for rows in self.splits.values() if rows.note]
+        parts = [part for rows in self.splits.values() for part in rows.parts]
+        return [f"{rows.name}: {rows.note}" for rows in parts if rows.note]
 
 
 def open_corpus(config: Config, columns: tuple[str, ...]) -> Corpus:
     """The corpus that a configuration names, its rows with these columns; all columns where none is named."""
     given = {name: getattr(config, name) for name in SPLITS if getattr(config, name) is not None}
-    if "train" in given or config.corpus is None:
+    if config.corpora is None and ("train" in given or config.corpus is None):
         # Held-out rows of another corpus would measure nothing, so they are not filled in.
         if not given:
             raise UserError("there is no data", todo="set data.corpus to a name or data.train to a file")
         return open_files(given, config, columns)
-    corpus = _open_named(config.corpus, config, columns)
-    if not given:
-        return corpus
-    splits = {**corpus.splits, **open_files(given, config, columns).splits}
-    return Corpus(corpus.name, corpus.licence, splits, corpus.kind, corpus.absent)
+    if config.corpora is not None:
+        corpus = _open_several(config, columns)
+    else:
+        corpus = _open_named(str(config.corpus), config, columns)
+    return replace(corpus, splits={**corpus.splits, **open_files(given, config, columns).splits}) if given else corpus
 
 
 def open_files(specs: Mapping[str, str | list[str]], config: Config, columns: tuple[str, ...]) -> Corpus:
     """A corpus of files of one's own, by the name of the split that each is."""
     splits = {name: _open_local(spec, config, columns) for name, spec in specs.items()}
     return Corpus(" + ".join(dict.fromkeys(rows.name for rows in splits.values())), "own data", splits)
+
+
+def _open_several(config: Config, roles: tuple[str, ...]) -> Corpus:
+    """Corpora and files together: each split is those of all that have one, less what is never trained on."""
+    weights, domains = config.corpora or {}, config.domains or {}
+    opened = {name: _open_member(name, config, roles) for name in weights}
+    wanted = dict.fromkeys((*SPLITS, *(split for corpus in opened.values() for split in corpus.splits)))
+    splits: dict[str, Rows] = {}
+    absent: dict[str, UserError] = {}
+    for split in wanted:
+        members = []
+        for name, corpus in opened.items():
+            if split == "train" and not weights[name]:
+                continue
+            if split == "train" or corpus.has(split):
+                try:
+                    rows = corpus.split(split)
+                except UserError as error:
+                    absent[split] = error
+                else:
+                    members.append(Member(name, rows, weights[name] if split == "train" else 1.0, domains.get(name)))
+        if members and split not in absent:
+            share = config.untagged if split == "train" else 0.0
+            splits[split] = Rows.joined(members, roles, share)
+    for name, corpus in opened.items():
+        if not weights[name] and set(corpus.splits) <= {"train"}:
+            raise UserError(f"{name} has the weight 0 and nothing held out: it has no use here", todo="leave it out")
+    licence = "; ".join(f"{name}: {corpus.licence}" for name, corpus in opened.items())
+    return Corpus(" + ".join(opened), licence, splits, absent=absent)
+
+
+def _open_member(name: str, config: Config, roles: tuple[str, ...]) -> Corpus:
+    """One of several: a corpus by name, or a file of one's own, which is all training."""
+    path = Path(name).expanduser()
+    is_file = path.is_file() or path.suffix or any(path.parent.glob(f"{path.name}.*"))
+    if is_file and name != "miniworld" and name not in registry.names():
+        return open_files({"train": name}, config, roles)
+    return _open_named(name, config, roles)
 
 
 def _open_named(name: str, config: Config, roles: tuple[str, ...]) -> Corpus:
@@ -197,6 +266,56 @@ def _open_local(spec: str | list[str], config: Config, roles: tuple[str, ...]) -
         if path.stat().st_size == 0:
             raise UserError(f"{path} is empty", todo="give a file with at least one line")
     return Rows("standard input" if name == "-" else name, roles or picks, files, picks, note)
+
+
+def _check_corpora(config: Config) -> None:
+    """Refuse what several corpora cannot mean."""
+    weights, domains = config.corpora, config.domains or {}
+    if weights is None:
+        if domains or config.untagged:
+            raise ValueError("domains and untagged are of use with corpora only: name the corpus there")
+        return
+    if config.corpus not in (None, "miniworld") or config.train is not None:
+        rival = "train" if config.train is not None else "corpus"
+        raise ValueError(f"corpora and {rival} cannot both say what to train on: put it among the corpora")
+    for name, weight in weights.items():
+        if not math.isfinite(weight) or weight < 0:
+            raise ValueError(f"the weight of {name} must be 0 or more, but is {weight}")
+    if not any(weights.values()):
+        raise ValueError("corpora needs at least one weight above 0")
+    for name, domain in domains.items():
+        if name not in weights:
+            raise ValueError(f"domains names {name}, which is not among the corpora; {nearest(name, weights)}")
+        if not DOMAIN.fullmatch(domain) or domain in RESERVED:
+            raise ValueError(f"{domain!r} cannot be a domain: give letters and digits, such as bible")
+    if not 0.0 <= config.untagged <= 1.0 or (config.untagged and not domains):
+        raise ValueError(f"untagged = {config.untagged} must be a share between 0 and 1 of rows that have domains")
+
+
+@dataclass(frozen=True)
+class Member:
+    """One of several corpora: its rows, how often an epoch reads each of them, and their domain."""
+
+    name: str
+    rows: Rows
+    weight: float = 1.0
+    domain: str | None = None
+
+
+@dataclass(frozen=True)
+class Joined:
+    """Several corpora, read one after the other."""
+
+    members: tuple[Member, ...]
+    untagged: float = 0.0
+
+    def rows(self, picks: Sequence[str]) -> Iterator[Row]:
+        """The rows of each, from the first; each knows its own columns."""
+        return (row for member in self.members for row in member.rows)
+
+    def fingerprint(self, picks: Sequence[str]) -> str:
+        """A sum over those of all."""
+        return _sum(["joined", [member.rows.fingerprint for member in self.members]])
 
 
 @dataclass(frozen=True)

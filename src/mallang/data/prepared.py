@@ -86,6 +86,15 @@ class Prepared:
             for n, column in enumerate(self.manifest["columns"])
         ]
 
+    @property
+    def domains(self) -> list[str | None] | None:
+        """The domain of every row that was read; nothing where there are no domains."""
+        return None
+
+    def epoch(self, seed: int, epoch: int) -> Sequence[Any]:
+        """The examples that an epoch reads: all of them, once."""
+        return self
+
     def __reduce__(self) -> tuple[Any, ...]:
         # A pickled memory map is a copy of the file; the other side opens its own.
         return Prepared, (self.folder, self.manifest)

@@ -55,7 +55,7 @@ class Config:
     unit: Unit = "bpe"
     """What a token is."""
     vocabulary: int = 8000
-    """The most tokens there may be, the four special ones included."""
+    """The most tokens there may be, the four special ones included; the tags of domains come on top."""
     normalization: Form = "NFC"
     """Unicode form: NFC keeps what is meant, NFKC also folds ① into 1, none changes nothing."""
     lowercase: bool = False
@@ -112,8 +112,8 @@ class Tokenizer:
         self.vocabulary = Vocabulary(tuple(tokens))
 
     @classmethod
-    def train(cls, lines: Iterable[str], config: Config) -> Tokenizer:
-        """Learn a tokenizer from lines of text; the same lines always give the same one."""
+    def train(cls, lines: Iterable[str], config: Config, domains: Iterable[str] = ()) -> Tokenizer:
+        """Learn a tokenizer from lines of text; the same lines always give the same one. Each domain gets a tag."""
         normalizer, pre_tokenizer = normalizer_of(config), pre_tokenizer_of(config.unit)
         counts = {} if config.unit == "byte" else pieces.count(lines, normalizer, pre_tokenizer)
         backend = tokenizers.Tokenizer(pieces.learn(config.unit, counts, config.vocabulary, config.min_count))
@@ -121,7 +121,7 @@ class Tokenizer:
         if pre_tokenizer is not None:
             backend.pre_tokenizer = pre_tokenizer
         backend.decoder = decoder_of(config.unit)
-        backend.add_special_tokens(list(SPECIALS))
+        backend.add_special_tokens([*SPECIALS, *(f"<{domain}>" for domain in domains)])
         facts = {"format": FORMAT, "tokenizers": tokenizers.__version__, "detokenizing": DETOKENIZING[config.unit]}
         return cls(backend.to_str(), json.dumps(facts | asdict(config), ensure_ascii=False, indent=2) + "\n")
 
@@ -143,6 +143,12 @@ class Tokenizer:
     def fingerprint(self) -> str:
         """The same for two tokenizers that cut alike: the SHA-256 of what `save` writes."""
         return hashlib.sha256("\0".join(self.files).encode()).hexdigest()
+
+    @property
+    def domains(self) -> dict[str, int]:
+        """The id of the tag of each domain it was trained with; text cannot spell a tag."""
+        added = self.backend.get_added_tokens_decoder()
+        return {added[number].content[1:-1]: number for number in sorted(added) if number >= len(SPECIALS)}
 
     def encode(self, text: str) -> Encoding:
         """The tokens of a text, without `<s>` and `</s>`, and where in the text each lies."""
