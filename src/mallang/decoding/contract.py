@@ -30,6 +30,7 @@ __all__ = [
     "Config",
     "Hypothesis",
     "Nest",
+    "Rules",
     "State",
     "advance",
     "begin",
@@ -71,6 +72,8 @@ class Config:
     """End when no open hypothesis can still win, or as soon as `beam` hypotheses are complete."""
     max_length: int = 256
     """The longest output in tokens, `</s>` counted."""
+    min_length: int = 1
+    """The shortest output in tokens, `</s>` counted: before, `</s>` is not said."""
     max_ratio: float = 3.0
     """With a source, an output has at most this many tokens per source token, and 10 more."""
     nbest: int = 1
@@ -92,10 +95,14 @@ class Config:
         self._check_used()
 
     def _check_numbers(self) -> None:
-        least: dict[str, float] = {"beam": 1, "max_length": 1, "nbest": 1, "alpha": 0, "max_ratio": 0, "top_k": 0}
+        least: dict[str, float] = {"beam": 1, "max_length": 1, "min_length": 1, "nbest": 1, "alpha": 0, "max_ratio": 0, "top_k": 0}
         for name, value in least.items():
             if getattr(self, name) < value:
                 raise UserError(f"decoding.{name} is {getattr(self, name)}, but must be at least {value:g}")
+        if self.min_length > self.max_length:
+            raise UserError(
+                f"decoding.min_length is {self.min_length}, more than decoding.max_length {self.max_length} allows"
+            )
         if not self.temperature > 0:
             raise UserError(
                 f"decoding.temperature is {self.temperature}, but must be above 0",
@@ -150,6 +157,29 @@ class Autoregressive(Protocol):
         self, tokens: Int[Tensor, "rows time"], state: State
     ) -> tuple[Float[Tensor, "rows time vocabulary"], State]:
         """Read tokens and say, after each of them, what comes next."""
+
+
+class Rules(Protocol):
+    """What an output must or must not say: a change of the log-probabilities before every choice.
+
+    A frozen dataclass whose tensors have a row per sentence, so that a captured graph can hold them: `apply` may look
+    at tensors only, never at what is in them.
+    """
+
+    def apply(
+        self,
+        log_probs: Float[Tensor, "rows vocabulary"],
+        labels: Int[Tensor, "rows limit"],
+        said: Int[Tensor, ""],
+    ) -> Float[Tensor, "rows vocabulary"]:
+        """The log-probabilities to choose by, in float32: −∞ for what must not follow.
+
+        rows = sentences × width, the hypotheses of one sentence lying together. `labels[:, :said]` was said so far,
+        `<pad>` stands after it.
+        """
+
+    def keep(self, sentences: Int[Tensor, " kept"]) -> Rules:
+        """The rules of these sentences only, in this order."""
 
 
 @dataclass(frozen=True)
