@@ -21,12 +21,14 @@ RECIPE = "transformer-miniworld"
 
 def measure(batches: int = 200) -> dict[str, Result]:
     """Padding of an epoch, and the speed of the loader over some batches."""
+    import torch
+
     from mallang.training.train import prepare_data, source_of
 
     began = time.monotonic()
     recipe = recipes.read(RECIPE, []).build()
     materials = prepare_data(recipe, None)
-    source, tokens = source_of(recipe, materials), recipe.train.batch_tokens
+    source, tokens = source_of(recipe, materials, torch.device("cpu")), recipe.train.batch_tokens
     lengths = materials.train.lengths + 1
     plan = source.plan(0)
     padding = {

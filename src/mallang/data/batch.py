@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
+from torch.nn.functional import pad
 
 from mallang.text.vocabulary import PAD
 
@@ -58,6 +59,44 @@ class Batch:
     def pin_memory(self) -> Batch:
         """Page-locked, so that the copy to a GPU does not wait; the loader calls this."""
         return self.map(Tensor.pin_memory)
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """A short list of rectangles, for engines that prepare for every shape they meet.
+
+    Widths are rounded up to a multiple, and every batch of one width has the same number of rows.
+    """
+
+    tokens: int
+    """Padded tokens in a batch, counted on its longer side."""
+    sentences: int | None = None
+    """Most rows."""
+    multiple: int = 8
+
+    def fill(self, batch: Batch) -> Batch:
+        """The batch with padding up to the next such rectangle; what is added is masked and asks for nothing."""
+        longest = max(self.widen(value) for name, value in rectangles(batch))
+        rows = min(self.tokens // longest, self.sentences or self.tokens)
+        more = max(0, rows - len(batch))
+        changed = {
+            name: pad(value, (0, self.widen(value) - value.shape[1], 0, more), value=PAD)
+            for name, value in rectangles(batch)
+        }
+        for name in ("lengths", "source_lengths"):
+            if (lengths := getattr(batch, name)) is not None:
+                changed[name] = pad(lengths, (0, more), value=1)  # a row of nothing would leave attention no place
+        return replace(batch, **changed)
+
+    def widen(self, rectangle: Tensor) -> int:
+        """The width that a rectangle gets."""
+        return -(-rectangle.shape[1] // self.multiple) * self.multiple
+
+
+def rectangles(batch: Batch) -> list[tuple[str, Tensor]]:
+    """The parts of a batch that have a time axis."""
+    named = ((name, getattr(batch, name)) for name in ("tokens", "labels", "source"))
+    return [(name, value) for name, value in named if value is not None and value.dim() == 2]
 
 
 def lengths_to_mask(lengths: Int[Tensor, " batch"], width: int) -> Bool[Tensor, "batch width"]:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from torch.utils.data import DataLoader, Dataset
 
-from mallang.data.batch import Batch
+from mallang.data.batch import Batch, Shapes
 from mallang.data.sampler import Rows, generator
 
 PREPARE = 1
@@ -33,6 +33,8 @@ class Source:
     prepare: Callable[[list[tuple[Any, ...]], np.random.Generator], Batch]
     """Rows of examples to a padded batch."""
     seed: int
+    shapes: Shapes | None = None
+    """The rectangles that batches are padded to; none given: just as wide as their longest row."""
 
 
 @dataclass(frozen=True)
@@ -133,4 +135,5 @@ class Kitchen(Dataset[tuple[Batch, Position]]):
         if order.epoch != self.epoch:
             self.examples, self.epoch = self.source.examples(order.epoch), order.epoch
         rows = [tuple(self.examples[i] for i in row) for row in order.rows]
-        return self.source.prepare(rows, generator(self.source.seed, PREPARE, order.number)), after
+        batch = self.source.prepare(rows, generator(self.source.seed, PREPARE, order.number))
+        return (batch if self.source.shapes is None else self.source.shapes.fill(batch)), after

@@ -24,7 +24,10 @@ Rows = list[tuple[int, ...]]
 
 
 class Buckets(Sequence[Rows]):
-    """Examples of like length together, so that little of a batch is padding."""
+    """Examples of like length together, so that little of a batch is padding.
+
+    With a `multiple`, lengths count as rounded up to it: batches then have a short list of shapes (see `Shapes`).
+    """
 
     def __init__(
         self,
@@ -32,6 +35,7 @@ class Buckets(Sequence[Rows]):
         *,
         tokens: int,
         sentences: int | None = None,
+        multiple: int = 1,
         seed: int,
         epoch: int,
     ) -> None:
@@ -47,7 +51,9 @@ class Buckets(Sequence[Rows]):
         shuffled = random.permutation(len(lengths)).astype(np.int32)
         # By the longest side, then by each side. The sort is stable, so examples of equal shape stay shuffled.
         self.order = shuffled[np.lexsort((*lengths[shuffled].T, longest[shuffled]))]
-        self.bounds = cut(longest[self.order], tokens, sentences)
+        widths = longest[self.order]
+        # An example that fits by itself stays allowed, though rounding up would put it over the budget.
+        self.bounds = cut(np.minimum(-(-widths // multiple) * multiple, tokens), tokens, sentences)
         self.turn = random.permutation(len(self.bounds) - 1)
 
     def __len__(self) -> int:

@@ -56,9 +56,9 @@ class Task(Protocol):
         """The examples of an epoch, by number."""
 
     def plan(
-        self, corpus: Prepared, *, tokens: int, sentences: int | None = None, seed: int, epoch: int
+        self, corpus: Prepared, *, tokens: int, sentences: int | None = None, multiple: int = 1, seed: int, epoch: int
     ) -> Sequence[Rows]:
-        """The batches of an epoch, by the sampler that suits the task."""
+        """The batches of an epoch, by the sampler that suits the task; widths will be rounded up to `multiple`."""
 
     def prepare(self, rows: list[tuple[Any, ...]], random: np.random.Generator) -> Batch:
         """Rows of examples to a padded batch."""

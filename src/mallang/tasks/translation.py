@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from pydantic import TypeAdapter, ValidationError
 from torch import nn
 
 from mallang.data.batch import Batch, pad_rows
+from mallang.data.mixture import tag_of
 from mallang.data.prepared import Prepared
 from mallang.data.sampler import Buckets, Rows
 from mallang.decoding import contract as decoding
@@ -25,14 +25,17 @@ from mallang.errors import UserError, nearest
 from mallang.evaluation.perplexity import perplexities
 from mallang.evaluation.score import Score
 from mallang.evaluation.translation import bleu, chrf, exact_match
+from mallang.layers.cross_entropy import cross_entropy_of
 from mallang.tasks.contract import Better, Group, Loss
 from mallang.text.tokenizer import Tokenizer
 from mallang.text.unicode import split_sentences
-from mallang.text.vocabulary import BOS, EOS
+from mallang.text.vocabulary import BOS, EOS, PAD
 
 SEARCH = TypeAdapter(decoding.Config)
 CHUNK = 512
 """Lines that are read, sorted by length and translated together: long files stream out in such pieces."""
+Domain = str | Sequence[str | None] | None
+"""The domain of all texts, or of each."""
 BATCH_TOKENS = 4096
 """Padded source tokens translated at once, over all beams."""
 
@@ -65,15 +68,16 @@ class Task:
         built: nn.Module = model.Model(config, self.target.vocabulary, self.source.vocabulary)
         return built
 
-    def examples(self, corpus: Prepared, seed: int, epoch: int) -> Prepared:
-        """The pairs as they are, in every epoch."""
-        return corpus
+    def examples(self, corpus: Prepared, seed: int, epoch: int) -> Sequence[Any]:
+        """The pairs that an epoch reads: all of them, or what the weights of several corpora say."""
+        return corpus.epoch(seed, epoch)
 
     def plan(
-        self, corpus: Prepared, *, tokens: int, sentences: int | None = None, seed: int, epoch: int
+        self, corpus: Prepared, *, tokens: int, sentences: int | None = None, multiple: int = 1, seed: int, epoch: int
     ) -> Sequence[Rows]:
         """Pairs of like length together; each side has one more token than its words."""
-        return Buckets(corpus.lengths + 1, tokens=tokens, sentences=sentences, seed=seed, epoch=epoch)
+        lengths = corpus.epoch(seed, epoch).lengths + 1
+        return Buckets(lengths, tokens=tokens, sentences=sentences, multiple=multiple, seed=seed, epoch=epoch)
 
     def prepare(self, rows: list[tuple[Any, ...]], random: np.random.Generator) -> Batch:
         """`<s>` and the words predict the words and `</s>`; the source ends with `</s>`."""
@@ -86,18 +90,18 @@ class Task:
 
     def counts(self, batch: Batch) -> dict[str, int]:
         """The target tokens that are asked for."""
-        return {"loss": int(batch.lengths.sum())}
+        assert batch.labels is not None
+        return {"loss": int((batch.labels != PAD).sum())}
 
     def loss(self, model: Any, batch: Batch, carry: Any) -> Loss:
         """Cross-entropy with label smoothing, summed; the plain one is reported as `nll`."""
-        asked = batch.mask
         assert batch.labels is not None
-        logits = model.output(model(batch)[asked])
-        log_probs = F.log_softmax(logits.float(), dim=-1)
-        nll = -log_probs.gather(-1, batch.labels[asked][:, None]).sum()
-        smoothing = self.config.label_smoothing
-        even = -log_probs.mean(dim=-1).sum() if smoothing else torch.zeros_like(nll)
-        return Loss(sums={"loss": (1 - smoothing) * nll + smoothing * even}, report={"nll": nll.detach()})
+        hidden, labels = model(batch).flatten(0, 1), batch.labels.flatten()
+        if not hidden.is_cuda:  # a GPU would have to wait for the host to learn how many there are
+            asked = labels != PAD
+            hidden, labels = hidden[asked], labels[asked]
+        loss, nll = cross_entropy_of(model, hidden, labels, self.config.label_smoothing)
+        return Loss(sums={"loss": loss}, report={"nll": nll.detach()})
 
     def updates(self, model: nn.Module) -> list[Group]:
         """All parameters alike."""
@@ -120,7 +124,7 @@ class Task:
         ]
         if metric != "loss":
             verbs = Verbs(self, model, decoding.Config(method="greedy"), max_length=int(corpus.lengths.max()) + 1)
-            outputs = [str(result) for result in verbs.translate([source for source, _ in rows])]
+            outputs = [str(result) for result in verbs.translate([source for source, _ in rows], domain=corpus.domains)]
             measures: dict[str, Callable[[list[str], list[str]], Score]]
             measures = {"bleu": bleu, "chrf": chrf, "exact": exact_match}
             found = measures[metric](outputs, [target for _, target in rows])
@@ -171,26 +175,37 @@ class Verbs:
         self.device = next(model.parameters()).device
 
     def translate(self, texts: str | Iterable[str], **options: Any) -> Any:
-        """Translate one text or many; options such as `beam=5` or `method="greedy"` change the search."""
+        """Translate one text or many; `beam=5` or `method="greedy"` change the search, `domain="bible"` the domain."""
         if isinstance(texts, str):
             return next(self.stream([texts], **options))
         return list(self.stream(texts, **options))
 
-    def stream(self, texts: Iterable[str], **options: Any) -> Iterator[Translation]:
+    def stream(self, texts: Iterable[str], *, domain: Domain = None, **options: Any) -> Iterator[Translation]:
         """Translations in the order of the texts, as soon as each piece of the input is done."""
-        config = change_search(self.config, options)
+        config, tags = change_search(self.config, options), self.tags(domain)
         source, done = iter(texts), 0
         while chunk := list(itertools.islice(source, CHUNK)):
             pieces = [split_long(text, self.task.source, self.max_length) for text in chunk]
             flat = [piece for text_pieces in pieces for piece in text_pieces]
-            found = iter(self.search(flat, config, first=done))
+            flat_tags = [tag for text_pieces, tag in zip(pieces, tags, strict=False) for _ in text_pieces]
+            found = iter(self.search(flat, config, first=done, tags=flat_tags))
             done += len(flat)
             for text, text_pieces in zip(chunk, pieces, strict=True):
                 yield self.join(text, [next(found) for _ in text_pieces])
 
-    def search(self, texts: Sequence[str], config: decoding.Config, first: int = 0) -> list[list[Hypothesis]]:
+    def tags(self, domain: Domain) -> Iterator[list[int]]:
+        """What goes before the ids of each text: the tag of its domain, or nothing; one domain for all, or one each."""
+        known = self.task.source.domains
+        if domain is None or isinstance(domain, str):
+            return itertools.repeat([] if domain is None else [tag_of(domain, known)])
+        return iter([[] if name is None else [tag_of(name, known)] for name in domain])
+
+    def search(
+        self, texts: Sequence[str], config: decoding.Config, first: int = 0, tags: Sequence[list[int]] | None = None
+    ) -> list[list[Hypothesis]]:
         """The n-best outputs of each text; texts of like length are searched together, `first` numbers them."""
-        ids = [[*encoded, EOS] for encoded in self.task.source.encode_batch(texts)]
+        encoded = self.task.source.encode_batch(texts)
+        ids = [[*tag, *words, EOS] for tag, words in zip(tags or [[]] * len(texts), encoded, strict=True)]
         order = sorted(range(len(ids)), key=lambda i: (len(ids[i]), i))
         width = config.beam if config.method == "beam" else max(1, config.nbest)
         found: list[list[Hypothesis]] = [[] for _ in texts]
@@ -222,21 +237,18 @@ class Verbs:
         nbest = tuple((target.decode(each.tokens), each.score, each.normalized) for each in whole)
         return Translation(text, output, sum(h.score for h in best), tokens, nbest, "; ".join(notes))
 
-    def score(self, pairs: Iterable[tuple[str, str]]) -> list[Scored]:
+    def score(self, pairs: Iterable[tuple[str, str]], domain: Domain = None) -> list[Scored]:
         """How probable the model finds each given translation."""
-        return list(itertools.chain.from_iterable(self.score_chunks(pairs)))
+        return list(itertools.chain.from_iterable(self.score_chunks(pairs, domain)))
 
-    def score_chunks(self, pairs: Iterable[tuple[str, str]]) -> Iterator[list[Scored]]:
+    def score_chunks(self, pairs: Iterable[tuple[str, str]], domain: Domain = None) -> Iterator[list[Scored]]:
         """The scores of a long stream of pairs, piece by piece."""
-        source = iter(pairs)
+        source, tags = iter(pairs), self.tags(domain)
         while chunk := list(itertools.islice(source, CHUNK)):
-            ids = list(
-                zip(
-                    self.task.source.encode_batch([pair[0] for pair in chunk]),
-                    self.task.target.encode_batch([pair[1] for pair in chunk]),
-                    strict=True,
-                )
-            )
+            sources = self.task.source.encode_batch([pair[0] for pair in chunk])
+            targets = self.task.target.encode_batch([pair[1] for pair in chunk])
+            tagged = [[*tag, *words] for words, tag in zip(sources, tags, strict=False)]
+            ids = list(zip(tagged, targets, strict=True))
             order = sorted(range(len(ids)), key=lambda i: max(map(len, ids[i])), reverse=True)
             found: dict[int, list[float]] = {}
             while order:
@@ -250,12 +262,14 @@ class Verbs:
                 for i, pair in enumerate(chunk)
             ]
 
-    def evaluate(self, rows: Sequence[tuple[str, str]], **options: Any) -> tuple[list[Score], list[str]]:
+    def evaluate(
+        self, rows: Sequence[tuple[str, str]], *, domain: Domain = None, **options: Any
+    ) -> tuple[list[Score], list[str]]:
         """All scores on pairs of texts, each with its signature, and the outputs they were counted on."""
-        outputs = [str(result) for result in self.translate([source for source, _ in rows], **options)]
+        outputs = [str(result) for result in self.translate([source for source, _ in rows], domain=domain, **options)]
         references = [target for _, target in rows]
         scores = [bleu(outputs, references), chrf(outputs, references), exact_match(outputs, references)]
-        scored = self.score(rows)
+        scored = self.score(rows, domain)
         surprise = perplexities(
             [each.score for each in scored],
             tokens=[len(each.tokens) - 1 for each in scored],

@@ -30,10 +30,11 @@ from mallang.training import optimizer as optimizers
 from mallang.training.checkpoint import Checkpoint
 from mallang.training.diagnosis import check_health
 from mallang.training.distributed import World
-from mallang.training.precision import Precision, autocast
+from mallang.training.precision import Precision
 from mallang.training.record import Recorder
 from mallang.training.schedule import Config as Schedule
 from mallang.training.schedule import Plateau, multiplier
+from mallang.training.step import Engine, Step
 from mallang.training.stopping import Stop
 from mallang.training.weights import own_weights, set_weights
 
@@ -70,6 +71,8 @@ class Config:
     """Share of the old that a moving average of the weights keeps each update, such as 0.999; 0 = none."""
     precision: Precision = "auto"
     """auto: bf16 autocast on a GPU, fp32 on a CPU."""
+    engine: Engine = "auto"
+    """Compute a step op by op (plain), replayed (graphs), or compiled; auto: graphs on a GPU, plain on a CPU."""
     workers: int = 1
     """Background processes that make batches; 0 makes them in between."""
     threads: int | None = None
@@ -152,12 +155,15 @@ class Loop:
         self.parameters = [parameter for group in groups for _, parameter in group.parameters]
         self.names: dict[Tensor, str] = {parameter: name for group in groups for name, parameter in group.parameters}
         self.optimizer = optimizers.build(plan.optimizer, groups)
+        self.gradients = Step(self.task, self.model, plan.device, self.config.precision, self.config.engine)
         self.average = optimizers.Average(self.model, self.config.ema) if self.config.ema else None
         self.step, self.saved, self.progress = 0, 0, Progress()
         self.carry: Any = None
         self.batches = len(plan.source.plan(0))
         self.sums: dict[str, Tensor] = {}
         self.norm = torch.zeros(())
+        self.waited = 0.0
+        """Seconds since the last log line in which the next batches were not ready."""
 
     @property
     def steps_an_epoch(self) -> int:
@@ -179,7 +185,9 @@ class Loop:
         with self.plan.recorder.live(self.total, self.step):
             micro_batches = self.micro_batches()
             while self.step < self.total and not self.progress.stopped:
+                asked = time.monotonic()
                 drawn = list(itertools.islice(micro_batches, self.config.accumulation))
+                self.waited += time.monotonic() - asked
                 if self.update(drawn, stop):
                     self.save(validated=False)
                     return False
@@ -210,14 +218,11 @@ class Loop:
         rate = self.plan.optimizer.rate * self.progress.plateau.scale * self.multiplier()
         optimizers.set_rate(self.optimizer, rate)
         self.model.train()
-        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad(set_to_none=not self.gradients.keeps_gradients)
         for number, (batch, _) in enumerate(drawn):
             seed_everything(self.plan.seed, self.step, number * self.world.size + self.world.rank)
-            with autocast(self.config.precision, self.plan.device):
-                loss = self.task.loss(self.model, batch.to(self.plan.device), self.carry)
+            loss = self.gradients.run(batch, totals, self.carry)
             self.carry = loss.carry
-            parts = [loss.sums[name] / total for name, total in zip(names, totals, strict=True)]
-            torch.stack(parts).sum().backward()  # type: ignore[no-untyped-call]
             self.remember({**loss.sums, **loss.report})
         self.world.sum_gradients(self.parameters)
         self.norm = optimizers.clip_gradients(self.parameters, self.plan.optimizer)
@@ -281,9 +286,11 @@ class Loop:
         if not self.world.is_first:
             return
         rate, speed = self.optimizer.param_groups[0]["lr"], progress.tokens / max(progress.seconds, 1e-9)
+        waited, self.waited = self.waited, 0.0
         self.plan.recorder.write(
             kind="train", step=self.step, epoch=progress.position.epoch, **means, rate=rate, norm=float(self.norm),
             tokens=progress.tokens, seconds=round(progress.seconds, 3), tokens_per_second=round(speed),
+            seconds_waited=round(waited, 3),
         )  # fmt: skip
         left = (self.total - self.step) * progress.seconds / max(1, self.step)
         self.plan.recorder.show(self.step, f"loss {loss:.4f}  {speed:,.0f} tokens/s  {left:,.0f} s left")

@@ -19,7 +19,7 @@ from mallang.errors import UserError, require
 from mallang.training.checkpoint import unwritable
 
 FILE = "metrics.jsonl"
-CLOCK = ("seconds", "tokens_per_second")
+CLOCK = ("seconds", "seconds_waited", "tokens_per_second")
 """The only keys that differ between two equal runs."""
 
 

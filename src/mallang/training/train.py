@@ -13,10 +13,12 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
+from mallang.data.batch import Shapes
 from mallang.data.corpus import Corpus, Rows, open_corpus
 from mallang.data.filters import Filters
 from mallang.data.loader import Source
-from mallang.data.prepared import Prepared, prepare
+from mallang.data.mixture import prepare_split
+from mallang.data.prepared import Prepared
 from mallang.errors import UserError, nearest
 from mallang.evaluation.score import Score
 from mallang.find import find
@@ -29,6 +31,7 @@ from mallang.training.loop import Config, Loop, Plan, seed_everything
 from mallang.training.precision import choose_device
 from mallang.training.record import Recorder
 from mallang.training.run import WEIGHTS, Run, begin, locked
+from mallang.training.step import choose_engine
 from mallang.training.stopping import listening
 from mallang.training.weights import mean_weights, set_weights
 
@@ -98,7 +101,7 @@ def train_here(recipe: Recipe, run: Run, options: Options, world: World, device:
             seed=recipe.seed,
             task=task,
             model=model,
-            source=source_of(recipe, materials),
+            source=source_of(recipe, materials, device),
             validate=lambda: scores_of(task, model, materials.valid, valid_rows, recipe),
             folder=run.folder,
             device=device,
@@ -145,11 +148,12 @@ def prepare_data(
         drop_duplicates=data.drop_duplicates,
     )
     chosen = [tokenizers[column] for column in kind.columns]
-    prepared = prepare(rows, chosen, filters)
+    tags = tokenizers[kind.columns[0]].domains
+    prepared = prepare_split(rows, chosen, filters, tags)
     say(str(prepared.account))
     # Held-out rows are judged as they are: only those that the model could not read are left out.
     anything = Filters(min_length=0, max_length=data.max_length, max_ratio=0.0, drop_empty=False)
-    held_out = prepare(held_out_rows, chosen, anything)
+    held_out = prepare_split(held_out_rows, chosen, anything, tags)
     return Materials(task, corpus, prepared, held_out)
 
 
@@ -177,13 +181,15 @@ def check_metric(recipe: Recipe, kind: Any) -> None:
 
 
 def learn_tokenizers(recipe: Recipe, rows: Rows, columns: tuple[str, ...]) -> dict[str, Tokenizer]:
-    """Learn how to cut text from an even sample of the training rows."""
+    """Learn how to cut text from an even sample of the training rows; the first column has the tags of domains."""
     sample = thin(rows, recipe.text.sample)
+    domains = tuple(dict.fromkeys((recipe.data.domains or {}).values()))
     if recipe.text.shared:
-        shared = Tokenizer.train((text for row in sample for text in row), recipe.text)
+        shared = Tokenizer.train((text for row in sample for text in row), recipe.text, domains)
         return dict.fromkeys(columns, shared)
     return {
-        column: Tokenizer.train((row[place] for row in sample), recipe.text) for place, column in enumerate(columns)
+        column: Tokenizer.train((row[place] for row in sample), recipe.text, () if place else domains)
+        for place, column in enumerate(columns)
     }
 
 
@@ -211,16 +217,24 @@ def thin(rows: Iterable[tuple[str, ...]], most: int) -> list[tuple[str, ...]]:
     return kept
 
 
-def source_of(recipe: Recipe, materials: Materials) -> Source:
-    """Where the loop draws its batches from."""
+def source_of(recipe: Recipe, materials: Materials, device: torch.device) -> Source:
+    """Where the loop draws its batches from; an engine that prepares for every shape meets a short list of them."""
     task, config = materials.task, recipe.train
+    few_shapes = device.type == "cuda" and choose_engine(config.engine, device) != "plain"
+    shapes = Shapes(config.batch_tokens, config.batch_sentences) if few_shapes else None
     return Source(
         examples=lambda epoch: task.examples(materials.train, recipe.seed, epoch),
         plan=lambda epoch: task.plan(
-            materials.train, tokens=config.batch_tokens, sentences=config.batch_sentences, seed=recipe.seed, epoch=epoch
+            materials.train,
+            tokens=config.batch_tokens,
+            sentences=config.batch_sentences,
+            multiple=shapes.multiple if shapes else 1,
+            seed=recipe.seed,
+            epoch=epoch,
         ),
         prepare=task.prepare,
         seed=recipe.seed,
+        shapes=shapes,
     )
 
 

@@ -1,0 +1,127 @@
+"""How the gradients of one micro-batch are computed: op by op, as a replayed CUDA graph, or compiled.
+
+    plain    every operation is launched by Python, one after the other
+    graphs   the operations of a micro-batch are recorded once for each shape and replayed by the GPU in one go:
+             a small model's step is then no longer bound by how fast Python can launch kernels
+    compile  torch.compile fuses the operations first; on a GPU the fused ones are recorded and replayed as well
+
+The results are the same but for rounding. A shape is recorded the second time it comes, so a rare one costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from mallang.data.batch import Batch
+from mallang.errors import UserError
+from mallang.tasks.contract import Loss, Task
+from mallang.training.precision import Precision, autocast
+
+Engine = Literal["auto", "plain", "graphs", "compile"]
+SHAPES = 128
+"""Most shapes that are recorded; batches of still others run op by op."""
+
+
+def choose_engine(engine: Engine, device: torch.device) -> Engine:
+    """What `auto` means here: graphs on a GPU, nothing on a CPU, where launching is cheap."""
+    if engine == "auto":
+        return "graphs" if device.type == "cuda" else "plain"
+    if engine == "graphs" and device.type != "cuda":
+        raise UserError('train.engine = "graphs" needs a GPU', todo="train.engine=plain or train.engine=compile")
+    return engine
+
+
+class Step:
+    """Adds the gradients of micro-batches to the parameters' `grad`."""
+
+    def __init__(
+        self, task: Task, model: nn.Module, device: torch.device, precision: Precision, engine: Engine
+    ) -> None:
+        self.task, self.model, self.device, self.precision = task, model, device, precision
+        self.engine = choose_engine(engine, device)
+        self.loss = torch.compile(task.loss) if self.engine == "compile" else task.loss
+        self.keeps_gradients = self.engine != "plain" and device.type == "cuda"
+        """Whether gradients must stay where they are: set them to zero, not to None."""
+        self.recorded: dict[tuple[Any, ...], Recorded | None] = {}
+        self.stream = torch.cuda.Stream(device) if self.keeps_gradients else None  # type: ignore[no-untyped-call]
+        self.pool = torch.cuda.graph_pool_handle() if self.keeps_gradients else None
+
+    def run(self, batch: Batch, totals: Sequence[int], carry: Any = None) -> Loss:
+        """The loss of a micro-batch, each part of which is divided by its total before its gradient is taken.
+
+        What the loss holds may be overwritten by the next micro-batch: add it up or copy it before.
+        """
+        if self.stream is None or carry is not None:
+            return self.compute(batch.to(self.device), self.on_device(totals), carry)
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream):
+            loss = self.replay(batch, self.on_device(totals))
+        torch.cuda.current_stream().wait_stream(self.stream)
+        return loss
+
+    def compute(self, batch: Batch, totals: Tensor, carry: Any) -> Loss:
+        """Forward and backward."""
+        with autocast(self.precision, self.device):
+            loss = self.loss(self.model, batch, carry)
+        parts = torch.stack([loss.sums[name] for name in self.task.parts])
+        (parts / totals).sum().backward()  # type: ignore[no-untyped-call]
+        return replace(loss, sums={name: value.detach() for name, value in loss.sums.items()})
+
+    def replay(self, batch: Batch, totals: Tensor) -> Loss:
+        """The first batch of a shape runs op by op, the second is recorded; all from then on are replayed."""
+        key = tuple(tuple(value.shape) for value in tensors(batch))
+        if key not in self.recorded:
+            loss = self.compute(batch.to(self.device), totals, None)
+            if len(self.recorded) < SHAPES and loss.carry is None:
+                self.recorded[key] = None
+            return loss
+        recorded = self.recorded[key]
+        if recorded is None:
+            recorded = self.recorded[key] = self.record(batch.to(self.device), totals)
+        return recorded.replay(batch, totals)
+
+    def record(self, batch: Batch, totals: Tensor) -> Recorded:
+        """Record forward and backward of this shape; nothing is computed yet."""
+        graph = torch.cuda.CUDAGraph()
+        # Other threads, such as the loader's that pins memory, may use the GPU meanwhile.
+        with torch.cuda.graph(graph, pool=self.pool, stream=self.stream, capture_error_mode="thread_local"):
+            loss = self.compute(batch, totals, None)
+        # Buffers that a module replaces later, as a growing table of positions, must outlive the graph that reads them.
+        return Recorded(graph, batch, totals, loss, list(self.model.buffers()))
+
+    def on_device(self, totals: Sequence[int]) -> Tensor:
+        """The counts as a tensor."""
+        numbers = torch.tensor(totals, dtype=torch.float32)
+        if self.device.type == "cuda":
+            return numbers.pin_memory().to(self.device, non_blocking=True)
+        return numbers
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A micro-batch of one shape as a CUDA graph, and the tensors it reads and writes."""
+
+    graph: torch.cuda.CUDAGraph
+    batch: Batch
+    totals: Tensor
+    loss: Loss
+    buffers: list[Tensor]
+
+    def replay(self, batch: Batch, totals: Tensor) -> Loss:
+        """Compute with this batch."""
+        for place, value in zip(tensors(self.batch), tensors(batch), strict=True):
+            place.copy_(value, non_blocking=True)
+        self.totals.copy_(totals)
+        self.graph.replay()
+        return self.loss
+
+
+def tensors(batch: Batch) -> list[Tensor]:
+    """The tensors of a batch, always in the same order."""
+    values = (getattr(batch, field.name) for field in fields(batch))
+    return [value for value in values if isinstance(value, Tensor)]

@@ -1,0 +1,116 @@
+"""Every engine gives the gradients that op-by-op computing gives; padding to a shape changes none of them."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mallang.data.batch import Shapes
+from mallang.errors import UserError
+from mallang.models import transformer
+from mallang.tasks.translation import Config, Task
+from mallang.text.tokenizer import Config as Text
+from mallang.text.tokenizer import Tokenizer
+from mallang.training.loop import seed_everything
+from mallang.training.step import Step, choose_engine
+
+CPU = torch.device("cpu")
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
+@pytest.fixture(scope="module")
+def task():
+    tokenizer = Tokenizer.train(["a b c d e f g h i j"], Text(unit="char", vocabulary=30))
+    return Task(Config(), {"source": tokenizer, "target": tokenizer})
+
+
+def make_model(task, **changes):
+    torch.manual_seed(5)
+    return task.build(transformer, transformer.Config(**{**transformer.SIZES["tiny"], "share": "all", **changes}))
+
+
+def make_batch(task, lengths, seed=0):
+    random = np.random.default_rng(seed)
+    rows = [((random.integers(4, 15, size=a), random.integers(4, 15, size=b)),) for a, b in lengths]
+    return task.prepare(rows, random)
+
+
+def gradients(step, model, batches, totals):
+    for parameter in model.parameters():
+        if step.keeps_gradients and parameter.grad is not None:
+            parameter.grad.zero_()
+        else:
+            parameter.grad = None
+    sums = 0.0
+    for number, batch in enumerate(batches):
+        seed_everything(1, 1, number)
+        sums += float(step.run(batch, totals).sums["loss"])
+    return sums, {name: p.grad.clone().cpu() for name, p in model.named_parameters()}
+
+
+def assert_alike(first, second, tolerance=1e-5):
+    assert first[0] == pytest.approx(second[0], rel=1e-4)
+    for name, gradient in first[1].items():
+        torch.testing.assert_close(
+            gradient, second[1][name], rtol=1e-3, atol=tolerance, msg=lambda m, n=name: f"{n}: {m}"
+        )
+
+
+pairs = st.lists(st.tuples(st.integers(1, 20), st.integers(1, 20)), min_size=1, max_size=6)
+
+
+@settings(deadline=None, max_examples=15)
+@given(pairs, st.integers(1, 9), st.integers(0, 200))
+def test_padding_to_a_shape_changes_no_gradient(lengths, multiple, more):
+    tokenizer = Tokenizer.train(["a b c d e f g h i j"], Text(unit="char", vocabulary=30))
+    task = Task(Config(), {"source": tokenizer, "target": tokenizer})
+    model = make_model(task, dropout=0.0)
+    batch = make_batch(task, lengths)
+    widest = -(-max(batch.tokens.shape[1], batch.source.shape[1]) // multiple) * multiple
+    filled = Shapes(len(batch) * widest + more, multiple=multiple).fill(batch)
+    assert filled.tokens.shape[1] % multiple == filled.source.shape[1] % multiple == 0
+    assert len(filled) == len(filled.lengths) == len(filled.source_lengths) == len(batch) + more // widest
+    assert task.counts(filled) == task.counts(batch)
+    step = Step(task, model, CPU, "fp32", "plain")
+    assert_alike(gradients(step, model, [filled], [7]), gradients(step, model, [batch], [7]))
+
+
+def test_shapes_of_one_width_are_alike(task):
+    shapes = Shapes(64, sentences=5)
+    filled = [shapes.fill(make_batch(task, [(6, 6)] * rows)) for rows in (1, 3, 5)]
+    assert {each.tokens.shape for each in filled} == {(5, 8)}
+    assert shapes.fill(make_batch(task, [(30, 2)])).source.shape == (2, 32)
+    assert len(shapes.fill(make_batch(task, [(70, 2)]))) == 1, "an example wider than the budget stays"
+
+
+def test_auto_is_plain_here_and_graphs_need_a_gpu():
+    assert choose_engine("auto", CPU) == "plain"
+    assert choose_engine("auto", torch.device("cuda")) == "graphs"
+    with pytest.raises(UserError, match="needs a GPU"):
+        choose_engine("graphs", CPU)
+
+
+@pytest.mark.slow
+def test_compiled_gradients_are_the_plain_ones(task):
+    model = make_model(task, dropout=0.0)
+    batches = [make_batch(task, [(3, 4), (5, 2)]), make_batch(task, [(7, 4), (5, 9), (2, 2)])]
+    plain = gradients(Step(task, model, CPU, "fp32", "plain"), model, batches, [25])
+    assert_alike(gradients(Step(task, model, CPU, "fp32", "compile"), model, batches, [25]), plain)
+
+
+@needs_gpu
+@pytest.mark.parametrize("engine", ["graphs", "compile"])
+def test_replayed_gradients_are_the_plain_ones(task, engine):
+    device = torch.device("cuda")
+    model = make_model(task, dropout=0.2 if engine == "graphs" else 0.0).to(device)
+    shapes = Shapes(64)
+    batches = [
+        shapes.fill(make_batch(task, [(a, b)], seed=a)) for a, b in [(3, 4), (12, 3), (5, 6), (10, 2), (2, 2)] * 3
+    ]
+    plain = gradients(Step(task, model, device, "fp32", "plain"), model, batches, [50])
+    step = Step(task, model, device, "fp32", engine)
+    for _ in range(3):  # op by op, recorded, replayed
+        assert_alike(gradients(step, model, batches, [50]), plain, tolerance=1e-4)
+    assert len(step.recorded) == 2 and all(step.recorded.values())
+    assert gradients(step, model, batches, [25])[1]["encoder.0.feedforward.widen.weight"].abs().sum() > 0
