@@ -3,25 +3,43 @@
 from __future__ import annotations
 
 import json as json_format
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mallang.commands.options import Device, Json, Plugin, Quiet, RunFolder, Search, add_plugins, load_for, read_search
-from mallang.errors import UserError
+from mallang.commands.options import (
+    Device,
+    Domain,
+    Json,
+    Plugin,
+    Quiet,
+    RunFolder,
+    Search,
+    add_plugins,
+    load_for,
+    read_search,
+)
+from mallang.errors import UserError, nearest
 
 if TYPE_CHECKING:
+    from mallang.data.corpus import Rows
     from mallang.evaluation.score import Score
 
 EXAMPLES = (
     "mallang evaluate runs/transformer-miniworld",
     "mallang evaluate runs/transformer-miniworld --split valid --search method=greedy",
     "mallang evaluate runs/transformer-miniworld --data mine.tsv --json",
+    "mallang evaluate runs/joint --corpus korean-english/bible --domain none",
 )
 Split = Annotated[str, typer.Option("--split", help="The split of the run's corpus.")]
 Data = Annotated[
     str | None, typer.Option("--data", metavar="PATH", help="Your own pairs instead of a split.", show_default=False)
+]
+Part = Annotated[
+    str | None,
+    typer.Option("--corpus", metavar="NAME", help="One of the run's corpora, not each of them.", show_default=False),
 ]
 
 
@@ -29,6 +47,8 @@ def command(
     run: RunFolder,
     split: Split = "test",
     data: Data = None,
+    corpus: Part = None,
+    domain: Domain = None,
     search: Search = None,
     json: Json = False,
     plugin: Plugin = None,
@@ -37,25 +57,67 @@ def command(
 ) -> None:
     """Score a run on a split of its corpus, or on your own pairs.
 
-    The outputs are written to RUN/outputs and the scores to RUN/scores, as JSON.
+    Where it was trained on several corpora each is scored by itself, with the tag of its domain; --domain NAME takes
+    another, --domain none takes none. The outputs are written to RUN/outputs and the scores to RUN/scores, as JSON.
     """
     add_plugins(plugin)
     options = read_search(search)
     model = load_for(run, "translation", "evaluate", device)
-    rows, name = read_rows(run, split, data)
-    scores, outputs = model.evaluate(rows, **options)
-    keep(run, name, outputs, scores, options)
+    found = {}
+    for part in read_parts(run, split, data, corpus):
+        chosen = part.domain if domain is None else None if domain == "none" else domain
+        scores, outputs = model.evaluate(part.rows, domain=chosen, **options)
+        keep(run, part.name, outputs, scores, options if chosen is None else {**options, "domain": chosen})
+        found[part.corpus] = scores
+        if not quiet and not json:
+            tag = "" if chosen is None else f" as domain {chosen}"
+            where = run / "outputs" / f"{part.name}.txt"
+            typer.echo(f"{len(part.rows)} pairs of {part.name}{tag}; outputs in {where}", err=True)
+        for score in [] if json else scores:
+            print(f"{part.corpus}: {score}" if part.corpus else score)
     if json:
-        print(json_format.dumps([score.to_json() for score in scores], ensure_ascii=False))
-        return
-    if not quiet:
-        typer.echo(f"{len(rows)} pairs of {name}; outputs in {run / 'outputs' / f'{name}.txt'}", err=True)
-    for score in scores:
-        print(score)
+        plain = {name: [score.to_json() for score in scores] for name, scores in found.items()}
+        print(json_format.dumps(plain.get("", plain), ensure_ascii=False))
+
+
+@dataclass(frozen=True)
+class Scorable:
+    """Pairs to score together: what to call them, the corpus where the run has several, and its domain."""
+
+    name: str
+    rows: list[tuple[str, ...]]
+    corpus: str = ""
+    domain: str | None = None
+
+
+def read_parts(run: Path, split: str, data: str | None, corpus: str | None) -> list[Scorable]:
+    """The pairs of each corpus of the run, of one of them, or one's own."""
+    from mallang.data.corpus import Joined
+
+    rows, name = open_rows(run, split, data)
+    members = rows.source.members if isinstance(rows.source, Joined) else ()
+    known = [member.name for member in members]
+    if corpus is not None and corpus not in known:
+        if not known:
+            raise UserError(f"--corpus {corpus}: there is only one corpus to score here", todo="leave --corpus out")
+        raise UserError(f"the run has no corpus {corpus!r} in its split {split}", todo=nearest(corpus, known))
+    if not members:
+        return [Scorable(name, list(rows))]
+    return [
+        Scorable(f"{member.name.replace('/', '-')}-{name}", list(member.rows), member.name, member.domain)
+        for member in members
+        if corpus in (None, member.name)
+    ]
 
 
 def read_rows(run: Path, split: str, data: str | None) -> tuple[list[tuple[str, ...]], str]:
-    """The pairs to score, and what to call them."""
+    """The pairs to score, of all corpora together, and what to call them."""
+    rows, name = open_rows(run, split, data)
+    return list(rows), name
+
+
+def open_rows(run: Path, split: str, data: str | None) -> tuple[Rows, str]:
+    """The rows to score, not yet read, and what to call them."""
     from dataclasses import replace
 
     from mallang.data.corpus import open_corpus
@@ -66,14 +128,15 @@ def read_rows(run: Path, split: str, data: str | None) -> tuple[list[tuple[str, 
     config = opened.recipe().data
     columns = find("tasks", opened.task).Task.columns
     if data is not None:
-        config = replace(config, corpus=None, train=None, valid=None, test=data)
-        return list(open_corpus(config, columns).split("test")), f"data-{Path(data).stem}"
+        alone = replace(config, corpora=None, domains=None, untagged=0.0)
+        config = replace(alone, corpus=None, train=None, valid=None, test=data)
+        return open_corpus(config, columns).split("test"), f"data-{Path(data).stem}"
     corpus = open_corpus(config, columns)
     if split not in corpus.splits and split == "test" and corpus.kind == "own":
         raise UserError(
             f"{run} was trained on files without a test split", todo="--data FILE for pairs to test, or --split valid"
         )
-    return list(corpus.split(split)), split
+    return corpus.split(split), split
 
 
 def keep(run: Path, name: str, outputs: list[str], scores: list[Score], options: dict[str, Any]) -> None:

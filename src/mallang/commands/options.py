@@ -81,6 +81,11 @@ Search = Annotated[
     ),
 ]
 
+Domain = Annotated[
+    str | None,
+    typer.Option("--domain", metavar="NAME", help="Domain of the text: one that the run knows.", show_default=False),
+]
+
 
 def read_search(search: Iterable[str] | None) -> dict[str, Any]:
     """The search options in `beam=8`-like texts."""

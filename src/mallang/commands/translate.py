@@ -10,7 +10,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mallang.commands.options import Device, Json, Plugin, Quiet, RunFolder, Search, add_plugins, load_for, read_search
+from mallang.commands.options import (
+    Device,
+    Domain,
+    Json,
+    Plugin,
+    Quiet,
+    RunFolder,
+    Search,
+    add_plugins,
+    load_for,
+    read_search,
+)
 
 if TYPE_CHECKING:
     from mallang.tasks.translation import Translation
@@ -37,6 +48,7 @@ def command(
     nbest: Nbest = 1,
     scores: Scores = False,
     search: Search = None,
+    domain: Domain = None,
     json: Json = False,
     plugin: Plugin = None,
     device: Device = "auto",
@@ -55,7 +67,7 @@ def command(
     elif isinstance(options.get("nbest"), int):
         nbest = options["nbest"]
     model = load_for(run, "translation", "translate", device)
-    for result in model.stream(read_texts(texts, file), **options):
+    for result in model.stream(read_texts(texts, file), domain=domain, **options):
         show(result, json=json, nbest=nbest, scores=scores)
         if result.note and not quiet and not json:
             typer.echo(f"note: {result.input[:40]!r} was {result.note}", err=True)

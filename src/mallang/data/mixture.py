@@ -149,7 +149,7 @@ class Drawn(Sequence[Example]):
     @cached_property
     def lengths(self) -> Integer[np.ndarray, "drawn columns"]:
         """How many tokens each example has in each column; one that lost its tag is counted with it."""
-        return self.mixture.lengths[self.places]
+        return np.take(self.mixture.lengths, self.places, axis=0)
 
 
 @dataclass

@@ -91,7 +91,7 @@ class Prepared:
         """The domain of every row that was read; nothing where there are no domains."""
         return None
 
-    def epoch(self, seed: int, epoch: int) -> Sequence[Any]:
+    def epoch(self, seed: int, epoch: int) -> Any:
         """The examples that an epoch reads: all of them, once."""
         return self
 

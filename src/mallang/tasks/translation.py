@@ -70,7 +70,8 @@ class Task:
 
     def examples(self, corpus: Prepared, seed: int, epoch: int) -> Sequence[Any]:
         """The pairs that an epoch reads: all of them, or what the weights of several corpora say."""
-        return corpus.epoch(seed, epoch)
+        drawn: Sequence[Any] = corpus.epoch(seed, epoch)
+        return drawn
 
     def plan(
         self, corpus: Prepared, *, tokens: int, sentences: int | None = None, multiple: int = 1, seed: int, epoch: int
