@@ -1,0 +1,181 @@
+"""Train and test translation systems side by side on one device, then score what they wrote.
+
+python -m benchmarks.translation plan LIST.toml                     # which runs these are, and what is wrong with them
+python -m benchmarks.translation run LIST.toml --out FOLDER         # train, translate; all of it in FOLDER/runs.json
+python -m benchmarks.translation sweep FOLDER/runs.json             # score by both protocols and print a table
+python -m benchmarks.translation collect FOLDER/runs.json           # the same, and write results/
+python -m benchmarks.translation check                              # score the hypotheses in results/ again
+
+A list, in TOML or JSON; `defaults` may say whatever an experiment may, and its overrides come first:
+
+    [defaults]
+    recipe = "transformer-multi30k"
+    splits = ["valid", "test2016"]
+    [[experiments]]
+    name = "dropout-0.4"
+    overrides = ["model.dropout=0.4"]
+    seeds = [1, 2, 3]
+    searches.beam-10 = ["beam=10"]            # one more search beside the recipe's own
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from benchmarks import translation_results, translation_runs
+from mallang import recipe as recipes
+from mallang.errors import UserError, nearest
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """One training with one seed, and what is translated with it."""
+
+    name: str
+    recipe: str
+    overrides: tuple[str, ...]
+    seed: int
+    splits: tuple[str, ...]
+    searches: Mapping[str, tuple[str, ...]]
+    """Options of `--search` by a name of one's own; the recipe's own search has the name ""."""
+
+    @property
+    def run(self) -> str:
+        """What its run folder is called."""
+        return f"{self.name}-seed{self.seed}"
+
+    def about(self) -> dict[str, Any]:
+        """What it is, and what follows from its recipe."""
+        resolved = recipes.read(self.recipe, [*self.overrides, f"seed={self.seed}"])
+        resolved.build()  # a wrong value is told before anything is trained
+        whole = resolved.resolved()
+        data = whole["data"]
+        if data["corpus"] is None or data["train"] is not None:
+            raise UserError(f"{self.name} trains on files", todo="give the name of a corpus: its splits are scored")
+        return {
+            **{field.name: getattr(self, field.name) for field in fields(self)},
+            "system": whole["model"]["name"].replace("_", "-"),
+            "corpus": data["corpus"],
+            "source": data["source"],
+            "target": data["target"],
+            "decoding": whole["decoding"],
+        }
+
+
+def read_experiments(path: Path) -> list[Experiment]:
+    """All runs of a list, a seed each."""
+    try:
+        text = path.read_text("utf-8")
+        whole = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} cannot be read: {error}") from error
+    check_keys(whole, ("defaults", "experiments"), str(path))
+    defaults = {"seeds": [1], "overrides": [], "searches": {}, **whole.get("defaults", {})}
+    found = [each for given in whole.get("experiments", []) for each in experiments_of(given, defaults, path)]
+    names = [each.run for each in found]
+    if not names or len(set(names)) < len(names):
+        raise UserError(f"{path} holds no experiments, or two of one name", todo="[[experiments]] with a name each")
+    return found
+
+
+def experiments_of(given: Mapping[str, Any], defaults: Mapping[str, Any], path: Path) -> list[Experiment]:
+    """One entry of a list, once for each of its seeds."""
+    check_keys(given, ("name", "recipe", "overrides", "seeds", "splits", "searches"), str(path))
+    values = {**defaults, **given}
+    for key in ("name", "recipe", "splits"):
+        if key not in values:
+            raise UserError(f"an experiment has no {key}", where=str(path))
+    searches = {"": [], **defaults["searches"], **values["searches"]}
+    return [
+        Experiment(
+            name=values["name"],
+            recipe=values["recipe"],
+            overrides=(*defaults["overrides"], *given.get("overrides", ())),
+            seed=seed,
+            splits=tuple(values["splits"]),
+            searches={name: tuple(options) for name, options in searches.items()},
+        )
+        for seed in values["seeds"]
+    ]
+
+
+def check_keys(given: Mapping[str, Any], known: Sequence[str], where: str) -> None:
+    """Refuse a key that means nothing."""
+    for key in given:
+        if key not in known:
+            raise UserError(f"{key!r} means nothing here", where=where, todo=nearest(key, known))
+
+
+def plan(arguments: argparse.Namespace) -> None:
+    """Say which runs there are; leave with 1 where one of them cannot be trained."""
+    wrong = 0
+    for experiment in read_experiments(arguments.list):
+        try:
+            experiment.about()
+            print(experiment.run)
+        except UserError as error:
+            wrong += 1
+            print(f"{experiment.run}: {error}")
+    sys.exit(1 if wrong else 0)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Train and translate."""
+    translation_runs.run_all(
+        read_experiments(arguments.list),
+        translation_runs.Options(
+            out=arguments.out,
+            work=arguments.work,
+            device=arguments.device,
+            at_once=arguments.at_once,
+            seconds=arguments.seconds,
+            commit=arguments.commit,
+        ),
+    )
+
+
+def parser() -> argparse.ArgumentParser:
+    """What may be typed."""
+    whole = argparse.ArgumentParser(
+        prog="python -m benchmarks.translation",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    verbs = whole.add_subparsers(required=True, metavar="VERB")
+    for verb, do in (("plan", plan), ("run", run)):
+        one = verbs.add_parser(verb, help=do.__doc__)
+        one.set_defaults(do=do)
+        one.add_argument("list", type=Path, help="experiments in TOML or JSON")
+    one.add_argument("--out", type=Path, required=True, help="where runs.json goes")
+    one.add_argument("--work", type=Path, help="keep run folders here and go on with them; else they are removed")
+    one.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:1")
+    one.add_argument("--at-once", type=int, default=1, metavar="N", help="processes side by side; 1 if not given")
+    one.add_argument("--seconds", type=float, default=float("inf"), help="stop then: what is trained by then counts")
+    one.add_argument("--commit", help="the commit of this code, where git cannot tell")
+    for verb, do in (("sweep", translation_results.sweep), ("collect", translation_results.collect)):
+        one = verbs.add_parser(verb, help=do.__doc__)
+        one.set_defaults(do=lambda arguments, do=do: do(arguments.files))
+        one.add_argument("files", type=Path, nargs="+", help="what `run` wrote")
+    one = verbs.add_parser("check", help=translation_results.check.__doc__)
+    one.set_defaults(do=lambda arguments: translation_results.check())
+    return whole
+
+
+def main() -> None:
+    """The command."""
+    arguments = parser().parse_args()
+    try:
+        arguments.do(arguments)
+    except UserError as error:
+        sys.exit(f"benchmarks.translation: {error}")
+
+
+if __name__ == "__main__":
+    main()

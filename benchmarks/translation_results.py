@@ -1,0 +1,210 @@
+"""What the runs of a list wrote, scored by every protocol: a table, or files in results/."""
+
+from __future__ import annotations
+
+import json
+import lzma
+import statistics
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from benchmarks import report
+from benchmarks.protocols import Reference, read_reference, score_all
+from benchmarks.report import Result
+from benchmarks.translation_runs import FORMAT
+from mallang.data.readers import lines
+from mallang.errors import UserError
+from mallang.evaluation.score import Score
+
+HYPOTHESES = report.RESULTS / "hypotheses"
+PUBLISHED = {
+    ("multi30k", "en-de", "test2016", "moses-lc-tok"): 41.02,
+    ("multi30k", "en-de", "test2017", "moses-lc-tok"): 33.36,
+}
+"""Wu et al. 2021, text-only Transformer-Tiny, by corpus, direction, split and protocol."""
+LABELS = {("moses-lc-tok", "BLEU"): "moses-lc-tok", ("sacrebleu", "BLEU"): "bleu", ("sacrebleu", "chrF2"): "chrf"}
+"""What a protocol and its metric are called in file names and tables."""
+
+
+@dataclass(frozen=True)
+class Scored:
+    """One set of hypotheses with all its scores."""
+
+    file: dict[str, Any]
+    run: dict[str, Any]
+    output: dict[str, Any]
+    scores: dict[str, Score]
+    """By label."""
+
+    @property
+    def base(self) -> str:
+        """What its files are called, without the seed."""
+        return "-".join(filter(None, [self.run["name"], self.output["split"], self.output["search"]]))
+
+    def result(self, label: str) -> Result:
+        """One of its values with all that is known of it."""
+        score, run, output = self.scores[label], self.run, self.output
+        protocol = next(name for name, _ in (key for key, value in LABELS.items() if value == label))
+        direction = f"{run['source']}-{run['target']}"
+        return Result(
+            system=run["system"],
+            recipe=run["recipe"],
+            overrides=[*run["overrides"], *(f"decoding.{option}" for option in output["options"])],
+            corpus=run["corpus"],
+            direction=direction,
+            split=output["split"],
+            protocol=f"{protocol}, {search_of(run, output)}",
+            metric=f"{score.name}, {protocol}",
+            value=round(score.value, 2),
+            published=PUBLISHED.get((run["corpus"], direction, output["split"], protocol)),
+            seed=run["seed"],
+            commit=self.file["commit"],
+            hardware=self.file["hardware"],
+            seconds=run["seconds"],
+            signature=score.signature,
+        )
+
+
+def sweep(files: Sequence[Path]) -> None:
+    """Score every set of hypotheses by every protocol and print a table."""
+    opened = list(read_files(files))
+    found = list(scored(opened))
+    labels = [label for label in LABELS.values() if any(label in each.scores for each in found)]
+    for split, search in dict.fromkeys((each.output["split"], each.output["search"]) for each in found):
+        mine = [each for each in found if (each.output["split"], each.output["search"]) == (split, search)]
+        rows: list[Sequence[object]] = [("run", *labels, "valid nll", "steps", "seconds", "parameters")]
+        for name in dict.fromkeys(each.run["name"] for each in mine):
+            same = [each for each in mine if each.run["name"] == name]
+            rows += [row(f"{name} seed {each.run['seed']}", [each], labels) for each in same]
+            rows += [row(f"{name} mean of {len(same)}", same, labels)] if len(same) > 1 else []
+        report.show(f"{split} {search}".strip(), rows)
+    for run in (run for file in opened for run in file["runs"] if run["status"] != "finished"):
+        last = run.get("validations", [])[-1:]
+        print(f"\n{run['name']} seed {run['seed']}: {run['status']}; last validation {last}\n{run.get('said', '')}")
+
+
+def row(name: str, same: Sequence[Scored], labels: Iterable[str]) -> list[object]:
+    """A line of the table: one run, or the mean of several."""
+
+    def mean(values: Iterable[float]) -> float:
+        return statistics.mean(values)
+
+    nll = mean(min(entry["nll"] for entry in each.run["validations"]) for each in same)
+    values = [
+        f"{mean(each.scores[label].value for each in same):.2f}" if label in same[0].scores else "" for label in labels
+    ]
+    told = (mean(each.run[key] for each in same) for key in ("steps", "seconds", "parameters"))
+    return [name, *values, f"{nll:.3f}", *(f"{value:,.0f}" for value in told)]
+
+
+def collect(files: Sequence[Path], folder: Path = report.RESULTS) -> None:
+    """Print the table and write every value into results/, with the hypotheses it was counted on."""
+    sweep(files)
+    found = list(scored(read_files(files)))
+    for each in found:
+        if not each.file["commit"] or each.file["commit"].endswith("-dirty"):
+            raise UserError(
+                f"the runs were made by code of no commit ({each.file['commit']})", todo="run … --commit SUM"
+            )
+    written: list[Path] = []
+    for each in found:
+        seed = f"seed{each.run['seed']}"
+        keep(folder / HYPOTHESES.name / f"{each.base}-{seed}.txt.xz", each.output["hypotheses"])
+        for label in each.scores:
+            written.append(report.write_result(f"{each.base}-{label}-{seed}", each.result(label), folder))
+    for base in dict.fromkeys(each.base for each in found):
+        same = [each for each in found if each.base == base]
+        for name, result in spread(base, same) if len(same) > 1 else ():
+            written.append(report.write_result(name, result, folder))
+    if folder == report.RESULTS:
+        report.write_tables()
+    print(f"\n{len(written)} values written to {folder}")
+
+
+def spread(base: str, same: Sequence[Scored]) -> Iterator[tuple[str, Result]]:
+    """Mean and standard deviation over the seeds of one system."""
+    for label in same[0].scores:
+        values = [each.scores[label].value for each in same]
+        one = replace(same[0].result(label), seed=None, seconds=sum(each.run["seconds"] for each in same))
+        about = f"over seeds {', '.join(str(each.run['seed']) for each in same)}"
+        yield f"{base}-{label}-mean", replace(
+            one, metric=f"{one.metric}, mean over seeds", value=round(statistics.mean(values), 2),
+            protocol=f"{one.protocol}, {about}",
+        )  # fmt: skip
+        yield f"{base}-{label}-deviation", replace(
+            one, metric=f"{one.metric}, standard deviation over seeds", value=round(statistics.stdev(values), 2),
+            protocol=f"{one.protocol}, {about}", published=None,
+        )  # fmt: skip
+
+
+def check(folder: Path = report.RESULTS) -> None:
+    """Score the hypotheses in results/ again and hold them against the values beside them."""
+    wrong, counted = [], 0
+    for path in sorted((folder / HYPOTHESES.name).glob("*.txt.xz")):
+        base, _, seed = path.name.removesuffix(".txt.xz").rpartition("-seed")
+        beside = {label: folder / f"{base}-{label}-seed{seed}.json" for label in LABELS.values()}
+        told = {label: json.loads(file.read_text("utf-8")) for label, file in beside.items() if file.exists()}
+        if not told:
+            raise UserError(f"no value in {folder} belongs to {path}")
+        about = next(iter(told.values()))
+        reference = reference_of(about["corpus"], about["split"], about["direction"].partition("-")[2])
+        again = labelled(list(lines(path)), reference)
+        for label, result in told.items():
+            counted += 1
+            if abs(again[label].value - result["value"]) > 0.005 + 1e-9:
+                wrong.append(f"{beside[label]}: {result['value']}, but {again[label].value:.2f} now")
+    if wrong:
+        raise UserError("these values are not those of the hypotheses beside them:\n  " + "\n  ".join(wrong))
+    print(f"{counted} values are those of the hypotheses beside them")
+
+
+def scored(files: Iterable[dict[str, Any]]) -> Iterator[Scored]:
+    """Every set of hypotheses with its scores, in the order of names and seeds."""
+    for file in files:
+        for run in sorted(file["runs"], key=lambda run: (run["name"], run["seed"])):
+            for output in run["outputs"]:
+                reference = reference_of(run["corpus"], output["split"], run["target"])
+                yield Scored(file, run, output, labelled(output["hypotheses"], reference))
+
+
+def labelled(hypotheses: Sequence[str], reference: Reference) -> dict[str, Score]:
+    """All scores, by label."""
+    found = score_all(hypotheses, reference)
+    return {LABELS[protocol, score.name]: score for protocol, scores in found.items() for score in scores}
+
+
+@cache
+def reference_of(corpus: str, split: str, language: str) -> Reference:
+    """A reference, read once."""
+    return read_reference(corpus, split, language)
+
+
+def search_of(run: dict[str, Any], output: dict[str, Any]) -> str:
+    """The search in words: beam 5, or what was asked for instead."""
+    options = dict(option.split("=", 1) for option in output["options"])
+    method = options.pop("method", run["decoding"]["method"])
+    beam = options.pop("beam", run["decoding"]["beam"])
+    words = [f"beam {beam}" if method == "beam" else method, *(f"{key} {value}" for key, value in options.items())]
+    return ", ".join(words)
+
+
+def read_files(files: Iterable[Path]) -> Iterator[dict[str, Any]]:
+    """What `run` wrote."""
+    for path in files:
+        try:
+            file = json.loads(path.read_text("utf-8"))
+        except (OSError, ValueError) as error:
+            raise UserError(f"{path} cannot be read: {error}") from error
+        if not isinstance(file, dict) or file.get("format") != FORMAT:
+            raise UserError(f"{path} was not written by `python -m benchmarks.translation run`")
+        yield file
+
+
+def keep(path: Path, hypotheses: Sequence[str]) -> None:
+    """Write hypotheses, compressed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with lzma.open(path, "wt", encoding="utf-8", preset=9) as stream:
+        stream.writelines(f"{line}\n" for line in hypotheses)
