@@ -1,0 +1,111 @@
+"""What an output must begin with and must not contain, as rules that every search obeys.
+
+The scores stay the model's own: what is forced keeps its log-probability, what is forbidden gets −∞, nothing is made to
+sum to one again. All of it is tensor code of fixed shapes that never asks the host, so that a step can be captured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from mallang.data.batch import pad_rows
+from mallang.decoding.matching import FOUND, START, Matcher, Spelling, look_for
+
+ANY = -1
+"""In a prefix: any token may follow."""
+NEW_WORD = -2
+"""In a prefix: any token may follow that does not make the word before it longer."""
+FREE = 1
+"""In the joined table: the state of a sentence in which nothing is forbidden."""
+
+
+@dataclass(frozen=True)
+class Constraints:
+    """Forced beginnings and forbidden phrases, for every sentence its own."""
+
+    prefix: Int[Tensor, "sentences places"]
+    """The token that must stand in each place; `ANY` or `NEW_WORD` where none must."""
+    continues: Bool[Tensor, " vocabulary"]
+    """Whether a token makes the word before it longer."""
+    start: Int[Tensor, " sentences"]
+    """The state of each sentence's matcher before anything is said."""
+    middle: Int[Tensor, " sentences"]
+    """Its state where it begins to read in the middle."""
+    table: Int[Tensor, "states vocabulary"]
+    """The matchers of all sentences: what each token leads to."""
+    window: int
+    """How many tokens a state depends on; 0 where nothing is forbidden."""
+
+    def apply(
+        self,
+        log_probs: Float[Tensor, "rows vocabulary"],
+        labels: Int[Tensor, "rows limit"],
+        said: Int[Tensor, ""],
+    ) -> Float[Tensor, "rows vocabulary"]:
+        """−∞ for what must not follow."""
+        width = len(log_probs) // len(self.prefix)
+        place = said.clamp(max=self.prefix.shape[1] - 1)
+        asked = self.prefix.index_select(1, place.view(1)).repeat_interleave(width, dim=0)
+        token = torch.arange(log_probs.shape[1], device=log_probs.device)
+        allowed = (asked == ANY) | (asked == token) | ((asked == NEW_WORD) & ~self.continues)
+        if self.window:
+            allowed = allowed & (self.table[self.states(labels, said, width)] != FOUND)
+        return log_probs.masked_fill(~allowed, -torch.inf)
+
+    def states(self, labels: Int[Tensor, "rows limit"], said: Int[Tensor, ""], width: int) -> Int[Tensor, " rows"]:
+        """Where the matchers are after the last `window` tokens: what lies before can no longer matter."""
+        begin = said - self.window
+        state = torch.where(begin > 0, self.middle, self.start).repeat_interleave(width, dim=0)
+        for place in range(self.window):
+            at = begin + place
+            token = labels.index_select(1, at.clamp(min=0).view(1))[:, 0]
+            state = torch.where(at >= 0, self.table[state, token].long(), state)
+        return state
+
+    def keep(self, sentences: Int[Tensor, " kept"]) -> Constraints:
+        """Those of some sentences."""
+        return replace(self, prefix=self.prefix[sentences], start=self.start[sentences], middle=self.middle[sentences])
+
+
+def constrain(
+    spelling: Spelling,
+    prefixes: Sequence[Sequence[int]],
+    forbidden: Sequence[Sequence[str]],
+    device: torch.device | None = None,
+) -> Constraints:
+    """The rules of some sentences: what each must begin with, as ids, and what must not occur in it.
+
+    After a prefix a new word begins: "Ein Hund" is not continued as "Ein Hunderennen".
+    """
+    rows = [[*prefix, NEW_WORD, ANY] if prefix else [ANY] for prefix in prefixes]
+    lists = [tuple(dict.fromkeys(phrases)) for phrases in forbidden]
+    matchers = {phrases: look_for(phrases, spelling) for phrases in lists if phrases}
+    table, offsets = join(list(matchers.values()), len(spelling.texts))
+    place = dict(zip(matchers, offsets, strict=True))
+    start = [place[phrases] + START if phrases else FREE for phrases in lists]
+    middle = [place[phrases] + matchers[phrases].middle if phrases else FREE for phrases in lists]
+    return Constraints(
+        prefix=pad_rows(rows, ANY)[0].to(device),
+        continues=torch.tensor(spelling.continues, device=device),
+        start=torch.tensor(start, device=device),
+        middle=torch.tensor(middle, device=device),
+        table=table.to(device),
+        window=max((matcher.longest for matcher in matchers.values()), default=0),
+    )
+
+
+def join(matchers: Sequence[Matcher], words: int) -> tuple[Int[Tensor, "states vocabulary"], list[int]]:
+    """One table for several matchers, first `FOUND` and `FREE`, which all share; and what is added to their states."""
+    rows = [torch.full((1, words), FOUND, dtype=torch.int32), torch.full((1, words), FREE, dtype=torch.int32)]
+    offsets, size = [], 2
+    for matcher in matchers:
+        own = matcher.table[1:]
+        offsets.append(size - 1)
+        rows.append(torch.where(own == FOUND, FOUND, own + offsets[-1]).to(torch.int32))
+        size += len(own)
+    return torch.cat(rows), offsets

@@ -1,0 +1,197 @@
+"""Where words occur in a text that is written token by token, however they are cut into tokens.
+
+A word such as "cat" may be one token, three, or the middle of a longer one ("concatenate"). So words are looked for in
+the text itself: an automaton reads it letter by letter, and since every token is a few letters, a table says to which
+state each token leads from each state. To follow a hypothesis is then to look up one number a token.
+
+A word is found where no letter or digit touches it; the letter after it has to be seen, or the end of the output.
+"사과*" is found also where the word goes on ("사과를"), "*과" where it has begun before.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from mallang.errors import UserError
+from mallang.text.tokenizer import BYTE_UNITS, SPACE_MARK, SPACED_UNITS, Tokenizer
+from mallang.text.vocabulary import Vocabulary
+
+FOUND = 0
+"""The state after a word was found; no token leads out of it."""
+START = 1
+"""The state of an empty output."""
+NEVER = 1 << 20
+"""A number of steps that no output has: a word that the vocabulary cannot spell."""
+MOST_CELLS = 1 << 28
+"""The largest table, states × tokens."""
+EDGE = None
+"""In a pattern: any character that is neither letter nor digit, or the beginning or end of the output."""
+Pattern = tuple[str | None, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Spelling:
+    """What every token of a vocabulary puts into the text."""
+
+    vocabulary: Vocabulary
+    texts: tuple[str, ...]
+    """The characters of each token, with the space before them; of a byte unit a character stands for a byte."""
+    tokenizer: Tokenizer | None = None
+    """How phrases are normalised; none: they are taken as they are."""
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer) -> Spelling:
+        """The spelling of a tokenizer's tokens; special ones and tags leave no text."""
+        unit, vocabulary = tokenizer.config.unit, tokenizer.vocabulary
+        hidden = set(vocabulary.specials) | set(tokenizer.backend.get_added_tokens_decoder())
+        texts = ["" if number in hidden else token for number, token in enumerate(vocabulary.tokens)]
+        if unit in SPACED_UNITS:
+            texts = [text.translate(SPACE_MARK) for text in texts]
+        elif unit in BYTE_UNITS:
+            texts = [text.translate(BYTE_OF) for text in texts]
+        elif unit == "wordpiece":
+            texts = [text.removeprefix("##") if text.startswith("##") or not text else f" {text}" for text in texts]
+        return cls(vocabulary, tuple(texts), tokenizer)
+
+    def pattern(self, phrase: str) -> Pattern:
+        """The characters of a phrase as outputs spell them, with the edges that it must have."""
+        if not isinstance(phrase, str) or not phrase.strip(" *"):
+            raise UserError(f"{phrase!r} is no word to look for in an output", todo="give a word or a phrase")
+        text = self.normalize(phrase.strip().removeprefix("*").removesuffix("*"))
+        first = () if phrase.strip().startswith("*") or not self.is_letter(text[0]) else (EDGE,)
+        last = () if phrase.strip().endswith("*") or not self.is_letter(text[-1]) else (EDGE,)
+        return (*first, *text, *last)
+
+    def normalize(self, phrase: str) -> str:
+        """A phrase in the characters that tokens are made of."""
+        if self.tokenizer is None:
+            return phrase
+        normalizer, cutter = self.tokenizer.backend.normalizer, self.tokenizer.backend.pre_tokenizer
+        text: str = normalizer.normalize_str(phrase).strip() if normalizer is not None else phrase
+        if self.tokenizer.config.unit in BYTE_UNITS:
+            return text.encode().decode("latin-1")
+        if self.tokenizer.config.unit == "wordpiece":  # punctuation stands apart until the text is joined
+            return " ".join(piece for piece, _ in cutter.pre_tokenize_str(text))
+        return text
+
+    def is_letter(self, character: str) -> bool:
+        """Whether a word goes on with this character; of bytes only ASCII can be told."""
+        if self.tokenizer is not None and self.tokenizer.config.unit in BYTE_UNITS and not character.isascii():
+            return False
+        return character.isalnum() or character == "_" or unicodedata.category(character).startswith("M")
+
+    @cached_property
+    def continues(self) -> list[bool]:
+        """Whether each token, after a word, would make that word longer."""
+        return [bool(text) and self.is_letter(text[0]) for text in self.texts]
+
+    @cached_property
+    def characters(self) -> tuple[np.ndarray, np.ndarray]:
+        """The code points of each token, −1 after its end, and which of them are letters or digits."""
+        longest = max(map(len, self.texts), default=0)
+        points = np.full((len(self.texts), longest), -1, dtype=np.int32)
+        for row, text in zip(points, self.texts, strict=True):
+            row[: len(text)] = [ord(character) for character in text]
+        every = np.unique(points)
+        letters = np.array([point >= 0 and self.is_letter(chr(point)) for point in every.tolist()], dtype=bool)
+        return points, letters[np.searchsorted(every, points)]
+
+
+@dataclass(frozen=True, eq=False)
+class Matcher:
+    """An automaton over tokens that looks for some phrases at once."""
+
+    table: Int[Tensor, "states vocabulary"]
+    """The state that each token leads to: `FOUND` once any of the phrases has occurred."""
+    middle: int
+    """The state of one who has read nothing yet and does not know what came before."""
+    longest: int
+    """Letters and edges of the longest phrase: the state depends on no more of them, so on no more tokens."""
+    eos: int
+
+    @cached_property
+    def steps(self) -> Int[Tensor, " states"]:
+        """How many tokens it takes at least to come from each state to `FOUND`, the end of the output left out."""
+        steps = torch.full((len(self.table),), NEVER)
+        steps[FOUND] = 0
+        table = torch.cat([self.table[:, : self.eos], self.table[:, self.eos + 1 :]], dim=1).long()
+        for distance in range(1, len(table)):
+            reaches = (steps[table] == distance - 1).any(dim=1)
+            new = reaches & (steps == NEVER)
+            if not new.any():
+                break
+            steps[new] = distance
+        return steps
+
+
+@lru_cache(maxsize=64)
+def look_for(phrases: tuple[str, ...], spelling: Spelling) -> Matcher:
+    """The automaton that finds any of these phrases in what tokens spell."""
+    patterns = [spelling.pattern(phrase) for phrase in phrases]
+    known = sorted({ord(element) for pattern in patterns for element in pattern if element is not None})
+    kinds = [*((chr(point), spelling.is_letter(chr(point))) for point in known), (None, True), (None, False)]
+    moves, middle = letter_moves(patterns, kinds)
+    points, letters = spelling.characters
+    if len(moves) * len(points) > MOST_CELLS:
+        raise UserError(
+            f"{len(phrases)} phrases of {len(moves)} letters are too many for a vocabulary of {len(points)} tokens",
+            todo="look for fewer at once",
+        )
+    # What each letter of each token is to the patterns: one of theirs, another letter, another mark, or past the end.
+    place = np.minimum(np.searchsorted(known, points), len(known) - 1)
+    other = np.where(letters, len(known), len(known) + 1)
+    kind = np.where(points < 0, len(kinds), np.where(np.array(known)[place] == points, place, other))
+    vocabulary = spelling.vocabulary
+    state = np.broadcast_to(np.arange(len(moves))[:, None], (len(moves), len(points)))
+    for column in kind.T:
+        state = moves[state, column[None, :]]
+    state = np.array(state)
+    state[:, vocabulary.eos] = moves[:, len(known) + 1]  # the end of an output is an edge
+    return Matcher(torch.from_numpy(state.astype(np.int32)), middle, max(map(len, patterns)), vocabulary.eos)
+
+
+def letter_moves(patterns: Sequence[Pattern], kinds: Sequence[tuple[str | None, bool]]) -> tuple[np.ndarray, int]:
+    """The state after each kind of letter: [states, kinds and one more for no letter]; and the state of the middle.
+
+    A state is a set of (pattern, elements matched so far): all that the last letters may be the beginning of.
+    """
+
+    def fits(element: str | None, kind: tuple[str | None, bool]) -> bool:
+        return not kind[1] if element is EDGE else element == kind[0]
+
+    first = frozenset((number, 1) for number, pattern in enumerate(patterns) if pattern[0] is EDGE)
+    anew = frozenset((number, 0) for number in range(len(patterns)))
+    nothing: frozenset[tuple[int, int]] = frozenset()
+    numbers = {first: START} | ({nothing: START + 1} if first else {})
+    waiting, rows = list(numbers), [[FOUND] * (len(kinds) + 1)]
+    for begun in waiting:
+        row = []
+        for kind in kinds:
+            after = frozenset((n, done + 1) for n, done in begun | anew if fits(patterns[n][done], kind))
+            if any(done == len(patterns[n]) for n, done in after):
+                row.append(FOUND)
+                continue
+            if after not in numbers:
+                numbers[after] = len(numbers) + 1
+                waiting.append(after)
+            row.append(numbers[after])
+        rows.append([*row, numbers[begun]])
+    return np.array(rows, dtype=np.int32), numbers[nothing]
+
+
+def byte_marks() -> dict[int, int]:
+    """The byte behind each character by which byte units write it (GPT-2's list)."""
+    plain = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    others = [byte for byte in range(256) if byte not in plain]
+    return {**{byte: byte for byte in plain}, **{256 + place: byte for place, byte in enumerate(others)}}
+
+
+BYTE_OF = byte_marks()

@@ -1,0 +1,122 @@
+"""Words in text that is written token by token, against regular expressions on the text itself."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mallang.decoding.matching import FOUND, NEVER, START, Spelling, look_for
+from mallang.errors import UserError
+from mallang.text.tokenizer import Config, Tokenizer
+from mallang.text.vocabulary import SPECIALS, Vocabulary
+
+TEXTS = ["a cat sat.", "the cat and a dog", "concatenate cats", "사과를 먹는다", "나는 사과 한 개", "don't, é!"]
+
+
+def spelling_of(pieces: list[str]) -> Spelling:
+    vocabulary = Vocabulary((*SPECIALS, *(f"t{number}" for number in range(len(pieces)))))
+    return Spelling(vocabulary, ("",) * len(SPECIALS) + tuple(pieces))
+
+
+def occurs(phrase: str, text: str, ended: bool) -> bool:
+    """Whether the phrase stands in the text, as a regular expression sees it; what follows it must have been seen."""
+    core = phrase.removeprefix("*").removesuffix("*")
+    before = "" if phrase.startswith("*") or not re.match(r"\w", core[0]) else r"(?<!\w)"
+    after = "" if phrase.endswith("*") or not re.match(r"\w", core[-1]) else r"(?=\W|$)" if ended else r"(?=\W)"
+    return re.search(before + re.escape(core) + after, text) is not None
+
+
+letters = st.text("ab -", min_size=1, max_size=3)
+phrases = st.builds(
+    lambda core, first, last: first + core + last,
+    st.text("ab -", min_size=1, max_size=3).filter(lambda text: text == text.strip() and text),
+    st.sampled_from(["", "*"]),
+    st.sampled_from(["", "*"]),
+)
+
+
+@given(
+    pieces=st.lists(letters, min_size=2, max_size=5, unique=True),
+    wanted=st.lists(phrases, min_size=1, max_size=3),
+    said=st.lists(st.integers(0, 4), max_size=8),
+)
+@settings(deadline=None, max_examples=150)
+def test_a_matcher_finds_what_a_regular_expression_finds(pieces: list[str], wanted: list[str], said: list[int]) -> None:
+    spelling = spelling_of(pieces)
+    matcher = look_for(tuple(wanted), spelling)
+    state, text = START, ""
+    for number in said:
+        token = len(SPECIALS) + number % len(pieces)
+        state, text = int(matcher.table[state, token]), text + spelling.texts[token]
+        assert (state == FOUND) == any(occurs(phrase, text, ended=False) for phrase in wanted)
+    ended = int(matcher.table[state, spelling.vocabulary.eos]) == FOUND
+    assert ended == any(occurs(phrase, text, ended=True) for phrase in wanted)
+
+
+@given(pieces=st.lists(letters, min_size=2, max_size=4, unique=True), phrase=phrases)
+@settings(deadline=None, max_examples=50)
+def test_steps_are_the_fewest_tokens_that_spell_a_phrase(pieces: list[str], phrase: str) -> None:
+    """Against trying all outputs of up to four tokens."""
+    spelling = spelling_of(pieces)
+    matcher = look_for((phrase,), spelling)
+    texts = {"": 0}
+    fewest = NEVER
+    for length in range(1, 5):
+        texts = {text + piece: length for text in texts for piece in pieces}
+        if any(occurs(phrase, text, ended=False) for text in texts):
+            fewest = length
+            break
+    found = int(matcher.steps[START])
+    assert found == fewest or (fewest == NEVER and found > 4)
+
+
+@pytest.mark.parametrize("unit", ["word", "char", "syllable", "jamo", "byte", "bpe", "byte-bpe", "wordpiece", "unigram"])
+def test_tokens_spell_the_text_in_every_unit(unit: str) -> None:
+    config = Config(unit=unit, vocabulary=600 if "byte" in unit else 120)
+    tokenizer = Tokenizer.train(TEXTS * 3, config)
+    spelling = Spelling.of(tokenizer)
+    for text in TEXTS:
+        spelt = "".join(spelling.texts[number] for number in tokenizer.encode(text).ids)
+        assert spelt.strip() == spelling.normalize(text)
+    for phrase, expected in (
+        ("cat", [True, True, False, False, False, False]),
+        ("*cat*", [True, True, True, False, False, False]),
+        ("a dog", [False, True, False, False, False, False]),
+        ("사과*", [False, False, False, True, True, False]),
+        (".", [True, False, False, False, False, False]),
+    ):
+        matcher = look_for((phrase,), spelling)
+        found = []
+        for text in TEXTS:
+            state = START
+            for token in [*tokenizer.encode(text).ids, spelling.vocabulary.eos]:
+                state = int(matcher.table[state, token])
+            found.append(state == FOUND)
+        assert found == expected, phrase
+
+
+def test_of_bytes_only_ascii_letters_belong_to_a_word() -> None:
+    spelling = Spelling.of(Tokenizer.train(TEXTS, Config(unit="byte", vocabulary=260)))
+    assert spelling.is_letter("a") and not spelling.is_letter("\xec")
+    assert spelling.pattern("사과") == tuple("사과".encode().decode("latin-1"))
+
+
+def test_what_makes_a_word_longer() -> None:
+    spelling = Spelling.of(Tokenizer.train(TEXTS * 3, Config(unit="bpe", vocabulary=120)))
+    continues = {text: longer for text, longer in zip(spelling.texts, spelling.continues, strict=True) if text}
+    assert continues["a"] and continues["를"] and not continues["."] and not continues[" cat"]
+
+
+@pytest.mark.parametrize("phrase", ["", "  ", "*", "**"])
+def test_an_empty_phrase_is_refused(phrase: str) -> None:
+    with pytest.raises(UserError, match="is no word to look for"):
+        spelling_of(["a"]).pattern(phrase)
+
+
+def test_too_many_phrases_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mallang.decoding.matching.MOST_CELLS", 20)
+    with pytest.raises(UserError, match="too many for a vocabulary"):
+        look_for(("abc",), spelling_of(["a"]))
