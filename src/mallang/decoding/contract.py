@@ -159,6 +159,7 @@ class Autoregressive(Protocol):
         """Read tokens and say, after each of them, what comes next."""
 
 
+@runtime_checkable
 class Rules(Protocol):
     """What an output must or must not say: a change of the log-probabilities before every choice.
 
