@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -104,10 +104,18 @@ def lengths_to_mask(lengths: Int[Tensor, " batch"], width: int) -> Bool[Tensor, 
     return torch.arange(width, device=lengths.device)[None, :] < lengths[:, None]
 
 
-def pad_rows(rows: list[Any], value: int = PAD) -> tuple[Tensor, Tensor]:
-    """Rows of unequal length as one rectangle and their lengths."""
-    lengths = np.array([len(row) for row in rows], dtype=np.int64)
-    rectangle = np.full((len(rows), lengths.max(initial=0)), value, dtype=np.int64)
+def pad_rows(
+    rows: Sequence[Any], value: int = PAD, *, begin: int | None = None, end: int | None = None
+) -> tuple[Int[Tensor, "rows width"], Int[Tensor, " rows"]]:
+    """Rows of unequal length as one rectangle and their lengths; `begin` goes before each row, `end` after it."""
+    bodies = np.array([len(row) for row in rows], dtype=np.int64)
+    first, extra = int(begin is not None), (begin is not None) + (end is not None)
+    rectangle = np.full((len(rows), bodies.max(initial=0) + (extra if len(rows) else 0)), value, dtype=np.int64)
     if rectangle.size:
-        rectangle[np.arange(rectangle.shape[1]) < lengths[:, None]] = np.concatenate(rows)
-    return torch.from_numpy(rectangle), torch.from_numpy(lengths)
+        places = np.arange(rectangle.shape[1] - first)
+        rectangle[:, first:][places < bodies[:, None]] = np.concatenate(rows)
+        if begin is not None:
+            rectangle[:, 0] = begin
+        if end is not None:
+            rectangle[np.arange(len(rows)), bodies + first] = end
+    return torch.from_numpy(rectangle), torch.from_numpy(bodies + extra)

@@ -65,14 +65,12 @@ class Prepared:
         return int(self.manifest["rows"])
 
     def __getitem__(self, place: int) -> tuple[Integer[np.ndarray, " tokens"], ...]:
-        if not -len(self) <= place < len(self):
+        count = self.manifest["rows"]
+        if not -count <= place < count:
             raise IndexError(place)
-        row = place % len(self)
-        return tuple(
-            # A copy, for tensors over read-only memory are refused, and narrow unsigned ids overflow in arithmetic.
-            tokens[offsets[row] : offsets[row + 1]].astype(np.int64)
-            for tokens, offsets in self._columns
-        )
+        row = place % count
+        # A copy, for tensors over read-only memory are refused, and narrow unsigned ids overflow in arithmetic.
+        return tuple([tokens[bounds[row] : bounds[row + 1]].astype(np.int64) for tokens, bounds in self._columns])
 
     @cached_property
     def lengths(self) -> Integer[np.ndarray, "rows columns"]:

@@ -83,10 +83,9 @@ class Task:
     def prepare(self, rows: list[tuple[Any, ...]], random: np.random.Generator) -> Batch:
         """`<s>` and the words predict the words and `</s>`; the source ends with `</s>`."""
         sources, targets = zip(*(pair for (pair,) in rows), strict=True)
-        begin, end = np.array([BOS]), np.array([EOS])
-        source, source_lengths = pad_rows([np.concatenate((ids, end)) for ids in sources])
-        tokens, lengths = pad_rows([np.concatenate((begin, ids)) for ids in targets])
-        labels, _ = pad_rows([np.concatenate((ids, end)) for ids in targets])
+        source, source_lengths = pad_rows(sources, end=EOS)
+        tokens, lengths = pad_rows(targets, begin=BOS)
+        labels, _ = pad_rows(targets, end=EOS)
         return Batch(tokens=tokens, lengths=lengths, labels=labels, source=source, source_lengths=source_lengths)
 
     def counts(self, batch: Batch) -> dict[str, int]:
