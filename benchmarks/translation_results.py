@@ -71,7 +71,11 @@ class Scored:
 def sweep(files: Sequence[Path]) -> None:
     """Score every set of hypotheses by every protocol and print a table."""
     opened = list(read_files(files))
-    found = list(scored(opened))
+    show(opened, list(scored(opened)))
+
+
+def show(opened: Sequence[dict[str, Any]], found: Sequence[Scored]) -> None:
+    """A table a split and search, and below them what did not come to its end."""
     labels = [label for label in LABELS.values() if any(label in each.scores for each in found)]
     for split, search in dict.fromkeys((each.output["split"], each.output["search"]) for each in found):
         mine = [each for each in found if (each.output["split"], each.output["search"]) == (split, search)]
@@ -102,8 +106,9 @@ def row(name: str, same: Sequence[Scored], labels: Iterable[str]) -> list[object
 
 def collect(files: Sequence[Path], folder: Path = report.RESULTS) -> None:
     """Print the table and write every value into results/, with the hypotheses it was counted on."""
-    sweep(files)
-    found = list(scored(read_files(files)))
+    opened = list(read_files(files))
+    found = list(scored(opened))
+    show(opened, found)
     for each in found:
         if not each.file["commit"] or each.file["commit"].endswith("-dirty"):
             raise UserError(

@@ -156,7 +156,7 @@ def mallang(words: Sequence[str], name: str, place: Place) -> str:
     log, output = place.folder / f"{name}.stderr", place.folder / f"{name}.stdout"
     with log.open("wb") as errors, output.open("wb") as printed:
         command = [sys.executable, "-m", "mallang", *words]
-        process = subprocess.Popen(command, stdout=printed, stderr=errors, env=environment, cwd=place.folder)
+        process = subprocess.Popen(command, stdout=printed, stderr=errors, env=environment)
         is_late = False
         try:
             process.wait(place.left if place.left is None else max(0.0, place.left))
