@@ -224,7 +224,7 @@ def test_the_cache_is_as_small_as_the_precision_allows():
     model, batch = make(), batch_of()
     with torch.autocast("cpu", torch.bfloat16):
         _, state = model.step(batch.tokens[:, :2], model.start(batch))
-    assert {part.dtype for pair in (*state.moving, *state.fixed["memory"]) for part in pair} == {torch.bfloat16}
+    assert {part.dtype for pair in (*state.moving.layers, *state.fixed["memory"]) for part in pair} == {torch.bfloat16}
 
 
 @pytest.mark.parametrize(
@@ -265,7 +265,7 @@ def test_the_source_is_projected_once_and_not_copied_for_each_hypothesis():
     assert logits.shape == (6, 2, 11)
     assert after.fixed["memory"] is memory
     assert memory[0][0].shape == (2, 2, 5, 8) and state.fixed["mask"].shape == (2, 1, 1, 5)
-    assert after.moving[1][0].shape == (6, 2, 2, 8)
+    assert after.moving.layers[1].keys.shape == (6, 2, 2, 8)
 
 
 def test_dropout_falls_on_the_embedding_and_every_sublayer():

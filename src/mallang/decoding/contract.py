@@ -160,6 +160,7 @@ class Autoregressive(Protocol):
 
 
 @runtime_checkable
+@runtime_checkable
 class Rules(Protocol):
     """What an output must or must not say: a change of the log-probabilities before every choice.
 

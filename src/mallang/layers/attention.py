@@ -12,21 +12,45 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-Mask: TypeAlias = Bool[Tensor, "_batch _heads _query _key"] | Literal["causal"] | None
-"""True = may be seen. "causal" lets query i see the keys up to i and has a faster kernel; None hides nothing."""
+Mask: TypeAlias = (
+    Bool[Tensor, "_batch _heads _query _key"] | Float[Tensor, "_batch _heads _query _key"] | Literal["causal"] | None
+)
+"""True = may be seen; or 0 = may be seen, −∞ = may not, which is added to the scores and spares kernels a conversion.
+"causal" lets query i see the keys up to i and has a faster kernel; None hides nothing."""
 
-KeysValues: TypeAlias = tuple[
-    Float[Tensor, "_batch _heads _key _key_dim"],
-    Float[Tensor, "_batch _heads _key _value_dim"],
-]
-"""What attention looks at, projected once."""
+
+class KeysValues(NamedTuple):
+    """What attention looks at, projected once."""
+
+    keys: Float[Tensor, "_batch _heads _key _key_dim"]
+    values: Float[Tensor, "_batch _heads _key _value_dim"]
+
+    def extend(
+        self,
+        keys: Float[Tensor, "batch heads new key_dim"],
+        values: Float[Tensor, "batch heads new value_dim"],
+    ) -> KeysValues:
+        """The old ones and the new."""
+        return KeysValues(torch.cat((self.keys, keys), dim=2), torch.cat((self.values, values), dim=2))
+
+
+@runtime_checkable
+class Extensible(Protocol):
+    """The past of one layer: keys and values of what was read, to which new ones are added."""
+
+    @property
+    def keys(self) -> Tensor:
+        """A row per hypothesis, or per sentence where the hypotheses share one memory."""
+
+    def extend(self, keys: Tensor, values: Tensor) -> KeysValues:
+        """The old ones and the new."""
 
 
 class Attention(nn.Module):
@@ -49,7 +73,10 @@ class Attention(nn.Module):
         queries: Float[Tensor, "batch heads query key_dim"],
         keys: Float[Tensor, "batch heads key key_dim"],
         values: Float[Tensor, "batch heads key value_dim"],
-        mask: Bool[Tensor, "#batch #heads #query #key"] | Literal["causal"] | None,
+        mask: Bool[Tensor, "#batch #heads #query #key"]
+        | Float[Tensor, "#batch #heads #query #key"]
+        | Literal["causal"]
+        | None,
     ) -> Float[Tensor, "batch query dim"]:
         """Look from every query at all keys that the mask lets it see, and join the heads."""
         if self.recorders:
@@ -77,6 +104,8 @@ class Attention(nn.Module):
         scores = queries @ keys.transpose(-2, -1) / math.sqrt(self.key_dim)
         if isinstance(mask, str):
             mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()[None, None]
+        elif mask is not None and mask.dtype != torch.bool:
+            mask = mask == 0
         seen = scores if mask is None else scores.masked_fill(~mask, -math.inf)
         weights = seen.softmax(dim=-1)
         if mask is not None:  # who may see nothing looks nowhere: softmax alone would make it NaN
@@ -101,13 +130,16 @@ class SelfAttention(Attention):
         return list(self.query_key_value.weight.detach().split_with_sizes(self.sizes))
 
     def forward(
-        self, x: Float[Tensor, "rows time dim"], mask: Mask = None, past: KeysValues | None = None
+        self, x: Float[Tensor, "rows time dim"], mask: Mask = None, past: Extensible | None = None
     ) -> tuple[Float[Tensor, "rows time dim"], KeysValues]:
-        """The new x, and the keys and values of all positions so far: give them as `past` to go on from here."""
-        queries, keys, values = map(self.split_heads, self.query_key_value(x).split(self.sizes, dim=-1))
-        if past is not None:
-            keys, values = torch.cat((past[0], keys), dim=2), torch.cat((past[1], values), dim=2)
-        return self.attend(queries, keys, values, mask), (keys, values)
+        """The new x, and the keys and values of all positions so far: give them as `past` to go on from here.
+
+        Where the past has a row per sentence, the width folds into the query axis as in cross-attention.
+        """
+        folded = x if past is None else x.reshape(len(past.keys), -1, x.shape[-1])
+        queries, keys, values = map(self.split_heads, self.query_key_value(folded).split(self.sizes, dim=-1))
+        seen = KeysValues(keys, values) if past is None else past.extend(keys, values)
+        return self.attend(queries, *seen, mask).view_as(x), seen
 
 
 class CrossAttention(Attention):
@@ -127,14 +159,13 @@ class CrossAttention(Attention):
 
     def remember(self, memory: Float[Tensor, "sentences source dim"]) -> KeysValues:
         """The keys and values of a memory: once per sentence, however many steps and hypotheses look at it."""
-        keys, values = map(self.split_heads, self.key_value(memory).split(self.sizes, dim=-1))
-        return keys, values
+        return KeysValues(*map(self.split_heads, self.key_value(memory).split(self.sizes, dim=-1)))
 
     def forward(
         self, x: Float[Tensor, "rows time dim"], memory: KeysValues, mask: Mask = None
     ) -> Float[Tensor, "rows time dim"]:
         """The new x. Rows may be sentences × width: the width then folds into the query axis, nothing is copied."""
-        sentences = len(memory[0])
+        sentences = len(memory.keys)
         queries = self.split_heads(self.query(x.reshape(sentences, -1, x.shape[-1])))  # width · time queries each
         return self.attend(queries, *memory, mask).view_as(x)
 
@@ -162,6 +193,11 @@ def padding_mask(real: Bool[Tensor, "batch time"], window: int | None = None) ->
         return real[:, None, None, :]
     near = distance(real.shape[1], 0, real.device).abs() <= window
     return (near & (real[:, None, :] | ~real[:, :, None]))[:, None]
+
+
+def additive(mask: Bool[Tensor, "*shape"], like: Tensor) -> Float[Tensor, "*shape"]:
+    """The same mask as a number to add to scores: 0 = may be seen, −∞ = may not."""
+    return torch.zeros_like(mask, dtype=like.dtype).masked_fill_(~mask, -math.inf)
 
 
 def distance(time: int, past: int, device: torch.device | None) -> Tensor:

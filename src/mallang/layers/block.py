@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from mallang.layers.attention import CrossAttention, KeysValues, Mask, SelfAttention
+from mallang.layers.attention import CrossAttention, Extensible, KeysValues, Mask, SelfAttention
 from mallang.layers.feedforward import FeedForward
 
 Norm: TypeAlias = Literal["post", "pre"]
@@ -55,19 +55,19 @@ class Block(nn.Module):
     def step(
         self,
         x: Float[Tensor, "rows time dim"],
-        past: KeysValues | None,
+        past: Extensible | None,
         mask: Mask = None,
         memory: KeysValues | None = None,
         memory_mask: Mask = None,
     ) -> tuple[Float[Tensor, "rows time dim"], KeysValues]:
         """The new x of positions that follow the past, and the past of the positions after them."""
-        attended, past = self.self_attention(self.enter(x, self.self_norm), mask, past)
+        attended, seen = self.self_attention(self.enter(x, self.self_norm), mask, past)
         x = self.leave(x, attended, self.self_norm)
         if memory is not None:
             attended = self.cross_attention(self.enter(x, self.cross_norm), memory, memory_mask)
             x = self.leave(x, attended, self.cross_norm)
         fed = self.feedforward(self.enter(x, self.feedforward_norm))
-        return self.leave(x, fed, self.feedforward_norm), past
+        return self.leave(x, fed, self.feedforward_norm), seen
 
     def remember(self, memory: Float[Tensor, "sentences source dim"]) -> KeysValues:
         """The keys and values that this block's cross-attention needs of a memory."""

@@ -3,19 +3,31 @@
 `fixed` is what was read from the source (encoder memory, masks): a row per sentence, never reordered, never copied
 for each beam. `moving` is what was generated so far (keys and values, hidden states): a row per hypothesis, where
 rows = sentences × width and the hypotheses of one sentence lie together.
+
+Keys and values come in two forms. `Past` grows: every step joins the new ones to the old, every reordering copies
+them. `Room` is allocated once, and nothing in it is ever moved: the hypotheses of a sentence write into one row of
+slots, and a mask says which slots each of them descends from. To reorder hypotheses is to reorder their masks.
+
+    sentence "…"   slots  <s> | a b c | d e f | g h i |     three hypotheses, three steps
+    hypothesis 1 sees      ×    ×       ×       ×           "a d g"
+    hypothesis 2 sees      ×    ×         ×       ×         "a e h"
+    hypothesis 3 sees      ×    ×       ×           ×       "a d i"
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any, NamedTuple, TypeAlias
 
-from jaxtyping import Int
+import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 
+from mallang.layers.attention import Extensible, KeysValues, Mask, causal_mask
+
 Nest: TypeAlias = Any
-"""Any nest of dicts, lists and tuples of tensors whose first axis is rows; None and plain numbers pass through."""
+"""Any nest of dicts, lists, tuples and caches of tensors whose first axis is rows; None and numbers pass through."""
 
 
 @dataclass(frozen=True)
@@ -27,12 +39,20 @@ class State:
 
     def select(self, rows: Int[Tensor, " new_rows"]) -> State:
         """Go on with these hypotheses, in this order; one may be taken several times."""
-        return State(self.fixed, map_nest(self.moving, lambda tensor: tensor.index_select(0, rows)))
+
+        def selected(leaf: Tensor | Past | Room) -> Tensor | Past | Room:
+            return leaf.index_select(0, rows) if isinstance(leaf, Tensor) else leaf.select(rows)
+
+        return State(self.fixed, map_nest(self.moving, selected, CACHES))
 
     def keep(self, sentences: Int[Tensor, " kept"], rows: Int[Tensor, " kept_rows"]) -> State:
         """Go on with these sentences only, and with these rows of hypotheses."""
+
+        def kept(leaf: Tensor | Past | Room) -> Tensor | Past | Room:
+            return leaf.index_select(0, rows) if isinstance(leaf, Tensor) else leaf.keep(sentences, rows)
+
         fixed = map_nest(self.fixed, lambda tensor: tensor.index_select(0, sentences))
-        return State(fixed, map_nest(self.moving, lambda tensor: tensor.index_select(0, rows)))
+        return State(fixed, map_nest(self.moving, kept, CACHES))
 
     def widen(self, width: int) -> State:
         """Give every hypothesis `width` copies, lying together."""
@@ -42,13 +62,199 @@ class State:
         """A state of its own, for whoever steps from here twice: a step may consume the state it is given."""
         return State(self.fixed, map_nest(self.moving, lambda tensor: tensor.clone()))
 
+    def reserve(self, steps: int, width: int, align: int = 1) -> State:
+        """Widen, with room for so many steps of one token: caches keep their shapes from here on.
 
-def map_nest(nest: Nest, change: Callable[[Tensor], Tensor]) -> Nest:
-    """The same nest with every tensor changed."""
+        Slots come in multiples of `align`, which some kernels like.
+        """
+
+        def wide(leaf: Tensor | Past) -> Tensor | Room:
+            return (
+                leaf.repeat_interleave(width, dim=0) if isinstance(leaf, Tensor) else leaf.reserve(steps, width, align)
+            )
+
+        return State(self.fixed, map_nest(self.moving, wide, CACHES))
+
+    def enlarge(self, steps: int) -> State:
+        """Room for so many steps in all; what has no room needs none."""
+        return State(self.fixed, map_nest(self.moving, lambda leaf: leaf.enlarge(steps), CACHES, tensors=False))
+
+    def look(self, steps: int) -> State:
+        """Let attention look at the slots of so many steps only: the others are not filled yet."""
+        return State(self.fixed, map_nest(self.moving, lambda leaf: leaf.look(steps), CACHES, tensors=False))
+
+
+@dataclass(frozen=True)
+class Past:
+    """The keys and values of all tokens so far, for each layer of a stack, growing with every step."""
+
+    layers: Sequence[KeysValues]
+
+    @property
+    def length(self) -> int:
+        """How many tokens were read."""
+        return self.layers[0].keys.shape[2]
+
+    @property
+    def most(self) -> int | None:
+        """How many it can hold: no end is known."""
+        return None
+
+    def enter(self, time: int, window: int | None) -> tuple[Sequence[Extensible], Mask]:
+        """Each layer ready for `time` new tokens, and what those may see."""
+        return self.layers, causal_mask(time, self.length, window, self.layers[0].keys.device)
+
+    def leave(self, layers: Sequence[KeysValues]) -> Past:
+        """After the step, with what each layer has now."""
+        return Past(layers)
+
+    def select(self, rows: Int[Tensor, " new_rows"]) -> Past:
+        """Go on with these hypotheses."""
+        return map_nest(self, lambda tensor: tensor.index_select(0, rows))  # type: ignore[no-any-return]
+
+    def keep(self, sentences: Int[Tensor, " kept"], rows: Int[Tensor, " kept_rows"]) -> Past:
+        """Go on with these rows."""
+        return self.select(rows)
+
+    def reserve(self, steps: int, width: int, align: int = 1) -> Room:
+        """What was read so far is common to all hypotheses of a sentence and lies there once; then room for more."""
+        (sentences, _, length, _), like = self.layers[0].keys.shape, self.layers[0].keys
+        base = -(-length // align) * align
+        slots = -(-(base + steps * width) // align) * align
+        room = Room(
+            layers=[KeysValues(*(_slots(part, sentences, slots) for part in layer)) for layer in self.layers],
+            mask=like.new_full((sentences * width, slots), -torch.inf),
+            length=torch.tensor(length, device=like.device),
+            places=torch.arange(width, device=like.device) + base - length * width,
+            read=length,
+            base=base,
+            seen=slots,
+        )
+        room.mask[:, :length] = 0.0
+        for own, layer in zip(room.layers, self.layers, strict=True):
+            own.keys[:, :, :length] = layer.keys
+            own.values[:, :, :length] = layer.values
+        return room
+
+
+@dataclass(frozen=True)
+class Room:
+    """The same with room for what is to come: allocated once, never moved, one token a step."""
+
+    layers: Sequence[KeysValues]
+    """Keys and values of all slots of each sentence: [sentences, heads, slots, head_dim]."""
+    mask: Float[Tensor, "rows slots"]
+    """0 where a hypothesis descends from the slot, −∞ elsewhere: added to the scores of attention."""
+    length: Int[Tensor, ""]
+    """How many tokens were read: a tensor, so that a captured graph can count."""
+    places: Int[Tensor, " width"]
+    """The slots of a step are these + length × width."""
+    read: int
+    """How many tokens were read at width 1, before the hypotheses parted; they have the first slots."""
+    base: int
+    """The first slot of a hypothesis."""
+    seen: int
+    """How many slots attention looks at: those filled so far, or all."""
+
+    @property
+    def width(self) -> int:
+        """Hypotheses a sentence."""
+        return len(self.places)
+
+    @property
+    def most(self) -> int:
+        """How many tokens it can hold."""
+        return self.read + (self.mask.shape[1] - self.base) // self.width
+
+    def enter(self, time: int, window: int | None) -> tuple[Sequence[Extensible], Mask]:
+        """Each layer ready for one new token a hypothesis, and what that may see: its ancestors and itself."""
+        if time != 1:
+            raise ValueError(f"with room reserved a step reads one token, not {time}")
+        at = torch.add(self.places, self.length, alpha=self.width)
+        sentences = len(self.mask) // self.width
+        self.mask.scatter_(1, at.repeat(sentences)[:, None], 0.0)
+        mask = self.mask[:, : self.seen]
+        if window is not None:
+            slot = torch.arange(self.seen, device=at.device)
+            position = torch.where(slot < self.base, slot, self.read + (slot - self.base) // self.width)
+            mask = mask.masked_fill(position < self.length - window, -torch.inf)
+        layers = [Slots(layer.keys, layer.values, at, self.seen) for layer in self.layers]
+        return layers, mask.view(sentences, 1, self.width, self.seen)
+
+    def leave(self, layers: Sequence[KeysValues]) -> Room:
+        """After the step: one token longer, in the same memory."""
+        return replace(self, length=self.length + 1)
+
+    def select(self, rows: Int[Tensor, " new_rows"]) -> Room:
+        """Go on with these hypotheses of the same sentences: only what they descend from changes."""
+        return replace(self, mask=self.mask.index_select(0, rows))
+
+    def keep(self, sentences: Int[Tensor, " kept"], rows: Int[Tensor, " kept_rows"]) -> Room:
+        """Go on with these sentences."""
+        return replace(self.moved(sentences, self.mask.shape[1]), mask=self.mask.index_select(0, rows))
+
+    def enlarge(self, steps: int) -> Room:
+        """The same with room for so many steps."""
+        everyone = torch.arange(len(self.layers[0].keys), device=self.mask.device)
+        slots = max(self.mask.shape[1], self.base + steps * self.width)
+        mask = torch.nn.functional.pad(self.mask, (0, slots - self.mask.shape[1]), value=-torch.inf)
+        return replace(self.moved(everyone, slots), mask=mask, seen=slots)
+
+    def moved(self, sentences: Int[Tensor, " kept"], slots: int) -> Room:
+        """The keys and values of these sentences, as far as they are filled, in new memory."""
+        layers = []
+        for layer in self.layers:
+            new = KeysValues(*(_slots(part, len(sentences), slots) for part in layer))
+            for part, old in zip(new, layer, strict=True):
+                part[:, :, : self.seen] = old[:, :, : self.seen].index_select(0, sentences)
+            layers.append(new)
+        return replace(self, layers=layers)
+
+    def look(self, steps: int) -> Room:
+        """Let attention look at the slots of so many steps only."""
+        return replace(self, seen=min(self.mask.shape[1], self.base + steps * self.width))
+
+
+class Slots(NamedTuple):
+    """One layer's share of a `Room`, and where this step writes."""
+
+    keys: Float[Tensor, "sentences heads slots key_dim"]
+    values: Float[Tensor, "sentences heads slots value_dim"]
+    at: Int[Tensor, " width"]
+    seen: int
+
+    def extend(
+        self,
+        keys: Float[Tensor, "sentences heads width key_dim"],
+        values: Float[Tensor, "sentences heads width value_dim"],
+    ) -> KeysValues:
+        """Write the new ones to their slots; everything that attention looks at."""
+        self.keys.index_copy_(2, self.at, keys)
+        self.values.index_copy_(2, self.at, values)
+        return KeysValues(self.keys[:, :, : self.seen], self.values[:, :, : self.seen])
+
+
+def _slots(like: Float[Tensor, "rows heads time head_dim"], sentences: int, slots: int) -> Tensor:
+    """Empty slots, zero since 0 × NaN would not be 0; the heads of one slot lie together, as a layer gives them."""
+    _, heads, _, head_dim = like.shape
+    return like.new_zeros(sentences, slots, heads, head_dim).transpose(1, 2)
+
+
+CACHES = (Past, Room)
+
+
+def map_nest(nest: Nest, change: Callable[[Any], Any], leaves: tuple[type, ...] = (), tensors: bool = True) -> Nest:
+    """The same nest with every tensor changed; what is of the types `leaves` is changed as a whole."""
     if isinstance(nest, Tensor):
+        return change(nest) if tensors else nest
+    if leaves and isinstance(nest, leaves):
         return change(nest)
     if isinstance(nest, dict):
-        return {key: map_nest(value, change) for key, value in nest.items()}
+        return {key: map_nest(value, change, leaves, tensors) for key, value in nest.items()}
     if isinstance(nest, tuple | list):
-        return type(nest)(map_nest(value, change) for value in nest)
+        parts = [map_nest(value, change, leaves, tensors) for value in nest]
+        return type(nest)(*parts) if hasattr(nest, "_fields") else type(nest)(parts)
+    if is_dataclass(nest) and not isinstance(nest, type):
+        values = {field.name: getattr(nest, field.name) for field in fields(nest)}
+        return replace(nest, **map_nest(values, change, leaves, tensors))
     return nest

@@ -27,8 +27,10 @@ class Embedding(nn.Module):
         """The token vectors, whoever owns them."""
         return self.tied[0].table if self.own is None else self.own
 
-    def forward(self, tokens: Int[Tensor, "rows time"], start: int = 0) -> Float[Tensor, "rows time dim"]:
-        """The vectors of tokens whose first stands at position `start`."""
-        vectors = self.table(tokens) * self.scale + self.positions(tokens.shape[1], start)
+    def forward(
+        self, tokens: Int[Tensor, "rows time"], start: int | Int[Tensor, ""] = 0, most: int | None = None
+    ) -> Float[Tensor, "rows time dim"]:
+        """The vectors of tokens whose first stands at position `start`; if that is a tensor, `most` is the last."""
+        vectors = self.table(tokens) * self.scale + self.positions(tokens.shape[1], start, most)
         x: Tensor = self.dropout(vectors)
         return x

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from mallang.errors import UserError
@@ -21,12 +21,18 @@ class SinusoidalPositions(nn.Module):
         self.dim = dim
         self.register_buffer("table", sinusoids(length, dim), persistent=False)  # computed, so never saved
 
-    def forward(self, time: int, start: int = 0) -> Float[Tensor, "{time} {self.dim}"]:
-        """The vectors of the positions start … start + time − 1; the table grows when a text is longer."""
-        if start + time > len(self.table):
+    def forward(
+        self, time: int, start: int | Int[Tensor, ""] = 0, most: int | None = None
+    ) -> Float[Tensor, "{time} {self.dim}"]:
+        """The vectors of the positions start … start + time − 1; the table grows when a text is longer.
+
+        Where the start is known to the device alone, `most` says how long a text may become.
+        """
+        end = start + time if isinstance(start, int) else most
+        if end is not None and end > len(self.table):
             with torch.inference_mode(False):  # the next to use it may be training
-                self.table = sinusoids(2 * (start + time), self.dim).to(self.table)
-        return self.table[start : start + time]
+                self.table = sinusoids(2 * end, self.dim).to(self.table)
+        return rows_from(self.table, start, time)
 
 
 class LearnedPositions(nn.Module):
@@ -37,15 +43,25 @@ class LearnedPositions(nn.Module):
         self.dim, self.max_length = dim, max_length
         self.table = nn.Embedding(max_length, dim)
 
-    def forward(self, time: int, start: int = 0) -> Float[Tensor, "{time} {self.dim}"]:
-        """The vectors of the positions start … start + time − 1."""
-        if start + time > self.max_length:
+    def forward(
+        self, time: int, start: int | Int[Tensor, ""] = 0, most: int | None = None
+    ) -> Float[Tensor, "{time} {self.dim}"]:
+        """The vectors of the positions start … start + time − 1; a start that is a tensor cannot be checked here."""
+        if isinstance(start, int) and start + time > self.max_length:
             raise UserError(
                 f"a text has {start + time} tokens, but the model learned only {self.max_length} positions",
                 todo="shorten or split the text, train with a larger model.max_length, "
                 'or with model.positions = "sinusoidal", which have no limit',
             )
-        return self.table.weight[start : start + time]
+        return rows_from(self.table.weight, start, time)
+
+
+def rows_from(table: Float[Tensor, "length dim"], start: int | Int[Tensor, ""], time: int) -> Tensor:
+    """`time` rows of a table from the row `start` on; past its end a tensor means the last row."""
+    if isinstance(start, int):
+        return table[start : start + time]
+    rows = start[None] if time == 1 else start + torch.arange(time, device=start.device)
+    return table.index_select(0, rows.clamp(max=len(table) - 1))
 
 
 def sinusoids(length: int, dim: int) -> Float[Tensor, "length dim"]:

@@ -25,9 +25,9 @@ from torch import Tensor, nn
 
 from mallang.data.batch import Batch
 from mallang.errors import UserError
-from mallang.layers.attention import CrossAttention, SelfAttention, causal_mask, padding_mask
+from mallang.layers.attention import CrossAttention, KeysValues, SelfAttention, additive, causal_mask, padding_mask
 from mallang.layers.block import Block, Blocks
-from mallang.layers.cache import State
+from mallang.layers.cache import Past, State
 from mallang.layers.embedding import Embedding
 from mallang.layers.feedforward import FeedForward
 from mallang.layers.head import Projection
@@ -142,19 +142,23 @@ class Transformer(nn.Module):
         """Read the source; nothing is written yet."""
         memory, mask = self.read(batch)
         remembered = [block.remember(memory) for block in self.decoder]
-        nothing = [(keys[:, :, :0], values[:, :, :0]) for keys, values in remembered]
-        return State(fixed={"memory": remembered, "mask": mask}, moving=nothing)
+        nothing = [KeysValues(keys[:, :, :0], values[:, :, :0]) for keys, values in remembered]
+        return State({"memory": remembered, "mask": additive(mask, remembered[0].keys)}, moving=Past(nothing))
 
     def step(self, tokens: Int[Tensor, "rows time"], state: State) -> tuple[Float[Tensor, "rows time words"], State]:
         """The logits after each of these tokens, which follow those of earlier steps."""
-        past = state.moving[0][0].shape[2]
-        x = self.embedding(tokens, start=past)
-        mask = causal_mask(x.shape[1], past, self.config.window, x.device)
-        moving = []
-        for block, memory, cached in zip(self.decoder, state.fixed["memory"], state.moving, strict=True):
-            x, cached = block.step(x, cached, mask, memory, state.fixed["mask"])
-            moving.append(cached)
-        return self.output(self.decoder_norm(x)), State(state.fixed, moving)
+        x = self.embedding(tokens, state.moving.length, state.moving.most)
+        layers, mask = state.moving.enter(tokens.shape[1], self.config.window)
+        after = []
+        for block, memory, past in zip(self.decoder, state.fixed["memory"], layers, strict=True):
+            x, past = block.step(x, past, mask, memory, state.fixed["mask"])
+            after.append(past)
+        return self.output(self.decoder_norm(x)), State(state.fixed, state.moving.leave(after))
+
+    @property
+    def longest(self) -> int | None:
+        """The most tokens it can write, if there is an end to it."""
+        return self.config.max_length
 
     def init_weights(self) -> None:
         """Xavier for every matrix, dim^-0.5 for embeddings, so that √dim times them is of size one."""
