@@ -15,8 +15,9 @@ from pydantic import TypeAdapter, ValidationError
 from torch import nn
 
 from mallang.data.batch import Batch, pad_rows
-from mallang.data.mixture import tag_of
+from mallang.data.mixture import Drawn, tag_of
 from mallang.data.prepared import Prepared
+from mallang.data.resegmented import Resegmented, dropouts_of
 from mallang.data.sampler import Buckets, Rows
 from mallang.decoding import contract as decoding
 from mallang.decoding.contract import Hypothesis, search
@@ -46,10 +47,13 @@ class Config:
 
     label_smoothing: float = 0.1
     """Share of the probability that is spread evenly over the vocabulary."""
+    bpe_dropout: float = 0.0
+    """Share of merges that training skips at random, so that words are cut in many ways; on sides of bpe, byte-bpe."""
 
     def __post_init__(self) -> None:
-        if not 0.0 <= self.label_smoothing < 1.0:
-            raise ValueError(f"label_smoothing must lie between 0 and 1, but is {self.label_smoothing}")
+        for name in ("label_smoothing", "bpe_dropout"):
+            if not 0.0 <= (share := getattr(self, name)) < 1.0:
+                raise ValueError(f"{name} must lie between 0 and 1, but is {share}")
 
 
 class Task:
@@ -62,16 +66,21 @@ class Task:
     def __init__(self, config: Config, tokenizers: Mapping[str, Tokenizer]) -> None:
         self.config, self.tokenizers = config, tokenizers
         self.source, self.target = tokenizers["source"], tokenizers["target"]
+        share = config.bpe_dropout
+        self.dropouts = dropouts_of([self.source, self.target], share) if share else []
 
     def build(self, model: Any, config: Any) -> nn.Module:
         """The model for these two vocabularies."""
         built: nn.Module = model.Model(config, self.target.vocabulary, self.source.vocabulary)
         return built
 
-    def examples(self, corpus: Prepared, seed: int, epoch: int) -> Sequence[Any]:
-        """The pairs that an epoch reads: all of them, or what the weights of several corpora say."""
-        drawn: Sequence[Any] = corpus.epoch(seed, epoch)
-        return drawn
+    def examples(self, corpus: Prepared, seed: int, epoch: int) -> Prepared | Drawn | Resegmented:
+        """The pairs that an epoch reads: all, or what the weights of corpora say; with BPE-dropout, cut anew."""
+        drawn: Prepared | Drawn = corpus.epoch(seed, epoch)
+        if not self.dropouts:
+            return drawn
+        longest = corpus.account.filters.max_length or int(corpus.lengths.max())
+        return Resegmented(drawn, self.dropouts, longest=longest, seed=seed, epoch=epoch)
 
     def plan(
         self, corpus: Prepared, *, tokens: int, sentences: int | None = None, multiple: int = 1, seed: int, epoch: int
