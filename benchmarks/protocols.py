@@ -21,7 +21,7 @@ from pathlib import Path
 
 from mallang.data.corpus import Config, open_corpus
 from mallang.data.readers import lines
-from mallang.errors import UserError
+from mallang.errors import UserError, require
 from mallang.evaluation.score import Score
 from mallang.evaluation.translation import bleu, chrf, tokenization
 
@@ -79,12 +79,9 @@ def moses_lc_tok(hypotheses: Sequence[str], reference: Reference) -> Score:
 
 
 def moses_tokens(texts: Sequence[str], language: str) -> list[str]:
-    """Lower-case, normalise, tokenise, in this order: a full stop after "Bart", a name, would stay at its word."""
-    try:
-        from sacremoses import MosesPunctNormalizer, MosesTokenizer
-    except ModuleNotFoundError as error:
-        raise UserError("the protocol moses-lc-tok needs sacremoses", todo="pip install sacremoses") from error
-    normalizer, tokenizer = MosesPunctNormalizer(language), MosesTokenizer(language)
+    """Lower-case, normalise, tokenise, in this order: Moses takes "Bart." (beard) for an abbreviation, not "bart."."""
+    sacremoses = require("sacremoses", "bench")
+    normalizer, tokenizer = sacremoses.MosesPunctNormalizer(language), sacremoses.MosesTokenizer(language)
     # Quotes come out escaped (&quot;), as in Moses; both sides do, and no token is split or joined by it.
     return [tokenizer.tokenize(normalizer.normalize(text.lower()), return_str=True) for text in texts]
 
