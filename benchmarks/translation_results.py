@@ -107,13 +107,11 @@ def row(name: str, same: Sequence[Scored], labels: Iterable[str]) -> list[object
 def collect(files: Sequence[Path], folder: Path = report.RESULTS) -> None:
     """Print the table and write every value into results/, with the hypotheses it was counted on."""
     opened = list(read_files(files))
+    for commit in (file["commit"] for file in opened):
+        if not commit or commit.endswith("-dirty"):
+            raise UserError(f"the runs were made by code of no commit ({commit})", todo="run … --commit SUM")
     found = list(scored(opened))
     show(opened, found)
-    for each in found:
-        if not each.file["commit"] or each.file["commit"].endswith("-dirty"):
-            raise UserError(
-                f"the runs were made by code of no commit ({each.file['commit']})", todo="run … --commit SUM"
-            )
     written: list[Path] = []
     for each in found:
         seed = f"seed{each.run['seed']}"

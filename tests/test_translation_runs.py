@@ -1,0 +1,224 @@
+"""Lists of experiments, how they are run, and what is written of them."""
+
+import json
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))  # the benchmarks are not installed
+from benchmarks import report, translation, translation_results, translation_runs  # noqa: E402
+from benchmarks.protocols import Reference  # noqa: E402
+from benchmarks.translation import Experiment, read_experiments  # noqa: E402
+from benchmarks.translation_runs import CommandError, Options, Place, run_all  # noqa: E402
+
+from mallang.errors import UserError  # noqa: E402
+
+LIST = """
+[defaults]
+recipe = "transformer-miniworld"
+splits = ["test"]
+overrides = ["train.steps=2"]
+[[experiments]]
+name = "plain"
+seeds = [1, 2]
+[[experiments]]
+name = "wide"
+overrides = ["model.dim=256"]
+splits = ["valid", "test"]
+searches.greedy = ["method=greedy"]
+"""
+TEXTS = [f"On day {day} the dog ate the {food} of the cat." for food in ("fish", "bread") for day in range(10)]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _few_lines():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(translation_results, "reference_of", lambda *names: Reference(*names, TEXTS))
+        yield
+
+
+def written(folder, text, name="list.toml"):
+    path = folder / name
+    path.write_text(text, "utf-8")
+    return path
+
+
+def test_a_list_becomes_a_run_a_seed(tmp_path):
+    first, second, wide = read_experiments(written(tmp_path, LIST))
+    assert [first.run, second.run, wide.run] == ["plain-seed1", "plain-seed2", "wide-seed1"]
+    assert first.overrides == ("train.steps=2",) and first.searches == {"": ()}
+    assert wide.overrides == ("train.steps=2", "model.dim=256") and wide.splits == ("valid", "test")
+    assert wide.searches == {"": (), "greedy": ("method=greedy",)}
+    about = wide.about()
+    assert (about["system"], about["corpus"], about["source"], about["target"]) == (
+        "transformer",
+        "miniworld",
+        "ko",
+        "en",
+    )
+    same = {"experiments": [{"name": "a", "recipe": "transformer-miniworld", "splits": ["test"]}]}
+    assert [each.run for each in read_experiments(written(tmp_path, json.dumps(same), "list.json"))] == ["a-seed1"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    {
+        "no list": ("[defaults]\n", "holds no experiments"),
+        "one name twice": (LIST + '[[experiments]]\nname = "wide"\n', "two of one name"),
+        "unknown key": ('[[experiments]]\nnames = "a"\n', "did you mean name"),
+        "no recipe": ('[[experiments]]\nname = "a"\n', "no recipe"),
+        "not TOML": ("[", "cannot be read"),
+    }.values(),
+    ids=["no list", "one name twice", "unknown key", "no recipe", "not TOML"],
+)
+def test_a_wrong_list_is_refused(tmp_path, text, said):
+    with pytest.raises(UserError, match=said):
+        read_experiments(written(tmp_path, text))
+
+
+def test_a_plan_names_what_cannot_be_trained(tmp_path, monkeypatch, capsys):
+    path = written(tmp_path, LIST.replace("model.dim=256", "model.dims=256"))
+    monkeypatch.setattr(sys, "argv", ["translation", "plan", str(path)])
+    with pytest.raises(SystemExit) as left:
+        translation.main()
+    assert left.value.code == 1
+    assert capsys.readouterr().out.startswith("plain-seed1\nplain-seed2\nwide-seed1: model.dims")
+
+
+def fake(words, name, place):
+    """Does what the command would, at once: every output is the reference, less some words with seed 2."""
+    if words[0] == "train":
+        folder = place.folder / words[words.index("--name") + 1]
+        (folder / "outputs").mkdir(parents=True, exist_ok=True)
+        info = {"status": "finished", "steps": 2, "parameters": 7, "tokens": 9, "seconds": 1.5, "best": {"loss": 1.0}}
+        (folder / "run.json").write_text(json.dumps(info), "utf-8")
+        entries = [{"kind": "train", "step": 1}, {"kind": "valid", "step": 2, "nll": 2.5}]
+        (folder / "metrics.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in entries), "utf-8")
+        if "model.dim=256" in words:
+            raise CommandError("failed", "the memory is full")
+        return ""
+    folder = Path(words[1])
+    outputs = [text.replace("the ", "") for text in TEXTS] if folder.name.endswith("seed2") else TEXTS
+    (folder / "outputs" / f"{words[3]}.txt").write_text("".join(f"{text}\n" for text in outputs), "utf-8")
+    return json.dumps([{"name": "BLEU", "value": 12.5}])
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory):
+    """The file of a list whose third run fails."""
+    folder = tmp_path_factory.mktemp("ran")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(translation_runs, "mallang", fake)
+        patch.setattr(translation_runs, "ask_gpu", lambda *_: "")
+        options = Options(out=folder / "out", work=folder / "work", at_once=2, commit="0123456789ab")
+        return run_all(read_experiments(written(folder, LIST)), options)
+
+
+def test_one_file_holds_every_run_and_a_failed_one_stops_no_other(ran):
+    file = json.loads(ran.read_text("utf-8"))
+    runs = {f"{run['name']}-{run['seed']}": run for run in file["runs"]}
+    assert {name: run["status"] for name, run in runs.items()} == {
+        "plain-1": "finished", "plain-2": "finished", "wide-1": "failed",
+    }  # fmt: skip
+    assert runs["wide-1"]["said"] == "the memory is full" and runs["wide-1"]["outputs"] == []
+    assert runs["wide-1"]["validations"] == runs["plain-1"]["validations"] == [{"kind": "valid", "step": 2, "nll": 2.5}]
+    (output,) = runs["plain-1"]["outputs"]
+    assert output["hypotheses"] == TEXTS
+    assert (runs["plain-1"]["seconds"], runs["plain-1"]["steps"]) == (1.5, 2)
+    assert file["commit"] == "0123456789ab" and file["hardware"] and file["peak_device_memory_mib"] is None
+
+
+def test_a_finished_run_is_not_trained_again_unless_it_changed(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(translation_runs, "mallang", lambda words, *rest: asked.append(words) or fake(words, *rest))
+    place = Place(tmp_path, "cpu", float("inf"))
+    one = {"name": "a", "recipe": "transformer-miniworld", "seed": 1, "splits": (), "searches": {"": ()}}
+    for overrides in ((), (), ("model.dim=64",)):
+        record = {}
+        translation_runs.train(Experiment(**one, overrides=overrides), place, record)
+        assert record["steps"] == 2
+    assert [("--fresh" in words, "model.dim=64" in words) for words in asked] == [(True, False), (True, True)]
+
+
+def test_nothing_is_begun_when_the_time_is_over(tmp_path, monkeypatch):
+    monkeypatch.setattr(translation_runs, "mallang", fake)
+    path = run_all(read_experiments(written(tmp_path, LIST)), Options(out=tmp_path / "out", seconds=0))
+    assert {run["status"] for run in json.loads(path.read_text("utf-8"))["runs"]} == {"no time"}
+
+
+def test_the_real_command_is_run_and_heard(tmp_path):
+    forever = Place(tmp_path, "cpu", float("inf"))
+    assert translation_runs.mallang(["--version"], "version", forever).startswith("mallang ")
+    with pytest.raises(CommandError, match="there is no run folder nowhere") as failed:
+        translation_runs.mallang(["evaluate", "nowhere"], "evaluate", forever)
+    assert failed.value.status == "failed"
+    with pytest.raises(CommandError) as late:
+        translation_runs.mallang(["demo"], "demo", Place(tmp_path, "cpu", time.monotonic() - 1))
+    assert late.value.status == "no time"
+
+
+def test_a_sweep_shows_every_seed_and_the_mean(ran, capsys):
+    translation_results.sweep([ran])
+    shown = capsys.readouterr().out
+    lines = {line.split("  ")[1]: line.split() for line in shown.splitlines() if line.startswith("  plain")}
+    assert lines["plain seed 1"][3:] == ["100.00", "100.00", "2.500", "2", "2", "7"]
+    low = float(lines["plain seed 2"][3])
+    assert low < 90 and float(lines["plain mean of 2"][4]) == pytest.approx((100 + low) / 2, abs=0.011)
+    assert "wide seed 1: failed" in shown and "the memory is full" in shown
+
+
+def test_values_are_written_with_their_hypotheses_and_can_be_checked(ran, tmp_path, capsys):
+    folder = tmp_path / "results"
+    translation_results.collect([ran], folder)
+    found = {path.stem: json.loads(path.read_text("utf-8")) for path in folder.glob("*.json")}
+    ends = ("seed1", "seed2", "mean", "deviation")
+    assert set(found) == {f"plain-test-{label}-{end}" for label in ("bleu", "chrf") for end in ends}
+    one, mean = found["plain-test-bleu-seed1"], found["plain-test-bleu-mean"]
+    assert one == {
+        **one, "value": 100.0, "seed": 1, "metric": "BLEU, sacrebleu", "protocol": "sacrebleu, beam 5",
+        "recipe": "transformer-miniworld", "overrides": ["train.steps=2"], "direction": "ko-en", "split": "test",
+        "seconds": 1.5, "commit": "0123456789ab",
+    }  # fmt: skip
+    values = [found[f"plain-test-bleu-seed{seed}"]["value"] for seed in (1, 2)]
+    assert mean["value"] == pytest.approx(sum(values) / 2, abs=0.011) and mean["seed"] is None
+    assert found["plain-test-bleu-deviation"]["value"] == pytest.approx((values[0] - values[1]) / 2**0.5, abs=0.011)
+    assert report.read_results(folder)  # the page can be written from them
+
+    capsys.readouterr()
+    translation_results.check(folder)
+    assert capsys.readouterr().out.startswith("4 values are those")
+    wrong = {**one, "value": 99.98}
+    (folder / "plain-test-bleu-seed1.json").write_text(json.dumps(wrong), "utf-8")
+    with pytest.raises(UserError, match="99.98, but 100.00 now"):
+        translation_results.check(folder)
+
+
+def test_values_of_no_commit_are_not_written(ran, tmp_path):
+    file = json.loads(ran.read_text("utf-8"))
+    for commit in (None, "0123456789ab-dirty"):
+        path = written(tmp_path, json.dumps({**file, "commit": commit}), "runs.json")
+        with pytest.raises(UserError, match="code of no commit"):
+            translation_results.collect([path], tmp_path / "results")
+    with pytest.raises(UserError, match="was not written by"):
+        translation_results.sweep([written(tmp_path, "{}", "other.json")])
+
+
+def test_published_numbers_stand_beside_those_of_their_protocol():
+    run = {
+        "name": "a", "system": "transformer", "recipe": "transformer-multi30k", "overrides": [], "corpus": "multi30k",
+        "source": "en", "target": "de", "seed": 1, "seconds": 1.0, "decoding": {"method": "beam", "beam": 5},
+    }  # fmt: skip
+    output = {"split": "test2016", "search": "wide", "options": ["beam=10", "length_penalty=none"]}
+    score = translation_results.Score("BLEU", 41.234, "signature")
+    scored = translation_results.Scored(
+        {"commit": "c", "hardware": "h"}, run, output, {"moses-lc-tok": score, "bleu": score}
+    )
+    assert scored.base == "a-test2016-wide"
+    result = scored.result("moses-lc-tok")
+    assert (result.published, result.value, result.metric) == (41.02, 41.23, "BLEU, moses-lc-tok")
+    assert result.protocol == "moses-lc-tok, beam 10, length_penalty none"
+    assert result.overrides == ["decoding.beam=10", "decoding.length_penalty=none"]
+    assert scored.result("bleu").published is None
