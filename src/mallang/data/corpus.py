@@ -198,27 +198,27 @@ def _open_several(config: Config, roles: tuple[str, ...]) -> Corpus:
     """Corpora and files together: each split is those of all that have one, less what is never trained on."""
     weights, domains = config.corpora or {}, config.domains or {}
     opened = {name: _open_member(name, config, roles) for name in weights}
+    for name, corpus in opened.items():
+        if weights[name] and not corpus.has("train"):
+            raise UserError(f"{name} has no split to train on", todo="give it the weight 0: to validate and test only")
+        if not weights[name] and not any(corpus.has(split) for split in ("valid", "test")):
+            raise UserError(f"{name} has the weight 0 and nothing held out: it has no use here", todo="leave it out")
     wanted = dict.fromkeys((*SPLITS, *(split for corpus in opened.values() for split in corpus.splits)))
     splits: dict[str, Rows] = {}
     absent: dict[str, UserError] = {}
     for split in wanted:
-        members = []
-        for name, corpus in opened.items():
-            if split == "train" and not weights[name]:
-                continue
-            if split == "train" or corpus.has(split):
-                try:
-                    rows = corpus.split(split)
-                except UserError as error:
-                    absent[split] = error
-                else:
-                    members.append(Member(name, rows, weights[name] if split == "train" else 1.0, domains.get(name)))
-        if members and split not in absent:
-            share = config.untagged if split == "train" else 0.0
-            splits[split] = Rows.joined(members, roles, share)
-    for name, corpus in opened.items():
-        if not weights[name] and set(corpus.splits) <= {"train"}:
-            raise UserError(f"{name} has the weight 0 and nothing held out: it has no use here", todo="leave it out")
+        is_train = split == "train"
+        having = [name for name, corpus in opened.items() if corpus.has(split) and (weights[name] or not is_train)]
+        try:
+            members = [
+                Member(name, opened[name].split(split), float(weights[name]) if is_train else 1.0, domains.get(name))
+                for name in having
+            ]
+        except UserError as error:
+            absent[split] = error
+        else:
+            if members:
+                splits[split] = Rows.joined(members, roles, config.untagged if is_train else 0.0)
     licence = "; ".join(f"{name}: {corpus.licence}" for name, corpus in opened.items())
     return Corpus(" + ".join(opened), licence, splits, absent=absent)
 

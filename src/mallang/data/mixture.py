@@ -24,8 +24,8 @@ from mallang.data.prepared import Prepared, TextEncoder, prepare
 from mallang.data.sampler import generator
 from mallang.errors import UserError, nearest
 
-DRAW, UNTAG = 2, 3
-"""These set the random numbers here apart from those that plan and make batches."""
+DRAW, UNTAG = 3, 4
+"""These set the random numbers here apart from those that plan, make and cut batches; the last of four says which."""
 Example = tuple[Integer[np.ndarray, " tokens"], ...]
 
 
@@ -114,7 +114,7 @@ class Mixture(Prepared):
             for number, (start, part) in enumerate(zip(self.starts, self.parts, strict=False))
         ]
         places = np.concatenate(drawn)
-        is_tagged = generator(seed, UNTAG, epoch).random(len(places)) >= self.untagged
+        is_tagged = generator(seed, epoch, 0, UNTAG).random(len(places)) >= self.untagged
         return Drawn(self, places, is_tagged)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -128,7 +128,7 @@ def draw(rows: int, weight: float, *, seed: int, epoch: int, part: int) -> Integ
     if not share:
         return whole
     count = max(1, round(share * rows))
-    ring = generator(seed, DRAW, part).permutation(rows)
+    ring = generator(seed, part, 0, DRAW).permutation(rows)
     return np.concatenate((whole, ring[(epoch * count + np.arange(count)) % rows]))
 
 
@@ -145,6 +145,11 @@ class Drawn(Sequence[Example]):
 
     def __getitem__(self, number: int) -> Example:  # type: ignore[override]
         return self.mixture.example(int(self.places[number]), is_tagged=bool(self.is_tagged[number]))
+
+    @property
+    def account(self) -> Account:
+        """What became of the rows that could be drawn."""
+        return self.mixture.account
 
     @cached_property
     def lengths(self) -> Integer[np.ndarray, "drawn columns"]:
