@@ -12,6 +12,7 @@ import typer
 from mallang.commands.options import (
     Device,
     Domain,
+    Int8,
     Json,
     Plugin,
     Quiet,
@@ -53,6 +54,7 @@ def command(
     json: Json = False,
     plugin: Plugin = None,
     device: Device = "auto",
+    int8: Int8 = False,
     quiet: Quiet = False,
 ) -> None:
     """Score a run on a split of its corpus, or on your own pairs.
@@ -62,12 +64,13 @@ def command(
     """
     add_plugins(plugin)
     options = read_search(search)
-    model = load_for(run, "translation", "evaluate", device)
+    model = load_for(run, "translation", "evaluate", device, int8=int8)
     found = {}
     for part in read_parts(run, split, data, corpus):
         chosen = part.domain if domain is None else None if domain == "none" else domain
         scores, outputs = model.evaluate(part.rows, domain=chosen, **options)
-        keep(run, part.name, outputs, scores, options if chosen is None else {**options, "domain": chosen})
+        told = options | ({} if chosen is None else {"domain": chosen}) | ({"weights": "int8"} if int8 else {})
+        keep(run, part.name, outputs, scores, told)
         found[part.corpus] = scores
         if not quiet and not json:
             tag = "" if chosen is None else f" as domain {chosen}"

@@ -71,6 +71,9 @@ Plugin = Annotated[
     list[Path] | None,
     typer.Option("--plugin", metavar="FILE", help="A Python file with a model of your own.", show_default=False),
 ]
+Int8 = Annotated[
+    bool, typer.Option("--int8", help="Compute with 8-bit weights: faster on a CPU.", show_default=False)
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.", show_default=False)]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print results only.", show_default=False)]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Say more.", show_default=False)]
@@ -98,7 +101,7 @@ def read_search(search: Iterable[str] | None) -> dict[str, Any]:
     return options
 
 
-def load_for(run: Path, task: str, verb: str, device: str) -> Any:
+def load_for(run: Path, task: str, verb: str, device: str, *, int8: bool = False) -> Any:
     """The model in a run folder, or a message that says why this verb cannot use it."""
     from mallang.training.run import Run, load
 
@@ -108,4 +111,4 @@ def load_for(run: Path, task: str, verb: str, device: str) -> Any:
             f"{run} was trained for {trained_for.replace('_', ' ')}, but `mallang {verb}` needs a run for {task}",
             todo=f"give the folder of a {task} run",
         )
-    return load(run, device)
+    return load(run, device, "int8" if int8 else "float32")

@@ -13,6 +13,7 @@ import typer
 from mallang.commands.options import (
     Device,
     Domain,
+    Int8,
     Json,
     Plugin,
     Quiet,
@@ -52,6 +53,7 @@ def command(
     json: Json = False,
     plugin: Plugin = None,
     device: Device = "auto",
+    int8: Int8 = False,
     quiet: Quiet = False,
 ) -> None:
     """Translate texts from arguments, a file or standard input, a line each, in order.
@@ -66,7 +68,7 @@ def command(
             options.setdefault("beam", max(5, nbest))
     elif isinstance(options.get("nbest"), int):
         nbest = options["nbest"]
-    model = load_for(run, "translation", "translate", device)
+    model = load_for(run, "translation", "translate", device, int8=int8)
     for result in model.stream(read_texts(texts, file), domain=domain, **options):
         show(result, json=json, nbest=nbest, scores=scores)
         if result.note and not quiet and not json:

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import safetensors.torch
 import torch
@@ -24,8 +24,9 @@ from torch import Tensor
 
 import mallang
 from mallang import recipe as recipes
-from mallang.errors import UserError
+from mallang.errors import UserError, nearest
 from mallang.find import find, names
+from mallang.layers.int8 import quantize
 from mallang.recipe import Recipe
 from mallang.text.tokenizer import Tokenizer
 from mallang.training.checkpoint import load_tensors, replace_file, sha256, to_json, unwritable
@@ -33,6 +34,7 @@ from mallang.training.precision import choose_device
 from mallang.training.weights import set_weights
 
 FORMAT = 1
+Weights = Literal["float32", "int8"]
 INFO, RECIPE, WEIGHTS, LOCK = "run.json", "recipe.toml", "model.safetensors", ".lock"
 
 
@@ -127,17 +129,34 @@ class Run:
         return found
 
 
-def load(path: Path | str, device: str = "auto") -> Any:
-    """A trained model with the verbs of its task: `mallang.load("runs/x").translate("...")`."""
-    run = Run.open(path)
-    weights = run.read_weights()
-    recipe = run.recipe()
+def load(path: Path | str, device: str = "auto", weights: Weights = "float32") -> Any:
+    """A trained model with the verbs of its task: `mallang.load("runs/x").translate("...")`.
+
+    `weights="int8"` rounds its matrices to 8 bits: faster and smaller on a CPU, and nearly as good.
+    """
     place = choose_device(device)
+    check_weights(weights, place)
+    run = Run.open(path)
+    trained = run.read_weights()
+    recipe = run.recipe()
     module = find("tasks", run.task)
     task = module.Task(recipe.task, run.tokenizers(module.Task.columns))
     model = task.build(find("models", recipe.model_name), recipe.model)
-    set_weights(model, weights, run.folder / WEIGHTS)
-    return module.Verbs(task, model.to(place).eval(), recipe.decoding, recipe.data.max_length)
+    set_weights(model, trained, run.folder / WEIGHTS)
+    model = model.to(place).eval()
+    if weights == "int8":
+        model = quantize(model)
+    return module.Verbs(task, model, recipe.decoding, recipe.data.max_length)
+
+
+def check_weights(weights: str, place: torch.device) -> None:
+    """Refuse what cannot be computed there."""
+    if weights not in get_args(Weights):
+        raise UserError(f"weights cannot be {weights!r}", todo=nearest(weights, get_args(Weights)))
+    if weights == "int8" and place.type != "cpu":
+        raise UserError(
+            "int8 weights are for the CPU, and the model would run on a GPU", todo='--device cpu, or device="cpu"'
+        )
 
 
 def begin(folder: Path, recipe: Recipe, *, fresh: bool, start: Path | None = None) -> Run:

@@ -1,0 +1,91 @@
+"""Matrix products in 8-bit integers, for faster and smaller models on a CPU (after LLM.int8(), arXiv:2208.07339).
+
+    weight ≈ integer weight · scale of its output         once, when a model is changed
+    x      ≈ integer x · scale of its row                 for every row as it comes: no calibration data is needed
+    y      = (integer x · integer weight) · scale of the row · scale of the output + bias
+
+The integers lie in −127 … 127 around zero and are added up in 32 bits, so the product itself is exact; only the two
+roundings lose something. What is no matrix product stays in float32: embeddings, norms, attention, softmax.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TypeVar
+
+import torch
+from jaxtyping import Float, Float32, Int, Int8
+from torch import Tensor, nn
+
+from mallang.errors import UserError
+from mallang.layers.head import Projection
+
+LARGEST = 127
+"""The integers are symmetric around zero, so −128 is not used."""
+SMALLEST = 1e-30
+"""The least scale: a row of zeros has one, and stays zeros."""
+Module = TypeVar("Module", bound=nn.Module)
+
+
+def quantize(model: Module) -> Module:
+    """Replace every linear map and every projection to words inside a model; it can then no longer be trained."""
+    place = next(model.parameters()).device
+    if place.type != "cpu":
+        raise UserError(f"int8 weights work on the CPU only, but the model is on {place}", todo='device = "cpu"')
+    for module in list(model.modules()):
+        for name, part in module.named_children():
+            # Not of a class made from these: it may use its weight otherwise.
+            if isinstance(part, nn.Linear | Projection) and type(part) in (nn.Linear, Projection):
+                setattr(module, name, Int8Linear(part.weight, part.bias))
+    return model
+
+
+class Int8Linear(nn.Module):
+    """y = x Wᵀ + b with both factors as 8-bit integers."""
+
+    weight: Int8[Tensor, "inputs outputs"]
+    scale: Float32[Tensor, " outputs"]
+    bias: Float32[Tensor, " outputs"] | None
+
+    def __init__(self, weight: Float[Tensor, "outputs inputs"], bias: Float[Tensor, " outputs"] | None = None) -> None:
+        super().__init__()
+        integers, scale = quantize_rows(weight.detach().float())
+        self.out_features, self.in_features = weight.shape
+        self.register_buffer("weight", integers.t().contiguous())  # the order that the kernel reads fastest
+        self.register_buffer("scale", scale.flatten())
+        self.register_buffer("bias", None if bias is None else bias.detach().float())
+
+    def forward(self, x: Float[Tensor, "*batch inputs"]) -> Float32[Tensor, "*batch outputs"]:
+        """The product, back in float32."""
+        integers, scale = quantize_rows(x.reshape(-1, self.in_features).float())
+        y = multiply(integers, self.weight).float().mul_(scale)
+        y = y.mul_(self.scale) if self.bias is None else torch.addcmul(self.bias, y, self.scale)
+        return y.view(*x.shape[:-1], self.out_features)
+
+
+def quantize_rows(x: Float32[Tensor, "rows inputs"]) -> tuple[Int8[Tensor, "rows inputs"], Float32[Tensor, "rows 1"]]:
+    """Each row as integers and the scale that gives it back; a row with a NaN or an infinity gives NaN back."""
+    scale = x.abs().amax(dim=1, keepdim=True).div_(LARGEST).clamp_min_(SMALLEST)
+    return (x / scale).round_().to(torch.int8), scale
+
+
+def multiply(left: Int8[Tensor, "rows inputs"], right: Int8[Tensor, "inputs outputs"]) -> Int[Tensor, "rows outputs"]:
+    """The exact product of integer matrices."""
+    if has_fast_product():
+        return torch._int_mm(left, right)
+    return (left.double() @ right.double()).int()  # 53 bits hold any such sum exactly
+
+
+@functools.cache
+def has_fast_product() -> bool:
+    """Whether this machine's 8-bit product is there and exact.
+
+    Processors without an instruction for it (VNNI) add pairs of products up in 16 bits, which overflows: such
+    a kernel fails on the largest numbers, which are tried here.
+    """
+    largest = torch.full((32, 256), LARGEST, dtype=torch.int8)
+    try:
+        found = torch._int_mm(largest, largest.t().contiguous())
+        return bool((found == 256 * LARGEST**2).all()) and bool((torch._int_mm(largest, -largest.t()) == -found).all())
+    except (AttributeError, NotImplementedError, RuntimeError):
+        return False

@@ -1,0 +1,169 @@
+"""Products in 8-bit integers: each step against its definition, and a trained model against itself."""
+
+from __future__ import annotations
+
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+import mallang
+from mallang import recipe as recipes
+from mallang.data.batch import Batch
+from mallang.data.corpus import open_corpus
+from mallang.errors import UserError
+from mallang.evaluation.translation import bleu
+from mallang.layers import int8
+from mallang.layers.int8 import Int8Linear, multiply, quantize, quantize_rows
+from mallang.models.transformer import SIZES, Config, Transformer
+from mallang.text.vocabulary import SPECIALS, Vocabulary
+from mallang.training.train import Options, train
+
+sizes = st.integers(1, 40)
+
+
+def integers(rows: int, columns: int, seed: int) -> Tensor:
+    random = np.random.default_rng(seed)
+    return torch.from_numpy(random.integers(-127, 128, (rows, columns), dtype=np.int8))
+
+
+def product_by_hand(left: Tensor, right: Tensor) -> list[list[int]]:
+    """Python's integers, which know no overflow."""
+    columns = list(zip(*right.tolist(), strict=True))
+    return [[sum(x * y for x, y in zip(row, column, strict=True)) for column in columns] for row in left.tolist()]
+
+
+@given(rows=sizes, columns=sizes, seed=st.integers(0, 2**32), power=st.floats(-20, 20))
+def test_rows_are_rounded_to_the_nearest_integer_of_their_own_scale(
+    rows: int, columns: int, seed: int, power: float
+) -> None:
+    random = np.random.default_rng(seed)
+    x = torch.from_numpy(random.standard_normal((rows, columns)) * 10**power).float()
+    x[0] = 0.0
+    found, scale = quantize_rows(x)
+    assert found[0].tolist() == [0] * columns
+    assert bool((found[1:].abs().amax(dim=1) == 127).all())
+    error = (found.double() * scale.double() - x.double()).abs()
+    assert bool((error <= scale.double() * (0.5 + 1e-4)).all())
+
+
+@pytest.mark.parametrize("is_fast", [True, False])
+@settings(max_examples=30)
+@given(rows=sizes, inner=sizes, columns=sizes, seed=st.integers(0, 2**32))
+def test_the_integer_product_is_exact(is_fast: bool, rows: int, inner: int, columns: int, seed: int) -> None:
+    left, right = integers(rows, inner, seed), integers(inner, columns, seed + 1)
+    with pytest.MonkeyPatch.context() as patch:
+        if not is_fast:
+            patch.setattr(int8, "has_fast_product", lambda: False)
+        assert multiply(left, right).tolist() == product_by_hand(left, right)
+
+
+@pytest.mark.parametrize("is_fast", [True, False])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_largest_sums_do_not_overflow(monkeypatch: pytest.MonkeyPatch, is_fast: bool, sign: int) -> None:
+    if not is_fast:
+        monkeypatch.setattr(int8, "has_fast_product", lambda: False)
+    left = torch.full((3, 4096), 127, dtype=torch.int8)
+    assert multiply(left, sign * left.t().contiguous()).unique().tolist() == [sign * 4096 * 127**2]
+
+
+@pytest.mark.parametrize("fault", ["overflow", "missing"])
+def test_a_kernel_that_is_wrong_or_missing_is_not_used(monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
+    def broken(left: Tensor, right: Tensor) -> Tensor:
+        if fault == "missing":
+            raise NotImplementedError("no such kernel")
+        return (left.int() @ right.int()).clamp(-(2**15), 2**15 - 1)
+
+    left, right = integers(5, 64, 1), integers(64, 7, 2)
+    monkeypatch.setattr(torch, "_int_mm", broken)
+    int8.has_fast_product.cache_clear()
+    try:
+        assert not int8.has_fast_product()
+        assert multiply(left, right).tolist() == product_by_hand(left, right)
+    finally:
+        int8.has_fast_product.cache_clear()
+
+
+@pytest.mark.parametrize("has_bias", [True, False])
+def test_a_layer_is_the_formula(has_bias: bool) -> None:
+    torch.manual_seed(1)
+    linear, x = nn.Linear(24, 10, bias=has_bias), torch.randn(2, 3, 24)
+    found = Int8Linear(linear.weight, linear.bias)(x)
+    (left, row_scale), (right, scale) = quantize_rows(x.flatten(0, 1)), quantize_rows(linear.weight.detach())
+    bias = linear.bias.tolist() if has_bias else [0.0] * 10
+    expected = [
+        [total * row * column + b for total, column, b in zip(totals, scale[:, 0].tolist(), bias, strict=True)]
+        for totals, row in zip(product_by_hand(left, right.t()), row_scale[:, 0].tolist(), strict=True)
+    ]
+    torch.testing.assert_close(found.flatten(0, 1), torch.tensor(expected), atol=1e-6, rtol=1e-6)
+    torch.testing.assert_close(found, linear(x), atol=0.03, rtol=0.03)
+
+
+def test_a_row_does_not_depend_on_its_neighbours() -> None:
+    torch.manual_seed(1)
+    layer, x = Int8Linear(torch.randn(30, 20), torch.randn(30)), torch.randn(7, 20)
+    x[3] *= 1000
+    assert torch.equal(layer(x), torch.cat([layer(row[None]) for row in x]))
+    assert layer(x[:0]).shape == (0, 30)
+
+
+def test_what_is_no_number_stays_none() -> None:
+    layer, x = Int8Linear(torch.randn(5, 4)), torch.randn(3, 4)
+    x[0, 1], x[1, 2] = torch.nan, torch.inf
+    assert layer(x).isnan().any(dim=1).tolist() == [True, True, False]
+
+
+def tiny(share: str) -> Transformer:
+    torch.manual_seed(1)
+    vocabulary = Vocabulary((*SPECIALS, *(chr(97 + i) for i in range(20))))
+    return Transformer(Config(**SIZES["tiny"], share=share), vocabulary, vocabulary).eval()
+
+
+@pytest.mark.parametrize("share", ["all", "target", "none"])
+def test_every_linear_map_and_the_head_are_replaced(share: str) -> None:
+    model, plain = tiny(share), tiny(share)
+    count = sum(isinstance(part, nn.Linear) for part in model.modules()) + (share != "none")
+    table = model.embedding.table.weight
+    changed = quantize(model)
+    assert changed is model
+    assert not any(isinstance(part, nn.Linear) for part in model.modules())
+    assert sum(isinstance(part, Int8Linear) for part in model.modules()) == count
+    assert isinstance(model.head, Int8Linear)
+    assert model.embedding.table.weight is table
+    batch = Batch(
+        tokens=torch.tensor([[2, 5, 6]]), lengths=torch.tensor([3]),
+        source=torch.tensor([[7, 8, 9, 3]]), source_lengths=torch.tensor([4]),
+    )  # fmt: skip
+    expected, found = (each.output(each(batch)) for each in (plain, changed))
+    assert not torch.equal(found, expected)
+    torch.testing.assert_close(found, expected, atol=0.1, rtol=0.0)
+
+
+def test_a_model_elsewhere_is_refused() -> None:
+    with pytest.raises(UserError, match="CPU"):
+        quantize(tiny("all").to("meta"))
+
+
+@pytest.mark.slow
+def test_a_trained_model_translates_nearly_as_well(tmp_path: Path) -> None:
+    overrides = ["model.dim=64", "train.steps=400", "train.validate_every=400", "schedule.warmup=50"]
+    run = train(recipes.read("transformer-miniworld", overrides).build(), Options(folder=tmp_path / "run", quiet=True))
+    rows = [
+        (source, target)
+        for source, target in islice(open_corpus(run.recipe().data, ("source", "target")).split("valid"), 200)
+    ]
+    sources = [source for source, _ in rows]
+    outputs = {
+        weights: [str(each) for each in mallang.load(run.folder, "cpu", weights).translate(sources)]
+        for weights in ("float32", "int8")
+    }
+    scores = {name: bleu(texts, [target for _, target in rows]).value for name, texts in outputs.items()}
+    same = sum(x == y for x, y in zip(outputs["float32"], outputs["int8"], strict=True)) / len(rows)
+    assert scores["float32"] > 20
+    assert scores["int8"] > scores["float32"] - 1.5
+    assert same > 0.8
