@@ -99,17 +99,23 @@ def read_reference(corpus: str, split: str, language: str) -> Reference:
 
 
 def read_run(folder: Path) -> list[tuple[Path, Reference]]:
-    """The outputs that `mallang evaluate` left in a run folder, each with the reference of its split."""
+    """The outputs that `mallang evaluate` left in a run folder, each with its reference."""
+    from mallang.commands.evaluate import read_parts
     from mallang.training.run import Run
 
     data = Run.open(folder).recipe().data
-    if data.corpus is None or data.train is not None:
-        raise UserError(f"{folder} was trained on files of its own", todo="give the hypotheses and --corpus")
-    known = open_corpus(data, ("source", "target")).splits
-    found = [path for path in sorted((folder / "outputs").glob("*.txt")) if path.stem in known]
-    if not found:
+    corpus = open_corpus(data, ("source", "target"))
+    outputs = sorted((folder / "outputs").glob("*.txt"))
+    splits = [split for split in corpus.splits if any(path.stem.endswith(split) for path in outputs)]
+    parts = [(split, part) for split in splits for part in read_parts(folder, split, None, None)]
+    found = [(folder / "outputs" / f"{part.name}.txt", split, part) for split, part in parts]
+    if not any(path in outputs for path, _, _ in found):
         raise UserError(f"{folder} holds no outputs", todo=f"mallang evaluate {folder} --split SPLIT")
-    return [(path, read_reference(data.corpus, path.stem, data.target)) for path in found]
+    return [
+        (path, Reference(part.corpus or corpus.name, split, data.target, [target for _, target in part.rows]))
+        for path, split, part in found
+        if path in outputs
+    ]
 
 
 def main() -> None:

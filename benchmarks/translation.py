@@ -16,6 +16,8 @@ A list, in TOML or JSON; `defaults` may say whatever an experiment may, and its 
     overrides = ["model.dropout=0.4"]
     seeds = [1, 2, 3]
     searches.beam-10 = ["beam=10"]            # one more search beside the recipe's own
+
+Where a run has several corpora, a split is written as "korean-english/bible:test".
 """
 
 from __future__ import annotations
@@ -57,8 +59,11 @@ class Experiment:
         resolved.build()  # a wrong value is told before anything is trained
         whole = resolved.resolved()
         data = whole["data"]
-        if data["corpus"] is None or data["train"] is not None:
-            raise UserError(f"{self.name} trains on files", todo="give the name of a corpus: its splits are scored")
+        if data["corpus"] is None or data["train"] is not None or data["test"] is not None:
+            raise UserError(f"{self.name} uses files", todo="give the name of a corpus: its splits are scored")
+        for split in self.splits:
+            if (":" in split) != (data["corpora"] is not None):
+                raise UserError(f"the split {split!r} does not fit the data", todo="CORPUS:SPLIT of several corpora")
         return {
             **{field.name: getattr(self, field.name) for field in fields(self)},
             "system": whole["model"]["name"].replace("_", "-"),

@@ -42,7 +42,18 @@ class Scored:
     @property
     def base(self) -> str:
         """What its files are called, without the seed."""
-        return "-".join(filter(None, [self.run["name"], self.output["split"], self.output["search"]]))
+        where = self.output["corpus"].replace("/", "-")
+        return "-".join(filter(None, [self.run["name"], where, self.output["split"], self.output["search"]]))
+
+    @property
+    def corpus(self) -> str:
+        """Where the split is from."""
+        return str(self.output["corpus"] or self.run["corpus"])
+
+    @property
+    def table(self) -> str:
+        """What its numbers may stand beside: the same texts, searched for in the same way."""
+        return " ".join(filter(None, [self.corpus, self.output["split"], self.output["search"]]))
 
     def result(self, label: str) -> Result:
         """One of its values with all that is known of it."""
@@ -53,13 +64,13 @@ class Scored:
             system=run["system"],
             recipe=run["recipe"],
             overrides=[*run["overrides"], *(f"decoding.{option}" for option in output["options"])],
-            corpus=run["corpus"],
+            corpus=self.corpus,
             direction=direction,
             split=output["split"],
             protocol=f"{protocol}, {search_of(run, output)}",
             metric=f"{score.name}, {protocol}",
             value=round(score.value, 2),
-            published=PUBLISHED.get((run["corpus"], direction, output["split"], protocol)),
+            published=PUBLISHED.get((self.corpus, direction, output["split"], protocol)),
             seed=run["seed"],
             commit=self.file["commit"],
             hardware=self.file["hardware"],
@@ -77,14 +88,14 @@ def sweep(files: Sequence[Path]) -> None:
 def show(opened: Sequence[dict[str, Any]], found: Sequence[Scored]) -> None:
     """A table a split and search, and below them what did not come to its end."""
     labels = [label for label in LABELS.values() if any(label in each.scores for each in found)]
-    for split, search in dict.fromkeys((each.output["split"], each.output["search"]) for each in found):
-        mine = [each for each in found if (each.output["split"], each.output["search"]) == (split, search)]
+    for table in dict.fromkeys(each.table for each in found):
+        mine = [each for each in found if each.table == table]
         rows: list[Sequence[object]] = [("run", *labels, "valid nll", "steps", "seconds", "parameters")]
         for name in dict.fromkeys(each.run["name"] for each in mine):
             same = [each for each in mine if each.run["name"] == name]
             rows += [row(f"{name} seed {each.run['seed']}", [each], labels) for each in same]
             rows += [row(f"{name} mean of {len(same)}", same, labels)] if len(same) > 1 else []
-        report.show(f"{split} {search}".strip(), rows)
+        report.show(table, rows)
     for run in (run for file in opened for run in file["runs"] if run["status"] != "finished"):
         last = run.get("validations", [])[-1:]
         print(f"\n{run['name']} seed {run['seed']}: {run['status']}; last validation {last}\n{run.get('said', '')}")
@@ -169,7 +180,7 @@ def scored(files: Iterable[dict[str, Any]]) -> Iterator[Scored]:
     for file in files:
         for run in sorted(file["runs"], key=lambda run: (run["name"], run["seed"])):
             for output in run["outputs"]:
-                reference = reference_of(run["corpus"], output["split"], run["target"])
+                reference = reference_of(output["corpus"] or run["corpus"], output["split"], run["target"])
                 yield Scored(file, run, output, labelled(output["hypotheses"], reference))
 
 

@@ -126,17 +126,21 @@ def train(experiment: Experiment, place: Place, record: dict[str, Any]) -> None:
 def translate(experiment: Experiment, place: Place, split: str, search: str, options: Iterable[str]) -> dict[str, Any]:
     """The outputs of one split, with the scores that the command gives."""
     folder = place.folder / experiment.run
+    corpus, _, split = split.rpartition(":")
     words = ["evaluate", str(folder), "--split", split, "--device", place.device, "--json"]
+    words += ["--corpus", corpus] if corpus else []
     words += [word for option in options for word in ("--search", option)]
+    file = "-".join(filter(None, [corpus.replace("/", "-"), split]))
     began = time.monotonic()
-    said = mallang(words, f"{experiment.run}-{split}", place)
+    said = json.loads(mallang(words, f"{experiment.run}-{file}", place))
     return {
+        "corpus": corpus,
         "split": split,
         "search": search,
         "options": list(options),
         "seconds": round(time.monotonic() - began, 1),
-        "scores": json.loads(said),
-        "hypotheses": (folder / "outputs" / f"{split}.txt").read_text("utf-8").split("\n")[:-1],
+        "scores": said[corpus] if corpus else said,
+        "hypotheses": (folder / "outputs" / f"{file}.txt").read_text("utf-8").split("\n")[:-1],
     }
 
 
@@ -241,5 +245,6 @@ def told(record: dict[str, Any]) -> str:
         shown.append(f"{record['steps']} steps in {record['train_seconds']:.0f} s")
     for output in record["outputs"]:
         (bleu,) = [score["value"] for score in output["scores"] if score["name"] == "BLEU"]
-        shown.append(f"{output['split']}{'/' * bool(output['search'])}{output['search']} {bleu:.2f}")
+        told = ":".join(filter(None, [output["corpus"], output["split"], output["search"]]))
+        shown.append(f"{told} {bleu:.2f}")
     return "  ".join(shown) + (f"\n{record['said']}" if record.get("said") else "")

@@ -79,6 +79,21 @@ def test_a_wrong_list_is_refused(tmp_path, text, said):
         read_experiments(written(tmp_path, text))
 
 
+def test_several_corpora_are_told_apart(tmp_path):
+    both = """
+    [[experiments]]
+    name = "both"
+    recipe = "transformer-miniworld"
+    splits = ["miniworld:test"]
+    overrides = ["data.corpora={miniworld = 1, tatoeba-kor-eng = 1}"]
+    """
+    (joint,) = read_experiments(written(tmp_path, both))
+    assert joint.about()["splits"] == ("miniworld:test",)
+    for text in (both.replace("miniworld:test", "test"), LIST.replace('["test"]', '["miniworld:test"]')):
+        with pytest.raises(UserError, match="does not fit the data"):
+            read_experiments(written(tmp_path, text))[0].about()
+
+
 def test_a_plan_names_what_cannot_be_trained(tmp_path, monkeypatch, capsys):
     path = written(tmp_path, LIST.replace("model.dim=256", "model.dims=256"))
     monkeypatch.setattr(sys, "argv", ["translation", "plan", str(path)])
@@ -211,7 +226,7 @@ def test_published_numbers_stand_beside_those_of_their_protocol():
         "name": "a", "system": "transformer", "recipe": "transformer-multi30k", "overrides": [], "corpus": "multi30k",
         "source": "en", "target": "de", "seed": 1, "seconds": 1.0, "decoding": {"method": "beam", "beam": 5},
     }  # fmt: skip
-    output = {"split": "test2016", "search": "wide", "options": ["beam=10", "length_penalty=none"]}
+    output = {"corpus": "", "split": "test2016", "search": "wide", "options": ["beam=10", "length_penalty=none"]}
     score = translation_results.Score("BLEU", 41.234, "signature")
     scored = translation_results.Scored(
         {"commit": "c", "hardware": "h"}, run, output, {"moses-lc-tok": score, "bleu": score}
