@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TypeAlias
 
 import torch
 from jaxtyping import Float, Int
@@ -73,6 +74,10 @@ def search(
     return found
 
 
+Offers: TypeAlias = dict[int, tuple[float, tuple[int, ...]]]
+"""The tokens that a hypothesis may go on with, each with its log-probability and the states of the phrases after it."""
+
+
 @dataclass(frozen=True)
 class Path:
     """A hypothesis and what it still lacks."""
@@ -102,25 +107,28 @@ class Beam:
         return [*self.open, *[self.open[0]] * (width - len(self.open))]
 
     def grow(
-        self, offers: Sequence[Sequence[Offer]], step: int, wanted: Wanted, vocabulary: Vocabulary, config: Config
+        self, offers: Sequence[Offers], step: int, wanted: Wanted, vocabulary: Vocabulary, config: Config
     ) -> list[int]:
         """One token further; gives the places in the beam that its hypotheses go on from."""
         grown: list[tuple[int, Path]] = []
         for place, path in enumerate(self.open):
-            for offer in offers[place]:
+            for token, (log_prob, states) in offers[place].items():
                 after = Path(
-                    (*path.labels, offer.token),
-                    (*path.token_scores, offer.log_prob),
-                    path.score + offer.log_prob,
-                    offer.states,
-                    wanted.needs(self.number, offer.states),
+                    (*path.labels, token),
+                    (*path.token_scores, log_prob),
+                    path.score + log_prob,
+                    states,
+                    wanted.needs(self.number, states),
                 )
                 grown.append((place, after))
         order = in_turns(grown)
-        for turn, (_, path) in enumerate(order):
-            if path.labels[-1] == vocabulary.eos and (turn < config.beam or step == self.limit):
-                self.done.append(hypothesis(path.labels, path.token_scores, vocabulary, config))
-                self.completed += 1
+        ends = [turn for turn, (_, path) in enumerate(order) if path.labels[-1] == vocabulary.eos]
+        in_beam = [turn for turn in ends if turn < config.beam]
+        last_chance = step == self.limit and not self.completed
+        for turn in in_beam or (ends if last_chance else []):
+            path = order[turn][1]
+            self.done.append(hypothesis(path.labels, path.token_scores, vocabulary, config))
+            self.completed += 1
         self.done = ranked(self.done)[: config.nbest]
         going = [(place, path) for place, path in order if path.labels[-1] != vocabulary.eos][: config.beam]
         self.open = [path for _, path in going] or self.open
@@ -151,15 +159,6 @@ def in_turns(paths: Sequence[tuple[int, Path]]) -> list[tuple[int, Path]]:
         banks.setdefault(path.needs, []).append((place, path))
     ranks = [(rank, needs, pair) for needs, bank in banks.items() for rank, pair in enumerate(bank)]
     return [pair for _, _, pair in sorted(ranks, key=lambda one: one[:2])]
-
-
-@dataclass(frozen=True)
-class Offer:
-    """A token that a hypothesis may go on with."""
-
-    token: int
-    log_prob: float
-    states: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -212,13 +211,13 @@ class Wanted:
 
     def offers(
         self, log_probs: Float[Tensor, "rows vocabulary"], paths: Sequence[Path], eos: int, config: Config
-    ) -> list[list[Offer]]:
+    ) -> list[Offers]:
         """What each hypothesis may go on with: its most probable tokens, those that bring a phrase nearer, `</s>`."""
-        states = torch.tensor([path.states for path in paths], device=log_probs.device).view(len(paths), -1)
+        states = torch.tensor([path.states for path in paths], dtype=torch.long, device=log_probs.device)
         ending = (self.table[states, eos] == FOUND).all(dim=1)
         log_probs = log_probs.masked_fill(log_probs.isnan(), -torch.inf)
         log_probs[:, eos] = log_probs[:, eos].masked_fill(~ending, -torch.inf)
-        tokens = [best(log_probs, min(2 * config.beam, log_probs.shape[1]))[1], torch.full_like(states[:, :1], eos)]
+        tokens = [best(log_probs, min(2 * config.beam, log_probs.shape[1]))[1], states.new_full((len(paths), 1), eos)]
         for state in states.unbind(dim=1):
             nearer = self.steps[self.table[state].long()] < self.steps[state][:, None]
             tokens.append(log_probs.masked_fill(~nearer, -torch.inf).argmax(dim=1, keepdim=True))
@@ -227,13 +226,9 @@ class Wanted:
         after = self.table[states[:, None, :], every[:, :, None]]
         rows = zip(every.tolist(), scores.double().tolist(), after.tolist(), strict=True)
         return [
-            list({
-                token: Offer(token, score, tuple(states))
-                for token, score, states in zip(*row, strict=True)
-                if score > -torch.inf
-            }.values())
+            {token: (score, tuple(after)) for token, score, after in zip(*row, strict=True) if score > -torch.inf}
             for row in rows
-        ]  # fmt: skip
+        ]
 
 
 def restrict(
@@ -250,6 +245,6 @@ def restrict(
         log_probs[:, vocabulary.eos] = -torch.inf
     if rules is None:
         return log_probs
-    labels = torch.tensor([path.labels for path in paths], device=log_probs.device).view(len(paths), -1).long()
+    labels = torch.tensor([path.labels for path in paths], dtype=torch.long, device=log_probs.device)
     labels = torch.nn.functional.pad(labels, (0, 1), value=vocabulary.pad)
     return rules.apply(log_probs, labels, torch.tensor(step - 1, device=log_probs.device))
