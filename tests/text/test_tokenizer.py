@@ -364,3 +364,29 @@ def test_long_text_is_no_trouble(unit: Unit) -> None:
     ids = tokenizer.encode(text).ids
     assert unit in ("word", "wordpiece") or tokenizer.decode(ids) == text
     assert tokenizer.encode_batch([text]) == [ids]
+
+
+def test_each_side_may_have_its_own_unit() -> None:
+    config = Config(shared=False, source_unit="syllable")
+    assert (config.side("source").unit, config.side("target").unit) == ("syllable", "bpe")
+    assert config.side("source") == Config(shared=False, unit="syllable")
+    assert config.side("text").unit == "bpe", "a column that is neither"
+    plain = Config(unit="jamo")
+    assert plain.side("source") is plain
+    tokenizer = Tokenizer.train(lines(), config.side("source"))
+    assert tokenizer.config.unit == "syllable"
+    assert not {"source_unit", "target_unit"} & set(json.loads(tokenizer.files[1]))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"source_unit": "syllable"}, "source_unit = 'syllable' needs two tokenizers"),
+        ({"target_unit": "bpe"}, "target_unit = 'bpe' needs two tokenizers"),
+        ({"shared": False, "target_unit": "byte", "vocabulary": 100}, "100 .* byte needs at least 260"),
+        ({"shared": False, "source_unit": "jamo", "normalization": "none"}, "jamo"),
+    ],
+)
+def test_impossible_sides_are_refused(options: dict[str, object], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        Config(**options)  # type: ignore[arg-type]

@@ -7,10 +7,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mallang.data.corpus import Rows
+from mallang.recipe import read
 from mallang.training import checkpoint
 from mallang.training.checkpoint import Checkpoint
 from mallang.training.loop import Config
-from mallang.training.train import final_weights, thin
+from mallang.training.train import final_weights, learn_tokenizers, thin
 
 
 def choose(folder, best_step, **options):
@@ -54,3 +56,12 @@ def test_a_sample_is_even_bounded_and_begins_at_the_first_row(count, most):
     assert len(kept) >= min(count, (most + 1) // 2)
     steps = {b - a for a, b in pairwise(kept)}
     assert len(steps) <= 1, "every k-th row"
+
+
+def test_each_side_is_cut_by_its_own_unit():
+    recipe = read("transformer-miniworld", ["text.source_unit=syllable", "text.vocabulary=100"]).build()
+    rows = Rows.of([("나는 먹었다.", "I ate."), ("너는 갔다.", "You went.")], ("source", "target"))
+    tokenizers = learn_tokenizers(recipe, rows, ("source", "target"))
+    assert [tokenizers[side].config.unit for side in ("source", "target")] == ["syllable", "bpe"]
+    assert tokenizers["source"].encode("나는").tokens == ["나", "는"]
+    assert tokenizers["target"].encode("I ate.").tokens == ["▁I", "▁ate."]

@@ -16,7 +16,9 @@ from tokenizers.pre_tokenizers import ByteLevel, PreTokenizer
 from mallang.errors import UserError
 from mallang.text.vocabulary import SPECIALS, UNK
 
-Unit: TypeAlias = Literal["word", "char", "syllable", "jamo", "byte", "bpe", "byte-bpe", "wordpiece", "unigram"]
+Unit: TypeAlias = Literal[
+    "word", "char", "syllable", "jamo", "byte", "bpe", "byte-bpe", "morpheme", "wordpiece", "unigram"
+]
 
 COVERAGE = 0.9995
 """How much of the text the alphabet must cover when it would take more than half of the vocabulary."""
@@ -39,7 +41,7 @@ def learn(unit: Unit, counts: Mapping[str, int], size: int, min_count: int) -> m
             return models.BPE(numbered(BYTES), [])
         case "byte-bpe":
             return learn_bpe(counts, BYTES, size, min_count)
-        case "bpe":
+        case "bpe" | "morpheme":
             alphabet = choose_alphabet(unit, counts, size, min_count)
             return learn_bpe(spelled_in(alphabet, counts), alphabet, size, min_count)
         case "wordpiece":

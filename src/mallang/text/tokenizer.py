@@ -1,4 +1,4 @@
-"""Text to token ids and back, in nine units, on the `tokenizers` library.
+"""Text to token ids and back, in ten units, on the `tokenizers` library.
 
 | unit      | a token is                                             | text comes back                         |
 |-----------|--------------------------------------------------------|-----------------------------------------|
@@ -9,6 +9,7 @@
 | byte      | a byte of UTF-8                                        | exactly                                 |
 | bpe       | a merged piece, ▁ for a space before                   | exactly, but for unknown characters     |
 | byte-bpe  | a merged piece of bytes, as in GPT-2                   | exactly                                 |
+| morpheme  | a merged piece of a Korean morpheme, as bpe otherwise   | exactly, but for unknown characters     |
 | wordpiece | a merged piece, ## within a word, as in BERT           | without the exact white space           |
 | unigram   | a likely piece, ▁ for a space before                   | exactly, but for unknown characters     |
 
@@ -20,7 +21,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
+from functools import cached_property
 from pathlib import Path
 from typing import get_args
 
@@ -28,14 +30,16 @@ import tokenizers
 from tokenizers import Regex, decoders, normalizers, pre_tokenizers
 
 from mallang.errors import UserError, nearest
-from mallang.text import pieces
+from mallang.text import morphemes, pieces
 from mallang.text.pieces import Unit
 from mallang.text.unicode import Form
 from mallang.text.vocabulary import SPECIALS, Vocabulary
 
 FORMAT = 1
+SIDES = ("source_unit", "target_unit")
+"""What a recipe says of two tokenizers; each is saved with its own unit."""
 BYTE_UNITS = ("byte", "byte-bpe")
-SPACED_UNITS = ("word", "bpe", "unigram")
+SPACED_UNITS = ("word", "bpe", "morpheme", "unigram")
 """Units whose pieces begin with the space before them; ▁ is how that space is written in token names."""
 SPACE_MARK = str.maketrans(" ▁", "▁ ")
 DETOKENIZING = {
@@ -64,27 +68,50 @@ class Config:
     """How often a piece must occur to become a token."""
     shared: bool = True
     """Whether source and target share one tokenizer."""
+    source_unit: Unit | None = None
+    """The unit of the source where it is another one; needs shared = false."""
+    target_unit: Unit | None = None
+    """The unit of the target where it is another one; needs shared = false."""
     sample: int = 1_000_000
     """The most lines it learns from."""
 
     def __post_init__(self) -> None:
-        for name, known in (("unit", get_args(Unit)), ("normalization", get_args(Form))):
+        known = {**dict.fromkeys(("unit", *SIDES), get_args(Unit)), "normalization": get_args(Form)}
+        for name, options in known.items():
             value = getattr(self, name)
-            if value not in known:
-                raise UserError(f"text.{name} = {value!r} is unknown", todo=nearest(str(value), known))
-        least = len(SPECIALS) + (len(pieces.BYTES) if self.unit in BYTE_UNITS else 1)
-        if self.vocabulary < least:
-            raise UserError(f"text.vocabulary = {self.vocabulary} is too small: {self.unit} needs at least {least}")
+            if value not in options and not (value is None and name in SIDES):
+                raise UserError(f"text.{name} = {value!r} is unknown", todo=nearest(str(value), options))
+        for name in SIDES:
+            if self.shared and getattr(self, name) is not None:
+                raise UserError(
+                    f"text.{name} = {getattr(self, name)!r} needs two tokenizers, but source and target share one",
+                    todo="text.shared=false, and model.share=target where the model shares its embeddings",
+                )
         for name in ("min_count", "sample"):
             if getattr(self, name) < 1:
                 raise UserError(f"text.{name} = {getattr(self, name)} must be at least 1")
-        if self.unit == "byte" and self.min_count > 1:
+        for unit in {self.side(column).unit for column in ("source", "target")}:
+            self._check(unit)
+
+    def _check(self, unit: Unit) -> None:
+        """Refuse what one unit cannot be."""
+        least = len(SPECIALS) + (len(pieces.BYTES) if unit in BYTE_UNITS else 1)
+        if self.vocabulary < least:
+            raise UserError(f"text.vocabulary = {self.vocabulary} is too small: {unit} needs at least {least}")
+        if unit == "byte" and self.min_count > 1:
             raise UserError(f"text.min_count = {self.min_count} means nothing for bytes: all 256 are tokens")
-        if self.unit == "jamo" and self.normalization == "none":
+        if unit == "jamo" and self.normalization == "none":
             raise UserError(
                 "text.normalization = 'none' and text.unit = 'jamo' exclude each other: jamo come back composed",
                 todo='set text.normalization = "NFC", or text.unit = "char"',
             )
+
+    def side(self, column: str) -> Config:
+        """What one column's tokenizer is made by."""
+        unit = {"source": self.source_unit, "target": self.target_unit}.get(column) or self.unit
+        if (unit, self.source_unit, self.target_unit) == (self.unit, None, None):
+            return self
+        return replace(self, unit=unit, source_unit=None, target_unit=None)
 
 
 @dataclass(frozen=True)
@@ -115,6 +142,11 @@ class Tokenizer:
     def train(cls, lines: Iterable[str], config: Config, domains: Iterable[str] = ()) -> Tokenizer:
         """Learn a tokenizer from lines of text; the same lines always give the same one. Each domain gets a tag."""
         normalizer, pre_tokenizer = normalizer_of(config), pre_tokenizer_of(config.unit)
+        facts = {"format": FORMAT, "tokenizers": tokenizers.__version__, "detokenizing": DETOKENIZING[config.unit]}
+        if config.unit == "morpheme":
+            analyzer = morphemes.analyzer()
+            facts["analyzer"] = analyzer.name
+            lines = morphemes.in_chunks(lines, normalizer, analyzer)
         counts = {} if config.unit == "byte" else pieces.count(lines, normalizer, pre_tokenizer)
         backend = tokenizers.Tokenizer(pieces.learn(config.unit, counts, config.vocabulary, config.min_count))
         backend.normalizer = normalizer
@@ -122,8 +154,8 @@ class Tokenizer:
             backend.pre_tokenizer = pre_tokenizer
         backend.decoder = decoder_of(config.unit)
         backend.add_special_tokens([*SPECIALS, *(f"<{domain}>" for domain in domains)])
-        facts = {"format": FORMAT, "tokenizers": tokenizers.__version__, "detokenizing": DETOKENIZING[config.unit]}
-        return cls(backend.to_str(), json.dumps(facts | asdict(config), ensure_ascii=False, indent=2) + "\n")
+        facts |= {key: value for key, value in asdict(config).items() if key not in SIDES}
+        return cls(backend.to_str(), json.dumps(facts, ensure_ascii=False, indent=2) + "\n")
 
     @classmethod
     def load(cls, folder: Path, name: str = "tokenizer") -> Tokenizer:
@@ -150,20 +182,33 @@ class Tokenizer:
         added = self.backend.get_added_tokens_decoder()
         return {added[number].content[1:-1]: number for number in sorted(added) if number >= len(SPECIALS)}
 
+    @cached_property
+    def analyzer(self) -> morphemes.Analyzer:
+        """What finds morphemes, where they are the unit."""
+        return morphemes.analyzer_like(json.loads(self.files[1]).get("analyzer", "another analyser"))
+
     def encode(self, text: str) -> Encoding:
         """The tokens of a text, without `<s>` and `</s>`, and where in the text each lies."""
         try:
-            encoded = self.backend.encode(text, add_special_tokens=False)
-        except TypeError as error:
+            if self.config.unit == "morpheme":
+                ids, offsets = morphemes.encode(text, self.backend, self.analyzer)
+            else:
+                encoded = self.backend.encode(text, add_special_tokens=False)
+                ids, offsets = encoded.ids, encoded.offsets
+        except (TypeError, UnicodeEncodeError) as error:
             raise pieces.not_text(text, "the text to encode") from error
-        tokens = [self.vocabulary.tokens[number] for number in encoded.ids]
-        return Encoding(encoded.ids, tokens, self.spread(text, tokens, encoded.offsets))
+        tokens = [self.vocabulary.tokens[number] for number in ids]
+        return Encoding(ids, tokens, self.spread(text, tokens, offsets))
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of many texts at once, as fast as the library can."""
         try:
-            encoded = self.backend.encode_batch_fast(list(texts), add_special_tokens=False)
-        except TypeError as error:
+            if self.config.unit == "morpheme":
+                parts = morphemes.chunks(texts, self.backend.normalizer, self.analyzer)
+                encoded = self.backend.encode_batch_fast(parts, is_pretokenized=True, add_special_tokens=False)
+            else:
+                encoded = self.backend.encode_batch_fast(list(texts), add_special_tokens=False)
+        except (TypeError, UnicodeEncodeError) as error:
             for number, text in enumerate(texts, start=1):
                 if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
                     raise pieces.not_text(text, f"text {number} of those to encode") from error
@@ -202,7 +247,7 @@ def normalizer_of(config: Config) -> normalizers.Normalizer:
         steps.append(normalizers.NFC() if config.normalization == "NFC" else normalizers.NFKC())
     if config.lowercase:
         steps.append(normalizers.Lowercase())
-    if config.unit in SPACED_UNITS:
+    if config.unit in SPACED_UNITS and config.unit != "morpheme":  # there it is put before the first chunk
         steps.append(normalizers.Prepend(" "))  # so that the first word is the same token as elsewhere
     return normalizers.Sequence(steps)
 
@@ -218,7 +263,7 @@ def pre_tokenizer_of(unit: Unit) -> pre_tokenizers.PreTokenizer | None:
             return pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
         case "byte-bpe":
             return pre_tokenizers.ByteLevel(add_prefix_space=False)
-        case "bpe" | "unigram":
+        case "bpe" | "morpheme" | "unigram":
             # A piece ends after "<", so none can spell a special token, in learning or later.
             return pre_tokenizers.Split(Regex(r" ?[^ <]*<| ?[^ <]+| "), "isolated")
         case "wordpiece":
@@ -257,7 +302,7 @@ def read_config(about: str, where: str) -> Config:
         facts = json.loads(about)
         is_newer = facts["format"] > FORMAT
         if not is_newer:
-            return Config(**{field.name: facts[field.name] for field in fields(Config)})
+            return Config(**{field.name: facts[field.name] for field in fields(Config) if field.name not in SIDES})
     except (ValueError, KeyError, TypeError, UserError) as error:
         raise damaged(where, error) from error
     what = f"the tokenizer is of format {facts['format']}, and this version reads up to {FORMAT}"

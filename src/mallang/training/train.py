@@ -188,7 +188,7 @@ def learn_tokenizers(recipe: Recipe, rows: Rows, columns: tuple[str, ...]) -> di
         shared = Tokenizer.train((text for row in sample for text in row), recipe.text, domains)
         return dict.fromkeys(columns, shared)
     return {
-        column: Tokenizer.train((row[place] for row in sample), recipe.text, () if place else domains)
+        column: Tokenizer.train((row[place] for row in sample), recipe.text.side(column), () if place else domains)
         for place, column in enumerate(columns)
     }
 

@@ -1,0 +1,126 @@
+"""Korean text cut where its morphemes meet: 학교에서 먹었다 becomes 학교|에서 먹|었|다.
+
+The analyser, Kiwi, names the morphemes and where in the text each lies. Only the places are used: pieces are always
+parts of the text itself, so joining them gives it back. A syllable that holds parts of two morphemes stays whole, as 했
+(하 + 았) does. Within morphemes BPE goes on (Park et al. 2020, An Empirical Study of Tokenization Strategies for
+Various Korean NLP Tasks, arXiv:2010.02534). Text without Hangul is not looked at, and cuts between two other characters
+are not made, so that English is cut alike wherever it stands.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from importlib.metadata import version
+from itertools import accumulate, chain, islice, pairwise
+from typing import Any, Protocol, runtime_checkable
+
+from tokenizers import Tokenizer, models
+from tokenizers.normalizers import Normalizer
+
+from mallang.errors import require
+from mallang.text.pieces import not_text
+
+BATCH = 1024
+"""Lines that are analysed together, by several threads."""
+HANGUL = re.compile("[가-힣ㄱ-ㆎ\u1100-\u11ff\ua960-\ua97c\ud7b0-\ud7fb]")
+
+
+@runtime_checkable
+class Analyzer(Protocol):
+    """What finds morphemes."""
+
+    name: str
+    """What it is called, with its version, as pip takes it."""
+
+    def cuts(self, texts: Sequence[str]) -> Iterable[Iterable[int]]:
+        """The places in each text where a morpheme begins or ends, in any order."""
+
+
+class Kiwi:
+    """The analyser of kiwipiepy (Lee 2024), with its own model and dictionary."""
+
+    def __init__(self) -> None:
+        package = require("kiwipiepy", "ko")
+        self.name = f"kiwipiepy=={version('kiwipiepy')} kiwipiepy_model=={version('kiwipiepy_model')}"
+        self.kiwi: Any = package.Kiwi(num_workers=os.cpu_count() or 1)
+
+    def cuts(self, texts: Sequence[str]) -> Iterator[set[int]]:
+        """The two ends of every morpheme."""
+        for tokens in self.kiwi.tokenize(texts):
+            yield {place for token in tokens for place in (token.start, token.start + token.len)}
+
+
+@cache
+def analyzer() -> Analyzer:
+    """The analyser, loaded once; it takes a second and some 300 MB."""
+    return Kiwi()
+
+
+def analyzer_like(name: str) -> Analyzer:
+    """The analyser that is here; whoever expects another one is warned, for it may cut some words differently."""
+    found = analyzer()
+    if found.name != name:
+        warnings.warn(
+            f"the tokenizer was learned with {name}, but {found.name} is here and may cut some words differently; "
+            f"`pip install {name}` brings the first back",
+            stacklevel=3,
+        )
+    return found
+
+
+def chunks(texts: Sequence[str], normalizer: Normalizer, analyzer: Analyzer) -> list[list[str]]:
+    """Each text, normalised and with a space before it, cut between the morphemes of a word; not between words."""
+    normal = [normalizer.normalize_str(text) for text in texts]
+    is_korean = [HANGUL.search(text) is not None for text in normal]
+    korean = [text for text, is_one in zip(normal, is_korean, strict=True) if is_one]
+    found = iter(analyzer.cuts(korean) if korean else ())
+    return [_cut(text, next(found) if is_one else ()) for text, is_one in zip(normal, is_korean, strict=True)]
+
+
+def in_chunks(lines: Iterable[str], normalizer: Normalizer, analyzer: Analyzer) -> Iterator[str]:
+    """The chunks of many lines, one after the other."""
+    source, done = iter(lines), 0
+    while batch := list(islice(source, BATCH)):
+        try:
+            found = chunks(batch, normalizer, analyzer)
+        except UnicodeEncodeError as error:
+            place = next(i for i, line in enumerate(batch) if _is_broken(line))
+            raise not_text(batch[place], f"line {done + place + 1} of the text to learn from") from error
+        yield from chain.from_iterable(found)
+        done += len(batch)
+
+
+def encode(text: str, backend: Tokenizer, analyzer: Analyzer) -> tuple[list[int], list[tuple[int, int]]]:
+    """The ids of a text, and which of its characters each stands for."""
+    (parts,) = chunks([text], backend.normalizer, analyzer)
+    encoded = backend.encode(parts, is_pretokenized=True, add_special_tokens=False)
+    # One unknown token a character of the normalised text tells where in the text that came from.
+    aligner = Tokenizer(models.BPE({"?": 0}, [], unk_token="?"))
+    aligner.normalizer = backend.normalizer
+    origins = aligner.encode(text).offsets
+    starts = list(accumulate(map(len, parts), initial=-1))  # the space before the text is none of its characters
+    offsets = []
+    for part, (begin, end) in zip(encoded.word_ids, encoded.offsets, strict=True):
+        start = starts[part or 0]
+        first, last = max(0, start + begin), start + end - 1
+        offsets.append((origins[first][0], origins[last][1]) if last >= first else (0, 0))
+    return encoded.ids, offsets
+
+
+def _cut(text: str, places: Iterable[int]) -> list[str]:
+    """A text with a space before it, cut where it may be; no text is no chunk."""
+    inner = sorted(place for place in places if 0 < place < len(text) and _divides(text[place - 1], text[place]))
+    return [" " * (start == 0) + text[start:end] for start, end in pairwise([0, *inner, len(text)])] if text else []
+
+
+def _divides(left: str, right: str) -> bool:
+    """Whether a cut between these characters is one between morphemes rather than one at a space or inside English."""
+    return " " not in (left, right) and HANGUL.search(left + right) is not None
+
+
+def _is_broken(line: str) -> bool:
+    return any("\ud800" <= character <= "\udfff" for character in line)
