@@ -134,6 +134,8 @@ def main() -> None:
     arguments = parser.parse_args()
     try:
         for path in arguments.hypotheses:
+            if not path.exists():
+                raise UserError(f"there is no {path}")
             for file, reference in read_run(path) if path.is_dir() else [(path, named(arguments))]:
                 show(file, score_all(list(lines(file)), reference))
     except UserError as error:
