@@ -10,7 +10,7 @@ layer that looks at the source, the mean over its heads, and over the models of 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +19,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from mallang.data.batch import Batch
-from mallang.decoding.contract import Hypothesis, inference
+from mallang.decoding.contract import Config, Hypothesis, inference
 from mallang.decoding.ranking import ranked
 from mallang.decoding.scoring import with_labels
 from mallang.errors import UserError
@@ -27,6 +27,16 @@ from mallang.layers.attention import record_attention
 
 LEAST = 1e-6
 """What a source token is looked at in all at least: one that is not seen at all costs β · log of this, not ∞."""
+
+
+def covered(
+    model: Any, batch: Batch, config: Config, search: Callable[[Config], list[list[Hypothesis]]]
+) -> list[list[Hypothesis]]:
+    """What a beam search finds, ranked with the coverage penalty where the options ask for one."""
+    if not config.coverage:
+        return search(config)
+    found = search(replace(config, nbest=config.beam, coverage=0.0))
+    return [nbest[: config.nbest] for nbest in rerank(model, batch, found, config.coverage)]
 
 
 def rerank(model: Any, batch: Batch, found: Sequence[Sequence[Hypothesis]], beta: float) -> list[list[Hypothesis]]:

@@ -20,7 +20,8 @@ from mallang.data.prepared import Prepared
 from mallang.data.resegmented import Resegmented, dropouts_of
 from mallang.data.sampler import Buckets, Rows
 from mallang.decoding import contract as decoding
-from mallang.decoding.contract import Hypothesis, search
+from mallang.decoding.contract import Hypothesis
+from mallang.decoding.ensemble import Ensemble
 from mallang.decoding.scoring import score
 from mallang.errors import UserError, nearest
 from mallang.evaluation.perplexity import perplexities
@@ -28,13 +29,17 @@ from mallang.evaluation.score import Score
 from mallang.evaluation.translation import bleu, chrf, exact_match
 from mallang.layers.cross_entropy import cross_entropy_of
 from mallang.tasks.contract import Better, Group, Loss
+from mallang.tasks.demands import Demands, Request, requests
+from mallang.tasks.long_texts import split_long
+from mallang.tasks.unknown import UnknownWords, read_lexicon
 from mallang.text.tokenizer import Tokenizer
-from mallang.text.unicode import split_sentences
 from mallang.text.vocabulary import BOS, EOS, PAD
 
 SEARCH = TypeAdapter(decoding.Config)
 CHUNK = 512
 """Lines that are read, sorted by length and translated together: long files stream out in such pieces."""
+Text = str | Mapping[str, Any] | Request
+"""A text, alone or with what is asked of its translation."""
 Domain = str | Sequence[str | None] | None
 """The domain of all texts, or of each."""
 BATCH_TOKENS = 4096
@@ -182,25 +187,47 @@ class Verbs:
     def __init__(self, task: Task, model: Any, config: decoding.Config, max_length: int) -> None:
         self.task, self.model, self.config, self.max_length = task, model, config, max_length
         self.device = next(model.parameters()).device
+        self.demands = Demands(task.target)
 
-    def translate(self, texts: str | Iterable[str], **options: Any) -> Any:
-        """Translate one text or many; `beam=5` or `method="greedy"` change the search, `domain="bible"` the domain."""
-        if isinstance(texts, str):
+    def translate(self, texts: Text | Iterable[Text], **options: Any) -> Any:
+        """Translate one text or many; `beam=5` or `method="greedy"` change the search, `domain="bible"` the domain.
+
+        `prefix`, `require` and `forbid` say what outputs begin with, hold and do not hold. A text with demands of its
+        own is `{"text": …, "require": […]}`. `replace_unknown` puts source words where the model knows none.
+        """
+        if isinstance(texts, str | Mapping | Request):
             return next(self.stream([texts], **options))
         return list(self.stream(texts, **options))
 
-    def stream(self, texts: Iterable[str], *, domain: Domain = None, **options: Any) -> Iterator[Translation]:
+    def stream(
+        self,
+        texts: Iterable[Text],
+        *,
+        domain: Domain = None,
+        prefix: str = "",
+        require: str | Sequence[str] = (),
+        forbid: str | Sequence[str] = (),
+        replace_unknown: bool = False,
+        lexicon: Any = None,
+        **options: Any,
+    ) -> Iterator[Translation]:
         """Translations in the order of the texts, as soon as each piece of the input is done."""
         config, tags = change_search(self.config, options), self.tags(domain)
-        source, done = iter(texts), 0
+        unknown = self.unknown_words(replace_unknown, lexicon)
+        source, done = requests(texts, prefix, require, forbid), 0
         while chunk := list(itertools.islice(source, CHUNK)):
-            pieces = [split_long(text, self.task.source, self.max_length) for text in chunk]
+            for request in chunk:
+                self.demands.check(request, config)
+            pieces = [request.split(split_long(request.text, self.task.source, self.max_length)) for request in chunk]
             flat = [piece for text_pieces in pieces for piece in text_pieces]
             flat_tags = [tag for text_pieces, tag in zip(pieces, tags, strict=False) for _ in text_pieces]
-            found = iter(self.search(flat, config, first=done, tags=flat_tags))
+            found = self.search(flat, config, first=done, tags=flat_tags)
             done += len(flat)
-            for text, text_pieces in zip(chunk, pieces, strict=True):
-                yield self.join(text, [next(found) for _ in text_pieces])
+            outputs = iter(zip(found, self.spell(flat, found, flat_tags, unknown), strict=True))
+            for request, text_pieces in zip(chunk, pieces, strict=True):
+                nbest, words = zip(*(next(outputs) for _ in text_pieces), strict=True)
+                notes = self.demands.notes(request, [first for first, *_ in nbest], replaced=replace_unknown)
+                yield self.join(request.text, nbest, words, notes)
 
     def tags(self, domain: Domain) -> Iterator[list[int]]:
         """What goes before the ids of each text: the tag of its domain, or nothing; one domain for all, or one each."""
@@ -210,10 +237,11 @@ class Verbs:
         return iter([[] if name is None else [tag_of(name, known)] for name in domain])
 
     def search(
-        self, texts: Sequence[str], config: decoding.Config, first: int = 0, tags: Sequence[list[int]] | None = None
+        self, texts: Sequence[Text], config: decoding.Config, first: int = 0, tags: Sequence[list[int]] | None = None
     ) -> list[list[Hypothesis]]:
         """The n-best outputs of each text; texts of like length are searched together, `first` numbers them."""
-        encoded = self.task.source.encode_batch(texts)
+        asked = [Request.of(text) for text in texts]
+        encoded = self.task.source.encode_batch([request.text for request in asked])
         ids = [[*tag, *words, EOS] for tag, words in zip(tags or [[]] * len(texts), encoded, strict=True)]
         order = sorted(range(len(ids)), key=lambda i: (len(ids[i]), i))
         width = config.beam if config.method == "beam" else max(1, config.nbest)
@@ -226,25 +254,64 @@ class Verbs:
             start = torch.full((len(group), 1), BOS)
             batch = Batch(tokens=start, lengths=torch.ones_like(lengths), source=rectangle, source_lengths=lengths)
             numbers = [first + place for place in group]
-            hypotheses = search(self.model, batch.to(self.device), config, numbers)
+            demands = [asked[place] for place in group]
+            hypotheses = self.demands.search(self.model, batch.to(self.device), config, numbers, demands)
             for place, nbest in zip(group, hypotheses, strict=True):
                 found[place] = nbest
         return found
 
-    def join(self, text: str, pieces: list[list[Hypothesis]]) -> Translation:
+    def unknown_words(self, replace_unknown: bool, lexicon: Any) -> UnknownWords | None:
+        """What stands for unknown words, where it is asked for."""
+        if lexicon is not None and not replace_unknown:
+            raise UserError("a lexicon has no effect without replace_unknown", todo="add replace_unknown")
+        return UnknownWords(self.task, self.model, self.device, read_lexicon(lexicon)) if replace_unknown else None
+
+    def spell(
+        self,
+        texts: Sequence[Request],
+        found: Sequence[Sequence[Hypothesis]],
+        tags: Sequence[list[int]],
+        unknown: UnknownWords | None,
+    ) -> list[list[str]]:
+        """The n-best outputs of each text as text."""
+        if unknown is None:
+            return [[self.task.target.decode(each.tokens) for each in nbest] for nbest in found]
+        rows = zip(texts, tags, found, strict=True)
+        return [[unknown.spell(piece.text, tag, each) for each in nbest] for piece, tag, nbest in rows]
+
+    def join(
+        self, text: str, pieces: Sequence[Sequence[Hypothesis]], outputs: Sequence[Sequence[str]], notes: Sequence[str]
+    ) -> Translation:
         """One translation from the outputs of a text's pieces."""
         if not text.strip():
             return Translation(text, "", 0.0, ())
         best = [hypotheses[0] for hypotheses in pieces]
-        target = self.task.target
-        output = " ".join(filter(None, (target.decode(hypothesis.tokens) for hypothesis in best)))
-        tokens = tuple(target.vocabulary.tokens[i] for hypothesis in best for i in hypothesis.tokens)
-        notes = [f"split into {len(pieces)} pieces, for it is longer than the model"] if len(pieces) > 1 else []
+        tokens = tuple(self.task.target.vocabulary.tokens[i] for hypothesis in best for i in hypothesis.tokens)
+        about = [f"split into {len(pieces)} pieces, for it is longer than the model"] if len(pieces) > 1 else []
         if not all(hypothesis.finished for hypothesis in best):
-            notes.append("cut off at the longest length allowed")
-        whole = pieces[0] if len(pieces) == 1 else []
-        nbest = tuple((target.decode(each.tokens), each.score, each.normalized) for each in whole)
-        return Translation(text, output, sum(h.score for h in best), tokens, nbest, "; ".join(notes))
+            about.append("cut off at the longest length allowed")
+        whole = zip(pieces[0], outputs[0], strict=True) if len(pieces) == 1 else ()
+        return Translation(
+            input=text,
+            output=" ".join(filter(None, (texts[0] for texts in outputs))),
+            score=sum(hypothesis.score for hypothesis in best),
+            tokens=tokens,
+            nbest=tuple((output, each.score, each.normalized) for each, output in whole),
+            note="; ".join([*about, *notes]),
+        )
+
+    def ensemble(self, others: Sequence[Verbs]) -> Verbs:
+        """This model and others as one, searched as this one is; they must cut texts alike."""
+        for other in others:
+            for side, tokenizer in self.task.tokenizers.items():
+                if other.task.tokenizers[side].fingerprint != tokenizer.fingerprint:
+                    raise UserError(
+                        f"these models cannot be one: the tokenizers of their {side} differ",
+                        todo="train them on the same text, or one --from the other; seeds of one recipe always fit",
+                    )
+        limits = [verbs.max_length for verbs in (self, *others) if verbs.max_length]
+        model = Ensemble([self.model, *(other.model for other in others)])
+        return Verbs(self.task, model, self.config, min(limits, default=0))
 
     def score(self, pairs: Iterable[tuple[str, str]], domain: Domain = None) -> list[Scored]:
         """How probable the model finds each given translation."""
@@ -303,26 +370,3 @@ def change_search(config: decoding.Config, options: Mapping[str, Any]) -> decodi
         (first, *_) = error.errors()
         name = ".".join(str(part) for part in first["loc"])
         raise UserError(f"search option {name} = {first['input']!r}: {first['msg']}") from error
-
-
-def split_long(text: str, tokenizer: Tokenizer, most: int) -> list[str]:
-    """A text of `most` tokens or more (0: no bound) as its sentences; a sentence that long is cut between words."""
-    if most == 0 or len(tokenizer.encode_batch([text])[0]) < most:
-        return [text]
-    parts = [part for sentence in split_sentences(text) for part in split_words(sentence, tokenizer, most)]
-    return [part.strip() for part in parts if part.strip()] or [text]
-
-
-def split_words(sentence: str, tokenizer: Tokenizer, most: int) -> list[str]:
-    """A sentence as pieces of fewer than `most` tokens, cut before the word that no longer fits."""
-    parts: list[str] = []
-    while sentence:
-        encoding = tokenizer.encode(sentence)
-        if len(encoding.ids) < most:
-            return [*parts, sentence]
-        end = encoding.offsets[most - 2][1]
-        space = sentence.rfind(" ", 1, end)
-        end = space if space > 0 else max(1, end)
-        parts.append(sentence[:end])
-        sentence = sentence[end:]
-    return parts
