@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from contracts.toy_models import Table, empty_batch, random_gru, random_table, source_batch, tiny_vocabulary
 from mallang.data.batch import Batch
-from mallang.decoding import beam, greedy
+from mallang.decoding import beam, greedy, runner
 from mallang.decoding.contract import Config, Hypothesis, limits
 from mallang.decoding.ranking import hypothesis, penalty
 from mallang.errors import UserError
@@ -93,7 +93,7 @@ def test_the_optimal_rule_changes_nothing(seed: int, options: dict[str, Any], nb
     model, batch = random_gru(tiny_vocabulary(4), seed), source_batch(SOURCES)
     config = Config(**{**options, "stop": "optimal", "nbest": min(nbest, options["beam"])})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(beam, "_settled", lambda open_paths, done, completed, highest, config: completed < 0)
+        patch.setattr(beam, "_settled", lambda totals, done, completed, highest, config: completed < 0)
         to_the_end = beam.search(model, batch, config)
     assert beam.search(model, batch, config) == to_the_end
 
@@ -142,7 +142,7 @@ def test_how_often_the_host_looks_changes_nothing(every: int, stop: Any, monkeyp
     config = Config(beam=3, nbest=3, stop=stop, max_length=14)
     expected = beam.search(model, batch, config)
     assert len({len(one[0].tokens) for one in expected}) > 1
-    monkeypatch.setattr(beam, "look_every", lambda device: every)
+    monkeypatch.setattr(runner, "look_every", lambda device: every)
     found = beam.search(model, batch, config)
     assert [[one.tokens for one in sentence] for sentence in found] == [
         [one.tokens for one in sentence] for sentence in expected

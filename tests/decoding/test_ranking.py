@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from contracts.toy_models import tiny_vocabulary
 from mallang.decoding import ranking
 from mallang.decoding.contract import Config, Hypothesis
-from mallang.decoding.ranking import best, hypothesis, penalty, ranked
+from mallang.decoding.ranking import best, best_sums, hypothesis, penalty, ranked
 from mallang.errors import UserError
 
 few_values = st.sampled_from([-math.inf, -2.0, -1.0, 0.0, 1.0])
@@ -34,29 +34,51 @@ def test_the_best_where_many_are_equal(scores: torch.Tensor, data: st.DataObject
         assert row_values == [row[place] for place in expected]
 
 
-@given(scores=tables(), data=st.data())
+@given(scores=tables(), data=st.data(), block=st.integers(1, 6))
 @settings(deadline=None)
-def test_the_second_pass_alone_finds_the_same(scores: torch.Tensor, data: st.DataObject) -> None:
-    """On a GPU it is always taken, tie or no tie."""
+def test_looking_into_blocks_finds_the_same(scores: torch.Tensor, data: st.DataObject, block: int) -> None:
+    """Long rows are searched block by block, short ones sorted: whichever way, the same places."""
     count = data.draw(st.integers(1, scores.shape[1]))
-    threshold = scores.sort(dim=1, descending=True).values[:, count - 1 : count]
-    places = ranking._first_of_equals(scores, threshold, count)
-    assert places.sort(dim=1).values.tolist() == best(scores, count)[1].sort(dim=1).values.tolist()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ranking, "BLOCK", 1000)
+        expected = best(scores, count)
+        patch.setattr(ranking, "SHORT", data.draw(st.sampled_from([0, 64])))
+        patch.setattr(ranking, "BLOCK", block)
+        if scores.shape[1] >= 4 * block * count:
+            for found, value in zip(best(scores, count), expected, strict=True):
+                assert torch.equal(found, value)
 
 
-def test_the_second_pass_is_taken_only_where_a_tie_straddles(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
+@given(scores=tables(), data=st.data(), block=st.sampled_from([1, 2, 5, 64]))
+@settings(deadline=None)
+def test_the_best_sums_are_those_of_the_whole_table(scores: torch.Tensor, data: st.DataObject, block: int) -> None:
+    """Ties go to the earlier row and the lower place; what is not a number never wins."""
+    rows, size = scores.shape
+    totals = torch.tensor([data.draw(st.lists(few_values, min_size=rows, max_size=rows))], dtype=torch.float64)
+    broken = scores.clone()
+    if data.draw(st.booleans()):
+        broken[0] = math.nan
+        scores[0] = -math.inf
+    count = data.draw(st.integers(1, min(rows * size, 6)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ranking, "BLOCK", block)
+        values, places = best_sums(totals, broken, count)
+    table = (totals[0, :, None] + scores).flatten().tolist()
+    expected = sorted(range(len(table)), key=lambda place: (-table[place], place))[:count]
+    assert values[0].tolist() == [table[place] for place in expected]
+    assert places[0].tolist() == expected
+
+
+def test_rows_are_sorted_only_where_the_best_are_equal(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise AssertionError
 
-    monkeypatch.setattr(ranking, "_first_of_equals", refuse)
-    scores = torch.tensor([[3.0, 3.0, 2.0, 1.0, 1.0]])
-    assert best(scores, 2)[1].tolist() == [[0, 1]]
-    assert best(scores, 3)[1].tolist() == [[0, 1, 2]]
-    assert best(scores, 5)[1].tolist() == [[0, 1, 2, 3, 4]]
+    scores = torch.arange(100.0)[None]
+    tied = torch.cat([scores, scores[:, -1:]], dim=1)
+    monkeypatch.setattr(torch.Tensor, "sort", refuse)
+    assert best(scores, 2)[1].tolist() == [[99, 98]]
     with pytest.raises(AssertionError):
-        best(scores, 1)
-    with pytest.raises(AssertionError):
-        best(scores, 4)
+        best(tied, 1)
 
 
 def test_length_penalties() -> None:

@@ -36,13 +36,16 @@ __all__ = [
     "begin",
     "inference",
     "limits",
+    "normalize",
     "search",
 ]
 
 Method = Literal["greedy", "beam", "sampling", "exhaustive"]
 LengthPenalty = Literal["average", "gnmt", "none"]
 Stop = Literal["optimal", "complete"]
+RunnerName = Literal["auto", "plain", "static"]
 METHODS: tuple[str, ...] = get_args(Method)
+CHOICES = (("method", Method), ("length_penalty", LengthPenalty), ("stop", Stop), ("runner", RunnerName))
 
 USED_BY = {
     "beam": ("beam",),
@@ -52,6 +55,7 @@ USED_BY = {
     "top_k": ("sampling",),
     "top_p": ("sampling",),
     "seed": ("sampling",),
+    "runner": ("greedy", "beam", "sampling"),
 }
 """The methods that read an option; options not named here are read by all."""
 
@@ -86,16 +90,26 @@ class Config:
     """Sampling takes the most probable tokens that together reach this probability."""
     seed: int = 1
     """What the random numbers of sampling derive from."""
+    runner: RunnerName = "auto"
+    """Steps in memory that grows (plain), or of one shape, captured on a GPU (static); auto is static where it can."""
 
     def __post_init__(self) -> None:
-        for name, known in (("method", Method), ("length_penalty", LengthPenalty), ("stop", Stop)):
+        for name, known in CHOICES:
             if (value := getattr(self, name)) not in get_args(known):
                 raise UserError(f"decoding.{name} cannot be {value!r}", todo=nearest(value, get_args(known)))
         self._check_numbers()
         self._check_used()
 
     def _check_numbers(self) -> None:
-        least: dict[str, float] = {"beam": 1, "max_length": 1, "min_length": 1, "nbest": 1, "alpha": 0, "max_ratio": 0, "top_k": 0}
+        least: dict[str, float] = {
+            "beam": 1,
+            "max_length": 1,
+            "min_length": 1,
+            "nbest": 1,
+            "alpha": 0,
+            "max_ratio": 0,
+            "top_k": 0,
+        }
         for name, value in least.items():
             if getattr(self, name) < value:
                 raise UserError(f"decoding.{name} is {getattr(self, name)}, but must be at least {value:g}")
@@ -205,24 +219,34 @@ class Hypothesis:
 
 
 def search(
-    model: Autoregressive, batch: Batch, config: Config, numbers: Sequence[int] | None = None
+    model: Autoregressive,
+    batch: Batch,
+    config: Config,
+    numbers: Sequence[int] | None = None,
+    rules: Rules | None = None,
 ) -> list[list[Hypothesis]]:
     """The outputs for every sentence of a batch, best first, by the method that the configuration names.
 
     `numbers` are the sentences' places in the caller's whole text; sampling draws for them, so that it does not
-    matter how the text was cut into batches.
+    matter how the text was cut into batches. `rules` say what the outputs must or must not contain.
     """
     method = find("decoding", config.method)
-    options: dict[str, Any] = {"numbers": numbers} if config.method == "sampling" else {}
+    options: dict[str, Any] = {"rules": rules} if rules is not None else {}
+    if config.method == "sampling":
+        options["numbers"] = numbers
     found: list[list[Hypothesis]] = method.search(model, batch, config, **options)
     return found
 
 
-def limits(batch: Batch, config: Config) -> list[int]:
-    """The most tokens, `</s>` counted, that each sentence's output may have."""
+def limits(batch: Batch, config: Config, model: object = None) -> list[int]:
+    """The most tokens, `</s>` counted, that each sentence's output may have.
+
+    A model that cannot write more than so many tokens says so by an attribute `longest`.
+    """
+    longest = min(config.max_length, getattr(model, "longest", None) or config.max_length)
     if batch.source_lengths is None:
-        return [config.max_length] * len(batch)
-    return [min(config.max_length, int(config.max_ratio * length) + 10) for length in batch.source_lengths.tolist()]
+        return [longest] * len(batch)
+    return [min(longest, int(config.max_ratio * length) + 10) for length in batch.source_lengths.tolist()]
 
 
 @contextmanager
@@ -250,12 +274,12 @@ def advance(
 ) -> tuple[Float[Tensor, "rows vocabulary"], State]:
     """Read tokens: the log-probabilities of the next one, −∞ for `<pad>` and `<s>`, which are never said."""
     logits, state = model.step(tokens, state)
-    log_probs = logits[:, -1].float().log_softmax(dim=-1)
-    log_probs[:, model.vocabulary.pad] = -torch.inf
-    log_probs[:, model.vocabulary.bos] = -torch.inf
-    return log_probs, state
+    return normalize(logits[:, -1], model.vocabulary), state
 
 
-def look_every(device: torch.device) -> int:
-    """After how many steps the host looks which sentences are done: looking makes a GPU wait."""
-    return 8 if device.type == "cuda" else 1
+def normalize(logits: Float[Tensor, "rows vocabulary"], vocabulary: Vocabulary) -> Float[Tensor, "rows vocabulary"]:
+    """Log-probabilities in float32, −∞ for what is never said."""
+    log_probs = logits.log_softmax(dim=-1, dtype=torch.float32)
+    log_probs[:, vocabulary.pad] = -torch.inf
+    log_probs[:, vocabulary.bos] = -torch.inf
+    return log_probs

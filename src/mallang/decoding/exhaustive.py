@@ -19,7 +19,7 @@ MOST_OUTPUTS = 100_000
 
 def search(model: Autoregressive, batch: Batch, config: Config) -> list[list[Hypothesis]]:
     """The `nbest` best of all outputs; equals go to the shorter, then to the lower ids."""
-    most = limits(batch, config)
+    most = limits(batch, config, model)
     if not most:
         return []
     vocabulary = model.vocabulary
@@ -51,7 +51,7 @@ def _every_output(
         ended += [
             ([*said, eos], scores)
             for said, scores in zip(labels.tolist(), final.tolist(), strict=True)
-            if scores[-1] > -math.inf
+            if scores[-1] > -math.inf and step >= config.min_length
         ]
         # Each hypothesis goes on with every word: the copies of one lie together, as in the widened state.
         chosen = torch.tensor(words, device=labels.device).repeat(len(labels))[:, None]

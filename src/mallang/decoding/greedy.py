@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -10,91 +9,80 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from mallang.data.batch import Batch
-from mallang.decoding.contract import Autoregressive, Config, Hypothesis, advance, begin, inference, limits, look_every
-from mallang.decoding.ranking import hypothesis
+from mallang.decoding.contract import Autoregressive, Config, Hypothesis, Rules, limits
+from mallang.decoding.progress import Search
+from mallang.decoding.ranking import best, hypothesis
+from mallang.decoding.runner import run
 from mallang.text.vocabulary import Vocabulary
 
-Choose = Callable[[Float[Tensor, "rows vocabulary"], Int[Tensor, " rows"], int], Int[Tensor, " rows"]]
-"""From log-probabilities, the rows' numbers (sentence × width + place) and the step: the next token of each row."""
 
-
-def search(model: Autoregressive, batch: Batch, config: Config) -> list[list[Hypothesis]]:
+def search(model: Autoregressive, batch: Batch, config: Config, rules: Rules | None = None) -> list[list[Hypothesis]]:
     """The output that takes the most probable token at every step."""
-    return follow(model, batch, config, lambda log_probs, rows, step: log_probs.argmax(dim=-1))
-
-
-def follow(
-    model: Autoregressive, batch: Batch, config: Config, choose: Choose, width: int = 1
-) -> list[list[Hypothesis]]:
-    """One path per row, never looking back: greedy search and sampling differ in `choose` alone."""
-    most = limits(batch, config)
-    if not most:
-        return []
-    found: list[list[Hypothesis]] = [[] for _ in most]
-    walk = _start(most, width, batch.tokens.device)
-    with inference(model):
-        log_probs, state = begin(model, batch)
-        log_probs, state = log_probs.repeat_interleave(width, dim=0), state.widen(width)
-        for step in range(1, max(most) + 1):
-            tokens = choose(log_probs, walk.rows, step)
-            walk = walk.extend(tokens, log_probs.gather(1, tokens[:, None])[:, 0], model.vocabulary)
-            if step % look_every(tokens.device) == 0 or step == max(most):
-                done = walk.stopped.view(-1, width).all(dim=1)
-                if done.any():
-                    walk.keep(places(done, width)).collect(found, width, model.vocabulary, config)
-                    if done.all():
-                        break
-                    staying = places(~done, width)
-                    state = state.keep(places(~done), staying)
-                    walk, tokens = walk.keep(staying), tokens[staying]
-            log_probs, state = advance(model, tokens[:, None], state)
-    return found
+    most = limits(batch, config, model)
+    return run(model, batch, Walk.start(most, model.vocabulary, batch.tokens.device), config, rules) if most else []
 
 
 @dataclass(frozen=True)
-class Walk:
-    """The paths of the sentences that are still in the batch, one per row."""
+class Walk(Search):
+    """One path per row, never looking back; sampling differs from greedy search in `choose` alone."""
 
-    rows: Int[Tensor, " rows"]
-    """Each row's number in the whole batch."""
-    limit: Int[Tensor, " rows"]
-    labels: Int[Tensor, "rows time"]
+    labels: Int[Tensor, "sentences width limit"]
     """What was said; `<pad>`, which is never said, after the end."""
-    token_scores: Float[Tensor, "rows time"]
-    stopped: Bool[Tensor, " rows"]
+    token_scores: Float[Tensor, "sentences width limit"]
+    ended: Bool[Tensor, "sentences width"]
 
-    def extend(self, tokens: Int[Tensor, " rows"], scores: Float[Tensor, " rows"], vocabulary: Vocabulary) -> Walk:
-        """Every path one token longer; one that has stopped goes on until the host looks, but is no longer heard."""
-        heard = tokens.masked_fill(self.stopped, vocabulary.pad)
-        labels = torch.cat([self.labels, heard[:, None]], dim=1)
-        token_scores = torch.cat([self.token_scores, scores[:, None]], dim=1)
-        stopped = self.stopped | (tokens == vocabulary.eos) | (self.limit <= labels.shape[1])
-        return replace(self, labels=labels, token_scores=token_scores, stopped=stopped)
+    @staticmethod
+    def start(most: list[int], vocabulary: Vocabulary, device: torch.device, width: int = 1) -> Walk:
+        """Nothing said."""
+        shape = len(most), width, max(most)
+        return Walk(
+            numbers=torch.arange(len(most), device=device),
+            limit=torch.tensor(most, device=device),
+            labels=torch.full(shape, vocabulary.pad, device=device),
+            token_scores=torch.zeros(shape, device=device),
+            ended=torch.zeros(shape[:2], dtype=torch.bool, device=device),
+            stopped=torch.zeros(len(most), dtype=torch.bool, device=device),
+        )
 
-    def keep(self, rows: Int[Tensor, " kept"]) -> Walk:
-        """These rows only."""
-        kept = (self.rows[rows], self.limit[rows], self.labels[rows], self.token_scores[rows], self.stopped[rows])
-        return Walk(*kept)
+    @property
+    def width(self) -> int:
+        """Paths of each sentence."""
+        return self.labels.shape[1]
 
-    def collect(self, found: list[list[Hypothesis]], width: int, vocabulary: Vocabulary, config: Config) -> None:
-        """Write every path to its sentence's list, in the order of the rows."""
-        for row, labels, scores in zip(
-            self.rows.tolist(), self.labels.tolist(), self.token_scores.tolist(), strict=True
-        ):
-            found[row // width].append(hypothesis(labels, scores, vocabulary, config))
+    @property
+    def said(self) -> Int[Tensor, "rows limit"]:
+        """What each path has said."""
+        return self.labels.flatten(0, 1)
 
+    def grow(
+        self, log_probs: Float[Tensor, "rows vocabulary"], said: Int[Tensor, ""], vocabulary: Vocabulary, config: Config
+    ) -> tuple[Walk, Int[Tensor, " rows"], None]:
+        """Every path one token longer; one that has ended goes on until the host looks, but is no longer heard."""
+        tokens = self.choose(log_probs, said, config)
+        scores = log_probs.gather(1, tokens[:, None])
+        heard = tokens.view_as(self.ended).masked_fill(self.ended, vocabulary.pad)
+        ended = self.ended | (heard == vocabulary.eos)
+        walk = replace(
+            self,
+            labels=self.labels.index_copy(2, said[None], heard[:, :, None]),
+            token_scores=self.token_scores.index_copy(2, said[None], scores.view(*heard.shape, 1)),
+            ended=ended,
+            stopped=self.stopped | ended.all(dim=1) | (self.limit <= said + 1),
+        )
+        return walk, tokens, None
 
-def _start(most: list[int], width: int, device: torch.device) -> Walk:
-    rows = torch.arange(len(most) * width, device=device)
-    return Walk(
-        rows=rows,
-        limit=torch.tensor(most, device=device).repeat_interleave(width),
-        labels=rows.new_empty(len(rows), 0),
-        token_scores=torch.empty(len(rows), 0, device=device),
-        stopped=torch.zeros_like(rows, dtype=torch.bool),
-    )
+    def choose(
+        self, log_probs: Float[Tensor, "rows vocabulary"], said: Int[Tensor, ""], config: Config
+    ) -> Int[Tensor, " rows"]:
+        """The most probable token of each row."""
+        return best(log_probs, 1)[1][:, 0]
 
-
-def places(chosen: Bool[Tensor, " sentences"], width: int = 1) -> Int[Tensor, " rows"]:
-    """The numbers of the rows that belong to the chosen sentences."""
-    return chosen.repeat_interleave(width).nonzero()[:, 0]
+    def outputs(self, vocabulary: Vocabulary, config: Config) -> dict[int, list[Hypothesis]]:
+        """The path or paths of each sentence, up to its limit."""
+        found: dict[int, list[Hypothesis]] = {}
+        columns = (self.numbers.tolist(), self.limit.tolist(), self.labels.tolist(), self.token_scores.tolist())
+        for number, limit, labels, scores in zip(*columns, strict=True):
+            if number >= 0:
+                paths = zip(labels, scores, strict=True)
+                found[number] = [hypothesis(said[:limit], each[:limit], vocabulary, config) for said, each in paths]
+        return found

@@ -4,52 +4,101 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
 from mallang.decoding.contract import Config, Hypothesis
 from mallang.errors import UserError
 from mallang.text.vocabulary import Vocabulary
 
+BLOCK = 64
+"""Columns of a long row whose maximum is looked at first."""
+SHORT = 64
+"""Rows of at most so many columns are sorted whole."""
+
 
 def best(
     scores: Float[Tensor, "rows places"], count: int
 ) -> tuple[Float[Tensor, "rows count"], Int[Tensor, "rows count"]]:
-    """The highest scores of each row and their places, best first; among equals the lower place wins.
+    """The highest scores of each row and their places, best first; among equals the lower place wins."""
+    if scores.shape[1] < 4 * BLOCK * count:
+        return _best_of_few(scores, count)
+    return _best_of_many(scores.new_zeros(len(scores), 1), scores, count)
 
-    `torch.topk` does not promise which of several equals it takes. That matters only where a tie straddles the
-    boundary: there the lowest places among the equals are looked for in a second pass. To know about ties a GPU
-    would have to wait for the host, so there the second pass is always taken.
+
+def best_sums(
+    totals: Float64[Tensor, "sentences width"], scores: Float[Tensor, "rows places"], count: int
+) -> tuple[Float64[Tensor, "sentences count"], Int[Tensor, "sentences count"]]:
+    """The highest of totals[sentence, hypothesis] + scores[hypothesis, place], and their places in the whole table.
+
+    The table of a sentence is width × places; among equals the earlier hypothesis wins, then the lower place. What is
+    not a number counts as −∞: a row in which nothing may follow, as in a table of counts.
     """
-    values, places = scores.topk(min(count + 1, scores.shape[1]), dim=1)
-    straddles = values.shape[1] > count and (scores.is_cuda or bool((values[:, count - 1] == values[:, count]).any()))
-    if straddles:
-        places = _first_of_equals(scores, values[:, count - 1 : count], count)
-    places = places[:, :count].sort(dim=1).values
-    values = scores.gather(1, places)
-    order = values.sort(dim=1, descending=True, stable=True).indices
-    return values.gather(1, order), places.gather(1, order)
+    sentences, width = totals.shape
+    places = scores.shape[1]
+    if width * places < 4 * BLOCK * count:
+        table = totals[:, :, None] + _numbers(scores).view(sentences, width, places)
+        return _best_of_few(table.flatten(1), count)
+    return _best_of_many(totals, scores, count)
 
 
-def _first_of_equals(
-    scores: Float[Tensor, "rows places"], threshold: Float[Tensor, "rows 1"], count: int
-) -> Int[Tensor, "rows count"]:
-    """The places of what lies above the threshold, then the lowest of those that equal it."""
-    size = scores.shape[1]
-    place = torch.arange(size, device=scores.device).expand_as(scores)
-    # Above the threshold: negative, so taken first. Equal: the place. Below: after all others.
-    key = torch.where(scores > threshold, place - size, torch.where(scores == threshold, place, place + size))
-    return key.topk(count, dim=1, largest=False).values % size
+def _best_of_many(
+    totals: Float[Tensor, "sentences width"], scores: Float[Tensor, "rows places"], count: int
+) -> tuple[Float[Tensor, "sentences count"], Int[Tensor, "sentences count"]]:
+    """The best `count` lie in the `count` blocks whose maxima are best, so only those blocks are looked into.
+
+    For whatever lies in another block has `count` maxima before it, each higher, or equal and in an earlier block.
+    """
+    (sentences, width), places = totals.shape, scores.shape[1]
+    whole = places - places % BLOCK
+    maxima = scores[:, :whole].view(len(scores), -1, BLOCK).amax(dim=2)
+    if whole < places:
+        maxima = torch.cat([maxima, scores[:, whole:].amax(dim=1, keepdim=True)], dim=1)
+    blocks = maxima.shape[1]
+    sums = totals[:, :, None] + _numbers(maxima).view(sentences, width, blocks)
+    chosen = _best_of_few(sums.flatten(1), count)[1].sort(dim=1).values  # in order, so that places are, too
+    row = chosen // blocks
+    place = (chosen % blocks * BLOCK)[:, :, None] + torch.arange(BLOCK, device=scores.device)
+    cells = row[:, :, None] * places + place.clamp(max=places - 1)
+    inside = _numbers(scores.view(sentences, -1).gather(1, cells.flatten(1)))
+    inside = inside.view_as(cells).masked_fill(place >= places, -torch.inf) + totals.gather(1, row)[:, :, None]
+    values, found = _best_of_few(inside.flatten(1), count)
+    return values, cells.flatten(1).gather(1, found)
 
 
-def penalty(length: int, config: Config) -> float:
-    """What the score of an output of this length, `</s>` counted, is divided by; it never falls with the length."""
+def _best_of_few(
+    scores: Float[Tensor, "rows places"], count: int
+) -> tuple[Float[Tensor, "rows count"], Int[Tensor, "rows count"]]:
+    """`torch.topk` does not promise which of several equals it takes; a stable sort does.
+
+    On a CPU sorting long rows is slow, so there it is done only where any of the best are equal; to know that, a GPU
+    would have to wait for the host.
+    """
+    if not scores.is_cuda and scores.shape[1] > SHORT:
+        values, places = scores.topk(min(count + 1, scores.shape[1]), dim=1)
+        if not bool((values[:, :-1] == values[:, 1:]).any()):
+            return values[:, :count], places[:, :count]
+    values, places = scores.sort(dim=1, descending=True, stable=True)
+    return values[:, :count], places[:, :count]
+
+
+def _numbers(scores: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """−∞ for what is not a number."""
+    return scores.nan_to_num(nan=-torch.inf, posinf=torch.inf, neginf=-torch.inf)
+
+
+def penalty(length: Any, config: Config) -> Any:
+    """What the score of an output of this length is divided by, a number or a tensor; `</s>` counts.
+
+    It never falls with the length.
+    """
     if config.length_penalty == "average":
-        return float(length)
+        return length
     if config.length_penalty == "gnmt":
-        return float(((5 + length) / 6) ** config.alpha)
+        return ((5 + length) / 6) ** config.alpha
     return 1.0
 
 

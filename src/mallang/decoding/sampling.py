@@ -11,38 +11,53 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
 from mallang.data.batch import Batch
-from mallang.decoding.contract import Autoregressive, Config, Hypothesis, limits
-from mallang.decoding.greedy import follow
+from mallang.decoding.contract import Autoregressive, Config, Hypothesis, Rules, limits
+from mallang.decoding.greedy import Walk
 from mallang.decoding.ranking import best
+from mallang.decoding.runner import run
 
 
 def search(
-    model: Autoregressive, batch: Batch, config: Config, numbers: Sequence[int] | None = None
+    model: Autoregressive,
+    batch: Batch,
+    config: Config,
+    numbers: Sequence[int] | None = None,
+    rules: Rules | None = None,
 ) -> list[list[Hypothesis]]:
     """`nbest` independent samples of each sentence, in the order drawn: the first is the one that `nbest` 1 gives."""
-    most = limits(batch, config)
+    most = limits(batch, config, model)
+    if not most:
+        return []
     numbers = range(len(batch)) if numbers is None else numbers
     draws = [
-        uniforms(config.seed, number, sample, max(most))
+        torch.stack([uniforms(config.seed, number, sample, max(most)) for sample in range(config.nbest)])
         for number, _ in zip(numbers, most, strict=True)
-        for sample in range(config.nbest)
     ]
-    if not draws:
-        return []
-    table = torch.stack(draws).to(batch.tokens.device)
+    device = batch.tokens.device
+    start = Walk.start(most, model.vocabulary, device, width=config.nbest)
+    drawn = Drawn(**{**vars(start), "draws": torch.stack(draws).to(device)})
+    return run(model, batch, drawn, config, rules)
+
+
+@dataclass(frozen=True)
+class Drawn(Walk):
+    """Paths whose tokens are drawn."""
+
+    draws: Float64[Tensor, "sentences width limit"]
+    """A random number from [0, 1) for every token."""
 
     def choose(
-        log_probs: Float[Tensor, "rows vocabulary"], rows: Int[Tensor, " rows"], step: int
+        self, log_probs: Float[Tensor, "rows vocabulary"], said: Int[Tensor, ""], config: Config
     ) -> Int[Tensor, " rows"]:
-        return pick(truncate(log_probs, config), table[rows, step - 1])
-
-    return follow(model, batch, config, choose, width=config.nbest)
+        """A token of each row, drawn at random."""
+        return pick(truncate(log_probs, config), self.draws.index_select(2, said[None]).flatten())
 
 
 def uniforms(seed: int, number: int, sample: int, count: int) -> Float[Tensor, " count"]:
