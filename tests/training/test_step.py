@@ -1,5 +1,8 @@
 """Every engine gives the gradients that op-by-op computing gives; padding to a shape changes none of them."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -19,10 +22,14 @@ CPU = torch.device("cpu")
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 
-@pytest.fixture(scope="module")
-def task():
+def make_task():
     tokenizer = Tokenizer.train(["a b c d e f g h i j"], Text(unit="char", vocabulary=30))
     return Task(Config(), {"source": tokenizer, "target": tokenizer})
+
+
+@pytest.fixture(scope="module")
+def task():
+    return make_task()
 
 
 def make_model(task, **changes):
@@ -63,8 +70,7 @@ pairs = st.lists(st.tuples(st.integers(1, 20), st.integers(1, 20)), min_size=1, 
 @settings(deadline=None, max_examples=15)
 @given(pairs, st.integers(1, 9), st.integers(0, 200))
 def test_padding_to_a_shape_changes_no_gradient(lengths, multiple, more):
-    tokenizer = Tokenizer.train(["a b c d e f g h i j"], Text(unit="char", vocabulary=30))
-    task = Task(Config(), {"source": tokenizer, "target": tokenizer})
+    task = make_task()
     model = make_model(task, dropout=0.0)
     batch = make_batch(task, lengths)
     widest = -(-max(batch.tokens.shape[1], batch.source.shape[1]) // multiple) * multiple
@@ -91,26 +97,32 @@ def test_auto_is_plain_here_and_graphs_need_a_gpu():
         choose_engine("graphs", CPU)
 
 
-@pytest.mark.slow
-def test_compiled_gradients_are_the_plain_ones(task):
-    model = make_model(task, dropout=0.0)
-    batches = [make_batch(task, [(3, 4), (5, 2)]), make_batch(task, [(7, 4), (5, 9), (2, 2)])]
-    plain = gradients(Step(task, model, CPU, "fp32", "plain"), model, batches, [25])
-    assert_alike(gradients(Step(task, model, CPU, "fp32", "compile"), model, batches, [25]), plain)
-
-
-@needs_gpu
-@pytest.mark.parametrize("engine", ["graphs", "compile"])
-def test_replayed_gradients_are_the_plain_ones(task, engine):
-    device = torch.device("cuda")
-    model = make_model(task, dropout=0.2 if engine == "graphs" else 0.0).to(device)
-    shapes = Shapes(64)
-    batches = [
-        shapes.fill(make_batch(task, [(a, b)], seed=a)) for a, b in [(3, 4), (12, 3), (5, 6), (10, 2), (2, 2)] * 3
-    ]
+def check_replayed(engine, device, dropout):
+    """The same gradients from batches of two shapes, again and again."""
+    task = make_task()
+    model = make_model(task, dropout=dropout).to(device)
+    lengths = [(3, 4), (12, 3), (5, 6), (10, 2), (2, 2)] * 3
+    batches = [Shapes(64).fill(make_batch(task, [pair], seed=number)) for number, pair in enumerate(lengths)]
     plain = gradients(Step(task, model, device, "fp32", "plain"), model, batches, [50])
     step = Step(task, model, device, "fp32", engine)
     for _ in range(3):  # op by op, recorded, replayed
         assert_alike(gradients(step, model, batches, [50]), plain, tolerance=1e-4)
-    assert len(step.recorded) == 2 and all(step.recorded.values())
-    assert gradients(step, model, batches, [25])[1]["encoder.0.feedforward.widen.weight"].abs().sum() > 0
+    if device.type == "cuda":
+        assert len(step.recorded) == 2 and all(step.recorded.values())
+
+
+@needs_gpu
+def test_replayed_gradients_are_the_plain_ones():
+    check_replayed("graphs", torch.device("cuda"), dropout=0.2)  # with the same random numbers, too
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_gpu)])
+def test_compiled_gradients_are_the_plain_ones(device):
+    """Apart from the rest, since shapes in signatures are checked here and a compiler cannot look through that."""
+    done = subprocess.run([sys.executable, __file__, device], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+if __name__ == "__main__":
+    check_replayed("compile", torch.device(sys.argv[1]), dropout=0.0)

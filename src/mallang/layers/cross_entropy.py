@@ -6,7 +6,8 @@
 Projecting positions × dim onto the vocabulary takes positions × words numbers, by far the largest tensor of a small
 model. Here a chunk of positions is projected, its loss is taken and, while its probabilities are at hand, the
 gradient of its logits: softmax − (1 − smoothing) · one-hot − smoothing / words. That is folded into the gradients of
-the hidden vectors and of the weight at once, so that nothing is computed twice and the chunk is forgotten.
+the hidden vectors and of the weight at once, so that nothing is computed twice and the chunk is forgotten. Few passes
+over the logits matter more than few products, so masks and the last term are applied to the small sides.
 """
 
 from __future__ import annotations
@@ -54,18 +55,17 @@ def cross_entropy(
     Gradients flow from the loss alone. `chunk` is the number of positions projected at once.
     """
     if chunk is None:
-        chunk = max(1, LOGITS.get(hidden.device.type, 2**28) // len(weight))
+        chunk = max(1, LOGITS.get(hidden.device.type, LOGITS["cuda"]) // len(weight))
     if torch.is_autocast_enabled(hidden.device.type):
-        hidden, weight = (x.to(torch.get_autocast_dtype(hidden.device.type)) for x in (hidden, weight))
+        low = torch.get_autocast_dtype(hidden.device.type)
+        hidden, weight, bias = hidden.to(low), weight.to(low), None if bias is None else bias.to(low)
     if torch.is_grad_enabled() and hidden.requires_grad:
         loss, nll = Chunked.apply(hidden, weight, bias, labels, smoothing, chunk)  # type: ignore[no-untyped-call]
         return loss, nll
-    parts = [
-        losses(F.linear(some.to(weight.dtype), weight, bias).float(), said, smoothing)[:2]
-        for some, said in zip(torch.split(hidden, chunk), torch.split(labels, chunk), strict=True)
-    ]
-    loss, nll = (torch.stack(part).sum() for part in zip(*parts, strict=True))
-    return loss, nll
+    total = torch.zeros(2, device=hidden.device)
+    for some, said in zip(torch.split(hidden, chunk), torch.split(labels, chunk), strict=True):
+        total = total + losses(some, weight, bias, said, smoothing)[0]
+    return total[0], total[1]
 
 
 class Chunked(torch.autograd.Function):
@@ -76,55 +76,60 @@ class Chunked(torch.autograd.Function):
         ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, smoothing: float, chunk: int
     ) -> tuple[Tensor, Tensor]:
         """The two sums."""
+        hidden_gradient, total = torch.empty_like(hidden), torch.zeros(2, device=hidden.device)
+        weight_gradient = torch.zeros_like(weight, dtype=torch.float32)
+        bias_gradient = None if bias is None else torch.zeros_like(bias, dtype=torch.float32)
         with torch.autocast(hidden.device.type, enabled=False):
-            hidden_gradient = torch.empty_like(hidden)
-            weight_gradient = torch.zeros_like(weight, dtype=torch.float32)
-            bias_gradient = None if bias is None else torch.zeros_like(bias)
-            total = torch.zeros(2, device=hidden.device)
             for begin in range(0, len(labels), chunk):
                 some, said = hidden[begin : begin + chunk], labels[begin : begin + chunk]
-                logits = F.linear(some, weight, None if bias is None else bias.to(weight.dtype)).float()
-                loss, nll, gradient = losses(logits, said, smoothing)
-                total = total + torch.stack((loss, nll))
-                hidden_gradient[begin : begin + chunk] = gradient.to(weight.dtype) @ weight
-                if weight.dtype == torch.float32:
-                    weight_gradient.addmm_(gradient.T, some)
-                else:
-                    weight_gradient += gradient.to(weight.dtype).T @ some
+                sums, log_probs = losses(some, weight, bias, said, smoothing)
+                total = total + sums
+                gradient = log_probs.exp_().to(weight.dtype)
+                gradient.scatter_add_(1, said[:, None], gradient.new_full((len(said), 1), smoothing - 1))
+                asked = (said != PAD).to(weight.dtype)[:, None]
+                seen = some * asked
+                hidden_gradient[begin : begin + chunk] = (gradient @ weight) * asked
+                weight_gradient = add_product(weight_gradient, gradient.T, seen)
                 if bias_gradient is not None:
-                    bias_gradient += gradient.sum(dim=0)
+                    bias_gradient = bias_gradient + gradient.T @ asked[:, 0]
+            if smoothing:  # what the even part takes from every word is the same for all: no need to touch the logits
+                asked = (labels != PAD).float()
+                hidden_gradient -= (smoothing * asked[:, None] * weight.float().mean(dim=0)).to(hidden.dtype)
+                weight_gradient -= smoothing / len(weight) * (asked @ hidden.float())
+                if bias_gradient is not None:
+                    bias_gradient = bias_gradient - smoothing / len(weight) * asked.sum()
         ctx.save_for_backward(hidden_gradient, weight_gradient, bias_gradient)
-        ctx.weight_type = weight.dtype
+        ctx.type = weight.dtype
         return total[0], total[1]
 
     @staticmethod
     def backward(ctx: Any, loss: Tensor, nll: Tensor) -> tuple[Tensor | None, ...]:
         """The gradients that are at hand, times that of the loss."""
         hidden, weight, bias = ctx.saved_tensors
-        return (
-            hidden * loss.to(hidden.dtype),
-            (weight * loss).to(ctx.weight_type),
-            None if bias is None else bias * loss,
-            None,
-            None,
-            None,
-        )
+        scaled = None if bias is None else (bias * loss).to(ctx.type)
+        return hidden * loss.to(hidden.dtype), (weight * loss).to(ctx.type), scaled, None, None, None
 
 
 def losses(
-    logits: Float[Tensor, "positions words"], labels: Int[Tensor, " positions"], smoothing: float
-) -> tuple[Float[Tensor, ""], Float[Tensor, ""], Float[Tensor, "positions words"]]:
-    """The loss and the likelihood of one chunk, and the gradient of its logits, which takes the logits' place."""
-    words = logits.shape[1]
+    hidden: Float[Tensor, "positions dim"],
+    weight: Float[Tensor, "words dim"],
+    bias: Float[Tensor, " words"] | None,
+    labels: Int[Tensor, " positions"],
+    smoothing: float,
+) -> tuple[Float[Tensor, " sums"], Float[Tensor, "positions words"]]:
+    """The loss and the negative log-likelihood of one chunk, and its log-probabilities."""
+    logits = F.linear(hidden, weight, bias)
+    log_probs = torch.log_softmax(logits, dim=1, dtype=torch.float32)
     asked = (labels != PAD).float()
-    said = logits.gather(1, labels[:, None])[:, 0]
-    norm = logits.logsumexp(dim=1)
-    nll = ((norm - said) * asked).sum()
-    loss = nll
-    if smoothing:
-        loss = (1 - smoothing) * nll + smoothing * ((norm - logits.mean(dim=1)) * asked).sum()
-    gradient = logits.sub_(norm[:, None]).exp_()
-    if smoothing:
-        gradient.sub_(smoothing / words)
-    gradient.scatter_add_(1, labels[:, None], torch.full_like(said, smoothing - 1)[:, None])
-    return loss, nll, gradient.mul_(asked[:, None])
+    nll = -(log_probs.gather(1, labels[:, None])[:, 0] * asked).sum()
+    if not smoothing:
+        return torch.stack((nll, nll)), log_probs
+    even = -(log_probs.mean(dim=1) * asked).sum()
+    return torch.stack(((1 - smoothing) * nll + smoothing * even, nll)), log_probs
+
+
+def add_product(total: Tensor, left: Tensor, right: Tensor) -> Tensor:
+    """total + left @ right, the total in full precision whatever the others have."""
+    if left.dtype == total.dtype:
+        return total.addmm_(left, right)
+    return total + left @ right
