@@ -137,7 +137,11 @@ def load(path: Path | str, device: str = "auto", weights: Weights = "float32") -
     place = choose_device(device)
     check_weights(weights, place)
     run = Run.open(path)
-    trained = run.read_weights()
+    return assemble(run, run.read_weights(), place, weights)
+
+
+def assemble(run: Run, trained: Mapping[str, Tensor], place: torch.device, weights: Weights = "float32") -> Any:
+    """The model of a run with given weights, of a checkpoint for instance, and the verbs of its task."""
     recipe = run.recipe()
     module = find("tasks", run.task)
     task = module.Task(recipe.task, run.tokenizers(module.Task.columns))
