@@ -41,5 +41,5 @@ clean:                      ## forget the environment and what tools have cached
 	@touch $@
 
 .venv/develop: .venv/use
-	$(PIP) --editable '.[plots,data,track,dev]'
+	$(PIP) --editable '.[plots,data,track,export,dev]'
 	@touch $@

@@ -1,0 +1,61 @@
+"""`mallang export`: a trained model for the runtimes of others."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mallang.commands.options import Plugin, Quiet, RunFolder, add_plugins, load_for
+from mallang.errors import UserError
+
+EXAMPLES = (
+    "mallang export runs/transformer-miniworld --to ctranslate2",
+    "mallang export runs/transformer-miniworld --to ctranslate2 --int8 --output small",
+    "mallang export runs/transformer-miniworld --to onnx",
+)
+
+
+class Format(StrEnum):
+    """What a model can be exported to."""
+
+    ctranslate2 = "ctranslate2"
+    onnx = "onnx"
+
+
+To = Annotated[Format, typer.Option("--to", help="The runtime it is for.", show_default=False)]
+Output = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", metavar="FOLDER", help="Where to; otherwise RUN/FORMAT.", show_default=False),
+]
+Int8 = Annotated[
+    bool, typer.Option("--int8", help="CTranslate2: weights of 8 bits, a quarter of the size.", show_default=False)
+]
+
+
+def command(
+    run: RunFolder, to: To, output: Output = None, int8: Int8 = False, plugin: Plugin = None, quiet: Quiet = False
+) -> None:
+    """Write a trained Transformer for CTranslate2 or ONNX Runtime.
+
+    The folder also holds the tokenizers and a script, so that it runs where there is neither mallang nor torch:
+    python FOLDER/translate.py "a text".
+    """
+    if int8 and to is not Format.ctranslate2:
+        raise UserError("--int8 has no effect on --to onnx", todo="leave --int8 out, or --to ctranslate2")
+    add_plugins(plugin)
+    folder = output or run / to.value
+    model = load_for(run, "translation", "export", "cpu")
+    if to is Format.ctranslate2:
+        from mallang.interop import ctranslate2
+
+        ctranslate2.write(model, folder, int8=int8)
+    else:
+        from mallang.interop import onnx
+
+        onnx.write(model, folder)
+    if not quiet:
+        size = sum(path.stat().st_size for path in folder.iterdir()) / 1e6
+        print(f'{folder}  {size:.1f} MB; try: python {folder}/translate.py "a text"')
