@@ -55,23 +55,28 @@ class Position:
     place: int = 0
 
 
-def orders(source: Source, start: Position, *, rank: int = 0, processes: int = 1) -> Iterator[tuple[Order, Position]]:
+def orders(
+    source: Source, start: Position, *, rank: int = 0, processes: int = 1, step: int | None = None
+) -> Iterator[tuple[Order, Position]]:
     """This process's batches from a position on, without end.
 
-    Each round hands one batch to every process; a batch comes with the position after its whole round, which is
-    the same in all processes and where a checkpoint may go on.
+    The batches of a step, one a process unless `step` says how many, are dealt out one after the other. A batch comes
+    with the position after its whole step, which is the same in all processes and where a checkpoint may go on.
     """
-    number, first, mine = start.number, start.place, None
+    number, first, whole = start.number, start.place, step or processes
+    mine: list[Order] = []
     for epoch in itertools.count(start.epoch):
         plan = source.plan(epoch)
         for place in range(first, len(plan)):
-            turn = (number - start.number) % processes
-            if turn == rank:
-                mine = Order(number, epoch, plan[place])
+            turn = (number - start.number) % whole
+            if turn % processes == rank:
+                mine.append(Order(number, epoch, plan[place]))
             number += 1
-            if turn == processes - 1 and mine is not None:
+            if turn == whole - 1:
                 is_last = place + 1 == len(plan)
-                yield mine, Position(number, epoch + is_last, 0 if is_last else place + 1)
+                after = Position(number, epoch + is_last, 0 if is_last else place + 1)
+                yield from ((order, after) for order in mine)
+                mine = []
         first = 0
 
 
@@ -82,12 +87,13 @@ def load(
     workers: int = 0,
     rank: int = 0,
     processes: int = 1,
+    step: int | None = None,
     pin_memory: bool = False,
 ) -> Iterator[tuple[Batch, Position]]:
     """This process's batches from a position on, without end, made by `workers` background processes."""
     loader = DataLoader(
         Kitchen(source),
-        sampler=Endless(source, start, rank, processes),
+        sampler=Endless(source, start, rank, processes, step),
         batch_size=None,
         collate_fn=as_it_is,
         worker_init_fn=leave_signals,
@@ -112,9 +118,10 @@ class Endless:
     start: Position
     rank: int
     processes: int
+    step: int | None
 
     def __iter__(self) -> Iterator[tuple[Order, Position]]:
-        return orders(self.source, self.start, rank=self.rank, processes=self.processes)
+        return orders(self.source, self.start, rank=self.rank, processes=self.processes, step=self.step)
 
 
 def as_it_is(made: Any) -> Any:

@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import shutil
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,8 @@ from torch import Tensor
 from mallang.errors import UserError
 
 MANIFEST = "manifest.json"
+PATIENCE = 60.0
+"""Seconds until what one machine has written must be seen on another."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +99,19 @@ def newest(folder: Path, say: Callable[[str], None]) -> Checkpoint | None:
             return read(path)
         say(f"the checkpoint {path.name} is damaged ({problem}): going back to the one before it")
     return None
+
+
+def await_step(folder: Path, step: int) -> Checkpoint:
+    """The checkpoint that another process found; a file system that machines share may show it a little later."""
+    path, end = folder / name_of(step), time.monotonic() + PATIENCE
+    while (problem := damage(path)) is not None:
+        if time.monotonic() > end:
+            raise UserError(
+                f"the first process goes on from {path}, but this one cannot read it: {problem}",
+                todo="put the runs on a file system that all machines share: --runs FOLDER",
+            )
+        time.sleep(0.2)
+    return read(path)
 
 
 def clear(folder: Path, *, keep: int, best: int) -> None:

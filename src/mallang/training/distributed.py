@@ -2,14 +2,22 @@
 
 The processes of a step do what one process with accumulation would do: micro-batch m goes to process m mod size,
 each part of the loss is divided by its count over all of them, and the gradients are added up.
+
+`torchrun` starts the processes, on one machine or on several, and starts them anew when one is lost; they then go on
+from the last checkpoint. Numbers and messages travel through gloo, gradients on GPUs through NCCL: a number never makes
+the host wait for a GPU.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
-from dataclasses import dataclass
+import signal
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
@@ -18,9 +26,16 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from mallang.errors import UserError
+from mallang.training.precision import choose_device
 
-PATIENCE = timedelta(hours=6)
-"""How long processes wait for each other: the first one makes the data ready for all."""
+PREPARATION = timedelta(hours=6)
+"""How long processes wait for each other before training: the first one makes the data ready for all."""
+PATIENCE = "MALLANG_PATIENCE"
+"""Names the variable that says how many seconds they wait in training: a validation must fit into it."""
+BUCKET = 1 << 24
+"""Gradients that travel together: 16 million numbers, 64 MB."""
+GRACE = 60.0
+"""Seconds that a process whose launcher has died has to save and leave."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +44,8 @@ class World:
 
     rank: int = 0
     size: int = 1
+    group: Any = None
+    """The connection that is used; none in a world of one."""
 
     @property
     def is_first(self) -> bool:
@@ -37,70 +54,159 @@ class World:
 
     def barrier(self) -> None:
         """Wait for all."""
-        if self.size > 1:
-            dist.barrier()
+        self.sum_numbers([0])
 
-    def sum_numbers(self, numbers: list[int], device: torch.device) -> list[int]:
+    def sum_numbers(self, numbers: list[int]) -> list[int]:
         """Each number summed over all processes."""
-        if self.size == 1:
+        if self.group is None:
             return numbers
-        total = torch.tensor(numbers, dtype=torch.int64, device=device)
-        dist.all_reduce(total)
+        total = torch.tensor(numbers, dtype=torch.int64)
+        with told():
+            dist.all_reduce(total, group=self.group)
         return [int(number) for number in total.tolist()]
 
     def sum_tensor(self, tensor: Tensor) -> None:
         """A tensor summed over all processes, in its place."""
-        if self.size > 1:
-            dist.all_reduce(tensor)
+        if self.group is not None:
+            with told():
+                dist.all_reduce(tensor, group=self.group)
 
     def sum_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Every gradient summed over all processes, in one transfer a data type."""
-        if self.size == 1:
+        """Every gradient summed over all processes: a few large transfers, each under way while the next is packed."""
+        if self.group is None:
             return
         chosen = [p for p in parameters if p.requires_grad]
         for p in chosen:
             if p.grad is None:
                 p.grad = torch.zeros_like(p)
-        gradients = [p.grad for p in chosen if p.grad is not None]
-        flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
-        dist.all_reduce(flat)
-        for gradient, part in zip(gradients, torch.split(flat, [g.numel() for g in gradients]), strict=True):
-            gradient.copy_(part.view_as(gradient))
+        under_way = []
+        with told():
+            for gradients in buckets([p.grad for p in chosen if p.grad is not None]):
+                flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
+                under_way.append((gradients, flat, dist.all_reduce(flat, group=self.group, async_op=True)))
+            for gradients, flat, work in under_way:
+                work.wait()
+                parts = torch.split(flat, [gradient.numel() for gradient in gradients])
+                torch._foreach_copy_(gradients, [part.view_as(g) for part, g in zip(parts, gradients, strict=True)])
 
-    def share(self, value: Any, device: torch.device) -> Any:
+    def share(self, value: Any) -> Any:
         """The first process's value, in all of them; it travels as JSON."""
-        if self.size == 1:
+        if self.group is None:
             return value
         content = json.dumps(value).encode() if self.is_first else b""
-        length = self.sum_numbers([len(content)], device)[0]
-        box = torch.zeros(length, dtype=torch.uint8, device=device)
+        box = torch.zeros(self.sum_numbers([len(content)])[0], dtype=torch.uint8)
         if self.is_first:
             box.copy_(torch.frombuffer(bytearray(content), dtype=torch.uint8))
-        dist.broadcast(box, src=0)
-        return json.loads(bytes(box.cpu().numpy()).decode())
+        with told():
+            dist.broadcast(box, src=0, group=self.group)
+        return json.loads(bytes(box.numpy()).decode())
+
+    def hurried(self) -> World:
+        """The same world, less patient: now that all are training, one that does not answer is lost."""
+        if self.group is None:
+            return self
+        with told():
+            return replace(self, group=dist.new_group(timeout=patience()))
 
 
-def connect(device: torch.device) -> World:
-    """The world that `torchrun` describes, or a world of one."""
-    size = int(os.environ.get("WORLD_SIZE", "1"))
-    if size == 1:
+def buckets(gradients: list[Tensor]) -> Iterator[list[Tensor]]:
+    """Gradients of one data type in lists of about BUCKET numbers; a larger one is alone."""
+    bucket: list[Tensor] = []
+    filled = 0
+    for gradient in gradients:
+        if bucket and (filled + gradient.numel() > BUCKET or gradient.dtype != bucket[0].dtype):
+            yield bucket
+            bucket, filled = [], 0
+        bucket.append(gradient)
+        filled += gradient.numel()
+    if bucket:
+        yield bucket
+
+
+def own_device(name: str) -> torch.device:
+    """The device of this process: on a machine with several GPUs each process takes its own."""
+    local_rank, count = number("LOCAL_RANK", 0), number("LOCAL_WORLD_SIZE", 1)
+    wanted = torch.device("cuda" if name == "auto" and torch.cuda.is_available() else "cpu") if name == "auto" else name
+    if count > 1 and str(wanted).startswith("cuda:"):
+        raise UserError(
+            f"--device {name} is one GPU for {count} processes", todo="--device cuda: each process takes its own"
+        )
+    if count > 1 and str(wanted) == "cuda" and count > torch.cuda.device_count():
+        raise UserError(
+            f"{count} processes were started here, but this machine has {torch.cuda.device_count()} GPUs",
+            todo="torchrun with a smaller --nproc-per-node, or --device cpu",
+        )
+    return choose_device(name, local_rank)
+
+
+def connect(device: torch.device, *, even_alone: bool = False) -> World:
+    """The world that `torchrun` describes, or a world of one, which needs no connection."""
+    size = number("WORLD_SIZE", 1)
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        follow_parent()
+    if size == 1 and not even_alone:
         return World()
     if not dist.is_initialized():
+        is_cuda = device.type == "cuda"
         try:
-            dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=PATIENCE)
+            dist.init_process_group(
+                "cpu:gloo,cuda:nccl" if is_cuda else "gloo",
+                timeout=PREPARATION,
+                device_id=device if is_cuda else None,
+            )
         except (RuntimeError, ValueError) as error:
             raise UserError(
                 f"the processes cannot reach each other: {error}", todo="start them with torchrun"
             ) from error
-    return World(dist.get_rank(), size)
-
-
-def local_rank() -> int:
-    """Which process of this machine this is, and so which of its GPUs it takes."""
-    return int(os.environ.get("LOCAL_RANK", "0"))
+    return World(dist.get_rank(), size, dist.group.WORLD)
 
 
 def disconnect() -> None:
     """Leave the world, if there is one."""
     if dist.is_available() and dist.is_initialized():
         dist.destroy_process_group()
+
+
+def may_restart() -> bool:
+    """Whether the launcher starts the processes anew when one is lost."""
+    return number("TORCHELASTIC_MAX_RESTARTS", 0) > 0
+
+
+def patience() -> timedelta:
+    """How long to wait in training for a process that does not answer."""
+    return timedelta(seconds=number(PATIENCE, 1800))
+
+
+def number(variable: str, default: int) -> int:
+    """A number from the environment."""
+    text = os.environ.get(variable, str(default))
+    if not text.isdecimal():
+        raise UserError(f"the variable {variable} is {text!r}, not a number", todo=f"unset {variable}")
+    return int(text)
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """Say in plain words that another process has gone or does not answer."""
+    try:
+        yield
+    except RuntimeError as error:
+        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise UserError(
+            f"another process of this training is lost: {first}",
+            todo="the same command goes on from the last checkpoint; torchrun --max-restarts gives it by itself",
+        ) from error
+
+
+def follow_parent() -> None:
+    """Save and leave when the launcher dies: nobody could stop this process any more, or start it anew."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(GRACE)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="follow-parent", daemon=True).start()

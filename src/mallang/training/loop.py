@@ -53,6 +53,8 @@ class Config:
     """Most examples in a micro-batch."""
     accumulation: int = 1
     """Micro-batches that each process adds up before an update."""
+    micro_batches: int | None = None
+    """Micro-batches of an update over all processes, however many there are, in place of `accumulation`."""
     validate_every: int | None = None
     """Updates between validations; once an epoch where not given."""
     save_every: int | None = None
@@ -91,8 +93,10 @@ class Config:
             raise ValueError(f'ema = {self.ema} has no effect on final = "{self.final}"; choose best or ema')
         if self.keep > 1 and self.final != "average":
             raise ValueError(f'keep = {self.keep} checkpoints are only of use with final = "average"')
-        for name in ("steps", "epochs", "batch_tokens", "batch_sentences", "accumulation", "validate_every",
-                     "save_every", "log_every", "patience", "keep", "threads"):  # fmt: skip
+        if self.micro_batches is not None and self.accumulation > 1:
+            raise ValueError(f"micro_batches and accumulation = {self.accumulation} cannot both say how many there are")
+        for name in ("steps", "epochs", "batch_tokens", "batch_sentences", "accumulation", "micro_batches",
+                     "validate_every", "save_every", "log_every", "patience", "keep", "threads"):  # fmt: skip
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, but is {value}")
@@ -158,6 +162,8 @@ class Loop:
         self.gradients = Step(self.task, self.model, plan.device, self.config.precision, self.config.engine)
         self.average = optimizers.Average(self.model, self.config.ema) if self.config.ema else None
         self.step, self.saved, self.progress = 0, 0, Progress()
+        self.origin = (0, 0)
+        """The step and the number of the micro-batch that this process began at."""
         self.carry: Any = None
         self.batches = len(plan.source.plan(0))
         self.sums: dict[str, Tensor] = {}
@@ -168,25 +174,37 @@ class Loop:
     @property
     def steps_an_epoch(self) -> int:
         """Updates that read the corpus once."""
-        return math.ceil(self.batches / (self.config.accumulation * self.world.size))
+        return math.ceil(self.batches / self.each_step)
+
+    @property
+    def each_step(self) -> int:
+        """Micro-batches of an update, over all processes."""
+        return self.config.micro_batches or self.config.accumulation * self.world.size
 
     @property
     def total(self) -> int:
-        """Updates in all."""
+        """Updates in all; where the number of processes has changed, so that the whole reads the corpus so often."""
         if self.config.steps is not None:
             return self.config.steps
-        batches = self.batches * (self.config.epochs or 10)
-        return math.ceil(batches / (self.config.accumulation * self.world.size))
+        step, read = self.origin
+        left = self.batches * (self.config.epochs or 10) - read
+        return step + max(0, math.ceil(left / self.each_step))
 
     def run(self, stop: Stop) -> bool:
         """Train to the end, or until someone asks to stop; True when the end was reached."""
+        if self.each_step < self.world.size:
+            raise UserError(
+                f"train.micro_batches = {self.each_step} leaves nothing to do for some of {self.world.size} processes",
+                todo="start fewer processes, or raise train.micro_batches",
+            )
         self.resume()
+        mine = len(range(self.world.rank, self.each_step, self.world.size))
         began = time.monotonic() - self.progress.seconds
         with self.plan.recorder.live(self.total, self.step):
             micro_batches = self.micro_batches()
             while self.step < self.total and not self.progress.stopped:
                 asked = time.monotonic()
-                drawn = list(itertools.islice(micro_batches, self.config.accumulation))
+                drawn = list(itertools.islice(micro_batches, mine))
                 self.waited += time.monotonic() - asked
                 if self.update(drawn, stop):
                     self.save(validated=False)
@@ -203,6 +221,7 @@ class Loop:
             workers=self.config.workers,
             rank=self.world.rank,
             processes=self.world.size,
+            step=self.each_step,
             pin_memory=self.plan.device.type == "cuda",
         )
 
@@ -211,7 +230,7 @@ class Loop:
         counts = [self.task.counts(batch) for batch, _ in drawn]
         names = self.task.parts
         mine = [sum(count[name] for count in counts) for name in names]
-        *totals, asked = self.world.sum_numbers([*mine, int(stop.asked)], self.plan.device)
+        *totals, asked = self.world.sum_numbers([*mine, int(stop.asked)])
         if asked:
             return True
         self.step += 1
@@ -302,7 +321,7 @@ class Loop:
         if self.world.is_first:
             with self.average.in_place_of(self.model) if self.average else nullcontext():
                 scores = self.plan.validate()
-        values = self.world.share({score.name: score.value for score in scores}, self.plan.device)
+        values = self.world.share({score.name: score.value for score in scores})
         value, progress = values[self.config.metric], self.progress
         sign = 1 if self.task.metrics[self.config.metric] == "higher" else -1
         improved = progress.best is None or sign * value > sign * progress.best
@@ -338,8 +357,12 @@ class Loop:
         self.world.barrier()
 
     def resume(self) -> None:
-        """Go on from the newest whole checkpoint, if there is one."""
-        saved = checkpoints.newest(self.plan.folder / "checkpoints", self.plan.recorder.say)
+        """Go on from the newest whole checkpoint that the first process finds, if there is one."""
+        folder = self.plan.folder / "checkpoints"
+        saved = checkpoints.newest(folder, self.plan.recorder.say) if self.world.is_first else None
+        step = self.world.share(None if saved is None else saved.step)
+        if step is not None and saved is None:
+            saved = checkpoints.await_step(folder, step)
         if saved is not None:
             set_weights(self.model, saved.tensors["model"], self.plan.folder)
             optimizers.restore_optimizer(self.optimizer, self.names, dict(saved.tensors["optimizer"]))
@@ -353,6 +376,7 @@ class Loop:
                 name: torch.tensor(share * value, dtype=torch.float64, device=self.plan.device)
                 for name, value in self.progress.sums.items()
             }
+            self.origin = (self.step, self.progress.position.number)
             self.plan.recorder.say(f"going on from step {self.step}")
         if self.world.is_first:
             self.plan.recorder.cut_back(self.step)

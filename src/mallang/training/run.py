@@ -12,7 +12,8 @@ import fcntl
 import json
 import platform
 import shutil
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +30,7 @@ from mallang.find import find, names
 from mallang.layers.int8 import quantize
 from mallang.recipe import Recipe
 from mallang.text.tokenizer import Tokenizer
-from mallang.training.checkpoint import load_tensors, replace_file, sha256, to_json, unwritable
+from mallang.training.checkpoint import PATIENCE, load_tensors, replace_file, sha256, to_json, unwritable
 from mallang.training.precision import choose_device
 from mallang.training.weights import set_weights
 
@@ -129,11 +130,14 @@ class Run:
         return found
 
 
-def load(path: Path | str, device: str = "auto", weights: Weights = "float32") -> Any:
+def load(path: Path | str | Sequence[Path | str], device: str = "auto", weights: Weights = "float32") -> Any:
     """A trained model with the verbs of its task: `mallang.load("runs/x").translate("...")`.
 
+    Several runs, `mallang.load(["runs/a", "runs/b"])`, are one model that averages what they say.
     `weights="int8"` rounds its matrices to 8 bits: faster and smaller on a CPU, and nearly as good.
     """
+    if not isinstance(path, Path | str):
+        return load_ensemble(path, device, weights)
     place = choose_device(device)
     check_weights(weights, place)
     run = Run.open(path)
@@ -151,6 +155,19 @@ def assemble(run: Run, trained: Mapping[str, Tensor], place: torch.device, weigh
     if weights == "int8":
         model = quantize(model)
     return module.Verbs(task, model, recipe.decoding, recipe.data.max_length)
+
+
+def load_ensemble(paths: Sequence[Path | str], device: str, weights: Weights) -> Any:
+    """Several runs as one model."""
+    if not paths:
+        raise UserError("no run was given to load", todo='mallang.load(["runs/a", "runs/b"])')
+    tasks = {Run.open(path).task for path in paths}
+    if len(tasks) > 1:
+        raise UserError(f"runs for {' and '.join(sorted(tasks))} cannot be one model", todo="give runs of one task")
+    first, *others = (load(path, device, weights) for path in paths)
+    if not hasattr(first, "ensemble"):
+        raise UserError(f"runs for {first.task_name} cannot be joined", todo="load them one by one")
+    return first.ensemble(others)
 
 
 def check_weights(weights: str, place: torch.device) -> None:
@@ -249,18 +266,43 @@ def naming_recipe(folder: Path) -> Iterator[None]:
         raise UserError(error.what, where=str(folder / RECIPE), todo=todo) from error
 
 
+def await_run(folder: Path, info: dict[str, Any]) -> Run:
+    """The run that the first process has made ready; a file system that machines share may show it a little later."""
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            run = Run.open(folder)
+        except UserError:
+            run = None
+        if run is not None and run.info == info:
+            return run
+        if time.monotonic() > end:
+            raise UserError(
+                f"this process does not see {folder} as the first one wrote it",
+                todo="put the runs on a file system that all machines share: --runs FOLDER",
+            )
+        time.sleep(0.2)
+
+
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Keep a second training out of the same folder while the block runs."""
+def locked(folder: Path, patience: float = 0.0) -> Iterator[None]:
+    """Keep a second training out of the same folder while the block runs; wait for one that is about to leave."""
+    end = time.monotonic() + patience
     try:
         folder.mkdir(parents=True, exist_ok=True)
         stream = (folder / LOCK).open("w")
     except OSError as error:
         raise unwritable(folder, error) from error
     with stream:
-        try:
-            # Not flock: loader workers would inherit it, and hold it for seconds after a killed trainer.
-            fcntl.lockf(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except (BlockingIOError, PermissionError) as error:
-            raise UserError(f"another process is training {folder}", todo="wait for it, or use --name") from error
+        while True:
+            try:
+                # Not flock: loader workers would inherit it, and hold it for seconds after a killed trainer.
+                fcntl.lockf(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except (BlockingIOError, PermissionError) as error:
+                if time.monotonic() >= end:
+                    raise UserError(
+                        f"another process is training {folder}", todo="wait for it, or use --name"
+                    ) from error
+                time.sleep(0.2)
         yield

@@ -28,9 +28,8 @@ from mallang.training import checkpoint as checkpoints
 from mallang.training import distributed
 from mallang.training.distributed import World
 from mallang.training.loop import Config, Loop, Plan, seed_everything
-from mallang.training.precision import choose_device
 from mallang.training.record import Recorder
-from mallang.training.run import WEIGHTS, Run, begin, locked
+from mallang.training.run import INFO, WEIGHTS, Run, await_run, begin, differences, locked
 from mallang.training.step import choose_engine
 from mallang.training.stopping import listening
 from mallang.training.weights import mean_weights, set_weights
@@ -61,18 +60,34 @@ class Materials:
 
 def train(recipe: Recipe, options: Options) -> Run:
     """Train a recipe in its folder, from wherever it stands, to the end."""
-    device = choose_device(options.device, distributed.local_rank())
+    if options.fresh and distributed.may_restart():
+        raise UserError("--fresh and torchrun --max-restarts: every restart would begin anew", todo="--name NAME")
+    device = distributed.own_device(options.device)
     world = distributed.connect(device)
     console = options.console or Console(stderr=True)
     try:
         if not world.is_first:
-            world.barrier()  # the first process has the folder, the tokenisers and the arrays ready
-            return train_here(recipe, Run.open(options.folder), options, world, device, console)
-        with locked(options.folder):
+            # The first process has the folder, the tokenisers and the arrays ready before it tells.
+            info = world.share(None)
+            run = await_run(options.folder, info)
+            return run if run.is_finished else train_here(recipe, run, options, world, device, console)
+        # Of processes that are started anew the first may come before the one before it has left.
+        with locked(options.folder, patience=distributed.GRACE if distributed.may_restart() else 0.0):
+            done = finished_already(recipe, options) if distributed.may_restart() else None
+            if done is not None:
+                return Run(options.folder, world.share(done.info))
             run = begin(options.folder, recipe, fresh=options.fresh, start=options.start)
             return train_here(recipe, run, options, world, device, console)
     finally:
         distributed.disconnect()
+
+
+def finished_already(recipe: Recipe, options: Options) -> Run | None:
+    """The run, if it came to its end just before the processes were started anew."""
+    if not (options.folder / INFO).exists():
+        return None
+    run = Run.open(options.folder)
+    return run if run.is_finished and not differences(run, recipe, options.start) else None
 
 
 def train_here(recipe: Recipe, run: Run, options: Options, world: World, device: torch.device, console: Console) -> Run:
@@ -81,9 +96,10 @@ def train_here(recipe: Recipe, run: Run, options: Options, world: World, device:
     board = recipe.train.tensorboard and world.is_first
     recorder = Recorder(run.folder, console=console, quiet=quiet, tensorboard=board)
     materials = prepare_data(recipe, run.folder, options.start, recorder.say)
-    run = remember_data(run, materials) if world.is_first else run
+    run = remember_data(run, materials, world)
     if world.is_first:
-        world.barrier()
+        world.share(run.info)
+    world = world.hurried()  # the others come here when they have their data too
     if recipe.train.threads is not None:
         torch.set_num_threads(recipe.train.threads)
     task = materials.task
@@ -249,15 +265,19 @@ def scores_of(
     return scores
 
 
-def remember_data(run: Run, materials: Materials) -> Run:
+def remember_data(run: Run, materials: Materials, world: World) -> Run:
     """Write down which data this is, and refuse to go on with another."""
     data = {"corpus": materials.corpus.name, "train": materials.train.fingerprint, "valid": materials.valid.fingerprint}
     before = run.info.get("data")
     if before is not None and before != data:
         raise UserError(
             f"the data of {run.folder} has changed since the run was begun",
-            todo="--name NAME for another run, --fresh to train it from the start",
+            todo="--name NAME for another run, --fresh to train it from the start"
+            if world.is_first
+            else "give every machine the same data",
         )
+    if not world.is_first:
+        return run
     sums = {column: tokenizer.fingerprint for column, tokenizer in materials.task.tokenizers.items()}
     return run.update(data=data, tokenizers=sums)
 
