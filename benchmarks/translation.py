@@ -164,9 +164,9 @@ def parser() -> argparse.ArgumentParser:
     one.add_argument("--at-once", type=int, default=1, metavar="N", help="processes side by side; 1 if not given")
     one.add_argument("--seconds", type=float, default=float("inf"), help="stop then: what is trained by then counts")
     one.add_argument("--commit", help="the commit of this code, where git cannot tell")
-    for verb, do in (("sweep", translation_results.sweep), ("collect", translation_results.collect)):
-        one = verbs.add_parser(verb, help=do.__doc__)
-        one.set_defaults(do=lambda arguments, do=do: do(arguments.files))
+    for verb, score in (("sweep", translation_results.sweep), ("collect", translation_results.collect)):
+        one = verbs.add_parser(verb, help=score.__doc__)
+        one.set_defaults(do=lambda arguments, score=score: score(arguments.files))
         one.add_argument("files", type=Path, nargs="+", help="what `run` wrote")
     one = verbs.add_parser("check", help=translation_results.check.__doc__)
     one.set_defaults(do=lambda arguments: translation_results.check())

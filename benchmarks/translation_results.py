@@ -53,7 +53,8 @@ class Scored:
     @property
     def table(self) -> str:
         """What its numbers may stand beside: the same texts, searched for in the same way."""
-        return " ".join(filter(None, [self.corpus, self.output["split"], self.output["search"]]))
+        direction = f"{self.run['source']}-{self.run['target']}"
+        return " ".join(filter(None, [self.corpus, direction, self.output["split"], self.output["search"]]))
 
     def result(self, label: str) -> Result:
         """One of its values with all that is known of it."""
