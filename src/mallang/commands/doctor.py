@@ -1,4 +1,4 @@
-"""`mallang doctor`: what this machine has, what is missing, and the line that installs it.
+"""`mallang doctor`: what this machine has and lacks; `mallang doctor RUN`: what is wrong with a trained model.
 
 Some imports stand inside functions: every help loads this file, and none needs them.
 """
@@ -12,27 +12,78 @@ import re
 import shutil
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 import mallang
-from mallang.commands.options import Device, Json, Quiet, Verbose
+from mallang.commands.options import Device, Json, Plugin, Quiet, Verbose, add_plugins, complete_run
+from mallang.errors import UserError
 from mallang.find import ROOT
 
-EXAMPLES = ("mallang doctor", "mallang doctor --device cuda", "mallang doctor --json")
+if TYPE_CHECKING:
+    from mallang.inspection.checkup import Report
+    from mallang.inspection.health import Training
+    from mallang.training.run import Run
+
+EXAMPLES = (
+    "mallang doctor",
+    "mallang doctor --device cuda",
+    "mallang doctor runs/transformer-miniworld",
+    "mallang doctor runs/transformer-miniworld --data mine.tsv --limit 500 --json",
+)
 ADDS = {
     "plots": "figures as PNG and SVG files",
     "data": "Parquet files",
     "track": "TensorBoard logs",
+    "export": "models for CTranslate2 and ONNX Runtime",
 }
 """What an extra is good for; one that is not named here is described by its packages."""
+LIMIT = 200
+MOST = 1_000_000
+"""Training lines that are compared with the outputs."""
+RunToExamine = Annotated[
+    Path | None,
+    typer.Argument(
+        metavar="RUN", help="A run to examine, finished or not.", autocompletion=complete_run, show_default=False
+    ),
+]
+Split = Annotated[
+    str | None, typer.Option("--split", help="The split of the run's corpus; otherwise valid.", show_default=False)
+]
+Data = Annotated[
+    str | None, typer.Option("--data", metavar="PATH", help="Your own pairs instead of a split.", show_default=False)
+]
+Limit = Annotated[
+    int | None, typer.Option("--limit", min=1, help=f"Pairs to translate; otherwise {LIMIT}.", show_default=False)
+]
 
 
-def command(device: Device = "auto", json: Json = False, quiet: Quiet = False, verbose: Verbose = False) -> None:
-    """Say what this machine has and lacks.
+def command(
+    run: RunToExamine = None,
+    split: Split = None,
+    data: Data = None,
+    limit: Limit = None,
+    json: Json = False,
+    plugin: Plugin = None,
+    device: Device = "auto",
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Say what is wrong with this machine, or with a run.
 
-    Devices, packages, optional extras with the line that installs them, folders with their free space, fonts with
-    Hangul. With -q only what is wrong is printed, with -v every installed package too.
+    Without a run: devices, packages, optional extras with the line that installs them, folders with their free space,
+    fonts with Hangul; with -v every installed package too. With a run: its files, its training and what it makes of
+    some text. Each finding comes with a remedy. With -q only what is wrong is printed. The exit code is 0 whatever is
+    found; programs read `serious` in --json.
     """
+    if run is not None:
+        add_plugins(plugin)
+        show_report(examine_run(run, split, data, limit or LIMIT, device), as_json=json, quiet=quiet)
+        return
+    for name, value in {"--split": split, "--data": data, "--limit": limit, "--plugin": plugin}.items():
+        if value is not None:
+            raise UserError(f"{name} has no effect without a run", todo=f"mallang doctor RUN {name} …")
     found = examine(device, everything=verbose)
     if json:
         print_json(found)
@@ -45,6 +96,96 @@ def command(device: Device = "auto", json: Json = False, quiet: Quiet = False, v
         print(f"problem: {problem}")
     if not quiet and not found["problems"]:
         print("all is well")
+
+
+def examine_run(folder: Path, split: str | None, data: str | None, limit: int, device: str) -> Report:
+    """All that can be found out about a run."""
+    from mallang.find import find
+    from mallang.inspection import checkup
+    from mallang.training.run import Run
+
+    run = Run.open(folder)
+    report = checkup.Report(str(folder), str(run.info["status"]))
+    report.findings += checkup.examine_files(run)
+    tokenizers, changed = checkup.examine_tokenizers(run, find("tasks", run.task).Task.columns)
+    words = len(tokenizers["target"].vocabulary) if "target" in tokenizers else None
+    metrics = checkup.read_metrics(folder, report)
+    report.findings += [*changed, *checkup.examine_training(metrics, words)]
+    report.facts["steps"] = str(metrics[-1]["step"] if metrics else 0)
+    if not run.is_finished:
+        report.notes.append("the run is not finished; the command that trains it goes on where it stopped")
+    if run.task != "translation":
+        report.notes.append(f"outputs were not looked at: the run is for {run.task}, not for translation")
+    elif any(finding.serious and finding.name in ("damaged weights", "other tokenizer") for finding in report.findings):
+        report.notes.append("outputs were not looked at: the model cannot be loaded")
+    else:
+        listen(run, report, (split, data, limit), device)
+    return report
+
+
+def listen(run: Run, report: Report, given: tuple[str | None, str | None, int], device: str) -> None:
+    """Let the model translate some pairs, and add what is found to the report."""
+    from mallang.commands.evaluate import read_parts
+    from mallang.inspection import checkup
+
+    split, data, limit = given
+    try:
+        parts = read_parts(run.folder, split or "valid", data, None)
+    except UserError as error:
+        if split is not None or data is not None:
+            raise
+        report.notes.append(f"outputs were not looked at: {error.what}; --data FILE gives pairs to look at")
+        return
+    model = checkup.open_model(run, device)
+    if model is None:
+        report.notes.append("outputs were not looked at: there is no checkpoint yet")
+        return
+    rows, domains = [], []
+    for part in parts:
+        chosen = part.rows[:: max(1, len(part.rows) * len(parts) // limit)][: -(-limit // len(parts))]
+        rows += chosen
+        domains += [part.domain] * len(chosen)
+    if not rows:
+        report.notes.append("outputs were not looked at: there is no text")
+        return
+    facts, findings = checkup.examine_outputs(model, rows, domains, read_training(run, report))
+    report.facts |= {"texts": f"{len(rows)} pairs of {', '.join(part.name for part in parts)}", **facts}
+    report.findings += findings
+
+
+def read_training(run: Run, report: Report) -> Training | None:
+    """What the training text is like, where it can still be read."""
+    import itertools
+
+    from mallang.data.corpus import open_corpus
+    from mallang.find import find
+    from mallang.inspection.health import Training
+
+    try:
+        rows = open_corpus(run.recipe().data, find("tasks", run.task).Task.columns).split("train")
+        return Training.of(itertools.islice(rows, MOST))
+    except UserError as error:
+        report.notes.append(f"the training text cannot be read, so nothing was compared with it: {error.what}")
+        return None
+
+
+def show_report(report: Report, *, as_json: bool, quiet: bool) -> None:
+    """Print what was found: the serious first."""
+    if as_json:
+        print_json(report.to_json())
+        return
+    if not quiet:
+        print_section(f"{report.run} ({report.status})", report.facts)
+    for finding in sorted(report.findings, key=lambda finding: not finding.serious):
+        print(f"{'problem' if finding.serious else 'warning'}: {finding.what}  [{finding.name}]")
+        if finding.example:
+            print(f"  example: {finding.example}")
+        print(f"  remedy:  {finding.remedy}")
+    if not quiet:
+        for note in report.notes:
+            print(f"note: {note}")
+        if not report.findings:
+            print("all is well")
 
 
 def examine(device: str, *, everything: bool = False) -> dict[str, Any]:

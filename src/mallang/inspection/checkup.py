@@ -1,0 +1,202 @@
+"""A run under examination: its files, how its training went, and what its model makes of some text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mallang.errors import UserError
+from mallang.inspection.health import Finding, Outputs, Training, examine, examine_text
+from mallang.text.tokenizer import Tokenizer
+from mallang.training import checkpoint, record
+from mallang.training.precision import choose_device
+from mallang.training.run import WEIGHTS, Run, assemble, load
+
+CUT = "cut off"
+"""What a translation's note says of an output that did not come to its end."""
+
+
+@dataclass
+class Report:
+    """What was found out about a run."""
+
+    run: str
+    status: str
+    facts: dict[str, str] = field(default_factory=dict)
+    """What was measured, good or bad."""
+    findings: list[Finding] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    """What could not be looked at, and why."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "run": self.run,
+            "status": self.status,
+            "facts": self.facts,
+            "findings": [finding.to_json() for finding in self.findings],
+            "serious": sum(finding.serious for finding in self.findings),
+            "notes": self.notes,
+        }
+
+
+def open_model(run: Run, device: str) -> Any:
+    """The model of a finished run, or of the newest whole checkpoint of one that is not; None before the first."""
+    if run.is_finished or (run.folder / WEIGHTS).exists():
+        return load(run.folder, device)
+    newest = checkpoint.newest(run.folder / "checkpoints", lambda text: None)
+    if newest is None:
+        return None
+    return assemble(run, newest.tensors.get("average", newest.tensors["model"]), choose_device(device))
+
+
+def examine_files(run: Run) -> list[Finding]:
+    """Whether the files of a run are those that were written."""
+    findings = []
+    weights, expected = run.folder / WEIGHTS, run.info.get("weights")
+    if run.is_finished and not weights.exists():
+        findings.append(Finding("damaged weights", True, f"{WEIGHTS} is missing", "restore the file, or train again"))
+    elif expected is not None and checkpoint.sha256(weights) != expected:
+        told = f"{WEIGHTS} is not the file that the training wrote: its sum is another than in run.json"
+        findings.append(Finding("damaged weights", True, told, "restore the file, or train again"))
+    paths = checkpoint.found(run.folder / "checkpoints")
+    damaged = [(path, problem) for path in paths if (problem := checkpoint.damage(path)) is not None]
+    if damaged:
+        findings.append(
+            Finding(
+                "damaged checkpoints",
+                len(damaged) == len(paths) and not run.is_finished,
+                f"{len(damaged)} of {len(paths)} checkpoints are damaged",
+                "remove them: a training goes on from the newest whole one; look at the disk that they lie on",
+                len(damaged),
+                len(paths),
+                f"{damaged[0][0].name}: {damaged[0][1]}",
+            )
+        )
+    return findings
+
+
+def examine_tokenizers(run: Run, columns: tuple[str, ...]) -> tuple[dict[str, Tokenizer], list[Finding]]:
+    """The tokenizers of a run, and whether they are those that it was trained with."""
+    try:
+        return run.tokenizers(columns), []
+    except UserError as error:
+        remedy = "restore tokenizer.json and text.json from where the model was trained: ids mean nothing without them"
+        where = f" ({error.where})" if error.where else ""
+        return {}, [Finding("other tokenizer", True, f"{error.what}{where}", remedy)]
+
+
+def examine_training(entries: Sequence[Mapping[str, Any]], words: int | None = None) -> list[Finding]:
+    """How a training went, from its metrics; `words` is the size of the target vocabulary."""
+    train = [entry for entry in entries if entry.get("kind") == "train" and "loss" in entry]
+    valid = [entry for entry in entries if entry.get("kind") == "valid" and "nll" in entry]
+    findings = [falling(train), learned(valid, words), overfitted(train, valid), improving(valid)]
+    return [finding for finding in findings if finding is not None]
+
+
+def falling(train: Sequence[Mapping[str, Any]]) -> Finding | None:
+    """Whether the training loss is a number, and goes down."""
+    losses = [float(entry["loss"]) for entry in train]
+    broken = next((entry for entry in train if not math.isfinite(float(entry["loss"]))), None)
+    remedy = "train with a lower optimizer.rate, a longer schedule.warmup, optimizer.clip=1.0, or train.precision=fp32"
+    if broken is not None:
+        return Finding("diverged", True, f"the training loss is no number at step {broken['step']}", remedy)
+    if len(losses) < 5:
+        return None
+    last, lowest = sum(losses[-3:]) / 3, min(losses)
+    told = f"the training loss is {last:.3g} at step {train[-1]['step']}"
+    if last > lowest + max(0.5, 0.3 * lowest):
+        step = train[losses.index(lowest)]["step"]
+        return Finding("diverged", True, f"{told}, it was {lowest:.3g} at step {step}", remedy)
+    if last > 0.97 * losses[0]:
+        return Finding("not falling", True, f"{told}, and began at {losses[0]:.3g}", remedy)
+    return None
+
+
+def learned(valid: Sequence[Mapping[str, Any]], words: int | None) -> Finding | None:
+    """Whether the model knows more than that all tokens are equally likely."""
+    if not valid or words is None or words < 2:
+        return None
+    best = min(float(entry["nll"]) for entry in valid)
+    if best < 0.8 * math.log(words):
+        return None
+    return Finding(
+        "hardly learned",
+        True,
+        f"a token of the validation text costs {best:.2f} nats; to know nothing costs {math.log(words):.2f}",
+        "train longer (train.steps, train.epochs); if it was long, raise optimizer.rate and check that the lines of "
+        "both sides belong together",
+    )
+
+
+def overfitted(train: Sequence[Mapping[str, Any]], valid: Sequence[Mapping[str, Any]]) -> Finding | None:
+    """Whether the validation text became harder again, or is far harder than the training text."""
+    if not valid:
+        return None
+    values = [float(entry["nll"]) for entry in valid]
+    best, last = min(values), values[-1]
+    step = valid[values.index(best)]["step"]
+    remedy = "use more text, more model.dropout or a smaller model, and let train.patience stop it"
+    if last > 1.05 * best + 0.02:
+        end = valid[-1]["step"]
+        told = f"validation was best at step {step} ({best:.3f} nats a token) and is {last:.3f} at step {end}"
+        return Finding("over-fitting", False, told, f"{remedy}; train.final=best keeps the best weights")
+    seen = next((float(entry["nll"]) for entry in reversed(train) if "nll" in entry), None)
+    if seen is not None and last > 2 * seen and last > seen + 0.7:
+        told = f"a token costs {seen:.2f} nats in the training text but {last:.2f} in the validation text"
+        return Finding("over-fitting", False, told, remedy)
+    return None
+
+
+def improving(valid: Sequence[Mapping[str, Any]]) -> Finding | None:
+    """Whether a training was ended while it was still getting better."""
+    values = [float(entry["nll"]) for entry in valid]
+    if len(values) < 3 or values[-1] != min(values) or values[-2] - values[-1] < 0.02 + 0.02 * values[-2]:
+        return None
+    told = f"validation still improved at the end: {values[-2]:.3f}, then {values[-1]:.3f} nats a token"
+    return Finding("ended early", False, told, "train longer: more train.steps or train.epochs")
+
+
+def examine_outputs(
+    model: Any,
+    rows: Sequence[Sequence[str]],
+    domains: Sequence[str | None],
+    training: Training | None,
+) -> tuple[dict[str, str], list[Finding]]:
+    """What a model makes of some pairs: the numbers, and what is wrong with them."""
+    sources, references = ([row[side] for row in rows] for side in (0, 1))
+    results = list(model.stream(sources, domain=domains))
+    outputs = [str(result) for result in results]
+    found = Outputs(sources, outputs, references, [CUT in result.note for result in results])
+    findings = []
+    facts = {}
+    for side, texts, tokenizer in (
+        ("source", sources, model.task.source),
+        ("target", references, model.task.target),
+    ):
+        findings += examine_text(side, texts, tokenizer, training)
+        facts[f"unknown {side}"] = share_of_unknown(texts, tokenizer)
+    given, said = (sum(len(text.strip()) for text in texts) for texts in (sources, outputs))
+    usual = "" if training is None else f"; in training {training.ratio:.2f}"
+    facts["length"] = f"{said / max(1, given):.2f} characters of output per character of source{usual}"
+    facts["outputs"] = f"{len(set(outputs))} different ones for {len(set(sources))} different texts"
+    return facts, findings + examine(found, training)
+
+
+def share_of_unknown(texts: Iterable[str], tokenizer: Tokenizer) -> str:
+    """The share of unknown tokens, for people."""
+    ids = tokenizer.encode_batch(list(texts))
+    return f"{sum(row.count(tokenizer.vocabulary.unk) for row in ids) / max(1, sum(map(len, ids))):.2%} of the tokens"
+
+
+def read_metrics(folder: Path, report: Report) -> list[dict[str, Any]]:
+    """The metrics of a run; one that cannot be read is a finding."""
+    path = folder / record.FILE
+    try:
+        return record.read(path) if path.exists() else []
+    except UserError as error:
+        report.findings.append(Finding("damaged metrics", False, f"{error.what}: {error.where}", str(error.todo)))
+        return []

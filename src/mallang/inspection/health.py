@@ -1,0 +1,377 @@
+"""What is wrong with a trained model, seen from its texts: each check takes plain data and gives a finding or none.
+
+A check stays silent about what is normal for the data: where a reference repeats itself or equals its source, an
+output may do so too.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from mallang.data.prepared import row_sum
+from mallang.text.tokenizer import BYTE_UNITS, Tokenizer
+
+FEW = 10
+"""Fewer texts than this prove nothing about a share."""
+SAMPLE = 2000
+"""Training lines whose tokens are counted."""
+LOOP = re.compile(r"([^\s\d])\1{9,}|((?=\D).{2,40}?)\2{3,}|((?=\D).{10,80}?)\3{2,}")
+"""One character ten times in a row, something short four times, something longer three times; numbers may do so."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is wrong, and what to do about it."""
+
+    name: str
+    serious: bool
+    """Whether the outputs cannot be trusted, rather than merely be better."""
+    what: str
+    remedy: str
+    count: int = 0
+    of: int = 0
+    example: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """Texts, what the model made of them, and what was wanted."""
+
+    sources: Sequence[str]
+    outputs: Sequence[str]
+    references: Sequence[str]
+    cut: Sequence[bool] = ()
+    """Whether each output ended at the length limit."""
+
+    def example(self, place: int) -> str:
+        """One of them for people."""
+        return f"{shorten(self.sources[place])} → {shorten(self.outputs[place]) or '(nothing)'}"
+
+
+@dataclass(frozen=True)
+class Training:
+    """What the checks want to know of the text that a model was trained on."""
+
+    rows: int
+    ratio: float
+    """Characters of target per character of source."""
+    scripts: Mapping[str, Mapping[str, float]]
+    """By side, the share of letters of each script."""
+    sample: Sequence[tuple[str, str]]
+    """The first lines."""
+    sources: frozenset[int]
+    targets: frozenset[int]
+    """Sums of all lines of a side."""
+
+    @classmethod
+    def of(cls, rows: Iterable[Sequence[str]]) -> Training:
+        """Read the training text once."""
+        sample: list[tuple[str, str]] = []
+        sums: tuple[list[int], list[int]] = ([], [])
+        lengths = [0, 0]
+        for source, target in rows:
+            for side, text in enumerate((source, target)):
+                sums[side].append(row_sum((plain(text),)))
+                lengths[side] += len(text.strip())
+            if len(sample) < SAMPLE:
+                sample.append((source, target))
+        scripts = {side: shares([row[place] for row in sample]) for place, side in enumerate(("source", "target"))}
+        ratio = lengths[1] / max(1, lengths[0])
+        return cls(len(sums[0]), ratio, scripts, sample, frozenset(sums[0]), frozenset(sums[1]))
+
+
+def examine(found: Outputs, training: Training | None) -> list[Finding]:
+    """All findings about the outputs of a model."""
+    checks: list[Callable[[Outputs], Finding | None]] = [one_output, empty, cut_off, loops, copied]
+    findings = [check(found) for check in checks]
+    if training is not None:
+        findings += [length_drift(found, training.ratio), memorised(found, training)]
+        findings.append(other_script("output", found.outputs, training.scripts["target"]))
+    return [finding for finding in findings if finding is not None]
+
+
+def examine_text(side: str, texts: Sequence[str], tokenizer: Tokenizer, training: Training | None) -> list[Finding]:
+    """All findings about how a tokenizer cuts the texts of one side."""
+    findings = [unknown(side, texts, tokenizer), changed(side, texts, tokenizer)]
+    if training is not None:
+        place = 0 if side == "source" else 1
+        findings.append(other_script(side, texts, training.scripts[side]))
+        findings.append(fragmented(side, texts, tokenizer, [row[place] for row in training.sample]))
+    return [finding for finding in findings if finding is not None]
+
+
+def one_output(found: Outputs) -> Finding | None:
+    """Different texts get one and the same output, or few different ones."""
+    pairs = {source: (output, reference) for source, output, reference in rows_of(found) if source.strip()}
+    if len(pairs) < FEW:
+        return None
+    outputs, references = (Counter(plain(pair[side]) for pair in pairs.values()) for side in (0, 1))
+    most, times = outputs.most_common(1)[0]
+    usual = references.most_common(1)[0][1]
+    if times > max(0.2 * len(pairs), 2 * usual):
+        what = f"{times} of {len(pairs)} different texts get one and the same output"
+    elif len(outputs) < 0.5 * len(references):
+        what = f"{len(pairs)} different texts get only {len(outputs)} different outputs"
+    else:
+        return None
+    return Finding(
+        "one output",
+        True,
+        what,
+        "the model does not look at its source yet: train longer, with a lower optimizer.rate or a longer "
+        "schedule.warmup, and see that the lines of both files belong together (mallang data check)",
+        times,
+        len(pairs),
+        shorten(most) or "(nothing)",
+    )
+
+
+def empty(found: Outputs) -> Finding | None:
+    """Nothing comes out."""
+    places = [i for i, (source, output, reference) in enumerate(rows_of(found))
+              if source.strip() and reference.strip() and not output.strip()]  # fmt: skip
+    return places_finding(
+        found, places, 0.01, "empty outputs", "outputs are empty",
+        "look for empty targets in the training text (mallang data check); a beam may prefer to end at once: "
+        "try --search length_penalty=average or a smaller beam",
+    )  # fmt: skip
+
+
+def cut_off(found: Outputs) -> Finding | None:
+    """Outputs that do not come to an end."""
+    places = [i for i, is_cut in enumerate(found.cut) if is_cut]
+    return places_finding(
+        found, places, 0.01, "cut off", "outputs were cut off at the longest length allowed",
+        "if they repeat themselves train longer; if they are good, raise decoding.max_length or decoding.max_ratio",
+    )  # fmt: skip
+
+
+def loops(found: Outputs) -> Finding | None:
+    """The same words again and again."""
+    places = [
+        i
+        for i, (source, output, reference) in enumerate(rows_of(found))
+        if goes_round(output) and not goes_round(source) and not goes_round(reference)
+    ]
+    return places_finding(
+        found, places, 0.01, "loops", "outputs repeat the same words again and again",
+        "train longer or on more text, and prefer a beam to greedy search; a model that was stopped early does this",
+    )  # fmt: skip
+
+
+def goes_round(text: str) -> bool:
+    """Whether a text repeats a part of itself; the space lets the last time end as the others do."""
+    return LOOP.search(f"{text} ") is not None
+
+
+def copied(found: Outputs) -> Finding | None:
+    """The source comes out again, though the reference is something else."""
+    places = [i for i, row in enumerate(rows_of(found)) if is_copied(*row)]
+    return places_finding(
+        found, places, 0.02, "copied source", "outputs repeat their source instead of translating it",
+        "remove training pairs whose two sides are the same text (mallang data check counts them), and see that "
+        "source and target are not the same column",
+    )  # fmt: skip
+
+
+def is_copied(source: str, output: str, reference: str) -> bool:
+    """Whether an output is (nearly) its source; a reference that is so too makes it right."""
+    words, given, wanted = (plain(text).split() for text in (output, source, reference))
+    if len(words) < 3 or given == wanted:
+        return False
+    return contained(words, given) >= 0.8 and contained(wanted, given) < 0.5
+
+
+def contained(words: Sequence[str], in_these: Sequence[str]) -> float:
+    """The share of words that stand in another text, each as often as it is there."""
+    return sum((Counter(words) & Counter(in_these)).values()) / max(1, len(words))
+
+
+def length_drift(found: Outputs, usual: float) -> Finding | None:
+    """Outputs that are much shorter or longer than those the model was trained on."""
+    given, said, wanted = (
+        sum(len(text.strip()) for text in texts) for texts in (found.sources, found.outputs, found.references)
+    )
+    if len(found.sources) < FEW or not given or not usual or not said:
+        return None
+    drift = said / given / usual
+    if 1 / 1.3 < drift < 1.3 or 1 / 1.2 < said / max(1, wanted) < 1.2:  # the references are as long: so are these texts
+        return None
+    longer = drift > 1
+    return Finding(
+        "length drift",
+        not 0.5 < drift < 2,
+        f"outputs have {said / given:.2f} characters per character of source, in training there were {usual:.2f}",
+        "outputs run on: train longer, and look for loops"
+        if longer
+        else "outputs stop early: use length_penalty=average, and look for long sources whose targets were cut short",
+    )
+
+
+def memorised(found: Outputs, training: Training) -> Finding | None:
+    """Training targets come out word for word where something else was wanted."""
+    places = [
+        i
+        for i, (source, output, reference) in enumerate(rows_of(found))
+        if plain(output) != plain(reference)
+        and len(output.split()) > 3
+        and row_sum((plain(output),)) in training.targets
+        and row_sum((plain(source),)) not in training.sources
+    ]
+    return places_finding(
+        found, places, 0.1, "memorised", "outputs are lines of the training text, but not the translation wanted",
+        "the model has learned lines by heart: train on more text, with more model.dropout, a smaller model, or "
+        "stop earlier (train.patience)",
+    )  # fmt: skip
+
+
+def unknown(side: str, texts: Sequence[str], tokenizer: Tokenizer) -> Finding | None:
+    """Tokens that the tokenizer has no name for."""
+    unk = tokenizer.vocabulary.unk
+    ids = tokenizer.encode_batch(texts)
+    total, count = sum(map(len, ids)), sum(row.count(unk) for row in ids)
+    if not total or count / total < 0.01:
+        return None
+    pieces: Counter[str] = Counter()
+    for text, row in zip(texts, ids, strict=True):
+        if unk in row:
+            encoding = tokenizer.encode(text)
+            pieces.update(
+                text[slice(*place)].strip()
+                for place, number in zip(encoding.offsets, encoding.ids, strict=True)
+                if number == unk
+            )
+    del pieces[""]
+    return Finding(
+        "unknown tokens",
+        count / total >= 0.05,
+        f"{count / total:.1%} of the tokens of the {side} are unknown to its tokenizer",
+        'learn a tokenizer that knows them: text.unit="byte-bpe" has no unknown tokens, "bpe" few, and a larger '
+        "text.vocabulary or training text of the same kind helps the others",
+        count,
+        total,
+        "most often " + ", ".join(f"{piece!r}" for piece, _ in pieces.most_common(5)) if pieces else "",
+    )
+
+
+def changed(side: str, texts: Sequence[str], tokenizer: Tokenizer) -> Finding | None:
+    """Texts that do not come back from their tokens, though all of them are known."""
+    form, unk = tokenizer.config.normalization, tokenizer.vocabulary.unk
+
+    def essence(text: str) -> str:
+        text = text if form == "none" else unicodedata.normalize(form, text)
+        return "".join((text.lower() if tokenizer.config.lowercase else text).split())
+
+    known = [(i, row) for i, row in enumerate(tokenizer.encode_batch(texts)) if unk not in row]
+    back = {i: tokenizer.decode(row) for i, row in known}
+    places = [i for i, text in back.items() if essence(text) != essence(texts[i])]
+    if len(places) <= 0.01 * max(1, len(known)):
+        return None
+    return Finding(
+        "changed by the tokenizer",
+        True,
+        f"{len(places)} of {len(known)} texts of the {side} come back from their tokens as something else",
+        "the tokenizer was made for other text or its files were exchanged: restore them, or train again on such text",
+        len(places),
+        len(known),
+        f"{shorten(texts[places[0]])} → {shorten(back[places[0]])}",
+    )
+
+
+def other_script(side: str, texts: Sequence[str], usual: Mapping[str, float]) -> Finding | None:
+    """Letters of a script that this side did not have in training."""
+    here = shares(texts)
+    new = {name: share for name, share in here.items() if share > 0.3 and usual.get(name, 0.0) < 0.01}
+    if not new or not usual:
+        return None
+    name, share = max(new.items(), key=lambda item: item[1])
+    before = max(usual, key=lambda script: usual[script])
+    example = next((text for text in texts if name in scripts_of(text)), "")
+    remedy = (
+        "the model answers in another language than it was taught: see that no training pairs are turned round"
+        if side == "output"
+        else "see that source and target are not exchanged (data.source, data.target, data.columns); otherwise train "
+        "on text in this script"
+    )
+    return Finding(
+        "other script",
+        True,
+        f"{share:.0%} of the letters of the {side} are {name.title()}, in training they were {before.title()}",
+        remedy,
+        example=shorten(example),
+    )
+
+
+def fragmented(side: str, texts: Sequence[str], tokenizer: Tokenizer, trained: Sequence[str]) -> Finding | None:
+    """Text that falls into many more tokens than the training text did."""
+    if tokenizer.config.unit in BYTE_UNITS[:1] or len(texts) < FEW or not trained:
+        return None
+    here, usual = (tokens_per_character(some, tokenizer) for some in (texts, trained))
+    if not usual or here / usual < 1.5:
+        return None
+    worst = max(texts, key=lambda text: tokens_per_character([text], tokenizer) if len(text) > 10 else 0.0)
+    return Finding(
+        "fragmented text",
+        False,
+        f"the {side} is cut into {here / usual:.1f} times as many tokens per character as the training text",
+        "the text is of another kind or language than the tokenizer learned from: train on such text too",
+        example=f"{shorten(worst)} → {' '.join(tokenizer.encode(worst).tokens[:12])} …",
+    )
+
+
+def tokens_per_character(texts: Sequence[str], tokenizer: Tokenizer) -> float:
+    """How finely text is cut."""
+    return sum(map(len, tokenizer.encode_batch(texts))) / max(1, sum(len(text.strip()) for text in texts))
+
+
+def shares(texts: Iterable[str]) -> dict[str, float]:
+    """The share of letters of each script."""
+    counts: Counter[str] = Counter()
+    for text in texts:
+        counts.update(scripts_of(text))
+    return {name: count / counts.total() for name, count in counts.most_common()}
+
+
+def scripts_of(text: str) -> Counter[str]:
+    """The letters of a text by script: HANGUL, LATIN, CJK …, as their Unicode names begin."""
+    letters = Counter(character for character in text if character.isalpha())
+    found: Counter[str] = Counter()
+    for letter, count in letters.items():
+        found[unicodedata.name(letter, "UNNAMED").split()[0].split("-")[0]] += count
+    return found
+
+
+def places_finding(
+    found: Outputs, places: Sequence[int], least: float, name: str, what: str, remedy: str
+) -> Finding | None:
+    """A finding about some of the outputs; none where they are few. A tenth of them or more is serious."""
+    total = sum(bool(source.strip()) for source in found.sources)
+    if not places or len(places) < least * total:
+        return None
+    told = f"{len(places)} of {total} {what}"
+    return Finding(name, len(places) >= 0.1 * total, told, remedy, len(places), total, found.example(places[0]))
+
+
+def rows_of(found: Outputs) -> Iterable[tuple[str, str, str]]:
+    """Source, output and reference together."""
+    return zip(found.sources, found.outputs, found.references, strict=True)
+
+
+def plain(text: str) -> str:
+    """A text without what does not matter for whether two are the same."""
+    return " ".join(unicodedata.normalize("NFC", text).casefold().split())
+
+
+def shorten(text: str, most: int = 70) -> str:
+    """A text that fits on a line."""
+    text = " ".join(text.split())
+    return text if len(text) <= most else text[: most - 1] + "…"

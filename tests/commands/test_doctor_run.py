@@ -1,0 +1,112 @@
+"""`mallang doctor RUN` on a run that works, on one that was hardly trained, and on runs that lost something."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from commands.running import TINY, Ended, mallang, write_corpus
+
+
+def examined(run: Path, *more: str | Path) -> dict[str, Any]:
+    ended = mallang("doctor", run, "--json", *more, cwd=run.parent.parent)
+    assert (ended.code, ended.err) == (0, "")
+    report: dict[str, Any] = json.loads(ended.out)
+    return report
+
+
+def names(report: dict[str, Any]) -> set[str]:
+    return {finding["name"] for finding in report["findings"]}
+
+
+@pytest.fixture(scope="module")
+def untrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of one step."""
+    home = tmp_path_factory.mktemp("untrained")
+    write_corpus(home)
+    ended = mallang("train", "transformer", *TINY, "train.steps=1", cwd=home)
+    assert ended.code == 0, ended.err
+    return home / "runs" / "transformer"
+
+
+def test_a_good_run_is_well(trained: Path) -> None:
+    report = examined(trained)
+    assert report["status"] == "finished" and report["serious"] == 0
+    assert not names(report) & {"hardly learned", "one output", "copied source", "unknown tokens", "cut off"}
+    assert report["facts"]["unknown source"] == "0.00% of the tokens"
+    assert report["facts"]["texts"] == "20 pairs of valid"
+    assert report["notes"] == []
+
+
+def test_a_run_of_one_step_is_not(untrained: Path) -> None:
+    report = examined(untrained)
+    assert report["serious"] >= 2
+    assert "hardly learned" in names(report)
+    assert names(report) & {"one output", "loops", "empty outputs", "cut off"}
+    shown = mallang("doctor", untrained, cwd=untrained.parent.parent)
+    assert shown.code == 0, "findings are no failure of the command"
+    assert "problem: a token of the validation text costs" in shown.out
+    assert shown.out.count("remedy:") == len(report["findings"])
+    quiet = mallang("doctor", untrained, "-q", cwd=untrained.parent.parent)
+    assert quiet.out.startswith("problem: ") and "unknown source" not in quiet.out
+
+
+def test_own_pairs_and_how_many(trained: Path, tmp_path: Path) -> None:
+    turned = [line.split("\t")[::-1] for line in (trained.parent.parent / "valid.tsv").read_text("utf-8").splitlines()]
+    data = tmp_path / "turned.tsv"
+    data.write_text("".join(f"{source}\t{target}\n" for source, target in turned), "utf-8")
+    report = examined(trained, "--data", data, "--limit", "12")
+    assert report["facts"]["texts"] == "12 pairs of data-turned"
+    assert "other script" in names(report), "English was given to a model that reads Korean"
+    strange = tmp_path / "strange.tsv"
+    strange.write_text("漢字は難しい。\tQuixotic jazz fizzes.\n" * 12, "utf-8")
+    assert {"unknown tokens", "other script"} <= names(examined(trained, "--data", strange))
+
+
+def test_an_unfinished_run_is_examined_at_its_checkpoint(run: Path) -> None:
+    info = json.loads((run / "run.json").read_text("utf-8"))
+    (run / "run.json").write_text(json.dumps({**info, "status": "training", "weights": None}), "utf-8")
+    (run / "model.safetensors").unlink()
+    report = examined(run)
+    assert report["status"] == "training" and report["serious"] == 0
+    assert "not finished" in report["notes"][0] and "texts" in report["facts"]
+    for path in (run / "checkpoints").glob("*/model.safetensors"):
+        path.write_bytes(b"broken")
+    report = examined(run)
+    assert "damaged checkpoints" in names(report) and report["serious"] == 1
+    assert "no checkpoint yet" in report["notes"][-1]
+
+
+def test_files_that_were_exchanged(run: Path) -> None:
+    text = (run / "text.json").read_text("utf-8")
+    (run / "text.json").write_text(text.replace('"lowercase": false', '"lowercase": true'), "utf-8")
+    report = examined(run)
+    assert names(report) >= {"other tokenizer"} and report["serious"] == 1
+    assert "cannot be loaded" in report["notes"][-1]
+    (run / "text.json").write_text(text, "utf-8")
+    (run / "model.safetensors").write_bytes((run / "model.safetensors").read_bytes()[:-1] + b"x")
+    assert names(examined(run)) >= {"damaged weights"}
+
+
+def test_a_run_whose_text_is_gone(run: Path) -> None:
+    home = run.parent.parent
+    (home / "train.tsv").unlink()
+    report = examined(run, "--data", home / "valid.tsv")
+    assert "training text cannot be read" in report["notes"][0]
+    (home / "valid.tsv").unlink()
+    report = examined(run)
+    assert "--data FILE" in report["notes"][0] and report["facts"]["steps"] == "160"
+
+
+def refused(ended: Ended, word: str) -> None:
+    assert ended.code == 2 and word in ended.err and "Traceback" not in ended.err
+
+
+def test_what_is_no_run_is_refused(trained: Path, tmp_path: Path) -> None:
+    refused(mallang("doctor", "nowhere", cwd=tmp_path), "there is no run folder nowhere")
+    refused(mallang("doctor", "--data", "x.tsv", cwd=tmp_path), "--data has no effect without a run")
+    refused(mallang("doctor", trained, "--data", "x.tsv", cwd=tmp_path), "x.tsv")
+    refused(mallang("doctor", trained, "--split", "tset", cwd=trained.parent.parent), "tset")
