@@ -44,18 +44,27 @@ Method = Literal["greedy", "beam", "sampling", "exhaustive"]
 LengthPenalty = Literal["average", "gnmt", "none"]
 Stop = Literal["optimal", "complete"]
 RunnerName = Literal["auto", "plain", "static"]
+Precision = Literal["auto", "fp32", "bf16"]
 METHODS: tuple[str, ...] = get_args(Method)
-CHOICES = (("method", Method), ("length_penalty", LengthPenalty), ("stop", Stop), ("runner", RunnerName))
+CHOICES = {
+    "method": Method,
+    "length_penalty": LengthPenalty,
+    "stop": Stop,
+    "runner": RunnerName,
+    "precision": Precision,
+}
 
 USED_BY = {
     "beam": ("beam",),
     "stop": ("beam",),
+    "coverage": ("beam",),
     "nbest": ("beam", "sampling", "exhaustive"),
     "temperature": ("sampling",),
     "top_k": ("sampling",),
     "top_p": ("sampling",),
     "seed": ("sampling",),
     "runner": ("greedy", "beam", "sampling"),
+    "compile": ("greedy", "beam", "sampling"),
 }
 """The methods that read an option; options not named here are read by all."""
 
@@ -74,6 +83,8 @@ class Config:
     """The exponent of the gnmt length penalty: 0 is no penalty."""
     stop: Stop = "optimal"
     """End when no open hypothesis can still win, or as soon as `beam` hypotheses are complete."""
+    coverage: float = 0.0
+    """How much an output loses for source tokens that it did not look at: β of the coverage penalty, GNMT took 0.2."""
     max_length: int = 256
     """The longest output in tokens, `</s>` counted."""
     min_length: int = 1
@@ -92,9 +103,13 @@ class Config:
     """What the random numbers of sampling derive from."""
     runner: RunnerName = "auto"
     """Steps in memory that grows (plain), or of one shape, captured on a GPU (static); auto is static where it can."""
+    precision: Precision = "auto"
+    """Compute in float32 or bfloat16; auto is bfloat16 on a GPU that has it, float32 elsewhere."""
+    compile: bool = False
+    """On a GPU compile the steps before they are captured: half a minute for each new shape, then faster."""
 
     def __post_init__(self) -> None:
-        for name, known in CHOICES:
+        for name, known in CHOICES.items():
             if (value := getattr(self, name)) not in get_args(known):
                 raise UserError(f"decoding.{name} cannot be {value!r}", todo=nearest(value, get_args(known)))
         self._check_numbers()
@@ -108,6 +123,7 @@ class Config:
             "nbest": 1,
             "alpha": 0,
             "max_ratio": 0,
+            "coverage": 0,
             "top_k": 0,
         }
         for name, value in least.items():
@@ -137,6 +153,10 @@ class Config:
                     f"decoding.{name} = {getattr(self, name)} has no effect on the method {self.method}",
                     todo=f"leave {name} out, or choose the method {' or '.join(methods)}",
                 )
+        if self.compile and self.runner == "plain":
+            raise UserError(
+                "decoding.compile has no effect on the plain runner", todo='leave it out, or runner = "auto"'
+            )
         if self.length_penalty != "gnmt" and self.alpha != DEFAULTS["alpha"]:
             raise UserError(
                 f"decoding.alpha = {self.alpha} has no effect on the length penalty {self.length_penalty}",
@@ -207,7 +227,7 @@ class Hypothesis:
     score: float
     """The sum of its natural log-probabilities, that of `</s>` included."""
     normalized: float
-    """The score after the length penalty: what hypotheses are ranked by."""
+    """The score after the length penalty, and the coverage penalty if there is one: what hypotheses are ranked by."""
     finished: bool
     """Whether it ended with `</s>`, rather than at the length limit."""
     token_scores: tuple[float, ...]
@@ -230,12 +250,20 @@ def search(
     `numbers` are the sentences' places in the caller's whole text; sampling draws for them, so that it does not
     matter how the text was cut into batches. `rules` say what the outputs must or must not contain.
     """
+    model = find("decoding", "precision").at_precision(model, config)
     method = find("decoding", config.method)
     options: dict[str, Any] = {"rules": rules} if rules is not None else {}
     if config.method == "sampling":
         options["numbers"] = numbers
-    found: list[list[Hypothesis]] = method.search(model, batch, config, **options)
-    return found
+
+    def by_method(config: Config) -> list[list[Hypothesis]]:
+        found: list[list[Hypothesis]] = method.search(model, batch, config, **options)
+        return found
+
+    if not config.coverage:
+        return by_method(config)
+    ranked: list[list[Hypothesis]] = find("decoding", "coverage").covered(model, batch, config, by_method)
+    return ranked
 
 
 def limits(batch: Batch, config: Config, model: object = None) -> list[int]:

@@ -25,7 +25,10 @@ from mallang.text.vocabulary import Vocabulary
 
 @dataclass(frozen=True)
 class Search:
-    """The hypotheses of some sentences: tensors that have a row per sentence; every change makes a new one."""
+    """The hypotheses of some sentences: tensors that have a row per sentence; every change makes a new one.
+
+    A tensor of three axes has a hypothesis in the second and a token in the third.
+    """
 
     numbers: Int[Tensor, " sentences"]
     """Each sentence's number in the whole batch; −1 for one that only fills a place."""

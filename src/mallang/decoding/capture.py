@@ -1,0 +1,99 @@
+"""Doing the same in the same memory: nests of tensors written in place, and CUDA graphs that replay what was done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mallang.layers.cache import Nest
+
+
+class Replay:
+    """Something done in place, again and again: first to warm up, then captured, then replayed."""
+
+    def __init__(self, run: Callable[[], None], pool: Pool, warm: bool = False) -> None:
+        self.run, self.pool, self.warm = run, pool, warm
+        self.graph: Any = None
+
+    def __call__(self) -> None:
+        """Once more."""
+        if self.graph is None and not self.warm:
+            self.warm = True
+            self.run()
+            return
+        if self.graph is None:
+            self.graph = capture(self.run, self.pool)
+        self.graph.replay()
+
+
+@dataclass
+class Pool:
+    """Memory that graphs share, since only one of them runs at a time and none leaves anything there."""
+
+    handle: Any = None
+
+
+def captures(device: torch.device) -> bool:
+    """Whether steps on this device are captured."""
+    return device.type == "cuda"
+
+
+def capture(run: Callable[[], None], pool: Pool) -> Any:
+    """What `run` does as a CUDA graph; a step that needs the host cannot be captured."""
+    graph = torch.cuda.CUDAGraph()
+    pool.handle = pool.handle or torch.cuda.graph_pool_handle()
+    try:
+        with torch.cuda.graph(graph, pool=pool.handle):
+            run()
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError as error:
+        raise NotStaticError(str(error)) from error
+    return graph
+
+
+class NotStaticError(Exception):
+    """A step changed the shape of its memory, or needed the host."""
+
+
+def write(held: Nest, new: Nest) -> None:
+    """Copy every tensor of a nest to its place in another of the same shapes."""
+    targets, sources = leaves_of(held), leaves_of(new)
+    if [described(leaf) for leaf in targets] != [described(leaf) for leaf in sources]:
+        raise NotStaticError("its memory changes from step to step")
+    pairs = [(a, b) for a, b in zip(targets, sources, strict=True) if isinstance(a, Tensor) and not same(a, b)]
+    # What is a view of the memory itself must be read before anything is written there.
+    memory = {a.untyped_storage().data_ptr() for a, _ in pairs}
+    pairs = [(a, b.clone() if b.untyped_storage().data_ptr() in memory else b) for a, b in pairs]
+    for a, b in pairs:
+        a.copy_(b)
+
+
+def same(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors of one shape are the same memory."""
+    return a is b or (a.data_ptr() == b.data_ptr() and a.stride() == b.stride())
+
+
+def shape_of(nest: Nest) -> tuple[Any, ...]:
+    """What two nests must have in common to use the same memory."""
+    return tuple(described(leaf) for leaf in leaves_of(nest))
+
+
+def described(leaf: Any) -> Any:
+    """A tensor's shape and type; anything else as it is."""
+    return (leaf.shape, leaf.dtype) if isinstance(leaf, Tensor) else leaf
+
+
+def leaves_of(nest: Nest) -> list[Any]:
+    """All tensors, numbers and names in a nest, in order."""
+    if isinstance(nest, dict):
+        return [leaf for key, value in nest.items() for leaf in (key, *leaves_of(value))]
+    if isinstance(nest, tuple | list):
+        return [leaf for value in nest for leaf in leaves_of(value)]
+    if is_dataclass(nest) and not isinstance(nest, type):
+        return [type(nest), *(leaf for each in fields(nest) for leaf in leaves_of(getattr(nest, each.name)))]
+    return [nest]

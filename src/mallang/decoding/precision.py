@@ -1,0 +1,50 @@
+"""How many bits decoding computes with: float32, or bfloat16 in a copy of the weights."""
+
+from __future__ import annotations
+
+import copy
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import nn
+
+from mallang.decoding.contract import Autoregressive, Config
+from mallang.errors import UserError
+
+ROUGH: WeakKeyDictionary[nn.Module, nn.Module] = WeakKeyDictionary()
+"""The bfloat16 copies of models."""
+
+
+def at_precision(model: Autoregressive, config: Config) -> Autoregressive:
+    """The model itself, or a bfloat16 copy with its present weights.
+
+    The copy is made once and filled anew each time, so weights that changed are seen. A copy rather than autocast:
+    that would convert every weight at every step.
+    """
+    wanted = config.precision if config.precision != "auto" else usual(model)
+    if wanted == "fp32":
+        return model
+    if not isinstance(model, nn.Module):
+        raise UserError(
+            f"decoding.precision is bf16, but {type(model).__name__} is no torch module that could be copied",
+            todo="decoding.precision = fp32",
+        )
+    if model not in ROUGH:
+        ROUGH[model] = copy.deepcopy(model).to(torch.bfloat16)
+    rough = ROUGH[model]
+    with torch.no_grad():
+        for own, theirs in ((rough.parameters(), model.parameters()), (rough.buffers(), model.buffers())):
+            for old, new in zip(own, theirs, strict=True):
+                if old.shape != new.shape:  # a table that grew, or another model put in its place
+                    ROUGH[model] = copy.deepcopy(model).to(torch.bfloat16)
+                    return at_precision(model, config)
+                old.copy_(new)
+    return rough.train(model.training)  # type: ignore[return-value]
+
+
+def usual(model: Autoregressive) -> str:
+    """bfloat16 on a GPU that computes in it, as training does: half the bytes to read, and reading is what takes the
+    time. float32 elsewhere, where equality is promised."""
+    first = next(model.parameters(), None) if isinstance(model, nn.Module) else None
+    rough = first is not None and first.is_cuda and torch.cuda.is_bf16_supported(including_emulation=False)
+    return "bf16" if rough else "fp32"
