@@ -1,0 +1,214 @@
+"""Contestants in processes of their own, timed in turn: what the machine does meanwhile meets all of them alike.
+
+A contestant is a process that makes itself ready and then takes a timed turn for every line it is sent. Its peak
+memory is that of its process, or on a GPU what it allocated there. The rate of a large matrix product takes part too,
+so that every speed can be told as a share of what the machine can do.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import platform
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+PEERS = ROOT / ".peers"
+"""Where `python -m benchmarks.peers` puts what others wrote."""
+SIZE = {"cpu": 2048, "cuda": 8192}
+"""The side of the square matrices whose product is timed."""
+DECIDE = ("torch", "transformers", "ctranslate2", "joeynmt")
+
+
+@dataclass(frozen=True)
+class Entrant:
+    """Someone who takes part: a function `module.name(**options)` that gives a turn to take."""
+
+    label: str
+    place: str
+    """`benchmarks.module:function`."""
+    options: Mapping[str, Any]
+    needs: tuple[str, ...] = ()
+    """Packages of others, in this Python's environment or in one below `.peers`."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of an entrant."""
+
+    work: float
+    """What a turn does: tokens, sentences or operations, as the entrant counts."""
+    seconds: float
+    """The median of its turns."""
+    peak: int
+    """Bytes."""
+    signature: str
+    """The versions of what it ran on."""
+
+    @property
+    def rate(self) -> float:
+        """Work a second."""
+        return self.work / self.seconds
+
+
+def race(entrants: Sequence[Entrant], rounds: int) -> dict[str, Outcome]:
+    """Everyone takes a turn in every round, in an order that goes around; who cannot take part is told of."""
+    with ExitStack() as stack:
+        running: dict[str, Runner] = {}
+        for entrant in entrants:
+            if (python := python_with(entrant.needs)) is None:
+                told = f"{entrant.label} is not measured: {', '.join(entrant.needs)} is not installed"
+                print(f"{told}; python -m benchmarks.peers installs it", file=sys.stderr)
+                continue
+            running[entrant.label] = stack.enter_context(Runner(entrant, python))
+        labels = list(running)
+        for number in range(rounds):
+            for label in labels[number % len(labels) :] + labels[: number % len(labels)]:
+                running[label].turn()
+        return {label: runner.outcome() for label, runner in running.items()}
+
+
+class Runner:
+    """The process of an entrant, seen from outside."""
+
+    def __init__(self, entrant: Entrant, python: str) -> None:
+        self.entrant = entrant
+        command = [python, "-m", "benchmarks.contest", entrant.place, json.dumps(dict(entrant.options))]
+        self.process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.work, self.signature = 0.0, ""
+        self.seconds: list[float] = []
+
+    def __enter__(self) -> Runner:
+        ready = self.answer()
+        self.work, self.signature = float(ready["work"]), ready["signature"]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()
+        for stream in (self.process.stdin, self.process.stdout):
+            if stream is not None:
+                stream.close()
+
+    def turn(self) -> None:
+        """Let it work, and note the time it says it took."""
+        self.seconds.append(float(self.ask("go")["seconds"]))
+
+    def outcome(self) -> Outcome:
+        """What it has done."""
+        return Outcome(self.work, statistics.median(self.seconds), int(self.ask("peak")["peak"]), self.signature)
+
+    def ask(self, word: str) -> dict[str, Any]:
+        """Send a line, and wait for the answer."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{word}\n")
+        self.process.stdin.flush()
+        return self.answer()
+
+    def answer(self) -> dict[str, Any]:
+        """Its next line."""
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"{self.entrant.label} ended with code {self.process.wait()}; see above")
+        answered: dict[str, Any] = json.loads(line)
+        return answered
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What an entrant is ready to do again and again."""
+
+    work: float
+    run: Callable[[], object]
+
+
+def serve(place: str, options: Mapping[str, Any]) -> None:
+    """The entrant's side: get ready, take two turns to warm up, then obey line by line."""
+    # Whatever a library prints goes to the error stream: the answers are alone on their own.
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    module, _, function = place.partition(":")
+    turn: Turn = getattr(importlib.import_module(module), function)(**options)
+    for _ in range(2):
+        turn.run()
+    print(json.dumps({"work": turn.work, "signature": signature()}), file=answers, flush=True)
+    while word := sys.stdin.readline():
+        answer = {"peak": peak_memory()} if word == "peak\n" else {"seconds": timed(turn.run)}
+        print(json.dumps(answer), file=answers, flush=True)
+
+
+def timed(run: Callable[[], object]) -> float:
+    """Seconds, until the GPU is done too."""
+    torch = sys.modules.get("torch")
+    wait = torch.cuda.synchronize if torch is not None and torch.cuda.is_available() else lambda: None
+    wait()
+    began = time.perf_counter()
+    run()
+    wait()
+    return time.perf_counter() - began
+
+
+def peak_memory() -> int:
+    """The most memory that this process had so far, in bytes: on the GPU where there is one."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available():
+        return int(torch.cuda.max_memory_allocated())
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def signature() -> str:
+    """Python and the packages that decide, of those that were loaded."""
+    loaded = [name for name in DECIDE if name in sys.modules]
+    return "|".join([f"python {platform.python_version()}", *(f"{name} {version(name)}" for name in loaded)])
+
+
+def product(device: str, dtype: str) -> Turn:
+    """An entrant: a large square product, whose work is counted in floating-point operations."""
+    import torch
+
+    size, times = SIZE[device], 20 if device == "cuda" else 3
+    left, right = (torch.randn(size, size, device=device, dtype=getattr(torch, dtype)) for _ in range(2))
+    result = torch.empty_like(left)
+
+    def run() -> None:
+        for _ in range(times):
+            torch.mm(left, right, out=result)
+
+    return Turn(2.0 * size**3 * times, run)
+
+
+def the_product(device: str) -> Entrant:
+    """The large product as it takes part: float32 on a CPU, bfloat16 on a GPU."""
+    dtype = "bfloat16" if device == "cuda" else "float32"
+    return Entrant(f"{SIZE[device]}³ {dtype} product", "benchmarks.contest:product", {"device": device, "dtype": dtype})
+
+
+@cache
+def python_with(needs: tuple[str, ...]) -> str | None:
+    """A Python that has these packages: this one, or that of an environment below `.peers`."""
+    if all(importlib.util.find_spec(package) for package in needs):
+        return sys.executable
+    check = f"import importlib.util as u, sys; sys.exit(not all(u.find_spec(n) for n in {needs!r}))"
+    for python in sorted(PEERS.glob("*/bin/python")):
+        if subprocess.run([python, "-c", check], cwd=ROOT).returncode == 0:
+            return str(python)
+    return None
+
+
+if __name__ == "__main__":
+    from benchmarks import contest  # the same file under its own name: entrants make its `Turn`
+
+    contest.serve(sys.argv[1], json.loads(sys.argv[2]))
