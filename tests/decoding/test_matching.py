@@ -73,7 +73,9 @@ def test_steps_are_the_fewest_tokens_that_spell_a_phrase(pieces: list[str], phra
     assert found == fewest or (fewest == NEVER and found > 4)
 
 
-@pytest.mark.parametrize("unit", ["word", "char", "syllable", "jamo", "byte", "bpe", "byte-bpe", "wordpiece", "unigram"])
+@pytest.mark.parametrize(
+    "unit", ["word", "char", "syllable", "jamo", "byte", "bpe", "byte-bpe", "wordpiece", "unigram"]
+)
 def test_tokens_spell_the_text_in_every_unit(unit: str) -> None:
     config = Config(unit=unit, vocabulary=600 if "byte" in unit else 120)
     tokenizer = Tokenizer.train(TEXTS * 3, config)

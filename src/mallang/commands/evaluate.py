@@ -14,10 +14,13 @@ from mallang.commands.options import (
     Domain,
     Int8,
     Json,
+    Lexicon,
     Plugin,
     Quiet,
+    ReplaceUnknown,
     RunFolder,
     Search,
+    With,
     add_plugins,
     load_for,
     read_search,
@@ -33,6 +36,7 @@ EXAMPLES = (
     "mallang evaluate runs/transformer-miniworld --split valid --search method=greedy",
     "mallang evaluate runs/transformer-miniworld --data mine.tsv --json",
     "mallang evaluate runs/joint --corpus korean-english/bible --domain none",
+    "mallang evaluate runs/a --with runs/b --with runs/c",
 )
 Split = Annotated[str, typer.Option("--split", help="The split of the run's corpus.")]
 Data = Annotated[
@@ -51,6 +55,9 @@ def command(
     corpus: Part = None,
     domain: Domain = None,
     search: Search = None,
+    others: With = None,
+    replace_unknown: ReplaceUnknown = False,
+    lexicon: Lexicon = None,
     json: Json = False,
     plugin: Plugin = None,
     device: Device = "auto",
@@ -60,21 +67,26 @@ def command(
     """Score a run on a split of its corpus, or on your own pairs.
 
     Where it was trained on several corpora each is scored by itself, with the tag of its domain; --domain NAME takes
-    another, --domain none takes none. The outputs are written to RUN/outputs and the scores to RUN/scores, as JSON.
+    another, --domain none takes none. The outputs are written to RUN/outputs and the scores to RUN/scores, as JSON;
+    those of an ensemble under a name that tells its other runs.
     """
     add_plugins(plugin)
     options = read_search(search)
-    model = load_for(run, "translation", "evaluate", device, int8=int8)
+    if replace_unknown or lexicon:
+        options |= {"replace_unknown": replace_unknown, "lexicon": None if lexicon is None else str(lexicon)}
+    model = load_for(run, "translation", "evaluate", device, int8=int8, others=others)
     found = {}
     for part in read_parts(run, split, data, corpus):
         chosen = part.domain if domain is None else None if domain == "none" else domain
         scores, outputs = model.evaluate(part.rows, domain=chosen, **options)
         told = options | ({} if chosen is None else {"domain": chosen}) | ({"weights": "int8"} if int8 else {})
-        keep(run, part.name, outputs, scores, told)
+        told |= {"with": [str(other) for other in others]} if others else {}
+        name = "+".join([part.name, *(other.name for other in others or ())])
+        keep(run, name, outputs, scores, told)
         found[part.corpus] = scores
         if not quiet and not json:
             tag = "" if chosen is None else f" as domain {chosen}"
-            where = run / "outputs" / f"{part.name}.txt"
+            where = run / "outputs" / f"{name}.txt"
             typer.echo(f"{len(part.rows)} pairs of {part.name}{tag}; outputs in {where}", err=True)
         for score in [] if json else scores:
             print(f"{part.corpus}: {score}" if part.corpus else score)

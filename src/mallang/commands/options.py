@@ -71,9 +71,7 @@ Plugin = Annotated[
     list[Path] | None,
     typer.Option("--plugin", metavar="FILE", help="A Python file with a model of your own.", show_default=False),
 ]
-Int8 = Annotated[
-    bool, typer.Option("--int8", help="Compute with 8-bit weights: faster on a CPU.", show_default=False)
-]
+Int8 = Annotated[bool, typer.Option("--int8", help="Compute with 8-bit weights: faster on a CPU.", show_default=False)]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.", show_default=False)]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print results only.", show_default=False)]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Say more.", show_default=False)]
@@ -84,6 +82,25 @@ Search = Annotated[
     ),
 ]
 
+With = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--with", metavar="RUN", help="Another run to join: an ensemble. Repeatable.", autocompletion=complete_run,
+        show_default=False,
+    ),
+]  # fmt: skip
+ReplaceUnknown = Annotated[
+    bool,
+    typer.Option(
+        "--replace-unknown", help="Put source words where the model knows none (unit word).", show_default=False
+    ),
+]
+Lexicon = Annotated[
+    Path | None,
+    typer.Option(
+        "--lexicon", metavar="FILE", help="Source and target words, for --replace-unknown.", show_default=False
+    ),
+]
 Domain = Annotated[
     str | None,
     typer.Option("--domain", metavar="NAME", help="Domain of the text: one that the run knows.", show_default=False),
@@ -101,14 +118,18 @@ def read_search(search: Iterable[str] | None) -> dict[str, Any]:
     return options
 
 
-def load_for(run: Path, task: str, verb: str, device: str, *, int8: bool = False) -> Any:
-    """The model in a run folder, or a message that says why this verb cannot use it."""
+def load_for(
+    run: Path, task: str, verb: str, device: str, *, int8: bool = False, others: Iterable[Path] | None = None
+) -> Any:
+    """The model in a run folder, or in several, or a message that says why this verb cannot use it."""
     from mallang.training.run import Run, load
 
-    trained_for = Run.open(run).task
-    if find.plain(trained_for) != task:
-        raise UserError(
-            f"{run} was trained for {trained_for.replace('_', ' ')}, but `mallang {verb}` needs a run for {task}",
-            todo=f"give the folder of a {task} run",
-        )
-    return load(run, device, "int8" if int8 else "float32")
+    runs = [run, *(others or ())]
+    for each in runs:
+        trained_for = Run.open(each).task
+        if find.plain(trained_for) != task:
+            raise UserError(
+                f"{each} was trained for {trained_for.replace('_', ' ')}, but `mallang {verb}` needs a run for {task}",
+                todo=f"give the folder of a {task} run",
+            )
+    return load(runs if others else run, device, "int8" if int8 else "float32")

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from mallang.commands.options import Device, Domain, Json, Plugin, RunFolder, add_plugins, load_for
+from mallang.commands.options import Device, Domain, Json, Plugin, RunFolder, With, add_plugins, load_for
 from mallang.errors import UserError
 
 EXAMPLES = (
@@ -29,6 +29,7 @@ def command(
     run: RunFolder,
     pair: Pair = None,
     file: File = None,
+    others: With = None,
     domain: Domain = None,
     json: Json = False,
     plugin: Plugin = None,
@@ -40,7 +41,7 @@ def command(
     """
     add_plugins(plugin)
     pairs = read_pairs(pair, file)
-    model = load_for(run, "translation", "score", device)
+    model = load_for(run, "translation", "score", device, others=others)
     for chunk in model.score_chunks(pairs, domain):
         for scored in chunk:
             print(json_format.dumps(asdict(scored), ensure_ascii=False) if json else f"{scored.score:.4f}", flush=True)

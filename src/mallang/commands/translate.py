@@ -15,10 +15,13 @@ from mallang.commands.options import (
     Domain,
     Int8,
     Json,
+    Lexicon,
     Plugin,
     Quiet,
+    ReplaceUnknown,
     RunFolder,
     Search,
+    With,
     add_plugins,
     load_for,
     read_search,
@@ -31,14 +34,28 @@ EXAMPLES = (
     'mallang translate runs/transformer-miniworld "민수는 사과를 먹었다."',
     "mallang translate runs/transformer-miniworld --file in.txt > out.txt",
     "cat in.txt | mallang translate runs/transformer-miniworld --json --search beam=8 --nbest 3",
+    'mallang translate runs/transformer-miniworld "민수는 사과를 먹었다." --require Minsu --forbid pear',
+    "mallang translate runs/a --with runs/b --with runs/c --file in.txt",
 )
 Texts = Annotated[
     list[str] | None, typer.Argument(metavar="TEXT", help="Texts; without any, standard input.", show_default=False)
 ]
 File = Annotated[
-    Path | None, typer.Option("--file", "-f", help="Translate each line of this file.", show_default=False)
+    Path | None,
+    typer.Option("--file", "-f", help="Translate each line of this file; .jsonl: with demands.", show_default=False),
 ]
 Nbest = Annotated[int, typer.Option("--nbest", min=1, help="Outputs for each text.")]
+Prefix = Annotated[
+    str, typer.Option("--prefix", metavar="WORDS", help="Words that outputs begin with.", show_default=False)
+]
+Require = Annotated[
+    list[str] | None,
+    typer.Option("--require", metavar="PHRASE", help="What outputs must hold. Repeatable.", show_default=False),
+]
+Forbid = Annotated[
+    list[str] | None,
+    typer.Option("--forbid", metavar="PHRASE", help="What outputs must not hold. Repeatable.", show_default=False),
+]
 Scores = Annotated[bool, typer.Option("--scores", help="Print the score before each output.", show_default=False)]
 
 
@@ -49,6 +66,12 @@ def command(
     nbest: Nbest = 1,
     scores: Scores = False,
     search: Search = None,
+    prefix: Prefix = "",
+    require: Require = None,
+    forbid: Forbid = None,
+    replace_unknown: ReplaceUnknown = False,
+    lexicon: Lexicon = None,
+    others: With = None,
     domain: Domain = None,
     json: Json = False,
     plugin: Plugin = None,
@@ -58,7 +81,8 @@ def command(
 ) -> None:
     """Translate texts from arguments, a file or standard input, a line each, in order.
 
-    --search changes how outputs are looked for: --search beam=8 --search method=greedy.
+    --search changes how outputs are looked for: --search beam=8 --search method=greedy. A .jsonl file holds a text and
+    what is asked of its translation on each line: {"text": "…", "prefix": "…", "require": ["…"], "forbid": ["…"]}.
     """
     add_plugins(plugin)
     options = read_search(search)
@@ -68,14 +92,16 @@ def command(
             options.setdefault("beam", max(5, nbest))
     elif isinstance(options.get("nbest"), int):
         nbest = options["nbest"]
-    model = load_for(run, "translation", "translate", device, int8=int8)
-    for result in model.stream(read_texts(texts, file), domain=domain, **options):
+    options |= {"prefix": prefix, "require": require or (), "forbid": forbid or ()}
+    options |= {"replace_unknown": replace_unknown, "lexicon": lexicon, "domain": domain}
+    model = load_for(run, "translation", "translate", device, int8=int8, others=others)
+    for result in model.stream(read_texts(texts, file), **options):
         show(result, json=json, nbest=nbest, scores=scores)
         if result.note and not quiet and not json:
-            typer.echo(f"note: {result.input[:40]!r} was {result.note}", err=True)
+            typer.echo(f"note: {result.input[:40]!r}: {result.note}", err=True)
 
 
-def read_texts(texts: Iterable[str] | None, file: Path | None) -> Iterator[str]:
+def read_texts(texts: Iterable[str] | None, file: Path | None) -> Iterator[Any]:
     """The texts to work on, a line at a time; blank lines stay, so that line i of the output belongs to line i."""
     from mallang.data.readers import lines
     from mallang.errors import UserError
@@ -86,7 +112,24 @@ def read_texts(texts: Iterable[str] | None, file: Path | None) -> Iterator[str]:
         return iter(texts)
     if file is None and sys.stdin.isatty():
         typer.echo("reading from the keyboard, a text a line; Ctrl-D ends", err=True)
+    if file is not None and ".jsonl" in file.suffixes:
+        return read_requests(file)
     return lines(file or Path("/dev/stdin"))
+
+
+def read_requests(file: Path) -> Iterator[Any]:
+    """Texts with what is asked of their translations, a JSON object a line."""
+    from mallang.data.readers import lines
+    from mallang.errors import UserError
+    from mallang.tasks.demands import Request
+
+    for number, line in enumerate(lines(file), start=1):
+        try:
+            yield Request.of(json_format.loads(line))
+        except ValueError as error:
+            raise UserError(f"this is no JSON: {error}", where=f"{file}, line {number}") from error
+        except UserError as error:
+            raise UserError(error.what, where=f"{file}, line {number}", todo=error.todo) from error
 
 
 def show(result: Translation, *, json: bool, nbest: int, scores: bool) -> None:

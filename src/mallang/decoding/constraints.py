@@ -24,6 +24,10 @@ FREE = 1
 """In the joined table: the state of a sentence in which nothing is forbidden."""
 
 
+PLACES = 16
+"""Prefixes are filled up to a multiple of this, tables to a power of two: a captured step needs few shapes."""
+
+
 @dataclass(frozen=True)
 class Constraints:
     """Forced beginnings and forbidden phrases, for every sentence its own."""
@@ -50,7 +54,7 @@ class Constraints:
         """−∞ for what must not follow."""
         width = len(log_probs) // len(self.prefix)
         place = said.clamp(max=self.prefix.shape[1] - 1)
-        asked = self.prefix.index_select(1, place.view(1)).repeat_interleave(width, dim=0)
+        asked = widened(self.prefix.index_select(1, place.view(1))[:, 0], width)[:, None]
         token = torch.arange(log_probs.shape[1], device=log_probs.device)
         allowed = (asked == ANY) | (asked == token) | ((asked == NEW_WORD) & ~self.continues)
         if self.window:
@@ -60,7 +64,7 @@ class Constraints:
     def states(self, labels: Int[Tensor, "rows limit"], said: Int[Tensor, ""], width: int) -> Int[Tensor, " rows"]:
         """Where the matchers are after the last `window` tokens: what lies before can no longer matter."""
         begin = said - self.window
-        state = torch.where(begin > 0, self.middle, self.start).repeat_interleave(width, dim=0)
+        state = widened(torch.where(begin > 0, self.middle, self.start), width)
         for place in range(self.window):
             at = begin + place
             token = labels.index_select(1, at.clamp(min=0).view(1))[:, 0]
@@ -70,6 +74,11 @@ class Constraints:
     def keep(self, sentences: Int[Tensor, " kept"]) -> Constraints:
         """Those of some sentences."""
         return replace(self, prefix=self.prefix[sentences], start=self.start[sentences], middle=self.middle[sentences])
+
+
+def widened(values: Int[Tensor, " sentences"], width: int) -> Int[Tensor, " rows"]:
+    """One number a sentence as one a hypothesis."""
+    return values[:, None].expand(-1, width).reshape(-1)
 
 
 def constrain(
@@ -83,6 +92,8 @@ def constrain(
     After a prefix a new word begins: "Ein Hund" is not continued as "Ein Hunderennen".
     """
     rows = [[*prefix, NEW_WORD, ANY] if prefix else [ANY] for prefix in prefixes]
+    places = -(-max(map(len, rows)) // PLACES) * PLACES
+    rows[0] += [ANY] * (places - len(rows[0]))
     lists = [tuple(dict.fromkeys(phrases)) for phrases in forbidden]
     matchers = {phrases: look_for(phrases, spelling) for phrases in lists if phrases}
     table, offsets = join(list(matchers.values()), len(spelling.texts))
@@ -108,4 +119,5 @@ def join(matchers: Sequence[Matcher], words: int) -> tuple[Int[Tensor, "states v
         offsets.append(size - 1)
         rows.append(torch.where(own == FOUND, FOUND, own + offsets[-1]).to(torch.int32))
         size += len(own)
-    return torch.cat(rows), offsets
+    spare = (1 << (size - 1).bit_length()) - size
+    return torch.cat([*rows, rows[1].expand(spare, -1)]), offsets

@@ -9,7 +9,17 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mallang.data.batch import Batch
-from mallang.decoding.contract import Autoregressive, Config, Hypothesis, State, advance, begin, inference, limits
+from mallang.decoding.contract import (
+    Autoregressive,
+    Config,
+    Hypothesis,
+    Rules,
+    State,
+    advance,
+    begin,
+    inference,
+    limits,
+)
 from mallang.decoding.ranking import hypothesis
 from mallang.errors import UserError
 
@@ -17,8 +27,8 @@ MOST_OUTPUTS = 100_000
 """More outputs than this for one sentence are refused."""
 
 
-def search(model: Autoregressive, batch: Batch, config: Config) -> list[list[Hypothesis]]:
-    """The `nbest` best of all outputs; equals go to the shorter, then to the lower ids."""
+def search(model: Autoregressive, batch: Batch, config: Config, rules: Rules | None = None) -> list[list[Hypothesis]]:
+    """The `nbest` best of all outputs that the rules allow; equals go to the shorter, then to the lower ids."""
     most = limits(batch, config, model)
     if not most:
         return []
@@ -29,7 +39,7 @@ def search(model: Autoregressive, batch: Batch, config: Config) -> list[list[Hyp
         log_probs, state = begin(model, batch)
         sentences = torch.arange(len(most), device=batch.tokens.device)[:, None]
         return [
-            _every_output(model, log_probs[one], state.keep(one, one), words, limit, config)
+            _every_output(model, log_probs[one], state.keep(one, one), words, limit, config, rules and rules.keep(one))
             for one, limit in zip(sentences, most, strict=True)
         ]
 
@@ -41,12 +51,16 @@ def _every_output(
     words: list[int],
     limit: int,
     config: Config,
+    rules: Rules | None,
 ) -> list[Hypothesis]:
     """Grow all hypotheses of one sentence by every word; those that end with `</s>` are the outputs."""
     eos, ended = model.vocabulary.eos, []
     labels = torch.empty(1, 0, dtype=torch.long, device=log_probs.device)
     token_scores = torch.empty(1, 0, device=log_probs.device)
     for step in range(1, limit + 1):
+        if rules is not None:
+            buffer = torch.nn.functional.pad(labels, (0, 1), value=model.vocabulary.pad)
+            log_probs = rules.apply(log_probs, buffer, torch.tensor(step - 1, device=labels.device))
         final = torch.cat([token_scores, log_probs[:, [eos]]], dim=1)
         ended += [
             ([*said, eos], scores)

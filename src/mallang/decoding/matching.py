@@ -49,7 +49,7 @@ class Spelling:
 
     @classmethod
     def of(cls, tokenizer: Tokenizer) -> Spelling:
-        """The spelling of a tokenizer's tokens; special ones and tags leave no text."""
+        """The spelling of a tokenizer's tokens; special ones and tags leave no text, `<unk>` a gap between words."""
         unit, vocabulary = tokenizer.config.unit, tokenizer.vocabulary
         hidden = set(vocabulary.specials) | set(tokenizer.backend.get_added_tokens_decoder())
         texts = ["" if number in hidden else token for number, token in enumerate(vocabulary.tokens)]
@@ -59,6 +59,7 @@ class Spelling:
             texts = [text.translate(BYTE_OF) for text in texts]
         elif unit == "wordpiece":
             texts = [text.removeprefix("##") if text.startswith("##") or not text else f" {text}" for text in texts]
+        texts[vocabulary.unk] = "\ufffd"
         return cls(vocabulary, tuple(texts), tokenizer)
 
     def pattern(self, phrase: str) -> Pattern:

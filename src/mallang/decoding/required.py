@@ -41,7 +41,7 @@ def search(
 
     Where the length limit leaves no room, the unfinished outputs that hold most come instead.
     """
-    most, device = limits(batch, config), batch.tokens.device
+    most, device = limits(batch, config, model), batch.tokens.device
     if not most:
         return []
     wanted = Wanted.of(required, len(model.vocabulary), device)
@@ -187,6 +187,7 @@ class Wanted:
         table, offsets = join(unique, words)
         offset = dict(zip(unique, offsets, strict=True))
         steps = torch.cat([torch.zeros(2, dtype=torch.long), *(matcher.steps[1:] for matcher in unique)])
+        steps = torch.nn.functional.pad(steps, (0, len(table) - len(steps)))
         longest = max(map(len, required), default=0)
         starts = [[offset[matcher] + START for matcher in matchers] for matchers in required]
         whole = [[int(matcher.steps[matcher.middle]) for matcher in matchers] for matchers in required]

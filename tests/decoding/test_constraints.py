@@ -1,0 +1,124 @@
+"""Forced beginnings and forbidden phrases, against the same demands checked on all outputs or on the text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from contracts.toy_models import random_gru, random_table, source_batch
+from decoding.test_required import PHRASES, SOURCES, SPELLING, WORDS, every_output, holds
+from mallang.decoding import beam, exhaustive, greedy, sampling
+from mallang.decoding.constraints import Constraints, constrain
+from mallang.decoding.contract import Config, Rules
+from mallang.decoding.scoring import score, with_labels
+
+prefixes = st.lists(st.sampled_from([4, 5, 6]), max_size=2)
+lists = st.lists(st.sampled_from(PHRASES), max_size=2)
+SEARCHES = [
+    Config(method="greedy", max_length=7),
+    Config(beam=3, nbest=2, max_length=7),
+    Config(method="sampling", nbest=3, max_length=7),
+]
+
+
+def begins(tokens: tuple[int, ...], prefix: list[int]) -> bool:
+    """Whether an output begins with the prefix as whole words: what follows is no letter."""
+    rest = tokens[len(prefix) : len(prefix) + 1]
+    return tokens[: len(prefix)] == tuple(prefix) and (not prefix or not any(SPELLING.texts[t] == "b" for t in rest))
+
+
+@given(
+    seed=st.integers(0, 1000),
+    prefix=st.lists(prefixes, min_size=3, max_size=3),
+    phrases=st.lists(lists, min_size=3, max_size=3),
+)
+@settings(deadline=None, max_examples=10)
+def test_a_wide_beam_finds_the_best_of_all_outputs_that_obey(seed: int, prefix: Any, phrases: Any) -> None:
+    assume(not any(holds(tuple(begin), one) for begin, ones in zip(prefix, phrases, strict=True) for one in ones))
+    model = random_table(WORDS, seed) if seed % 2 else random_gru(WORDS, seed)
+    config = Config(beam=200, nbest=3, max_length=4)
+    rules = constrain(SPELLING, prefix, phrases)
+    found = beam.search(model, source_batch(SOURCES), config, rules)
+    tried = exhaustive.search(model, source_batch(SOURCES), config.with_method("exhaustive"), rules)
+    for source, begin, forbidden, nbest, every in zip(SOURCES, prefix, phrases, found, tried, strict=True):
+        right = [
+            one
+            for one in every_output(model, source, config)
+            if begins(one.tokens, begin) and not any(holds(one.tokens, phrase) for phrase in forbidden)
+        ][:3]
+        if not right:
+            assert not nbest[0].finished
+            continue
+        assert [one.score for one in nbest] == pytest.approx([one.score for one in right], abs=1e-4)
+        assert [one.tokens for one in nbest] == [one.tokens for one in right] == [one.tokens for one in every]
+
+
+@pytest.mark.parametrize("config", SEARCHES, ids=lambda config: config.method)
+@given(seed=st.integers(0, 1000))
+@settings(deadline=None, max_examples=5)
+def test_every_search_obeys_and_keeps_the_scores_of_the_model(config: Config, seed: int) -> None:
+    model, batch = random_table(WORDS, seed, sharpness=4.0), source_batch(SOURCES)
+    prefix, phrases = [[4], [], [6, 5]], [["b"], ["a", "ab"], ["a b"]]
+    method = {"greedy": greedy, "beam": beam, "sampling": sampling}[config.method]
+    found = method.search(model, batch, config, rules=constrain(SPELLING, prefix, phrases))
+    for begin, forbidden, nbest in zip(prefix, phrases, found, strict=True):
+        for one in nbest:
+            follows = " " if one.finished else "c"  # where an output was cut off, a longer word may stand
+            assert begins(one.tokens, begin)
+            assert not any(holds(one.tokens, phrase, follows) for phrase in forbidden)
+    labels = [nbest[0].labels(WORDS.eos) for nbest in found]
+    for nbest, scores in zip(found, score(model, with_labels(batch, labels, WORDS)), strict=True):
+        assert nbest[0].token_scores == pytest.approx(scores, abs=1e-4)
+
+
+@given(
+    phrases=st.lists(st.sampled_from(PHRASES), min_size=1, max_size=3),
+    said=st.lists(st.sampled_from([1, 4, 5, 6]), max_size=9),
+    more=st.integers(0, 3),
+)
+@settings(deadline=None, max_examples=60)
+def test_exactly_what_would_complete_a_phrase_is_forbidden(phrases: list[str], said: list[int], more: int) -> None:
+    """However long the buffer is that labels lie in; the state is worked out from the last tokens alone."""
+    rules = constrain(SPELLING, [[]], [phrases])
+    labels = torch.tensor([[*said, *[0] * (more + 1)]])
+    log_probs = rules.apply(torch.zeros(1, len(WORDS)), labels, torch.tensor(len(said)))[0]
+    assume(not any(holds(tuple(said), phrase, follows="c") for phrase in phrases))  # no search comes here
+    for token in (1, 4, 5, 6, WORDS.eos):
+        text, follows = (tuple(said), " ") if token == WORDS.eos else ((*said, token), "c")
+        at_fault = any(holds(text, phrase, follows) for phrase in phrases)
+        assert (log_probs[token] == -torch.inf) == at_fault, (text, token)
+
+
+def test_rules_follow_the_sentences_that_stay() -> None:
+    rules = constrain(SPELLING, [[4], [5], []], [[], ["a"], ["b", "a"]])
+    assert isinstance(rules, Rules)
+    kept = rules.keep(torch.tensor([2, 1]))
+    log_probs, labels = torch.zeros(4, len(WORDS)), torch.tensor([[4, 0], [6, 0], [5, 0], [5, 0]])
+    found = kept.apply(log_probs, labels, torch.tensor(1))  # two hypotheses each
+    forbidden = [set((row == -torch.inf).nonzero()[:, 0].tolist()) for row in found]
+    assert forbidden == [
+        {1, 3, 4, 6},
+        {1, 3, 4, 6},
+        {5},
+        {5},
+    ]  # after "a" and after "b" an edge; after the prefix a letter
+
+
+def test_nothing_asked_changes_nothing() -> None:
+    rules = constrain(SPELLING, [[], []], [[], []])
+    log_probs = torch.randn(6, len(WORDS))
+    assert torch.equal(rules.apply(log_probs, torch.zeros(6, 3, dtype=torch.long), torch.tensor(2)), log_probs)
+
+
+def test_apply_asks_the_host_nothing() -> None:
+    """On the meta device tensors have no content, so whoever looks at it fails."""
+    rules = constrain(SPELLING, [[4], []], [["a"], []])
+    blank = Constraints(
+        **{name: value.to("meta") if isinstance(value, torch.Tensor) else value for name, value in vars(rules).items()}
+    )
+    labels, said = torch.zeros(4, 5, dtype=torch.long, device="meta"), torch.tensor(1, device="meta")
+    assert blank.apply(torch.zeros(4, len(WORDS), device="meta"), labels, said).shape == (4, len(WORDS))
