@@ -23,7 +23,7 @@ SHAPES: dict[str, dict[str, Any]] = {
     "as-in-the-paper": {},
     "all-else": {
         "norm": "pre", "activation": "gelu", "positions": "learned", "max_length": 40, "share": "none",
-        "decoder_layers": 1, "key_dim": 3, "value_dim": 5, "window": 2,
+        "layers": 1, "key_dim": 3, "value_dim": 5, "window": 2,
     },
 }  # fmt: skip
 
