@@ -54,13 +54,14 @@ def run(
     model: Autoregressive, batch: Batch, search: Search, config: Config, rules: Rules | None = None
 ) -> list[list[Hypothesis]]:
     """The outputs of every sentence, by the runner that the configuration asks for."""
-    on_gpu = captures(batch.tokens.device)
+    device = batch.tokens.device
+    on_gpu = captures(device)
     if config.compile and not on_gpu:
         raise UserError("decoding.compile is for GPUs: on a CPU it makes nothing faster", todo="leave it out")
     if config.runner == "plain":
         return drive(Plain(model, config), batch, search, rules)
     if on_gpu:
-        with seats_of(model) as seats:
+        with torch.cuda.device(device.index if device.type == "cuda" else -1), seats_of(model) as seats:
             try:
                 if not seats.useless:
                     return drive(Captured(model, config, seats), batch, search, rules)

@@ -124,7 +124,7 @@ class Past:
         room = Room(
             layers=[KeysValues(*(_slots(part, sentences, slots) for part in layer)) for layer in self.layers],
             mask=like.new_full((sentences * width, slots), -torch.inf),
-            length=torch.tensor(length, device=like.device),
+            length=torch.full((), length, device=like.device),
             places=torch.arange(width, device=like.device) + base - length * width,
             read=length,
             base=base,
