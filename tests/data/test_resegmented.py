@@ -10,7 +10,7 @@ from mallang.data.corpus import Rows
 from mallang.data.filters import Filters
 from mallang.data.loader import Position, Source, load
 from mallang.data.prepared import prepare
-from mallang.data.resegmented import Resegmented, dropouts_of
+from mallang.data.resegmented import Resegmented, dropouts_of, uniform
 from mallang.errors import UserError
 from mallang.tasks.translation import Config, Task
 from mallang.text.tokenizer import Config as Text
@@ -44,6 +44,7 @@ def test_an_example_is_cut_by_its_number_and_epoch(task, corpus, tokenizer):
     first = lists(task.examples(corpus, 1, 0))
     again = task.examples(corpus, 1, 0)
     assert [lists([again[i]])[0] for i in reversed(range(len(again)))] == first[::-1], "in any order"
+    assert lists(again.many([7, 3, 3])) == [first[7], first[3], first[3]], "and in any company"
     assert lists(task.examples(corpus, 1, 1)) != first
     assert lists(task.examples(corpus, 2, 0)) != first
     assert [tuple(map(tokenizer.decode, example)) for example in first] == PAIRS, "the text is the same"
@@ -110,8 +111,8 @@ def test_the_tag_of_a_domain_stays_in_its_place(unit):
     (dropout,) = dropouts_of([tokenizer], 0.5)
     tag = tokenizer.domains["bible"]
     for number, line in enumerate(LINES):
-        ids = np.array([tag, *tokenizer.encode(line).ids])
-        cut = dropout.cut(ids, np.random.default_rng(number)).tolist()
+        ids, random = np.array([tag, *tokenizer.encode(line).ids]), np.random.default_rng(number)
+        cut = dropout.cut([ids], lambda counts, random=random: random.random(int(counts.sum())))[0].tolist()
         assert cut[0] == tag and tokenizer.decode(cut) == line
 
 
@@ -119,3 +120,17 @@ def test_the_tag_of_a_domain_stays_in_its_place(unit):
 def test_impossible_shares_are_refused(share):
     with pytest.raises(ValueError, match="bpe_dropout must lie between 0 and 1"):
         Config(bpe_dropout=share)
+
+
+def test_random_numbers_are_even_and_each_names_own():
+    key, names = np.array([5], dtype=np.uint64), np.arange(200, dtype=np.uint64)
+    drawn = uniform(key, names, np.full(200, 100)).reshape(200, 100)
+    assert drawn.min() >= 0 and drawn.max() < 1
+    assert abs(drawn.mean() - 0.5) < 5 / np.sqrt(12 * drawn.size)
+    counts = np.histogram(drawn, bins=20, range=(0, 1))[0]
+    assert ((counts - 1000) ** 2 / 1000).sum() < 45, "chi squared of 19 degrees of freedom"
+    for other in (drawn.T[1:].T, np.roll(drawn, 1, axis=0)[:, 1:]):
+        assert abs(np.corrcoef(drawn[:, :-1].ravel(), other.ravel())[0, 1]) < 5 / np.sqrt(other.size)
+    some = uniform(key, names[[9, 4]], np.array([3, 100]))
+    assert np.array_equal(some, np.concatenate((drawn[9, :3], drawn[4]))), "whoever else is drawn, and how much"
+    assert not np.isin(uniform(key + np.uint64(1), names, np.full(200, 100)), drawn).any()

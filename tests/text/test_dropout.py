@@ -42,9 +42,15 @@ def trained(unit: Unit) -> Tokenizer:
 
 def rebuilt(dropout: Dropout, ids: list[int]) -> list[int]:
     """The text put together from its letters, no merge dropped."""
-    sizes = [dropout.sizes[piece] for piece in ids]
-    words = [tuple(ids[start:end]) for start, end in pairwise(dropout.words(ids, sizes))]
+    starts = dropout.words(np.array(ids, dtype=np.int64), np.array([0, len(ids)])).tolist()
+    words = [tuple(ids[start:end]) for start, end in pairwise([*starts, len(ids)])]
     return [piece for word in words for piece in dropout.join(word, [0] * 100)]
+
+
+def cut(dropout: Dropout, ids: list[int], random: np.random.Generator) -> list[int]:
+    """One text cut anew."""
+    (pieces,) = dropout.cut([np.array(ids, dtype=np.int64)], lambda counts: random.random(int(counts.sum())))
+    return pieces.tolist()
 
 
 @pytest.mark.parametrize("unit", ["bpe", "byte-bpe"])
@@ -56,8 +62,7 @@ def test_without_drops_it_is_the_librarys_own_bpe(unit: Unit, text: str) -> None
     library.encode_special_tokens = True
     ids = library.encode(text, add_special_tokens=False).ids
     assert rebuilt(Dropout(tokenizer, 0.5), ids) == ids
-    same = Dropout(tokenizer, 0.0).cut(np.array(ids, dtype=np.int64), np.random.default_rng(0))
-    assert same.tolist() == ids
+    assert cut(Dropout(tokenizer, 0.0), ids, np.random.default_rng(0)) == ids
 
 
 @pytest.mark.parametrize("unit", ["bpe", "byte-bpe"])
@@ -65,12 +70,25 @@ def test_without_drops_it_is_the_librarys_own_bpe(unit: Unit, text: str) -> None
 @given(text=TEXTS, seed=st.integers(0, 1000), probability=st.sampled_from([0.1, 0.5, 0.99]))
 def test_the_text_stays_the_same(unit: Unit, text: str, seed: int, probability: float) -> None:
     tokenizer = trained(unit)
-    ids = np.array(tokenizer.encode(text).ids, dtype=np.int64)
-    cut = Dropout(tokenizer, probability).cut(ids, np.random.default_rng(seed))
-    assert cut.dtype == ids.dtype and len(cut) >= len(ids)
-    assert tokenizer.decode(cut.tolist()) == tokenizer.decode(ids.tolist())
-    again = Dropout(tokenizer, probability).cut(ids, np.random.default_rng(seed))
-    assert cut.tolist() == again.tolist()
+    ids = tokenizer.encode(text).ids
+    anew = cut(Dropout(tokenizer, probability), ids, np.random.default_rng(seed))
+    assert len(anew) >= len(ids)
+    assert tokenizer.decode(anew) == tokenizer.decode(ids)
+    assert cut(Dropout(tokenizer, probability), ids, np.random.default_rng(seed)) == anew
+
+
+@pytest.mark.parametrize("unit", ["bpe", "byte-bpe"])
+@settings(deadline=None, max_examples=30)
+@given(texts=st.lists(TEXTS, max_size=5))
+def test_texts_are_cut_together_as_they_are_alone(unit: Unit, texts: list[str]) -> None:
+    tokenizer = trained(unit)
+    dropout = Dropout(tokenizer, 0.3)
+    ids = tokenizer.encode_batch(texts)
+    alone, together = np.random.default_rng(1), np.random.default_rng(1)
+    found = dropout.cut(
+        [np.array(row, dtype=np.int64) for row in ids], lambda counts: together.random(int(counts.sum()))
+    )
+    assert [row.tolist() for row in found] == [cut(dropout, row, alone) for row in ids]
 
 
 def exactly(merges: dict[tuple[str, str], int], pieces: tuple[str, ...], p: float) -> dict[tuple[str, ...], float]:
@@ -98,13 +116,13 @@ def test_every_cut_is_as_frequent_as_the_paper_has_it(word: str, probability: fl
     expected = exactly(merges, tuple(" " + word), probability)
     assert len(expected) > 5 and sum(expected.values()) == pytest.approx(1)
     dropout, random = Dropout(tokenizer, probability), np.random.default_rng(1)
-    ids, draws = np.array(tokenizer.encode(word).ids), 6_000
+    ids, draws = tokenizer.encode(word).ids, 6_000
     names = [name.replace("▁", " ") for name in tokenizer.vocabulary.tokens]
-    found = Counter(tuple(names[i] for i in dropout.cut(ids, random).tolist()) for _ in range(draws))
+    found = Counter(tuple(names[i] for i in cut(dropout, ids, random)) for _ in range(draws))
     assert set(found) <= set(expected)
-    for cut, chance in expected.items():
+    for pieces, chance in expected.items():
         error = math.sqrt(draws * chance * (1 - chance))
-        assert abs(found[cut] - draws * chance) < 5 * error + 1, cut
+        assert abs(found[pieces] - draws * chance) < 5 * error + 1, pieces
 
 
 @pytest.mark.parametrize("probability", [0.1, 0.4])
@@ -116,8 +134,8 @@ def test_as_many_pieces_as_the_library_makes(probability: float) -> None:
     library.model.dropout = probability
     dropout, random, draws = Dropout(tokenizer, probability), np.random.default_rng(2), 1500
     for word in words:
-        ids = np.array(tokenizer.encode(word).ids)
-        ours = np.array([len(dropout.cut(ids, random)) for _ in range(draws)])
+        ids = tokenizer.encode(word).ids
+        ours = np.array([len(cut(dropout, ids, random)) for _ in range(draws)])
         theirs = np.array([len(library.encode(word).ids) for _ in range(draws)])
         error = math.sqrt((ours.var() + theirs.var()) / draws)
         assert ours.mean() > 1.2 and abs(ours.mean() - theirs.mean()) < 6 * error
@@ -125,11 +143,11 @@ def test_as_many_pieces_as_the_library_makes(probability: float) -> None:
 
 def test_forgetting_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     tokenizer = trained("bpe")
-    ids = [np.array(tokenizer.encode(line).ids) for line in LINES] * 20
+    ids = [tokenizer.encode(line).ids for line in LINES] * 20
 
     def cuts() -> list[list[int]]:
         dropout, random = Dropout(tokenizer, 0.3), np.random.default_rng(3)
-        return [dropout.cut(row, random).tolist() for row in ids]
+        return [cut(dropout, row, random) for row in ids]
 
     remembered = cuts()
     monkeypatch.setattr(dropout_module, "MOST", 10)

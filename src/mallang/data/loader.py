@@ -141,6 +141,15 @@ class Kitchen(Dataset[tuple[Batch, Position]]):
         order, after = wanted
         if order.epoch != self.epoch:
             self.examples, self.epoch = self.source.examples(order.epoch), order.epoch
-        rows = [tuple(self.examples[i] for i in row) for row in order.rows]
-        batch = self.source.prepare(rows, generator(self.source.seed, PREPARE, order.number))
+        batch = self.source.prepare(
+            gather(self.examples, order.rows), generator(self.source.seed, PREPARE, order.number)
+        )
         return (batch if self.source.shapes is None else self.source.shapes.fill(batch)), after
+
+
+def gather(examples: Any, rows: Rows) -> list[tuple[Any, ...]]:
+    """The examples of a batch; all at once where they can be had so."""
+    if not hasattr(examples, "many"):
+        return [tuple([examples[i] for i in row]) for row in rows]
+    found = iter(examples.many([i for row in rows for i in row]))
+    return [tuple([next(found) for _ in row]) for row in rows]

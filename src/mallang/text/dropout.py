@@ -16,24 +16,27 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
-from jaxtyping import Integer
+from numpy.typing import NDArray
 
 from mallang.text.tokenizer import Tokenizer
 from mallang.text.vocabulary import SPECIALS
 
 UNITS = ("bpe", "byte-bpe")
 """Units that merge, and whose pieces tell where the words of the text were."""
-MOST = 300_000
-"""Cuts that are remembered, some 100 MB; then remembering begins anew, which changes speed alone."""
+MOST = 1_000_000
+"""Cuts that are remembered, some 250 MB; then remembering begins anew, which changes speed alone."""
+Ids: TypeAlias = NDArray[np.integer[Any]]
+Draw: TypeAlias = Callable[[Ids], NDArray[np.float64]]
+"""Gives random numbers between 0 and 1: as many for each text as is asked for, one text's after the other's."""
 
 
 class Dropout:
-    """Cuts text that one tokenizer has cut already anew, with merges dropped at random."""
+    """Cuts texts that one tokenizer has cut already anew, with merges dropped at random."""
 
     def __init__(self, tokenizer: Tokenizer, probability: float) -> None:
         if tokenizer.config.unit not in UNITS:
@@ -53,53 +56,60 @@ class Dropout:
         whole = range(len(tokenizer.vocabulary))
         # An unknown character and the tag of a domain are letters of their own, which merge with nothing.
         self.letters = [tuple(ids[letter] for letter in names[i]) if i in names else (i,) for i in whole]
-        self.sizes = [len(letters) for letters in self.letters]
-        self.begins = [names.get(i, "").startswith(" ") for i in whole]
-        self.ends = [names.get(i, "").endswith("<") for i in whole]
+        self.sizes = np.array([len(letters) for letters in self.letters])
+        self.begins = np.array([names.get(i, "").startswith(" ") for i in whole])
+        self.ends = np.array([names.get(i, "").endswith("<") for i in whole])
         self.tags = frozenset(tokenizer.domains.values())
         self.spelled: dict[tuple[int, ...], Cut] = {}
         """The letters of a word, by its pieces."""
         self.known: dict[tuple[int, ...], Cut] = {}
         """Cuts by their pieces."""
 
-    def cut(
-        self, ids: Integer[np.ndarray, " tokens"], random: np.random.Generator
-    ) -> Integer[np.ndarray, " tokens_now"]:
-        """The same text in other pieces; without drops, in the same ones."""
-        given: list[int] = ids.tolist()
-        sizes = [self.sizes[piece] for piece in given]
-        skips = self.draw(sum(sizes), random)
-        if not any(skips):
-            return ids
-        pieces: list[int] = []
-        first = 0  # letters before the word
-        for start, end in pairwise(self.words(given, sizes)):
-            after = first + sum(sizes[start:end])
-            word = given[start:end]
-            # A word has one chance a letter, and plain BPE uses one a merge: a drop after those changes nothing.
-            if any(skips[first : after - len(word)]):
-                pieces += self.join(tuple(word), skips[first:after])
-            else:
-                pieces += word
-            first = after
-        return np.array(pieces, dtype=ids.dtype)
+    def cut(self, texts: Sequence[Ids], draw: Draw) -> list[Ids]:
+        """The same texts in other pieces; without drops, in the same ones. Many at once are fast."""
+        flat = np.concatenate([np.empty(0, dtype=np.int64), *texts])
+        letters = np.append(0, np.cumsum(self.sizes[flat]))  # before each piece, and in all
+        bounds = np.cumsum([0, *map(len, texts)])  # the first piece of each text, and the end
+        starts = np.append(self.words(flat, bounds), len(flat))  # the first piece of each word, and the end
+        first = letters[starts]
+        chances = draw(np.diff(letters[bounds]))
+        drops = np.flatnonzero(chances < self.probability)
+        # A word has one chance a letter, and plain BPE uses one a merge: a drop after those changes nothing.
+        sizes = np.diff(starts)
+        merges = np.diff(first) - sizes
+        owners = np.searchsorted(first, drops, side="right") - 1
+        changed = np.unique(owners[drops - first[owners] < merges[owners]])
+        if len(changed) == 0:
+            return list(texts)
+        skips = np.zeros(len(chances), dtype=np.int64)
+        skips[drops] = np.log(np.maximum(chances[drops], 1e-300)) / math.log(self.probability)
+        anew = self.join_all(
+            flat.tolist(), skips.tolist(), starts[[changed, changed + 1]], first[[changed, changed + 1]]
+        )
+        # Each changed word gives its place to its new pieces.
+        sizes[changed] = [len(pieces) for pieces in anew]
+        after = np.append(0, np.cumsum(sizes))
+        is_new = np.repeat(np.isin(np.arange(len(sizes)), changed), sizes)
+        was_new = np.repeat(np.isin(np.arange(len(sizes)), changed), np.diff(starts))
+        pieces = np.empty(after[-1], dtype=np.int64)
+        pieces[is_new] = [piece for word in anew for piece in word]
+        pieces[~is_new] = flat[~was_new]
+        return np.split(pieces, after[np.searchsorted(starts, bounds)][1:-1])
 
-    def draw(self, count: int, random: np.random.Generator) -> list[int]:
-        """How many of the best merges each step drops: k or more with probability p^k."""
-        chances = random.random(count)
-        drops = (chances < self.probability).nonzero()[0]
-        skips = [0] * count
-        for place, chance in zip(drops.tolist(), chances[drops].tolist(), strict=True):
-            skips[place] = int(math.log(chance or 1e-300) / math.log(self.probability))
-        return skips
+    def join_all(self, given: list[int], skips: list[int], places: Ids, chances: Ids) -> list[tuple[int, ...]]:
+        """The new pieces of some words, which have these places among the pieces, and among the skips."""
+        if len(self.known) > MOST:
+            self.known.clear()
+            self.spelled.clear()
+        return [
+            self.join(tuple(given[start:end]), skips[low:high])
+            for start, end, low, high in zip(*places.tolist(), *chances.tolist(), strict=True)
+        ]
 
     def join(self, word: tuple[int, ...], skips: Sequence[int]) -> tuple[int, ...]:
         """The pieces of one word; `skips` says of each step how many of the best merges it drops."""
         cut = self.spelled.get(word)
         if cut is None:
-            if len(self.known) > MOST:
-                self.known.clear()
-                self.spelled.clear()
             cut = self.spelled[word] = self.at(sum((self.letters[piece] for piece in word), ()))
         for skip in skips:
             if skip >= len(cut.following):
@@ -123,17 +133,24 @@ class Dropout:
         """The pieces with the one at this place and the next made one."""
         return (*pieces[:place], self.merges[pieces[place], pieces[place + 1]][1], *pieces[place + 2 :])
 
-    def words(self, ids: list[int], sizes: list[int]) -> list[int]:
-        """Where words begin, that is, what BPE does not look beyond; and where the last one ends."""
+    def words(self, ids: Ids, bounds: Ids) -> Ids:
+        """The first pieces of words, that is, of what BPE does not look beyond; texts lie between the bounds."""
         if self.are_bytes:
-            parts: Any = self.backend.pre_tokenizer
-            lengths = [len(part) for part, _ in parts.pre_tokenize_str(self.backend.decode(ids))]
-            place_of = {letters: place for place, letters in enumerate(accumulate(sizes, initial=0))}
-            tag = [1] if ids and ids[0] in self.tags else []  # which is no part of the text
-            return [place_of[letters] for letters in accumulate([*tag, *lengths], initial=0)]
-        begins, ends = self.begins, self.ends
-        inner = [place for place in range(1, len(ids)) if begins[ids[place]] or ends[ids[place - 1]]]
-        return [0, *inner, len(ids)]
+            texts = pairwise(bounds.tolist())
+            return np.array([place for start, end in texts for place in self.byte_words(ids, start, end)], dtype=int)
+        begins = self.begins[ids]
+        begins[1:] |= self.ends[ids[:-1]]
+        begins[bounds[:-1][np.diff(bounds) > 0]] = True
+        return np.flatnonzero(begins)
+
+    def byte_words(self, ids: Ids, start: int, end: int) -> list[int]:
+        """The same of one text in bytes, whose words do not show in its pieces: the text itself is cut once more."""
+        given = ids[start:end].tolist()
+        parts: Any = self.backend.pre_tokenizer
+        lengths = [len(part) for part, _ in parts.pre_tokenize_str(self.backend.decode(given))]
+        tag = [1] if given and given[0] in self.tags else []  # which is no part of the text
+        place_of = dict(zip(accumulate(self.sizes[given].tolist(), initial=0), range(start, end + 1), strict=True))
+        return [place_of[letters] for letters in accumulate([*tag, *lengths], initial=0)][:-1]
 
 
 class Cut:
