@@ -51,6 +51,19 @@ def test_each_side_may_have_its_own_tokenizer(
     assert script(tmp_path / "out", **FLOAT).translate(TEXTS) == [str(result) for result in ours.translate(TEXTS)]
 
 
+def test_learned_positions_bound_both_sides(make: Callable[..., Verbs], script: Any, tmp_path: Path) -> None:
+    ours = make(positions="learned", max_length=20)
+    ours.config = replace(ours.config, max_length=60, max_ratio=3.0)
+    write(ours, tmp_path / "out")
+    theirs, short = script(tmp_path / "out", **FLOAT), [text for text in TEXTS if len(text) < 19]
+    wanted = [str(result) for result in ours.translate(short)]
+    assert max(map(len, wanted)) == 20
+    assert theirs.translate(short) == wanted
+    assert theirs.translate([]) == []
+    with pytest.raises(ValueError, match="a text has 21 tokens, the model reads 20"):
+        theirs.translate(["물" * 20])
+
+
 def test_a_domain_can_be_asked_for(make: Callable[..., Verbs], script: Any, tmp_path: Path) -> None:
     ours = make(domains=("bible", "help"))
     write(ours, tmp_path / "out")

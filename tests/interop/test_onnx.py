@@ -52,6 +52,9 @@ def test_every_option_at_once_gives_our_logits_and_outputs(
     theirs = script(tmp_path / "out")
     for domain in (None, "bible"):
         assert theirs.translate(TEXTS, domain) == [str(result) for result in ours.translate(TEXTS, domain=domain)]
+    assert theirs.translate([]) == []
+    with pytest.raises(ValueError, match="tokens, the model reads 40: split it"):
+        theirs.translate(["물" * 60])
     for rows in (slice(0, 1), slice(0, 6)):  # one sentence, and several
         batch = prepared(ours, rows)
         wanted = ours.model.output(ours.model(batch)).detach().numpy()

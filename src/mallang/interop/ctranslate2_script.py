@@ -28,6 +28,8 @@ class Translator:
         tag = [] if domain is None else [self.about["domains"][domain]]
         tokens = [self.source.encode(text, add_special_tokens=False).tokens for text in texts]
         tokens = [[*tag, *row] if text.strip() else [] for text, row in zip(texts, tokens, strict=True)]
+        if (longest := max(map(len, tokens), default=0) + 1) > self.about["positions"]:
+            raise ValueError(f"a text has {longest} tokens, the model reads {self.about['positions']}: split it")
         limits = [min(self.about["max_length"], int(self.about["max_ratio"] * (len(row) + 1)) + 10) for row in tokens]
         given = [place for place, row in enumerate(tokens) if row]
         usual = {"beam_size": 1, "max_batch_size": 4096, "batch_type": "tokens"}

@@ -90,7 +90,7 @@ def write_rest(model: Verbs, folder: Path, *, kind: str, positions: int) -> None
         **{side: f"{file}.json" for side, file in files.items()},
         "domains": {name: names(source.backend)[tag] for name, tag in source.domains.items()},
         "compose": target.config.unit == "jamo",
-        "max_length": model.config.max_length,
+        "max_length": min(model.config.max_length, positions),
         "max_ratio": model.config.max_ratio,
         "positions": positions,
     }
@@ -102,7 +102,7 @@ def write_rest(model: Verbs, folder: Path, *, kind: str, positions: int) -> None
         needs=NEEDS[kind],
         end=", which CTranslate2 adds itself" if kind == "ctranslate2" else "",
         ratio=model.config.max_ratio,
-        longest=model.config.max_length,
+        longest=min(model.config.max_length, positions),
         positions=positions,
         trained=model.max_length or "many",
     )

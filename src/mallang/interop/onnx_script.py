@@ -32,6 +32,8 @@ class Translator:
         tag = [] if domain is None else [self.source.get_vocab()[self.about["domains"][domain]]]
         rows = [self.source.encode(text, add_special_tokens=False).ids for text in texts]
         rows = [[*tag, *row] if text.strip() else [] for text, row in zip(texts, rows, strict=True)]
+        if (longest := max(map(len, rows), default=0) + 1) > self.about["positions"]:
+            raise ValueError(f"a text has {longest} tokens, the model reads {self.about['positions']}: split it")
         order = sorted((place for place, row in enumerate(rows) if row), key=lambda place: len(rows[place]))
         outputs = [""] * len(texts)
         for first in range(0, len(order), BATCH):
