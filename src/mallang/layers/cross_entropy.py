@@ -31,15 +31,13 @@ def cross_entropy_of(
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
     """The loss and the negative log-likelihood of a model's hidden vectors, in chunks if its `head` is a Projection.
 
-    Such a head says that `output` is that projection and nothing else; any other output gives all logits at once.
+    Such a head says that `output` is that projection and nothing else; any other output gives all logits at once. So
+    does a compiled model: a compiler fuses the plain formula better than it understands the gradients made below.
     """
-    if isinstance(head := getattr(model, "head", None), Projection):
+    if isinstance(head := getattr(model, "head", None), Projection) and not torch.compiler.is_compiling():
         return cross_entropy(hidden, head.weight, head.bias, labels, smoothing)
-    log_probs = model.output(hidden).float().log_softmax(dim=-1)
-    asked = (labels != PAD).float()
-    nll = -(log_probs.gather(1, labels[:, None])[:, 0] * asked).sum()
-    even = -(log_probs.mean(dim=1) * asked).sum() if smoothing else nll
-    return (1 - smoothing) * nll + smoothing * even, nll.detach()
+    sums = summed(model.output(hidden).log_softmax(dim=1, dtype=torch.float32), labels, smoothing)
+    return sums[0], sums[1].detach()
 
 
 def cross_entropy(
@@ -64,7 +62,7 @@ def cross_entropy(
         return loss, nll
     total = torch.zeros(2, device=hidden.device)
     for some, said in zip(torch.split(hidden, chunk), torch.split(labels, chunk), strict=True):
-        total = total + losses(some, weight, bias, said, smoothing)[0]
+        total = total + summed(log_probs_of(some, weight, bias), said, smoothing)
     return total[0], total[1]
 
 
@@ -82,8 +80,8 @@ class Chunked(torch.autograd.Function):
         with torch.autocast(hidden.device.type, enabled=False):
             for begin in range(0, len(labels), chunk):
                 some, said = hidden[begin : begin + chunk], labels[begin : begin + chunk]
-                sums, log_probs = losses(some, weight, bias, said, smoothing)
-                total = total + sums
+                log_probs = log_probs_of(some, weight, bias)
+                total = total + summed(log_probs, said, smoothing)
                 gradient = log_probs.exp_().to(weight.dtype)
                 gradient.scatter_add_(1, said[:, None], gradient.new_full((len(said), 1), smoothing - 1))
                 asked = (said != PAD).to(weight.dtype)[:, None]
@@ -110,22 +108,21 @@ class Chunked(torch.autograd.Function):
         return hidden * loss.to(hidden.dtype), (weight * loss).to(ctx.type), scaled, None, None, None
 
 
-def losses(
-    hidden: Float[Tensor, "positions dim"],
-    weight: Float[Tensor, "words dim"],
-    bias: Float[Tensor, " words"] | None,
-    labels: Int[Tensor, " positions"],
-    smoothing: float,
-) -> tuple[Float[Tensor, " sums"], Float[Tensor, "positions words"]]:
-    """The loss and the negative log-likelihood of one chunk, and its log-probabilities."""
-    logits = F.linear(hidden, weight, bias)
-    log_probs = torch.log_softmax(logits, dim=1, dtype=torch.float32)
+def summed(
+    log_probs: Float[Tensor, "positions words"], labels: Int[Tensor, " positions"], smoothing: float
+) -> Float[Tensor, " sums"]:
+    """The loss and the negative log-likelihood."""
     asked = (labels != PAD).float()
     nll = -(log_probs.gather(1, labels[:, None])[:, 0] * asked).sum()
     if not smoothing:
-        return torch.stack((nll, nll)), log_probs
+        return torch.stack((nll, nll))
     even = -(log_probs.mean(dim=1) * asked).sum()
-    return torch.stack(((1 - smoothing) * nll + smoothing * even, nll)), log_probs
+    return torch.stack(((1 - smoothing) * nll + smoothing * even, nll))
+
+
+def log_probs_of(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Float[Tensor, "positions words"]:
+    """What the model gives every word, in full precision."""
+    return F.linear(hidden, weight, bias).log_softmax(dim=1, dtype=torch.float32)
 
 
 def add_product(total: Tensor, left: Tensor, right: Tensor) -> Tensor:
