@@ -49,6 +49,12 @@ class Ensemble(nn.Module):
         vocabulary: Vocabulary = self.first.source_vocabulary
         return vocabulary
 
+    @property
+    def longest(self) -> int | None:
+        """The most tokens that all of them can write; none: no end is known."""
+        known = [longest for member in self.members if (longest := getattr(member, "longest", None)) is not None]
+        return min(known, default=None)
+
     def start(self, batch: Batch) -> State:
         """Every model reads the source."""
         states = [member.start(batch) for member in self.parts()]

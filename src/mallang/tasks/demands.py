@@ -13,6 +13,7 @@ from mallang.decoding.constraints import constrain
 from mallang.decoding.contract import Config, Hypothesis
 from mallang.decoding.coverage import covered, pick
 from mallang.decoding.matching import FOUND, NEVER, START, Matcher, Spelling, look_for
+from mallang.decoding.precision import at_precision
 from mallang.errors import UserError, nearest
 from mallang.text.tokenizer import Tokenizer
 
@@ -120,6 +121,7 @@ class Demands:
         rules = constrain(self.spelling, prefixes, [request.forbid for request in asked], batch.tokens.device)
         if not any(request.require for request in asked):
             return contract.search(model, batch, config, numbers, rules)
+        model = at_precision(model, config)
         matchers = [list(filter(self.can_spell, map(self.matcher, request.require))) for request in asked]
         found = covered(model, batch, config, lambda wide: required.search(model, batch, wide, matchers, rules))
         if missing := [place for place, nbest in enumerate(found) if not nbest]:

@@ -100,8 +100,8 @@ def read_lexicon(given: Mapping[str, str] | Path | str | None) -> Mapping[str, s
         return given or {}
     lexicon = {}
     for number, line in enumerate(lines(Path(given)), start=1):
-        source, tab, target = (part.strip() for part in line.partition("\t"))
-        if not tab or not source or "\t" in target:
+        source, tab, target = line.partition("\t")
+        if not tab or not source.strip() or "\t" in target:
             raise UserError("a line must hold a source word, a tab and a target word", where=f"{given}, line {number}")
-        lexicon[source] = target
+        lexicon[source.strip()] = target.strip()
     return lexicon
