@@ -14,7 +14,7 @@ import functools
 from typing import TypeVar
 
 import torch
-from jaxtyping import Float, Float32, Int, Int8
+from jaxtyping import Float, Float32, Int8, Int32
 from torch import Tensor, nn
 
 from mallang.errors import UserError
@@ -43,7 +43,7 @@ def quantize(model: Module) -> Module:
 class Int8Linear(nn.Module):
     """y = x Wᵀ + b with both factors as 8-bit integers."""
 
-    weight: Int8[Tensor, "inputs outputs"]
+    weight: Int8[Tensor, "outputs inputs"]
     scale: Float32[Tensor, " outputs"]
     bias: Float32[Tensor, " outputs"] | None
 
@@ -51,29 +51,36 @@ class Int8Linear(nn.Module):
         super().__init__()
         integers, scale = quantize_rows(weight.detach().float())
         self.out_features, self.in_features = weight.shape
-        self.register_buffer("weight", integers.t().contiguous())  # the order that the kernel reads fastest
+        self.register_buffer("weight", integers)
         self.register_buffer("scale", scale.flatten())
         self.register_buffer("bias", None if bias is None else bias.detach().float())
 
     def forward(self, x: Float[Tensor, "*batch inputs"]) -> Float32[Tensor, "*batch outputs"]:
         """The product, back in float32."""
         integers, scale = quantize_rows(x.reshape(-1, self.in_features).float())
-        y = multiply(integers, self.weight).float().mul_(scale)
-        y = y.mul_(self.scale) if self.bias is None else torch.addcmul(self.bias, y, self.scale)
+        y = to_float(multiply(integers, self.weight.t())).mul_(scale).mul_(self.scale)
+        if self.bias is not None:
+            y.add_(self.bias)
         return y.view(*x.shape[:-1], self.out_features)
 
 
 def quantize_rows(x: Float32[Tensor, "rows inputs"]) -> tuple[Int8[Tensor, "rows inputs"], Float32[Tensor, "rows 1"]]:
     """Each row as integers and the scale that gives it back; a row with a NaN or an infinity gives NaN back."""
-    scale = x.abs().amax(dim=1, keepdim=True).div_(LARGEST).clamp_min_(SMALLEST)
-    return (x / scale).round_().to(torch.int8), scale
+    largest = torch.maximum(x.amax(dim=1, keepdim=True), x.amin(dim=1, keepdim=True).neg_())
+    scale = largest.div_(LARGEST).clamp_min_(SMALLEST)
+    return (x * scale.reciprocal()).round_().to(torch.int8), scale
 
 
-def multiply(left: Int8[Tensor, "rows inputs"], right: Int8[Tensor, "inputs outputs"]) -> Int[Tensor, "rows outputs"]:
+def multiply(left: Int8[Tensor, "rows inputs"], right: Int8[Tensor, "inputs outputs"]) -> Int32[Tensor, "rows outputs"]:
     """The exact product of integer matrices."""
     if has_fast_product():
         return torch._int_mm(left, right)
     return (left.double() @ right.double()).int()  # 53 bits hold any such sum exactly
+
+
+def to_float(integers: Int32[Tensor, "rows outputs"]) -> Float32[Tensor, "rows outputs"]:
+    """The same numbers, in the memory of the integers: new memory for each product would take longer to get."""
+    return integers.view(torch.float32).copy_(integers)
 
 
 @functools.cache
