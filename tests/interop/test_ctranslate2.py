@@ -16,6 +16,7 @@ from interop.conftest import SHAPES, TEXTS
 from mallang.data import miniworld
 from mallang.errors import UserError
 from mallang.interop.ctranslate2 import POSITIONS, write
+from mallang.layers.int8 import quantize
 from mallang.tasks.translation import Verbs
 from mallang.text.tokenizer import names
 
@@ -143,6 +144,9 @@ def test_a_missing_package_is_told_with_its_install_line(
 
 def test_only_a_transformer_can_be_exported(make: Callable[..., Verbs], tmp_path: Path) -> None:
     ours = make()
+    quantize(ours.model)
+    with pytest.raises(UserError, match="int8 weights cannot be exported"):
+        write(ours, tmp_path / "out")
     ours.model = ours.model.encoder
     with pytest.raises(UserError, match="only the Transformer can be exported, not Blocks"):
         write(ours, tmp_path / "out")

@@ -11,6 +11,7 @@ from pathlib import Path
 import mallang
 from mallang.errors import UserError
 from mallang.find import ROOT
+from mallang.layers.int8 import Int8Linear
 from mallang.models.transformer import Transformer
 from mallang.tasks.translation import Verbs
 from mallang.text.tokenizer import names
@@ -53,6 +54,8 @@ def transformer_of(model: Verbs) -> Transformer:
         raise UserError(
             f"only the Transformer can be exported, not {type(model.model).__name__}", todo="export another run"
         )
+    if any(isinstance(part, Int8Linear) for part in model.model.modules()):
+        raise UserError("a model that was loaded with int8 weights cannot be exported", todo='weights="float32"')
     return model.model
 
 
