@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import threading
 import time
@@ -126,14 +127,14 @@ def buckets(gradients: list[Tensor]) -> Iterator[list[Tensor]]:
 def own_device(name: str) -> torch.device:
     """The device of this process: on a machine with several GPUs each process takes its own."""
     local_rank, count = number("LOCAL_RANK", 0), number("LOCAL_WORLD_SIZE", 1)
-    wanted = torch.device("cuda" if name == "auto" and torch.cuda.is_available() else "cpu") if name == "auto" else name
-    if count > 1 and str(wanted).startswith("cuda:"):
+    gpus = torch.cuda.device_count()
+    if count > 1 and name.startswith("cuda:"):
         raise UserError(
             f"--device {name} is one GPU for {count} processes", todo="--device cuda: each process takes its own"
         )
-    if count > 1 and str(wanted) == "cuda" and count > torch.cuda.device_count():
+    if name in ("auto", "cuda") and count > gpus > 0:
         raise UserError(
-            f"{count} processes were started here, but this machine has {torch.cuda.device_count()} GPUs",
+            f"{count} processes were started on a machine with {gpus} GPU{'s' * (gpus > 1)}",
             todo="torchrun with a smaller --nproc-per-node, or --device cpu",
         )
     return choose_device(name, local_rank)
@@ -191,9 +192,10 @@ def told() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        # Such as: [/path/of/pair.cc:537] Read error [10.0.0.2]:11455: Connection reset by peer. This is typically …
+        reason = re.sub(r"^\[\S+\]\s*|\. This is.*$", "", str(error).strip(), flags=re.DOTALL)
         raise UserError(
-            f"another process of this training is lost: {first}",
+            f"another process of this training is lost: {reason.splitlines()[0] if reason else type(error).__name__}",
             todo="the same command goes on from the last checkpoint; torchrun --max-restarts gives it by itself",
         ) from error
 
