@@ -78,9 +78,9 @@ def test_an_unknown_word_is_left_out_or_replaced() -> None:
     """ "Hans sees Berlin, and Anna sleeps." in a vocabulary without names; tokens: Hans sieht Berlin , und Anna …"""
     verbs = reciting("Hans sees Berlin, and Anna sleeps.", [0, 1, 2, 3, 4, 5, 6, 7])
     plain = verbs.translate(SOURCE[0])
-    assert str(plain) == "sees, and sleeps." and plain.note == "3 unknown left out"
+    assert str(plain) == "sees, and sleeps." and plain.note == "unknown tokens left out: 3"
     filled = verbs.translate(SOURCE[0], replace_unknown=True)
-    assert str(filled) == "Hans sees Berlin, and Anna sleeps." and filled.note == "3 unknown replaced"
+    assert str(filled) == "Hans sees Berlin, and Anna sleeps." and filled.note == "unknown tokens replaced: 3"
     assert filled.tokens == plain.tokens and filled.tokens[0] == "<unk>" and filled.score == plain.score
     lexicon = {"Hans": "John", "anna": "Ann"}
     assert str(verbs.translate(SOURCE[0], replace_unknown=True, lexicon=lexicon)) == "John sees Berlin, and Ann sleeps."

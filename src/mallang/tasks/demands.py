@@ -137,7 +137,7 @@ class Demands:
         said = [output.tokens for output in outputs]
         unk = self.tokenizer.vocabulary.unk
         unknown = sum(tokens.count(unk) for tokens in said)
-        notes = [f"{unknown} unknown {'replaced' if replaced else 'left out'}"] if unknown else []
+        notes = [f"unknown tokens {'replaced' if replaced else 'left out'}: {unknown}"] if unknown else []
         for phrase in request.require:
             if not any(self.holds(tokens, phrase) for tokens in said):
                 why = "there was no room for it" if len(said) == 1 else "the text was split"
