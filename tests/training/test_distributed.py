@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import signal
 import socket
@@ -40,8 +41,10 @@ from mallang.training import checkpoint as checkpoints
 from mallang.training import distributed, run
 from mallang.training.checkpoint import Checkpoint
 from mallang.training.distributed import World, buckets, connect, disconnect, number, own_device, told
-from mallang.training.loop import Config
+from mallang.training.loop import Config, Loop
 from mallang.training.run import Run, await_run, locked
+from mallang.training.stopping import Stop
+from training.test_loop import make
 
 RECIPE = (
     "train", "transformer", *TINY, "model.dropout=0.2", "train.steps=12", "train.log_every=1", "train.validate_every=6",
@@ -303,3 +306,36 @@ def test_too_many_ways_to_say_how_many_micro_batches() -> None:
         Config(micro_batches=4, accumulation=2)
     with pytest.raises(ValueError, match="micro_batches must be at least 1"):
         Config(micro_batches=0)
+
+
+class StopAt(Stop):
+    """Asks to stop before the given step."""
+
+    def __init__(self, loop: Loop, step: int) -> None:
+        self.loop, self.last = loop, step
+
+    @property
+    def asked(self) -> bool:  # type: ignore[override]
+        return self.loop.step >= self.last
+
+
+@pytest.mark.parametrize("sizes", [(2, 1), (1, 3), (3, 2)])
+def test_epochs_are_what_is_read_though_the_number_of_processes_changes(tmp_path: Path, sizes: tuple[int, int]) -> None:
+    """Processes that only count on each other: the first of each world is enough to see what is read."""
+    before, after = sizes
+    begun = make(tmp_path, steps=None, epochs=4, validate_every=1000)
+    begun.world = World(0, before)
+    assert begun.total == math.ceil(4 * begun.batches / before)
+    assert not begun.run(StopAt(begun, 5))
+    resumed = make(tmp_path, steps=None, epochs=4, validate_every=1000)
+    resumed.world = World(0, after)
+    assert resumed.run(Stop())
+    assert resumed.total == resumed.step == 5 + math.ceil((4 * begun.batches - 5 * before) / after)
+    assert 0 <= resumed.progress.position.number - 4 * begun.batches < after
+
+
+def test_processes_without_work_are_refused(tmp_path: Path) -> None:
+    loop = make(tmp_path, micro_batches=2)
+    loop.world = World(2, 3)
+    with pytest.raises(UserError, match="nothing to do for some of 3 processes"):
+        loop.run(Stop())
