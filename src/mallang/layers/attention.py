@@ -40,6 +40,12 @@ class KeysValues(NamedTuple):
         """The old ones and the new."""
         return KeysValues(torch.cat((self.keys, keys), dim=2), torch.cat((self.values, values), dim=2))
 
+    def at_hand(self) -> KeysValues:
+        """Laid out for being looked at again and again: a CPU's matrix product wants one column a key."""
+        if self.keys.is_cuda:
+            return self
+        return KeysValues(self.keys.transpose(2, 3).contiguous().transpose(2, 3), self.values.contiguous())
+
 
 @runtime_checkable
 class Extensible(Protocol):
@@ -79,7 +85,9 @@ class Attention(nn.Module):
         | None,
     ) -> Float[Tensor, "batch query dim"]:
         """Look from every query at all keys that the mask lets it see, and join the heads."""
-        if self.recorders:
+        # A search has few queries and a mask of numbers: on a CPU plain steps are then several times faster.
+        searching = isinstance(mask, Tensor) and mask.is_floating_point() and not mask.is_cuda
+        if self.recorders or searching:
             context = self.attend_readably(queries, keys, values, mask)
         else:
             context = F.scaled_dot_product_attention(
@@ -101,15 +109,16 @@ class Attention(nn.Module):
         mask: Mask,
     ) -> Float[Tensor, "batch heads query value_dim"]:
         """The formula of the paper in plain steps; tells the recorders."""
-        scores = queries @ keys.transpose(-2, -1) / math.sqrt(self.key_dim)
+        scores = (queries / math.sqrt(self.key_dim)) @ keys.transpose(-2, -1)
         if isinstance(mask, str):
             mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()[None, None]
-        elif mask is not None and mask.dtype != torch.bool:
-            mask = mask == 0
-        seen = scores if mask is None else scores.masked_fill(~mask, -math.inf)
-        weights = seen.softmax(dim=-1)
-        if mask is not None:  # who may see nothing looks nowhere: softmax alone would make it NaN
+        if mask is None:
+            weights = scores.softmax(dim=-1)
+        elif mask.dtype == torch.bool:  # who may see nothing looks nowhere: softmax alone would make it NaN
+            weights = scores.masked_fill(~mask, -math.inf).softmax(dim=-1)
             weights = weights.masked_fill(~mask.any(dim=-1, keepdim=True), 0.0)
+        else:
+            weights = (scores + mask).softmax(dim=-1)
         for recorder in self.recorders:
             recorder(scores, weights)
         return F.dropout(weights, self.dropout, self.training).to(values.dtype) @ values

@@ -51,7 +51,7 @@ class State:
         def kept(leaf: Tensor | Past | Room) -> Tensor | Past | Room:
             return leaf.index_select(0, rows) if isinstance(leaf, Tensor) else leaf.keep(sentences, rows)
 
-        fixed = map_nest(self.fixed, lambda tensor: tensor.index_select(0, sentences))
+        fixed = map_nest(self.fixed, lambda tensor: rows_of(tensor, sentences))
         return State(fixed, map_nest(self.moving, kept, CACHES))
 
     def widen(self, width: int) -> State:
@@ -122,7 +122,7 @@ class Past:
         base = -(-length // align) * align
         slots = -(-(base + steps * width) // align) * align
         room = Room(
-            layers=[KeysValues(*(_slots(part, sentences, slots) for part in layer)) for layer in self.layers],
+            layers=[_empty(layer, sentences, slots) for layer in self.layers],
             mask=like.new_full((sentences * width, slots), -torch.inf),
             length=torch.full((), length, device=like.device),
             places=torch.arange(width, device=like.device) + base - length * width,
@@ -204,7 +204,7 @@ class Room:
         """The keys and values of these sentences, as far as they are filled, in new memory."""
         layers = []
         for layer in self.layers:
-            new = KeysValues(*(_slots(part, len(sentences), slots) for part in layer))
+            new = _empty(layer, len(sentences), slots)
             for part, old in zip(new, layer, strict=True):
                 part[:, :, : self.seen] = old[:, :, : self.seen].index_select(0, sentences)
             layers.append(new)
@@ -234,10 +234,24 @@ class Slots(NamedTuple):
         return KeysValues(self.keys[:, :, : self.seen], self.values[:, :, : self.seen])
 
 
-def _slots(like: Float[Tensor, "rows heads time head_dim"], sentences: int, slots: int) -> Tensor:
-    """Empty slots, zero since 0 × NaN would not be 0; the heads of one slot lie together, as a layer gives them."""
-    _, heads, _, head_dim = like.shape
-    return like.new_zeros(sentences, slots, heads, head_dim).transpose(1, 2)
+def _empty(like: KeysValues, sentences: int, slots: int) -> KeysValues:
+    """Slots that are zero, since 0 × NaN would not be 0.
+
+    On a GPU the heads of one slot lie together, as a layer gives them; on a CPU a head's, see `at_hand`.
+    """
+    (_, heads, _, key_dim), value_dim = like.keys.shape, like.values.shape[3]
+    if like.keys.is_cuda:
+        keys = like.keys.new_zeros(sentences, slots, heads, key_dim).transpose(1, 2)
+        return KeysValues(keys, like.values.new_zeros(sentences, slots, heads, value_dim).transpose(1, 2))
+    keys = like.keys.new_zeros(sentences, heads, key_dim, slots).transpose(2, 3)
+    return KeysValues(keys, like.values.new_zeros(sentences, heads, slots, value_dim))
+
+
+def rows_of(tensor: Tensor, rows: Int[Tensor, " kept"]) -> Tensor:
+    """These rows of a tensor, its axes lying in memory as they did."""
+    order = sorted(range(tensor.ndim), key=tensor.stride, reverse=True)
+    taken = tensor.permute(order).index_select(order.index(0), rows)
+    return taken.permute([order.index(axis) for axis in range(tensor.ndim)])
 
 
 CACHES = (Past, Room)
