@@ -23,11 +23,12 @@ from mallang.decoding import contract as decoding
 from mallang.decoding.contract import Hypothesis
 from mallang.decoding.ensemble import Ensemble
 from mallang.decoding.scoring import score
+from mallang.decoding.workers import cut, spread, workers
 from mallang.errors import UserError, nearest
 from mallang.evaluation.perplexity import perplexities
 from mallang.evaluation.score import Score
 from mallang.evaluation.translation import bleu, chrf, exact_match
-from mallang.layers.cross_entropy import cross_entropy_of
+from mallang.layers.cross_entropy import cross_entropy_of, summed
 from mallang.tasks.contract import Better, Group, Loss
 from mallang.tasks.demands import Demands, Request, requests
 from mallang.tasks.long_texts import split_long
@@ -56,8 +57,12 @@ class Config:
     """Share of the probability that is spread evenly over the vocabulary."""
     bpe_dropout: float = 0.0
     """Share of merges that training skips at random, so that words are cut in many ways; on sides of bpe, byte-bpe."""
+    r_drop: float = 0.0
+    """Weight of the divergence between two passes with different dropout (Liang et al. 2021); twice the work."""
 
     def __post_init__(self) -> None:
+        if self.r_drop < 0:
+            raise ValueError(f"r_drop must not be negative, but is {self.r_drop}")
         for name in ("label_smoothing", "bpe_dropout"):
             if not 0.0 <= (share := getattr(self, name)) < 1.0:
                 raise ValueError(f"{name} must lie between 0 and 1, but is {share}")
@@ -111,6 +116,8 @@ class Task:
 
     def loss(self, model: Any, batch: Batch, carry: Any) -> Loss:
         """Cross-entropy with label smoothing, summed; the plain one is reported as `nll`."""
+        if self.config.r_drop and model.training:
+            return self.loss_of_two(model, batch.map(lambda tensor: torch.cat((tensor, tensor))))
         assert batch.labels is not None
         hidden, labels = model(batch).flatten(0, 1), batch.labels.flatten()
         if not hidden.is_cuda:  # a GPU would have to wait for the host to learn how many there are
@@ -118,6 +125,21 @@ class Task:
             hidden, labels = hidden[asked], labels[asked]
         loss, nll = cross_entropy_of(model, hidden, labels, self.config.label_smoothing)
         return Loss(sums={"loss": loss}, report={"nll": nll.detach()})
+
+    def loss_of_two(self, model: Any, batch: Batch) -> Loss:
+        """R-Drop (arXiv:2106.14448): every pair stands twice in the batch, and dropout tells the two apart.
+
+        The mean of their losses, and r_drop times the mean of their two divergences, which is halved as the losses are.
+        """
+        assert batch.labels is not None
+        labels = batch.labels.flatten()
+        log_probs = model.output(model(batch).flatten(0, 1)).log_softmax(dim=1, dtype=torch.float32)
+        sums = summed(log_probs, labels, self.config.label_smoothing) / 2
+        first, second = log_probs.chunk(2)
+        both_ways = ((first.exp() - second.exp()) * (first - second)).sum(dim=1)  # KL(first‖second) + KL(second‖first)
+        apart = (both_ways * (labels[: len(first)] != PAD)).sum()
+        loss = sums[0] + self.config.r_drop / 4 * apart
+        return Loss(sums={"loss": loss}, report={"nll": sums[1].detach(), "divergence": apart.detach()})
 
     def updates(self, model: nn.Module) -> list[Group]:
         """All parameters alike."""
@@ -245,20 +267,21 @@ class Verbs:
         asked = [Request.of(text) for text in texts]
         encoded = self.task.source.encode_batch([request.text for request in asked])
         ids = [[*tag, *words, EOS] for tag, words in zip(tags or [[]] * len(texts), encoded, strict=True)]
-        order = sorted(range(len(ids)), key=lambda i: (len(ids[i]), i))
         width = config.beam if config.method == "beam" else max(1, config.nbest)
-        found: list[list[Hypothesis]] = [[] for _ in texts]
-        while order:
-            longest = len(ids[order[-1]])
-            tokens = GPU_BATCH_TOKENS if self.device.type == "cuda" else BATCH_TOKENS
-            size = max(1, tokens // (longest * width))
-            group, order = order[-size:], order[:-size]
+        tokens = GPU_BATCH_TOKENS if self.device.type == "cuda" else BATCH_TOKENS
+        count = workers(config, self.device)
+
+        def together(group: list[int]) -> list[list[Hypothesis]]:
             rectangle, lengths = pad_rows([ids[i] for i in group])
             start = torch.full((len(group), 1), BOS)
             batch = Batch(tokens=start, lengths=torch.ones_like(lengths), source=rectangle, source_lengths=lengths)
             numbers = [first + place for place in group]
             demands = [asked[place] for place in group]
-            hypotheses = self.demands.search(self.model, batch.to(self.device), config, numbers, demands)
+            return self.demands.search(self.model, batch.to(self.device), config, numbers, demands)
+
+        groups = cut([len(row) for row in ids], tokens // width, count)
+        found: list[list[Hypothesis]] = [[] for _ in texts]
+        for group, hypotheses in zip(groups, spread(self.model, together, groups, count), strict=True):
             for place, nbest in zip(group, hypotheses, strict=True):
                 found[place] = nbest
         return found

@@ -11,10 +11,12 @@ The results are the same but for rounding. A shape is recorded the second time i
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 import torch
+import torch.fx.experimental._config
 from torch import Tensor, nn
 
 from mallang.data.batch import Batch
@@ -44,7 +46,8 @@ class Step:
     ) -> None:
         self.task, self.model, self.device, self.precision = task, model, device, precision
         self.engine = choose_engine(engine, device)
-        self.loss = torch.compile(task.loss) if self.engine == "compile" else task.loss
+        # Compiled once for all shapes: compiling again for each would take longer than most trainings.
+        self.loss = torch.compile(task.loss, dynamic=True) if self.engine == "compile" else task.loss
         self.keeps_gradients = self.engine != "plain" and device.type == "cuda"
         """Whether gradients must stay where they are: set them to zero, not to None."""
         self.recorded: dict[tuple[Any, ...], Recorded | None] = {}
@@ -66,7 +69,7 @@ class Step:
 
     def compute(self, batch: Batch, totals: Tensor, carry: Any) -> Loss:
         """Forward and backward."""
-        with autocast(self.precision, self.device):
+        with autocast(self.precision, self.device), sizes_apart():
             loss = self.loss(self.model, batch, carry)
         parts = torch.stack([loss.sums[name] for name in self.task.parts])
         (parts / totals).sum().backward()  # type: ignore[no-untyped-call]
@@ -100,6 +103,11 @@ class Step:
         if self.device.type == "cuda":
             return numbers.pin_memory().to(self.device, non_blocking=True)
         return numbers
+
+
+def sizes_apart() -> AbstractContextManager[object]:
+    """While compiling, sizes that happen to be equal at first stay free to differ; else it would compile again."""
+    return torch.fx.experimental._config.patch(use_duck_shape=False)  # type: ignore[no-any-return, attr-defined, unused-ignore]
 
 
 @dataclass(frozen=True)
