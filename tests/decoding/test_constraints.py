@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,10 +12,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from contracts.toy_models import random_gru, random_table, source_batch
+from decoding.test_ensemble import small_transformer
 from decoding.test_required import PHRASES, SOURCES, SPELLING, WORDS, every_output, holds
+from decoding.test_runner import needs_gpu, pretend_to_capture
 from mallang.decoding import beam, exhaustive, greedy, sampling
 from mallang.decoding.constraints import Constraints, constrain
-from mallang.decoding.contract import Config, Rules
+from mallang.decoding.contract import Config, Rules, search
+from mallang.decoding.ensemble import Ensemble
 from mallang.decoding.scoring import score, with_labels
 
 prefixes = st.lists(st.sampled_from([4, 5, 6]), max_size=2)
@@ -73,6 +78,56 @@ def test_every_search_obeys_and_keeps_the_scores_of_the_model(config: Config, se
     labels = [nbest[0].labels(WORDS.eos) for nbest in found]
     for nbest, scores in zip(found, score(model, with_labels(batch, labels, WORDS)), strict=True):
         assert nbest[0].token_scores == pytest.approx(scores, abs=1e-4)
+
+
+@pytest.mark.parametrize("config", SEARCHES, ids=lambda config: config.method)
+def test_both_runners_obey_alike(config: Config) -> None:
+    """Of sentences that end at different times, so that rules are left behind with them."""
+    model = Ensemble([random_table(WORDS, 1), random_gru(WORDS, 2)])
+    sources = [[4, 5], [5], [], [6, 6, 6], [4]]
+    rules = constrain(SPELLING, [[4], [], [6, 5], [6], []], [["b"], ["a", "ab"], ["a b"], [], ["*b*"]])
+    method = {"greedy": greedy, "beam": beam, "sampling": sampling}[config.method]
+    plain, static = (
+        method.search(model, source_batch(sources), replace(config, runner=runner), rules=rules)
+        for runner in ("plain", "static")
+    )
+    assert [[one.tokens for one in nbest] for nbest in plain] == [[one.tokens for one in nbest] for nbest in static]
+
+
+BATCHES = [  # one after another, so that captured steps are used again for other rules
+    ([[4, 5], [5], [], [6, 6, 6]], [[4], [], [6, 5], [6]], [["b"], ["a", "ab"], ["a b"], []]),
+    ([[4, 5], [5], [], [6, 6, 6]], [[], [5], [], []], [["a"], [], ["b"], ["ab b"]]),
+    ([[4], [5, 5]], [[], []], [["*b*"], ["*b*"]]),
+]
+
+
+@pytest.mark.parametrize("config", SEARCHES, ids=lambda config: config.method)
+def test_captured_steps_obey_the_rules_of_each_batch(config: Config) -> None:
+    compare_captured(config, "cpu")
+
+
+@needs_gpu
+@pytest.mark.parametrize("config", SEARCHES, ids=lambda config: config.method)
+def test_a_gpu_obeys_the_rules_of_each_batch(config: Config) -> None:
+    compare_captured(config, "cuda")
+
+
+def compare_captured(config: Config, device: str) -> None:
+    model = Ensemble([random_table(WORDS, 1), small_transformer(WORDS, 2)]).eval()
+    config = replace(config, precision="fp32", min_length=3)
+    expected = [
+        search(
+            model, source_batch(sources), replace(config, runner="plain"), rules=constrain(SPELLING, prefix, phrases)
+        )
+        for sources, prefix, phrases in BATCHES
+    ]
+    model.to(device)
+    with nullcontext() if device == "cuda" else pretend_to_capture():
+        for (sources, prefix, phrases), want in zip(BATCHES, expected, strict=True):
+            rules = constrain(SPELLING, prefix, phrases, torch.device(device))
+            batch = source_batch(sources).to(device)
+            found = search(model, batch, replace(config, runner="static"), rules=rules)
+            assert [[one.tokens for one in nbest] for nbest in found] == [[o.tokens for o in nbest] for nbest in want]
 
 
 @given(
