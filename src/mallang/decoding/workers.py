@@ -1,0 +1,62 @@
+"""Several batches at once on a CPU, one worker each.
+
+A step of a small model is hundreds of short operations. Shared among the cores each of them waits for its slowest
+part; given to one core alone they run through. So batches go side by side instead: the cores meet only at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import torch
+
+from mallang.decoding.contract import Config, inference
+
+Work = TypeVar("Work")
+Found = TypeVar("Found")
+MOST = 8
+"""Workers; beyond, they would wait for Python more than they compute. More cores are shared out among them."""
+
+
+def workers(config: Config, device: torch.device) -> int:
+    """How many batches may be searched at once.
+
+    One where the search makes a copy of the model or records its attention: others would see that.
+    """
+    if device.type != "cpu" or config.coverage or config.precision == "bf16":
+        return 1
+    return min(MOST, torch.get_num_threads())
+
+
+def cut(lengths: Sequence[int], tokens: int, parts: int) -> list[list[int]]:
+    """Which texts are searched together: those of like length, the longest first.
+
+    A group has at most so many padded tokens, or one text; where there are enough texts there are at least so many
+    groups.
+    """
+    order = sorted(range(len(lengths)), key=lambda place: (lengths[place], place))
+    most = -(-len(order) // parts)
+    groups = []
+    while order:
+        size = max(1, min(most, tokens // lengths[order[-1]]))
+        groups.append(order[-size:])
+        order = order[:-size]
+    return groups
+
+
+def spread(model: object, work: Callable[[Work], Found], pieces: Sequence[Work], count: int) -> list[Found]:
+    """What the work makes of each piece, in order, with `count` workers if there are as many pieces."""
+    count = min(count, len(pieces))
+    if count <= 1:
+        return [work(piece) for piece in pieces]
+    threads = torch.get_num_threads()
+    # The mode of the model is set here, once: a worker would give it back while others still need it.
+    with inference(model):
+        try:
+            share = threads // count
+            with ThreadPoolExecutor(count, initializer=torch.set_num_threads, initargs=(share,)) as pool:
+                return list(pool.map(work, pieces))
+        finally:
+            torch.set_num_threads(threads)  # what a worker says holds for all who come after it
