@@ -9,6 +9,7 @@ from torch import nn
 from mallang.layers.attention import (
     CrossAttention,
     SelfAttention,
+    additive,
     causal_mask,
     padding_mask,
     record_attention,
@@ -283,3 +284,19 @@ def test_nested_recordings_each_hear_what_runs_inside_them():
     assert list(inner) == ["cross", "cross:2"]
     assert len(outer) == 6 and "shared.cross:4" in outer
     assert torch.equal(inner["cross"], outer["shared.cross"])
+
+
+@TINY
+@given(queries=st.integers(1, 6), keys=st.integers(1, 7), seed=st.integers(0, 99))
+def test_a_mask_of_numbers_is_the_same_mask(queries, keys, seed):
+    layer, generator = make(CrossAttention), torch.Generator().manual_seed(seed)
+    x, memory = torch.randn(2, queries, DIM), layer.remember(torch.randn(2, keys, DIM))
+    mask = torch.rand(2, 1, queries, keys, generator=generator) < 0.5
+    mask[..., 0] = True
+    expected = layer(x, memory, mask)
+    torch.testing.assert_close(layer(x, memory, additive(mask, x)), expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(layer(x, memory.at_hand(), additive(mask, x)), expected, rtol=1e-5, atol=1e-5)
+    with record_attention(layer) as maps:
+        layer(x, memory, additive(mask, x))
+    (weights,) = maps.values()
+    assert (weights.masked_select(~mask.expand_as(weights)) == 0).all()

@@ -57,3 +57,10 @@ def test_learned_positions_end_with_a_clear_message():
     with pytest.raises(UserError, match=r"7 tokens.*6 positions") as caught:
         positions(3, 4)
     assert "max_length" in str(caught.value)
+
+
+@pytest.mark.parametrize("positions", [SinusoidalPositions(6, length=4), LearnedPositions(6, 9)])
+def test_a_start_that_only_the_device_knows(positions):
+    for start in (0, 2, 7):
+        found = positions(2, torch.tensor(start), 9)
+        assert torch.equal(found, positions(2, start))
