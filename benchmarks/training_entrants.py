@@ -1,0 +1,149 @@
+"""Who trains in `training_speed`: ours, Hugging Face's Marian, and torch's own Transformer, on batches of one length.
+
+All have the same shape, the same Adam, the same loss (cross-entropy with label smoothing 0.1) and dropout. A turn is
+some whole updates: forward, backward, optimiser.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from benchmarks.contest import Turn
+from benchmarks.decoding_entrants import SEED, our_model, their_model
+from benchmarks.shape import Shape
+
+SMOOTHING = 0.1
+
+
+def ours(shape: dict[str, Any], updates: int, device: str, engine: str) -> Turn:
+    """The step and the optimiser of our loop, with a task that has no text to prepare."""
+    import torch
+
+    from mallang.data.batch import Batch
+    from mallang.training import optimizer as optimizers
+    from mallang.training.step import Step
+
+    sizes = Shape(**shape)
+    place = torch.device(device)
+    model = our_model(sizes).to(place).train()
+    task = our_task(model.vocabulary)
+    step = Step(task, model, place, "auto", engine)  # type: ignore[arg-type]
+    config = optimizers.Config()
+    optimizer = optimizers.build(config, task.updates(model))
+    source, target = random_ids(sizes)
+    lengths = [torch.full((sizes.sentences,), each.shape[1]) for each in (source, target[:, 1:])]
+    batch = Batch(
+        tokens=target[:, :-1], labels=target[:, 1:], source=source, source_lengths=lengths[0], lengths=lengths[1]
+    )
+    totals = [sizes.sentences * sizes.target]
+
+    def update() -> None:
+        optimizer.zero_grad(set_to_none=not step.keeps_gradients)
+        step.run(batch, totals)
+        optimizers.clip_gradients(model.parameters(), config)
+        optimizer.step()
+
+    return repeated(update, updates, sizes)
+
+
+def marian(shape: dict[str, Any], updates: int, device: str, engine: str) -> Turn:
+    """Marian, trained as its users do: autocast on a GPU, a loss over all logits."""
+    import torch
+    import torch.nn.functional as F
+
+    sizes = Shape(**shape)
+    model = their_model(sizes).to(device).train()
+    source, target = (ids.to(device) for ids in random_ids(sizes))
+
+    def loss() -> torch.Tensor:
+        with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
+            logits = model(input_ids=source, decoder_input_ids=target[:, :-1], use_cache=False).logits
+        return F.cross_entropy(
+            logits.float().flatten(0, 1), target[:, 1:].flatten(), label_smoothing=SMOOTHING, ignore_index=0
+        )
+
+    return trained(model, torch.compile(loss) if engine == "compile" else loss, updates, sizes)
+
+
+def torch_transformer(shape: dict[str, Any], updates: int, device: str, engine: str) -> Turn:
+    """`torch.nn.Transformer` with norms first, tied embeddings and the same loss, compiled."""
+    import torch
+    import torch.nn.functional as F
+    from torch import nn
+
+    from mallang.layers.position import sinusoids
+
+    sizes = Shape(**shape)
+    torch.manual_seed(SEED)
+    body = nn.Transformer(
+        sizes.dim, sizes.heads, sizes.layers, sizes.layers, sizes.hidden_dim, sizes.dropout, batch_first=True,
+        norm_first=True,
+    )  # fmt: skip
+    model = nn.ModuleDict({"body": body, "table": nn.Embedding(sizes.words, sizes.dim)}).to(device).train()
+    source, target = (ids.to(device) for ids in random_ids(sizes))
+    places = sinusoids(max(sizes.source, sizes.target), sizes.dim).to(device)
+    causal = nn.Transformer.generate_square_subsequent_mask(sizes.target, device=torch.device(device))
+
+    def embed(ids: torch.Tensor) -> torch.Tensor:
+        vectors: torch.Tensor = model["table"](ids) * math.sqrt(sizes.dim) + places[: ids.shape[1]]
+        return F.dropout(vectors, sizes.dropout)
+
+    def loss() -> torch.Tensor:
+        with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
+            hidden = model["body"](embed(source), embed(target[:, :-1]), tgt_mask=causal, tgt_is_causal=True)
+            logits = hidden @ model["table"].weight.t()  # type: ignore[operator]
+        return F.cross_entropy(
+            logits.float().flatten(0, 1), target[:, 1:].flatten(), label_smoothing=SMOOTHING, ignore_index=0
+        )
+
+    return trained(model, torch.compile(loss) if engine == "compile" else loss, updates, sizes)
+
+
+def trained(model: Any, loss: Callable[[], Any], updates: int, shape: Shape) -> Turn:
+    """A plain loop around the model of others."""
+    import torch
+
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, betas=(0.9, 0.98), eps=1e-9, fused=True)
+
+    def update() -> None:
+        optimizer.zero_grad()
+        loss().backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), math.inf)  # ours reports the norm, so all measure it
+        optimizer.step()
+
+    return repeated(update, updates, shape)
+
+
+def repeated(update: Callable[[], None], updates: int, shape: Shape) -> Turn:
+    """Some updates; the work is the target tokens they ask for."""
+
+    def run() -> None:
+        for _ in range(updates):
+            update()
+
+    return Turn(updates * shape.sentences * shape.target, run)
+
+
+def random_ids(shape: Shape) -> Any:
+    """Sources, and targets with one token more: what is read and what is asked for."""
+    import torch
+
+    from mallang.text.vocabulary import SPECIALS
+
+    torch.manual_seed(SEED)
+    return [
+        torch.randint(len(SPECIALS), shape.words, (shape.sentences, length))
+        for length in (shape.source, shape.target + 1)
+    ]
+
+
+def our_task(vocabulary: Any) -> Any:
+    """The translation task: of its tokenizers a step needs nothing but the vocabulary."""
+    from types import SimpleNamespace
+
+    from mallang.tasks.translation import Config, Task
+
+    tokenizer: Any = SimpleNamespace(vocabulary=vocabulary)
+    return Task(Config(label_smoothing=SMOOTHING), {"source": tokenizer, "target": tokenizer})

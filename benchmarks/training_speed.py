@@ -1,0 +1,73 @@
+"""Training uses most of what the machine can compute, and is faster than Marian and torch's own Transformer.
+
+On a CPU: 3 + 3 layers of 256, 8,000 words, float32, batches of 32 × (30 + 30) tokens. On a GPU, if there is one:
+6 + 6 layers of 512, 10,000 words, bfloat16, 256 × (32 + 32). All tokens are real, none is padding; dropout is 0.1.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from benchmarks.contest import Entrant, race, the_product
+from benchmarks.report import Result, show
+from benchmarks.shape import BASE, SMALL, Shape
+
+
+def measure(rounds: int = 7, updates: int = 0) -> dict[str, Result]:
+    """All who take part; updates in a turn: 0 is 4 on a CPU and 50 on a GPU."""
+    import torch
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    shape, updates = (BASE, updates or 50) if device == "cuda" else (SMALL, updates or 4)
+    began = time.monotonic()
+    entrants = [*entrants_of(shape, updates, device), the_product(device)]
+    outcomes = race(entrants, rounds)
+    rate = outcomes.pop(entrants[-1].label).rate
+    each = 3 * shape.operations() / (shape.sentences * shape.target)  # backward computes twice as much as forward
+    rows = [
+        (label, outcome.rate, outcome.peak / 2**20, outcome.rate * each / rate) for label, outcome in outcomes.items()
+    ]
+    show(f"training on {device}", [("", "target tokens/s", "MiB", "share of the product"), *rows])
+    protocol = (
+        f"{shape.layers}+{shape.layers} layers, {shape.dim}, {shape.hidden_dim}, {shape.words} words, dropout "
+        f"{shape.dropout}, {shape.sentences} x ({shape.source}+{shape.target}) tokens, Adam, label smoothing 0.1; each "
+        f"in a process of its own, by turns of {updates} updates, median of {rounds}; operations: 6 a weight and "
+        f"token, and attention; {entrants[-1].label}: {rate / 1e9:,.0f} GFLOP/s in the same run"
+    )
+    seconds = round(time.monotonic() - began, 1)
+    return {
+        f"training-{device}-{label.replace(' ', '-')}": Result(
+            system=label,
+            metric=f"training on {device}, target tokens/s",
+            value=round(speed, 1),
+            protocol=protocol,
+            seed=1,
+            seconds=seconds,
+            signature=f"{label}: peak {memory:.0f} MiB, {share:.1%} of the product|{outcomes[label].signature}",
+        )
+        for label, speed, memory, share in rows
+    }
+
+
+def entrants_of(shape: Shape, updates: int, device: str) -> list[Entrant]:
+    """Ours and the others, on a GPU each in its fastest way."""
+    common: dict[str, Any] = {"shape": shape.options(), "updates": updates, "device": device}
+
+    def entrant(label: str, function: str, engine: str, *needs: str) -> Entrant:
+        options = common | {"engine": engine}
+        return Entrant(label, f"benchmarks.training_entrants:{function}", options, needs)
+
+    if device == "cpu":
+        return [
+            entrant("mallang", "ours", "plain"),
+            entrant("torch.nn.Transformer", "torch_transformer", "plain"),
+            entrant("marian", "marian", "plain", "transformers"),
+        ]
+    return [
+        entrant("mallang", "ours", "auto"),
+        entrant("mallang compiled", "ours", "compile"),
+        entrant("torch.nn.Transformer compiled", "torch_transformer", "compile"),
+        entrant("marian", "marian", "plain", "transformers"),
+        entrant("marian compiled", "marian", "compile", "transformers"),
+    ]
