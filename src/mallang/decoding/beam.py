@@ -122,7 +122,7 @@ class Beams(Search):
         Places count through the old list first, then through the candidates.
         """
         ended = ends & (totals > -torch.inf)
-        ended[:, config.beam :] = False
+        ended[:, config.beam :].fill_(False)
         completed = self.completed + ended.sum(dim=1)
         last_chance = (self.limit == length) & (completed == 0)
         # Until the host looks, sentences that are done go on; their hypotheses can no longer enter any list.

@@ -308,6 +308,6 @@ def advance(
 def normalize(logits: Float[Tensor, "rows vocabulary"], vocabulary: Vocabulary) -> Float[Tensor, "rows vocabulary"]:
     """Log-probabilities in float32, −∞ for what is never said."""
     log_probs = logits.log_softmax(dim=-1, dtype=torch.float32)
-    log_probs[:, vocabulary.pad] = -torch.inf
-    log_probs[:, vocabulary.bos] = -torch.inf
+    log_probs[:, vocabulary.pad].fill_(-torch.inf)
+    log_probs[:, vocabulary.bos].fill_(-torch.inf)
     return log_probs

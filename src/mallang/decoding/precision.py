@@ -6,7 +6,7 @@ import copy
 from weakref import WeakKeyDictionary
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from mallang.decoding.contract import Autoregressive, Config
 from mallang.errors import UserError
@@ -31,15 +31,18 @@ def at_precision(model: Autoregressive, config: Config) -> Autoregressive:
         )
     if model not in ROUGH:
         ROUGH[model] = copy.deepcopy(model).to(torch.bfloat16)
-    rough = ROUGH[model]
+    own, theirs = tensors_of(ROUGH[model]), tensors_of(model)
+    if [tensor.shape for tensor in own] != [tensor.shape for tensor in theirs]:  # a table of positions grew
+        del ROUGH[model]
+        return at_precision(model, config)
     with torch.no_grad():
-        for own, theirs in ((rough.parameters(), model.parameters()), (rough.buffers(), model.buffers())):
-            for old, new in zip(own, theirs, strict=True):
-                if old.shape != new.shape:  # a table that grew, or another model put in its place
-                    ROUGH[model] = copy.deepcopy(model).to(torch.bfloat16)
-                    return at_precision(model, config)
-                old.copy_(new)
-    return rough.train(model.training)  # type: ignore[return-value]
+        torch._foreach_copy_(own, theirs)
+    return ROUGH[model].train(model.training)  # type: ignore[return-value]
+
+
+def tensors_of(model: nn.Module) -> list[Tensor]:
+    """All weights and tables."""
+    return [*model.parameters(), *model.buffers()]
 
 
 def usual(model: Autoregressive) -> str:

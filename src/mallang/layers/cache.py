@@ -130,7 +130,7 @@ class Past:
             base=base,
             seen=slots,
         )
-        room.mask[:, :length] = 0.0
+        room.mask[:, :length].zero_()
         for own, layer in zip(room.layers, self.layers, strict=True):
             own.keys[:, :, :length] = layer.keys
             own.values[:, :, :length] = layer.values
