@@ -12,7 +12,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -58,14 +58,15 @@ def torchrun(*arguments: str, cwd: Path) -> Ended:
     return launch(*arguments, cwd=cwd).wait()
 
 
-def launch(*arguments: str, cwd: Path, restarts: int = 0) -> Job:
+def launch(*arguments: str, cwd: Path, restarts: int = 0, env: Mapping[str, str | None] = {}) -> Job:
     """`torchrun --nproc-per-node 2 -m mallang …` under way."""
     folder = Path(tempfile.mkdtemp(dir=scratch()))
     for name in ("in", "out", "err"):
         folder.joinpath(name).touch()
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     launcher += ["--max-restarts", str(restarts), "-m", "mallang"]
-    return start_cold([*launcher, *arguments], cwd, environment(cwd, {}), folder)
+    env = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1" if restarts else None, **env}
+    return start_cold([*launcher, *arguments], cwd, environment(cwd, env), folder)
 
 
 def test_two_processes_equal_one(tmp_path: Path) -> None:
@@ -105,6 +106,34 @@ def test_a_signal_to_the_launcher_saves(tmp_path: Path) -> None:
     last = max(int(path.name[5:]) for path in (tmp_path / RUN / "checkpoints").glob("step-*"))
     assert f"stopped and saved at step {last};" in ended.err
     wait_until(lambda: not job.group())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_process_that_is_lost_is_started_anew(tmp_path: Path, number: signal.Signals) -> None:
+    """Killed, or alive without an answer: the launcher starts both anew, and the weights are those of one process."""
+    one, two = tmp_path / "one", tmp_path / "two"
+    recipe = [*RECIPE, "train.steps=400", "train.micro_batches=2", "train.save_every=10", "train.batch_tokens=64"]
+    for home in (one, two):
+        home.mkdir()
+        write_corpus(home)
+    assert mallang(*recipe, cwd=one).code == 0
+    job = launch(*recipe, cwd=two, restarts=3, env={"MALLANG_PATIENCE": "8"})
+    job.until(lambda: (two / RUN / "checkpoints" / "step-000000020").exists())
+    os.kill(children(job.pid)[-1], number)
+    ended = job.wait()
+    assert ended.code == 0, ended.err
+    assert ended.err.count("going on from step") == 1, ended.err
+    if number == signal.SIGSTOP:
+        assert "another process of this training is lost: Timed out" in ended.err
+    assert metrics(two / RUN) == metrics(one / RUN)
+    assert (two / RUN / "model.safetensors").read_bytes() == (one / RUN / "model.safetensors").read_bytes()
+
+
+def children(parent: int) -> list[int]:
+    """The processes that a process has started, the oldest first."""
+    found = Path("/proc", str(parent), "task", str(parent), "children").read_text("utf-8")
+    return sorted(map(int, found.split()))
 
 
 @pytest.mark.slow
@@ -160,6 +189,19 @@ def test_what_a_world_adds_up(alone: World) -> None:
         world.sum_gradients(parameters)
         assert [parameter.grad for parameter in parameters[:4]] == kept  # the same tensors, as recorded graphs need
         assert [float(p.grad.mean()) for p in parameters if p.grad is not None] == [1, 2, 3, 4, 0]
+
+
+def test_restarts_need_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it torchrun's restarts fail now and then, or wait for ever: better to say so at the start."""
+    for name, value in (
+        ("WORLD_SIZE", "2"),
+        ("TORCHELASTIC_MAX_RESTARTS", "3"),
+        ("TORCHELASTIC_USE_AGENT_STORE", "True"),
+    ):
+        monkeypatch.setenv(name, value)
+    with pytest.raises(UserError) as caught:
+        connect(torch.device("cpu"))
+    assert "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 torchrun" in str(caught.value.todo)
 
 
 def test_a_world_of_one_needs_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:

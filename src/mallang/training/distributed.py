@@ -33,6 +33,8 @@ PREPARATION = timedelta(hours=6)
 """How long processes wait for each other before training: the first one makes the data ready for all."""
 PATIENCE = "MALLANG_PATIENCE"
 """Names the variable that says how many seconds they wait in training: a validation must fit into it."""
+SETTING = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
+"""Set to 1 in the environment of `torchrun` it makes every start of the processes meet at a place of its own."""
 BUCKET = 1 << 24
 """Gradients that travel together: 16 million numbers, 64 MB."""
 GRACE = 60.0
@@ -147,6 +149,12 @@ def connect(device: torch.device, *, even_alone: bool = False) -> World:
         follow_parent()
     if size == 1 and not even_alone:
         return World()
+    if may_restart() and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+        # The store then outlives a restart, and new processes take the addresses of dead ones for those of the others.
+        raise UserError(
+            "torchrun --max-restarts cannot start processes anew as it is set up",
+            todo=f"give it a setting: {SETTING}=1 torchrun …",
+        )
     if not dist.is_initialized():
         is_cuda = device.type == "cuda"
         try:
