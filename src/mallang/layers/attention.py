@@ -118,7 +118,7 @@ class Attention(nn.Module):
             weights = scores.masked_fill(~mask, -math.inf).softmax(dim=-1)
             weights = weights.masked_fill(~mask.any(dim=-1, keepdim=True), 0.0)
         else:
-            weights = (scores + mask).softmax(dim=-1)
+            weights = (scores + mask if self.recorders else scores.add_(mask)).softmax(dim=-1)
         for recorder in self.recorders:
             recorder(scores, weights)
         return F.dropout(weights, self.dropout, self.training).to(values.dtype) @ values

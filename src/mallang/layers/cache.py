@@ -80,7 +80,7 @@ class State:
         return State(self.fixed, map_nest(self.moving, lambda leaf: leaf.enlarge(steps), CACHES, tensors=False))
 
     def look(self, steps: int) -> State:
-        """Let attention look at the slots of so many steps only: the others are not filled yet."""
+        """Let attention look at the slots of so many steps only, the coming one included: the others are not filled."""
         return State(self.fixed, map_nest(self.moving, lambda leaf: leaf.look(steps), CACHES, tensors=False))
 
 
@@ -154,7 +154,9 @@ class Room:
     base: int
     """The first slot of a hypothesis."""
     seen: int
-    """How many slots attention looks at: those filled so far, or all."""
+    """How many slots attention looks at: all, or where the host counts along those filled after this step."""
+    counted: bool = False
+    """Whether the host counts along: the slots of this step are then the last that are seen."""
 
     @property
     def width(self) -> int:
@@ -178,7 +180,8 @@ class Room:
             slot = torch.arange(self.seen, device=at.device)
             position = torch.where(slot < self.base, slot, self.read + (slot - self.base) // self.width)
             mask = mask.masked_fill(position < self.length - window, -torch.inf)
-        layers = [Slots(layer.keys, layer.values, at, self.seen) for layer in self.layers]
+        where = slice(self.seen - self.width, self.seen) if self.counted else at
+        layers = [Slots(layer.keys, layer.values, where, self.seen) for layer in self.layers]
         return layers, mask.view(sentences, 1, self.width, self.seen)
 
     def leave(self, layers: Sequence[KeysValues]) -> Room:
@@ -211,8 +214,8 @@ class Room:
         return replace(self, layers=layers)
 
     def look(self, steps: int) -> Room:
-        """Let attention look at the slots of so many steps only."""
-        return replace(self, seen=min(self.mask.shape[1], self.base + steps * self.width))
+        """Let attention look at the slots of so many steps only, the coming one included."""
+        return replace(self, seen=self.base + steps * self.width, counted=True)
 
 
 class Slots(NamedTuple):
@@ -220,7 +223,7 @@ class Slots(NamedTuple):
 
     keys: Float[Tensor, "sentences heads slots key_dim"]
     values: Float[Tensor, "sentences heads slots value_dim"]
-    at: Int[Tensor, " width"]
+    at: Int[Tensor, " width"] | slice
     seen: int
 
     def extend(
@@ -229,8 +232,12 @@ class Slots(NamedTuple):
         values: Float[Tensor, "sentences heads width value_dim"],
     ) -> KeysValues:
         """Write the new ones to their slots; everything that attention looks at."""
-        self.keys.index_copy_(2, self.at, keys)
-        self.values.index_copy_(2, self.at, values)
+        if isinstance(self.at, slice):
+            self.keys[:, :, self.at].copy_(keys)
+            self.values[:, :, self.at].copy_(values)
+        else:
+            self.keys.index_copy_(2, self.at, keys)
+            self.values.index_copy_(2, self.at, values)
         return KeysValues(self.keys[:, :, : self.seen], self.values[:, :, : self.seen])
 
 
