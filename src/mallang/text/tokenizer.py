@@ -264,8 +264,9 @@ def pre_tokenizer_of(unit: Unit) -> pre_tokenizers.PreTokenizer | None:
         case "byte-bpe":
             return pre_tokenizers.ByteLevel(add_prefix_space=False)
         case "bpe" | "morpheme" | "unigram":
-            # A piece ends after "<", so none can spell a special token, in learning or later.
-            return pre_tokenizers.Split(Regex(r" ?[^ <]*<| ?[^ <]+| "), "isolated")
+            # "Hut", "Hut," and "Hut." share a piece: words end where marks begin. "<" stands alone, so that no piece can
+            # spell a special token, in learning or later.
+            return pre_tokenizers.Split(Regex(r" ?\w+| ?[^\w\s<]+| ?<|\s"), "isolated")
         case "wordpiece":
             return pre_tokenizers.BertPreTokenizer()
         case _:
