@@ -38,7 +38,7 @@ class Entrant:
 
     label: str
     place: str
-    """`benchmarks.module:function`."""
+    """Such as `benchmarks.module:function`."""
     options: Mapping[str, Any]
     needs: tuple[str, ...] = ()
     """Packages of others, in this Python's environment or in one below `.peers`."""
@@ -48,19 +48,12 @@ class Entrant:
 class Outcome:
     """What came of an entrant."""
 
-    work: float
-    """What a turn does: tokens, sentences or operations, as the entrant counts."""
-    seconds: float
-    """The median of its turns."""
+    rate: float
+    """The median of its turns: tokens, sentences or operations a second, as the entrant counts."""
     peak: int
     """Bytes."""
     signature: str
     """The versions of what it ran on."""
-
-    @property
-    def rate(self) -> float:
-        """Work a second."""
-        return self.work / self.seconds
 
 
 def race(entrants: Sequence[Entrant], rounds: int) -> dict[str, Outcome]:
@@ -73,6 +66,7 @@ def race(entrants: Sequence[Entrant], rounds: int) -> dict[str, Outcome]:
                 print(f"{told}; python -m benchmarks.peers installs it", file=sys.stderr)
                 continue
             running[entrant.label] = stack.enter_context(Runner(entrant, python))
+            running[entrant.label].get_ready()
         labels = list(running)
         for number in range(rounds):
             for label in labels[number % len(labels) :] + labels[: number % len(labels)]:
@@ -87,12 +81,10 @@ class Runner:
         self.entrant = entrant
         command = [python, "-m", "benchmarks.contest", entrant.place, json.dumps(dict(entrant.options))]
         self.process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.work, self.signature = 0.0, ""
-        self.seconds: list[float] = []
+        self.signature = ""
+        self.rates: list[float] = []
 
     def __enter__(self) -> Runner:
-        ready = self.answer()
-        self.work, self.signature = float(ready["work"]), ready["signature"]
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -102,13 +94,17 @@ class Runner:
             if stream is not None:
                 stream.close()
 
+    def get_ready(self) -> None:
+        """Wait until it has built what it needs and is warm."""
+        self.signature = self.answer()["signature"]
+
     def turn(self) -> None:
-        """Let it work, and note the time it says it took."""
-        self.seconds.append(float(self.ask("go")["seconds"]))
+        """Let it work, and note how fast it says it was."""
+        self.rates.append(float(self.ask("go")["rate"]))
 
     def outcome(self) -> Outcome:
         """What it has done."""
-        return Outcome(self.work, statistics.median(self.seconds), int(self.ask("peak")["peak"]), self.signature)
+        return Outcome(statistics.median(self.rates), int(self.ask("peak")["peak"]), self.signature)
 
     def ask(self, word: str) -> dict[str, Any]:
         """Send a line, and wait for the answer."""
@@ -127,12 +123,8 @@ class Runner:
         return answered
 
 
-@dataclass(frozen=True)
-class Turn:
-    """What an entrant is ready to do again and again."""
-
-    work: float
-    run: Callable[[], object]
+Turn = Callable[[], float]
+"""What an entrant is ready to do again and again; it says how much it did."""
 
 
 def serve(place: str, options: Mapping[str, Any]) -> None:
@@ -143,22 +135,22 @@ def serve(place: str, options: Mapping[str, Any]) -> None:
     module, _, function = place.partition(":")
     turn: Turn = getattr(importlib.import_module(module), function)(**options)
     for _ in range(2):
-        turn.run()
-    print(json.dumps({"work": turn.work, "signature": signature()}), file=answers, flush=True)
+        turn()
+    print(json.dumps({"signature": signature()}), file=answers, flush=True)
     while word := sys.stdin.readline():
-        answer = {"peak": peak_memory()} if word == "peak\n" else {"seconds": timed(turn.run)}
+        answer = {"peak": peak_memory()} if word == "peak\n" else {"rate": rate_of(turn)}
         print(json.dumps(answer), file=answers, flush=True)
 
 
-def timed(run: Callable[[], object]) -> float:
-    """Seconds, until the GPU is done too."""
+def rate_of(turn: Turn) -> float:
+    """Work a second, until the GPU is done too."""
     torch = sys.modules.get("torch")
     wait = torch.cuda.synchronize if torch is not None and torch.cuda.is_available() else lambda: None
     wait()
     began = time.perf_counter()
-    run()
+    work = turn()
     wait()
-    return time.perf_counter() - began
+    return work / (time.perf_counter() - began)
 
 
 def peak_memory() -> int:
@@ -183,11 +175,12 @@ def product(device: str, dtype: str) -> Turn:
     left, right = (torch.randn(size, size, device=device, dtype=getattr(torch, dtype)) for _ in range(2))
     result = torch.empty_like(left)
 
-    def run() -> None:
+    def run() -> float:
         for _ in range(times):
             torch.mm(left, right, out=result)
+        return 2.0 * size**3 * times
 
-    return Turn(2.0 * size**3 * times, run)
+    return run
 
 
 def the_product(device: str) -> Entrant:
@@ -209,6 +202,4 @@ def python_with(needs: tuple[str, ...]) -> str | None:
 
 
 if __name__ == "__main__":
-    from benchmarks import contest  # the same file under its own name: entrants make its `Turn`
-
-    contest.serve(sys.argv[1], json.loads(sys.argv[2]))
+    serve(sys.argv[1], json.loads(sys.argv[2]))

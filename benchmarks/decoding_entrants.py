@@ -32,12 +32,13 @@ def ours(shape: dict[str, Any], beam: int, batches: int, weights: str, device: s
     config = Config(**method, min_length=sizes.target, max_length=sizes.target, precision=precision)
     texts = [our_batch(rows).to(torch.device(device)) for rows in sources(sizes, batches)]
 
-    def run() -> None:
+    def run() -> float:
         count = workers(config, torch.device(device))
         for found in spread(model, lambda batch: search(model, batch, config), texts, count):
             assert all(len(nbest[0].token_scores) == sizes.target for nbest in found)
+        return sizes.sentences * batches
 
-    return Turn(sizes.sentences * batches, run)
+    return run
 
 
 def ctranslate2(shape: dict[str, Any], beam: int, batches: int, weights: str, workers: int, threads: int) -> Turn:
@@ -56,14 +57,15 @@ def ctranslate2(shape: dict[str, Any], beam: int, batches: int, weights: str, wo
         )
     texts = [[names[i] for i in row[:-1]] for rows in sources(sizes, batches) for row in rows]  # it adds </s> itself
 
-    def run() -> None:
+    def run() -> float:
         found = translator.translate_batch(
             texts, beam_size=beam, max_batch_size=sizes.sentences, min_decoding_length=sizes.target,
             max_decoding_length=sizes.target,
         )  # fmt: skip
         assert all(len(each.hypotheses[0]) == sizes.target for each in found)
+        return sizes.sentences * batches
 
-    return Turn(sizes.sentences * batches, run)
+    return run
 
 
 def marian(shape: dict[str, Any], beam: int, batches: int, weights: str, device: str) -> Turn:
@@ -74,7 +76,7 @@ def marian(shape: dict[str, Any], beam: int, batches: int, weights: str, device:
     model = their_model(sizes).eval().to(device, getattr(torch, weights))
     texts = [torch.tensor(rows, device=device) for rows in sources(sizes, batches)]
 
-    def run() -> None:
+    def run() -> float:
         for rows in texts:
             with torch.inference_mode():
                 found = model.generate(
@@ -82,8 +84,9 @@ def marian(shape: dict[str, Any], beam: int, batches: int, weights: str, device:
                     min_new_tokens=sizes.target, max_new_tokens=sizes.target,
                 )  # fmt: skip
             assert found.shape == (sizes.sentences, sizes.target + 1)
+        return sizes.sentences * batches
 
-    return Turn(sizes.sentences * batches, run)
+    return run
 
 
 def sources(shape: Shape, batches: int) -> list[list[list[int]]]:
