@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from mallang.layers.attention import CrossAttention, Extensible, KeysValues, Mask, SelfAttention
+from mallang.layers.dropout import Dropout
 from mallang.layers.feedforward import FeedForward
 
 Norm: TypeAlias = Literal["post", "pre"]
@@ -40,7 +41,7 @@ class Block(nn.Module):
             self.cross_norm = nn.LayerNorm(dim, epsilon)
         self.feedforward = feedforward
         self.feedforward_norm = nn.LayerNorm(dim, epsilon)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(
         self,

@@ -7,6 +7,8 @@ import math
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from mallang.layers.dropout import Dropout
+
 
 class Embedding(nn.Module):
     """dropout(√dim · vector of the token + vector of its position)."""
@@ -20,7 +22,7 @@ class Embedding(nn.Module):
         # In a tuple, where torch does not look: the weight is saved and counted once, by its owner.
         self.tied: tuple[Embedding, ...] = () if tied is None else (tied,)
         self.positions = positions
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     @property
     def table(self) -> nn.Embedding:
