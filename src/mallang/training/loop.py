@@ -73,6 +73,8 @@ class Config:
     """Share of the old that a moving average of the weights keeps each update, such as 0.999; 0 = none."""
     precision: Precision = "auto"
     """auto: bf16 autocast on a GPU, fp32 on a CPU."""
+    fit: bool = False
+    """Cut each update's tokens into as few micro-batches as the GPU's memory holds."""
     engine: Engine = "auto"
     """Compute a step op by op (plain), replayed (graphs), or compiled; auto: graphs on a GPU, plain on a CPU."""
     workers: int = 1
@@ -93,6 +95,8 @@ class Config:
             raise ValueError(f'ema = {self.ema} has no effect on final = "{self.final}"; choose best or ema')
         if self.keep > 1 and self.final != "average":
             raise ValueError(f'keep = {self.keep} checkpoints are only of use with final = "average"')
+        if self.fit and self.micro_batches is not None:
+            raise ValueError("fit = true decides how many micro-batches there are; leave micro_batches out")
         if self.micro_batches is not None and self.accumulation > 1:
             raise ValueError(f"micro_batches and accumulation = {self.accumulation} cannot both say how many there are")
         for name in ("steps", "epochs", "batch_tokens", "batch_sentences", "accumulation", "micro_batches",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import signal
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from mallang.text.tokenizer import Tokenizer
 from mallang.training import checkpoint as checkpoints
 from mallang.training import distributed
 from mallang.training.distributed import World
+from mallang.training.fit import Trial, fitted, restored
 from mallang.training.loop import Config, Loop, Plan, seed_everything
 from mallang.training.record import Recorder
 from mallang.training.run import INFO, WEIGHTS, Run, await_run, begin, differences, locked
@@ -108,6 +109,8 @@ def train_here(recipe: Recipe, run: Run, options: Options, world: World, device:
     if options.start is not None:
         set_weights(model, Run.open(options.start).read_weights(), options.start / WEIGHTS)
     recorder.say(f"{recipe.model_name}: {sum(p.numel() for p in model.parameters()):,} parameters on {device}")
+    if recipe.train.fit:
+        recipe = with_fitted_batches(recipe, run, materials, model, world)
     valid_rows = list(materials.corpus.split("valid"))
     loop = Loop(
         Plan(
@@ -231,6 +234,17 @@ def thin(rows: Iterable[tuple[str, ...]], most: int) -> list[tuple[str, ...]]:
             if len(kept) > most:
                 kept, stride = kept[::2], stride * 2
     return kept
+
+
+def with_fitted_batches(recipe: Recipe, run: Run, materials: Materials, model: torch.nn.Module, world: World) -> Recipe:
+    """The recipe with micro-batches that fit the memory: looked for when the run is begun, the same from then on."""
+    known = run.info.get("fitted")
+    if known is None and world.is_first:
+        trial = Trial(materials.task, model, materials.train, recipe.train, next(model.parameters()).device)
+        found = fitted(recipe.train, trial.fits, trial.longest)
+        known = {"batch_tokens": found.batch_tokens, "accumulation": found.accumulation}
+        run.update(fitted=known)
+    return replace(recipe, train=restored(recipe.train, world.share(known)))
 
 
 def source_of(recipe: Recipe, materials: Materials, device: torch.device) -> Source:

@@ -1,0 +1,93 @@
+"""Micro-batches as large as a GPU's memory allows, on request: `train.fit = true`.
+
+An update reads batch_tokens × accumulation tokens; that stays as the recipe says, so that the training is the same.
+What is looked for is the fewest pieces it can be cut into: 1, 2, 4 … of them, until one fits. Each size is tried for
+real: forward and backward of the largest batches an epoch has, beside what the optimiser will keep for every weight.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from mallang.data.batch import Batch, Shapes
+from mallang.data.prepared import Prepared
+from mallang.errors import UserError
+from mallang.tasks.contract import Task
+from mallang.training.loop import Config
+from mallang.training.step import Step
+
+SPARE = 0.1
+"""Share of the memory that is left free: graphs, other shapes and the libraries need some as well."""
+
+
+def fitted(config: Config, fits: Callable[[int], bool], longest: int) -> Config:
+    """The same training with the fewest micro-batches that fit; `longest` is the widest example."""
+    total, pieces = config.batch_tokens * config.accumulation, 1
+    while (tokens := -(-total // pieces)) >= longest:
+        if fits(tokens):
+            return replace(config, batch_tokens=tokens, accumulation=pieces, fit=False)
+        pieces *= 2
+    raise UserError(
+        f"not even the longest example, of {longest} tokens, fits into the GPU's memory",
+        todo="lower data.max_length, or choose a smaller model",
+    )
+
+
+def restored(config: Config, found: Mapping[str, int]) -> Config:
+    """What was found when the run was begun: it goes on with the same batches."""
+    return replace(config, fit=False, batch_tokens=found["batch_tokens"], accumulation=found["accumulation"])
+
+
+class Trial:
+    """Whether the largest batches of a size fit beside a model in training."""
+
+    def __init__(self, task: Task, model: nn.Module, corpus: Prepared, config: Config, device: torch.device) -> None:
+        if device.type != "cuda":
+            raise UserError(
+                "train.fit looks at a GPU's memory, but this training runs on a CPU", todo="train.fit=false"
+            )
+        self.task, self.model, self.corpus, self.config, self.device = task, model, corpus, config, device
+        self.longest = int(corpus.lengths.max()) + 2
+
+    def fits(self, tokens: int) -> bool:
+        """Try it."""
+        copies = 2 + bool(self.config.ema)  # the optimiser's two moments, and the moving average
+        kept: list[Any] = []
+        self.model.train()
+        try:
+            kept = [torch.empty_like(p) for p in self.model.parameters() for _ in range(copies)]
+            step = Step(self.task, self.model, self.device, self.config.precision, "plain")
+            for batch in largest(self.task, self.corpus, tokens, self.config.batch_sentences):
+                step.run(batch, [1] * len(self.task.parts))
+            torch.cuda.synchronize(self.device)
+            free, size = torch.cuda.mem_get_info(self.device)
+            return free >= SPARE * size
+        except torch.OutOfMemoryError:
+            return False
+        finally:
+            kept.clear()
+            self.model.zero_grad(set_to_none=True)
+            gc.collect()
+            torch.cuda.empty_cache()
+
+
+def largest(task: Task, corpus: Prepared, tokens: int, sentences: int | None) -> list[Batch]:
+    """The batch with the most tokens on all sides, and the one with the most rows, padded as training pads them."""
+    shapes = Shapes(tokens, sentences)
+    plan = task.plan(corpus, tokens=tokens, sentences=sentences, multiple=shapes.multiple, seed=0, epoch=0)
+    batches = [plan[place] for place in range(len(plan))]
+    lengths = corpus.epoch(0, 0).lengths
+    area = [len(rows) * int(lengths[[row[0] for row in rows]].max(axis=0).sum()) for rows in batches]
+    chosen = {int(np.argmax(area)), int(np.argmax([len(rows) for rows in batches]))}
+    examples, random = task.examples(corpus, 0, 0), np.random.default_rng(0)
+    return [
+        shapes.fill(task.prepare([tuple(examples[i] for i in row) for row in batches[place]], random))
+        for place in sorted(chosen)
+    ]
