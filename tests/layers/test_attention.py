@@ -300,3 +300,17 @@ def test_a_mask_of_numbers_is_the_same_mask(queries, keys, seed):
         layer(x, memory, additive(mask, x))
     (weights,) = maps.values()
     assert (weights.masked_select(~mask.expand_as(weights)) == 0).all()
+
+
+def test_short_sequences_on_a_gpu_take_the_kernel_that_is_fast_for_them():
+    from torch.backends import cuda
+
+    from mallang.layers.attention import SHORT, kernels_for
+
+    before = cuda.flash_sdp_enabled(), cuda.cudnn_sdp_enabled()
+    with kernels_for(torch.device("cuda"), SHORT):
+        assert cuda.mem_efficient_sdp_enabled() and not cuda.flash_sdp_enabled() and not cuda.cudnn_sdp_enabled()
+    for device, longest in (("cuda", SHORT + 1), ("cpu", 4)):
+        with kernels_for(torch.device(device), longest):
+            assert (cuda.flash_sdp_enabled(), cuda.cudnn_sdp_enabled()) == before
+    assert (cuda.flash_sdp_enabled(), cuda.cudnn_sdp_enabled()) == before

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from mallang.data.batch import Batch
 from mallang.errors import UserError, nearest
 from mallang.find import find
+from mallang.layers.attention import SHORT, kernels_for
 from mallang.layers.cache import Nest, State
 from mallang.text.vocabulary import Vocabulary
 
@@ -284,11 +285,17 @@ def inference(model: object) -> Iterator[None]:
     try:
         for part in training:
             part.training = False
-        with torch.inference_mode():
+        with torch.inference_mode(), kernels_for(device_of(model), longest=SHORT):
             yield
     finally:
         for part in training:
             part.training = True
+
+
+def device_of(model: object) -> torch.device:
+    """Where a model's weights lie."""
+    weight = next(model.parameters(), None) if isinstance(model, nn.Module) else None
+    return torch.device("cpu") if weight is None else weight.device
 
 
 def begin(model: Autoregressive, batch: Batch) -> tuple[Float[Tensor, "sentences vocabulary"], State]:

@@ -264,8 +264,8 @@ def pre_tokenizer_of(unit: Unit) -> pre_tokenizers.PreTokenizer | None:
         case "byte-bpe":
             return pre_tokenizers.ByteLevel(add_prefix_space=False)
         case "bpe" | "morpheme" | "unigram":
-            # "Hut", "Hut," and "Hut." share a piece: words end where marks begin. "<" stands alone, so that no piece can
-            # spell a special token, in learning or later.
+            # "Hut", "Hut," and "Hut." share a piece: words end where marks begin. "<" stands alone, so that no piece
+            # can spell a special token, in learning or later.
             return pre_tokenizers.Split(Regex(r" ?\w+| ?[^\w\s<]+| ?<|\s"), "isolated")
         case "wordpiece":
             return pre_tokenizers.BertPreTokenizer()

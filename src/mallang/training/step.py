@@ -19,8 +19,9 @@ import torch
 import torch.fx.experimental._config
 from torch import Tensor, nn
 
-from mallang.data.batch import Batch
+from mallang.data.batch import Batch, rectangles
 from mallang.errors import UserError
+from mallang.layers.attention import kernels_for
 from mallang.tasks.contract import Loss, Task
 from mallang.training.precision import Precision, autocast
 
@@ -69,7 +70,8 @@ class Step:
 
     def compute(self, batch: Batch, totals: Tensor, carry: Any) -> Loss:
         """Forward and backward."""
-        with autocast(self.precision, self.device), sizes_apart():
+        longest = max(value.shape[1] for _, value in rectangles(batch))
+        with autocast(self.precision, self.device), kernels_for(self.device, longest), sizes_apart():
             loss = self.loss(self.model, batch, carry)
         parts = torch.stack([loss.sums[name] for name in self.task.parts])
         (parts / totals).sum().backward()  # type: ignore[no-untyped-call]
