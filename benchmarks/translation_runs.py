@@ -31,6 +31,8 @@ GRACE = 30
 """Seconds a training has to save itself when the time is over."""
 CLOCK = 5
 """Seconds between two looks at the device's memory."""
+READING = threading.Lock()
+"""One recipe is checked at a time: that parses Python sources, which CPython 3.11 cannot do in two threads at once."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +91,8 @@ def run_one(experiment: Experiment, place: Place) -> dict[str, Any]:
     """Train, then translate every split with every search; what went wrong is part of the record."""
     record: dict[str, Any] = {"name": experiment.name, "seed": experiment.seed, "status": "no time", "outputs": []}
     try:
-        record |= experiment.about()
+        with READING:
+            record |= experiment.about()
         if place.left is not None and place.left <= 0:
             return record
         train(experiment, place, record)

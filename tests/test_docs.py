@@ -130,6 +130,7 @@ def run_benchmark(line, patch):
     """Run a script of the benchmarks, which lie beside the package; lines that need a corpus are only read."""
     patch.syspath_prepend(ROOT)
     patch.setattr(sys, "argv", shlex.split(line)[2:])
+    patch.delitem(sys.modules, sys.argv[0], raising=False)  # another test may have imported it
     runpy.run_module(sys.argv[0], run_name="__main__")
 
 

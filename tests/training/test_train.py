@@ -64,4 +64,4 @@ def test_each_side_is_cut_by_its_own_unit():
     tokenizers = learn_tokenizers(recipe, rows, ("source", "target"))
     assert [tokenizers[side].config.unit for side in ("source", "target")] == ["syllable", "bpe"]
     assert tokenizers["source"].encode("나는").tokens == ["나", "는"]
-    assert tokenizers["target"].encode("I ate.").tokens == ["▁I", "▁ate."]
+    assert tokenizers["target"].encode("I ate.").tokens == ["▁I", "▁ate", "."]

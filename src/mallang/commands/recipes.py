@@ -41,7 +41,8 @@ def command(name: Chosen = None, json: Json = False, quiet: Quiet = False) -> No
 def summary(read: Resolved) -> dict[str, str]:
     """What the list shows of a recipe."""
     whole = read.resolved()
-    corpus = whole["data"].get("train") or whole["data"]["corpus"]
+    data = whole["data"]
+    corpus = data.get("train") or ", ".join(data.get("corpora") or {}) or data["corpus"]
     system = whole["model"]["name"].replace("_", "-")
     return {
         "name": read.name,
@@ -71,10 +72,10 @@ def print_table(rows: list[dict[str, str]]) -> None:
     from rich.table import Table
 
     table = Table(box=None, padding=(0, 2, 0, 0))
-    for column in ("name", "system", "corpus", "paper", "reach"):
-        table.add_column(column, no_wrap=column in ("name", "system", "corpus"))
+    for column in ("name", "corpus", "reach"):  # what tells recipes apart; the recipe itself and --json say the rest
+        table.add_column(column, no_wrap=column == "name")
     for row in rows:
-        table.add_row(*row.values())
+        table.add_row(row["name"], row["corpus"], row["reach"])
     Console().print(table)
 
 
