@@ -48,6 +48,19 @@ def test_a_loss_that_wavers_has_not_diverged() -> None:
     assert names(train(6.0, 4.0, 2.0, 2.3, 2.1, 2.2)) == []
 
 
+@pytest.mark.parametrize(
+    "losses", [(7.0, 5.0, 3.5, 2.0, 1.0, 0.5), (7.0, 6.0, 5.0, 4.0, 1.0, 3.0, 3.0), (7.0, 5.0, 3.0, 3.0, 3.0, 1.0, 9.0)]
+)
+def test_a_loss_whose_lowest_line_is_among_the_last_has_not_diverged(losses: tuple[float, ...]) -> None:
+    assert names(train(*losses)) == []
+
+
+def test_one_low_line_is_no_tendency() -> None:
+    assert names(train(6.0, 4.0, 1.0, 3.9, 3.0, 2.8, 2.7)) == []
+    (found,) = checkup.examine_training(train(6.0, 4.0, 3.0, 2.0, 1.0, 5.0, 6.0, 7.0), None)
+    assert "is 6 at step 80, it was 2 at step 50" in found.what, "means of three lines, by the last of them"
+
+
 def test_a_loss_that_does_not_fall() -> None:
     assert names(train(6.0, 6.1, 5.9, 6.0, 5.95, 6.0)) == ["not falling"]
     assert names(train(6.0, 6.1)) == [], "two lines prove nothing"

@@ -106,10 +106,12 @@ def falling(train: Sequence[Mapping[str, Any]]) -> Finding | None:
         return Finding("diverged", True, f"the training loss is no number at step {broken['step']}", remedy)
     if len(losses) < 5:
         return None
-    last, lowest = sum(losses[-3:]) / 3, min(losses)
+    means = [sum(three) / 3 for three in zip(losses, losses[1:], losses[2:], strict=False)]
+    last, lowest = means[-1], min(means)
     told = f"the training loss is {last:.3g} at step {train[-1]['step']}"
-    if last > lowest + max(0.5, 0.3 * lowest):
-        step = train[losses.index(lowest)]["step"]
+    # Where the lowest line is one of the last three, the loss may be falling fast, and they are too few to tell.
+    if min(losses[:-3]) < min(losses[-3:]) and last > lowest + max(0.5, 0.3 * lowest):
+        step = train[means.index(lowest) + 2]["step"]
         return Finding("diverged", True, f"{told}, it was {lowest:.3g} at step {step}", remedy)
     if last > 0.97 * losses[0]:
         return Finding("not falling", True, f"{told}, and began at {losses[0]:.3g}", remedy)
