@@ -131,6 +131,10 @@ def test_length_drift(training: Training) -> None:
     assert long is not None and not long.serious and "run on" in long.remedy
     assert health.length_drift(outputs(REFERENCES), training.ratio) is None
     assert health.length_drift(outputs(REFERENCES), 3 * training.ratio) is None, "the references are as long"
+    for size, told in ((25, False), (35, True)):
+        wanted = ["a" * 100] * COUNT
+        said = outputs(["a" * (100 + size)] * COUNT, references=wanted)
+        assert (health.length_drift(said, training.ratio) is not None) == told, "1.3 times the references"
 
 
 def test_memorised_lines(training: Training) -> None:
@@ -149,10 +153,10 @@ def test_unknown_tokens(tokenizer: Tokenizer) -> None:
     assert found is not None and found.example.startswith("most often '漢'")
     assert found.count / found.of > 0.01
     assert health.unknown("source", SOURCES, tokenizer) is None
-    many = health.unknown("source", ["漢字漢字"], tokenizer)
+    many = health.unknown("source", ["漢字漢字"] * 10, tokenizer)
     assert many is not None and many.serious
     bytes_ = Tokenizer.train(SOURCES, Config(unit="byte-bpe", vocabulary=300))
-    assert health.unknown("source", ["漢字漢字"], bytes_) is None
+    assert health.unknown("source", ["漢字漢字"] * 10, bytes_) is None
 
 
 def test_text_that_comes_back_changed(tokenizer: Tokenizer) -> None:
@@ -173,7 +177,7 @@ def test_another_script(training: Training) -> None:
     assert health.other_script("source", SOURCES, training.scripts["source"]) is None
     mixed = [f"{text} OK" for text in SOURCES]
     assert health.other_script("source", mixed, training.scripts["source"]) is None
-    assert health.other_script("source", ["123 !?"], training.scripts["source"]) is None
+    assert health.other_script("source", ["123 !?"] * 10, training.scripts["source"]) is None
     said = health.examine(outputs([f"{text} 그리고" for text in SOURCES]), training)
     assert "other script" in names_of(said)
 
@@ -184,6 +188,27 @@ def test_fragmented_text(tokenizer: Tokenizer) -> None:
     assert health.fragmented("target", strange, known, REFERENCES) is not None
     assert health.fragmented("target", REFERENCES, known, REFERENCES) is None
     assert health.fragmented("target", strange[:2], known, REFERENCES) is None, "two texts prove nothing"
+
+
+@pytest.mark.parametrize(("count", "told"), [(9, False), (10, True)])
+def test_shares_are_judged_from_ten_texts_on(count: int, told: bool, training: Training, tokenizer: Tokenizer) -> None:
+    pipeline, about = Tokenizer.train(SOURCES, Config(unit="byte-bpe", vocabulary=300)).files
+    broken = Tokenizer(json.dumps({**json.loads(pipeline), "decoder": None}), about)
+    new, wanted = [f"{text} 정말" for text in SOURCES[:count]], REFERENCES[:count]
+    found = [
+        health.empty(Outputs(new, [""] * count, wanted)),
+        health.cut_off(Outputs(new, wanted, wanted, [True] * count)),
+        health.loops(Outputs(new, ["the the the the the cat"] * count, wanted)),
+        health.copied(Outputs(new, new, wanted)),
+        health.memorised(Outputs(new, [REFERENCES[-2]] * count, wanted), training),
+        health.length_drift(Outputs(new, ["a"] * count, wanted), training.ratio),
+        health.unknown("source", ["漢字 민수"] * count, tokenizer),
+        health.changed("source", SOURCES[:count], broken),
+        health.other_script("source", wanted, training.scripts["source"]),
+    ]
+    assert [finding is not None for finding in found] == [told] * len(found)
+    blank = health.other_script("source", [*wanted[:9], *[" "] * 5], training.scripts["source"])
+    assert blank is None, "blank texts do not count"
 
 
 LETTERS = Tokenizer.train(["abc"], Config(unit="char", vocabulary=20))

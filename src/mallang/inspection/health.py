@@ -18,6 +18,8 @@ from mallang.text.tokenizer import BYTE_UNITS, Tokenizer
 
 FEW = 10
 """Fewer texts than this prove nothing about a share."""
+DRIFT = 1.3
+"""Outputs are of another length when they are so many times longer or shorter."""
 SAMPLE = 2000
 """Training lines whose tokens are counted."""
 LOOP = re.compile(r"([^\s\d])\1{9,}|((?=\D).{2,40}?)\2{3,}|((?=\D).{10,80}?)\3{2,}")
@@ -201,11 +203,11 @@ def length_drift(found: Outputs, usual: float) -> Finding | None:
     given, said, wanted = (
         sum(len(text.strip()) for text in texts) for texts in (found.sources, found.outputs, found.references)
     )
-    if len(found.sources) < FEW or not given or not usual or not said:
+    if is_few(found.sources) or not given or not usual or not said:
         return None
     drift = said / given / usual
-    if 1 / 1.3 < drift < 1.3 or 1 / 1.2 < said / max(1, wanted) < 1.2:  # the references are as long: so are these texts
-        return None
+    if any(1 / DRIFT < ratio < DRIFT for ratio in (drift, said / max(1, wanted))):
+        return None  # as in training, or the references are as long: so are these texts
     longer = drift > 1
     return Finding(
         "length drift",
@@ -236,6 +238,8 @@ def memorised(found: Outputs, training: Training) -> Finding | None:
 
 def unknown(side: str, texts: Sequence[str], tokenizer: Tokenizer) -> Finding | None:
     """Tokens that the tokenizer has no name for."""
+    if is_few(texts):
+        return None
     unk = tokenizer.vocabulary.unk
     ids = tokenizer.encode_batch(texts)
     total, count = sum(map(len, ids)), sum(row.count(unk) for row in ids)
@@ -274,7 +278,7 @@ def changed(side: str, texts: Sequence[str], tokenizer: Tokenizer) -> Finding | 
     known = [(i, row) for i, row in enumerate(tokenizer.encode_batch(texts)) if unk not in row]
     back = {i: tokenizer.decode(row) for i, row in known}
     places = [i for i, text in back.items() if essence(text) != essence(texts[i])]
-    if len(places) <= 0.01 * max(1, len(known)):
+    if is_few(texts[i] for i, _ in known) or len(places) <= 0.01 * len(known):
         return None
     return Finding(
         "changed by the tokenizer",
@@ -291,7 +295,7 @@ def other_script(side: str, texts: Sequence[str], usual: Mapping[str, float]) ->
     """Letters of a script that this side did not have in training."""
     here = shares(texts)
     new = {name: share for name, share in here.items() if share > 0.3 and usual.get(name, 0.0) < 0.01}
-    if not new or not usual:
+    if not new or not usual or is_few(texts):
         return None
     name, share = max(new.items(), key=lambda item: item[1])
     before = max(usual, key=lambda script: usual[script])
@@ -313,7 +317,7 @@ def other_script(side: str, texts: Sequence[str], usual: Mapping[str, float]) ->
 
 def fragmented(side: str, texts: Sequence[str], tokenizer: Tokenizer, trained: Sequence[str]) -> Finding | None:
     """Text that falls into many more tokens than the training text did."""
-    if tokenizer.config.unit in BYTE_UNITS[:1] or len(texts) < FEW or not trained:
+    if tokenizer.config.unit in BYTE_UNITS[:1] or is_few(texts) or not trained:
         return None
     here, usual = (tokens_per_character(some, tokenizer) for some in (texts, trained))
     if not usual or here / usual < 1.5:
@@ -353,12 +357,17 @@ def scripts_of(text: str) -> Counter[str]:
 def places_finding(
     found: Outputs, places: Sequence[int], least: float, name: str, what: str, remedy: str
 ) -> Finding | None:
-    """A finding about some of the outputs; none where they are few. A tenth of them or more is serious."""
+    """A finding about some of the outputs; none where they or the texts are few. A tenth or more is serious."""
     total = sum(bool(source.strip()) for source in found.sources)
-    if not places or len(places) < least * total:
+    if is_few(found.sources) or not places or len(places) < least * total:
         return None
     told = f"{len(places)} of {total} {what}"
     return Finding(name, len(places) >= 0.1 * total, told, remedy, len(places), total, found.example(places[0]))
+
+
+def is_few(texts: Iterable[str]) -> bool:
+    """Whether the texts, blank ones aside, are too few to judge by a share of them."""
+    return sum(bool(text.strip()) for text in texts) < FEW
 
 
 def rows_of(found: Outputs) -> Iterable[tuple[str, str, str]]:
