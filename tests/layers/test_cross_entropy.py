@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from mallang.layers.cross_entropy import cross_entropy, cross_entropy_of
+from mallang.layers.cross_entropy import cross_entropy, cross_entropy_of, summed
 from mallang.layers.head import Projection
 from mallang.text.vocabulary import PAD
 
@@ -96,3 +96,19 @@ def test_low_precision_keeps_the_sums_in_full():
     mine, theirs = (torch.autograd.grad(loss, weight)[0] for loss in (low, full))
     assert mine.dtype == torch.float32
     torch.testing.assert_close(mine, theirs, rtol=5e-2, atol=5e-2)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_low_precision_still_tells_a_sure_word_from_a_certain_one(smoothing):
+    torch.manual_seed(4)
+    weight = torch.randn(400, 32) / 4
+    labels = torch.arange(1, 65)
+    hidden = (8 * weight[labels] / weight[labels].square().sum(dim=1, keepdim=True)).requires_grad_()
+    hidden.data += 0.02 * torch.randn_like(hidden)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        low, nll = cross_entropy(1.9 * hidden, weight, None, labels, smoothing)
+        plain = summed(F.linear(1.9 * hidden, weight).log_softmax(dim=1, dtype=torch.float32), labels, smoothing)[0]
+    assert nll / len(labels) < 0.05, "the words are sure"
+    mine, theirs = (torch.autograd.grad(loss, hidden)[0] for loss in (low, plain))
+    assert torch.cosine_similarity(mine.flatten(), theirs.flatten(), dim=0) > 0.99
+    assert mine.norm() / theirs.norm() == pytest.approx(1, abs=0.02)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from mallang.errors import UserError
 from mallang.models import transformer
 from mallang.tasks.translation import Config, Task
 from mallang.text.tokenizer import Config as Text
@@ -75,3 +76,5 @@ def test_r_drop_costs_nothing_where_there_is_no_dropout():
     torch.testing.assert_close(task.loss(model, batch, None).sums, plain.loss(model, batch, None).sums)
     with pytest.raises(ValueError, match="r_drop"):
         Config(r_drop=-1.0)
+    with pytest.raises(UserError, match="has none"):
+        make(dropout=0.0, r_drop=3.0)

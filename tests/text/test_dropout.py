@@ -53,6 +53,20 @@ def cut(dropout: Dropout, ids: list[int], random: np.random.Generator) -> list[i
     return pieces.tolist()
 
 
+@settings(deadline=None, max_examples=80)
+@given(text=TEXTS)
+def test_words_end_where_the_tokenizer_ends_them(text: str) -> None:
+    tokenizer = trained("bpe")
+    ids = tokenizer.encode(text).ids
+    if 1 in ids:
+        return  # an unknown character may be a letter or a mark
+    dropout = Dropout(tokenizer, 0.1)
+    starts = dropout.words(np.array(ids, dtype=np.int64), np.array([0, len(ids)])).tolist()
+    words = ["".join(tokenizer.backend.id_to_token(i) for i in ids[a:b]) for a, b in pairwise([*starts, len(ids)])]
+    normal = tokenizer.backend.normalizer.normalize_str(text)
+    assert words == [part for part, _ in tokenizer.backend.pre_tokenizer.pre_tokenize_str(normal)]
+
+
 @pytest.mark.parametrize("unit", ["bpe", "byte-bpe"])
 @settings(deadline=None, max_examples=80)
 @given(text=TEXTS)

@@ -13,7 +13,7 @@ from mallang.data.batch import Shapes
 from mallang.errors import UserError
 from mallang.training.fit import Trial, fitted, largest, restored
 from mallang.training.loop import Config
-from mallang.training.train import prepare_data
+from mallang.training.train import check_device, prepare_data
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -57,9 +57,12 @@ def test_the_largest_batches_are_tried(materials):
         assert batch.tokens.numel() + batch.source.numel() <= 1.1 * most
 
 
-def test_a_cpu_has_nothing_to_fit(materials):
+def test_a_cpu_has_nothing_to_fit():
     with pytest.raises(UserError, match="runs on a CPU"):
-        Trial(materials.task, torch.nn.Linear(1, 1), materials.train, Config(fit=True), torch.device("cpu"))
+        check_device(Config(fit=True), torch.device("cpu"))
+    with pytest.raises(UserError, match="needs a GPU"):
+        check_device(Config(engine="graphs"), torch.device("cpu"))
+    check_device(Config(fit=True), torch.device("cuda"))
 
 
 @needs_gpu

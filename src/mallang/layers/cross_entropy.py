@@ -82,8 +82,9 @@ class Chunked(torch.autograd.Function):
                 some, said = hidden[begin : begin + chunk], labels[begin : begin + chunk]
                 log_probs = log_probs_of(some, weight, bias)
                 total = total + summed(log_probs, said, smoothing)
-                gradient = log_probs.exp_().to(weight.dtype)
-                gradient.scatter_add_(1, said[:, None], gradient.new_full((len(said), 1), smoothing - 1))
+                right = total.new_full((len(said), 1), smoothing - 1)
+                # Not converted before: p − 1 of a sure word would lose all its digits.
+                gradient = log_probs.exp_().scatter_add_(1, said[:, None], right).to(weight.dtype)
                 asked = (said != PAD).to(weight.dtype)[:, None]
                 seen = some * asked
                 hidden_gradient[begin : begin + chunk] = (gradient @ weight) * asked

@@ -32,3 +32,8 @@ def scales(x: Float[Tensor, "*shape"], probability: float) -> Float[Tensor, "*sh
     bits = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None).view(torch.int16)
     kept = bits[: x.numel()].view(x.shape) >= dropped - STEPS // 2
     return kept.to(x.dtype).mul_(STEPS / (STEPS - dropped))
+
+
+def drops(model: nn.Module) -> bool:
+    """Whether anything is dropped while the model trains."""
+    return any(isinstance(part, nn.Dropout) and part.p > 0 for part in model.modules())

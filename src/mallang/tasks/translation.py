@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
-from pydantic import TypeAdapter, ValidationError
 from torch import nn
 
 from mallang.data.batch import Batch, pad_rows
@@ -22,13 +19,15 @@ from mallang.data.sampler import Buckets, Rows
 from mallang.decoding import contract as decoding
 from mallang.decoding.contract import Hypothesis
 from mallang.decoding.ensemble import Ensemble
+from mallang.decoding.options import change_search
 from mallang.decoding.scoring import score
 from mallang.decoding.workers import cut, spread, workers
-from mallang.errors import UserError, nearest
+from mallang.errors import UserError
 from mallang.evaluation.perplexity import perplexities
 from mallang.evaluation.score import Score
 from mallang.evaluation.translation import bleu, chrf, exact_match
 from mallang.layers.cross_entropy import cross_entropy_of, summed
+from mallang.layers.dropout import drops
 from mallang.tasks.contract import Better, Group, Loss
 from mallang.tasks.demands import Demands, Request, requests
 from mallang.tasks.long_texts import split_long
@@ -36,7 +35,6 @@ from mallang.tasks.unknown import UnknownWords, read_lexicon
 from mallang.text.tokenizer import Tokenizer
 from mallang.text.vocabulary import BOS, EOS, PAD
 
-SEARCH = TypeAdapter(decoding.Config)
 CHUNK = 512
 """Lines that are read, sorted by length and translated together: long files stream out in such pieces."""
 Text = str | Mapping[str, Any] | Request
@@ -84,6 +82,8 @@ class Task:
     def build(self, model: Any, config: Any) -> nn.Module:
         """The model for these two vocabularies."""
         built: nn.Module = model.Model(config, self.target.vocabulary, self.source.vocabulary)
+        if self.config.r_drop and not drops(built):
+            raise UserError("task.r_drop compares two dropouts, but the model has none", todo="model.dropout=0.3")
         return built
 
     def examples(self, corpus: Prepared, seed: int, epoch: int) -> Prepared | Drawn | Resegmented:
@@ -183,6 +183,8 @@ class Translation:
     """The best outputs, each with its log-probability and with what it was ranked by: the same after length penalty."""
     note: str = ""
     """What the reader should know: the text was split, or an output was cut off."""
+    is_cut: bool = False
+    """Whether the output, or that of a piece, ended at the longest length allowed."""
 
     def __str__(self) -> str:
         return self.output
@@ -314,8 +316,8 @@ class Verbs:
         best = [hypotheses[0] for hypotheses in pieces]
         tokens = tuple(self.task.target.vocabulary.tokens[i] for hypothesis in best for i in hypothesis.tokens)
         about = [f"split into {len(pieces)} pieces, for it is longer than the model"] if len(pieces) > 1 else []
-        if not all(hypothesis.finished for hypothesis in best):
-            about.append("cut off at the longest length allowed")
+        is_cut = not all(hypothesis.finished for hypothesis in best)
+        about += ["cut off at the longest length allowed"] if is_cut else []
         whole = zip(pieces[0], outputs[0], strict=True) if len(pieces) == 1 else ()
         return Translation(
             input=text,
@@ -324,6 +326,7 @@ class Verbs:
             tokens=tokens,
             nbest=tuple((output, each.score, each.normalized) for each, output in whole),
             note="; ".join([*about, *notes]),
+            is_cut=is_cut,
         )
 
     def ensemble(self, others: Sequence[Verbs]) -> Verbs:
@@ -380,19 +383,3 @@ class Verbs:
             tokenizer=self.task.target.config.unit,
         )
         return [*scores, *surprise.values()], outputs
-
-
-def change_search(config: decoding.Config, options: Mapping[str, Any]) -> decoding.Config:
-    """The search options with some changed; values of the wrong kind are told by name."""
-    known = {field.name for field in dataclasses.fields(config)}
-    for name in options:
-        if name not in known:
-            raise UserError(f"there is no search option {name!r}", todo=nearest(name, known))
-    if "method" in options:
-        config = config.with_method(str(options["method"]))  # type: ignore[arg-type]
-    try:
-        return SEARCH.validate_json(json.dumps({**dataclasses.asdict(config), **options}), strict=True)
-    except ValidationError as error:
-        (first, *_) = error.errors()
-        name = ".".join(str(part) for part in first["loc"])
-        raise UserError(f"search option {name} = {first['input']!r}: {first['msg']}") from error

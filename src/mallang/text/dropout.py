@@ -30,6 +30,10 @@ UNITS = ("bpe", "byte-bpe")
 """Units that merge, and whose pieces tell where the words of the text were."""
 MOST = 1_000_000
 """Cuts that are remembered, some 250 MB; then remembering begins anew, which changes speed alone."""
+WORD, MARKS, ALONE, BLANK, SPACE, ANY = range(6)
+"""Kinds of pieces. Letters stay with letters and marks with marks; "<" and a tab stand alone; a space belongs to what
+follows; an unknown character may be anything."""
+LIKE = {WORD: "a", MARKS: "."}
 Ids: TypeAlias = NDArray[np.integer[Any]]
 Draw: TypeAlias = Callable[[Ids], NDArray[np.float64]]
 """Gives random numbers between 0 and 1: as many for each text as is asked for, one text's after the other's."""
@@ -58,7 +62,7 @@ class Dropout:
         self.letters = [tuple(ids[letter] for letter in names[i]) if i in names else (i,) for i in whole]
         self.sizes = np.array([len(letters) for letters in self.letters])
         self.begins = np.array([names.get(i, "").startswith(" ") for i in whole])
-        self.ends = np.array([names.get(i, "").endswith("<") for i in whole])
+        self.kinds = np.array([self.kind_of(names.get(i, "")) for i in whole])
         self.tags = frozenset(tokenizer.domains.values())
         self.spelled: dict[tuple[int, ...], Cut] = {}
         """The letters of a word, by its pieces."""
@@ -138,10 +142,22 @@ class Dropout:
         if self.are_bytes:
             texts = pairwise(bounds.tolist())
             return np.array([place for start, end in texts for place in self.byte_words(ids, start, end)], dtype=int)
-        begins = self.begins[ids]
-        begins[1:] |= self.ends[ids[:-1]]
+        begins, kinds = self.begins[ids], self.kinds[ids]
+        before, after = kinds[:-1], kinds[1:]
+        together = (before == SPACE) | (before == ANY) | (after == ANY) | ((before == after) & (after <= MARKS))
+        begins[1:] |= ~together | (after == BLANK)
         begins[bounds[:-1][np.diff(bounds) > 0]] = True
         return np.flatnonzero(begins)
+
+    def kind_of(self, piece: str) -> int:
+        """What a piece is made of, by what the tokenizer would not cut it from."""
+        body = piece.lstrip(" ")
+        if not body:
+            return SPACE if piece else ANY
+        if body.isspace():
+            return BLANK
+        cutter: Any = self.backend.pre_tokenizer
+        return next((kind for kind, like in LIKE.items() if len(cutter.pre_tokenize_str(like + body)) == 1), ALONE)
 
     def byte_words(self, ids: Ids, start: int, end: int) -> list[int]:
         """The same of one text in bytes, whose words do not show in its pieces: the text itself is cut once more."""

@@ -64,6 +64,7 @@ def train(recipe: Recipe, options: Options) -> Run:
     if options.fresh and distributed.may_restart():
         raise UserError("--fresh and torchrun --max-restarts: every restart would begin anew", todo="--name NAME")
     device = distributed.own_device(options.device)
+    check_device(recipe.train, device)
     world = distributed.connect(device)
     console = options.console or Console(stderr=True)
     try:
@@ -81,6 +82,13 @@ def train(recipe: Recipe, options: Options) -> Run:
             return train_here(recipe, run, options, world, device, console)
     finally:
         distributed.disconnect()
+
+
+def check_device(config: Config, device: torch.device) -> None:
+    """What this device cannot do is told before any work is done."""
+    choose_engine(config.engine, device)
+    if config.fit and device.type != "cuda":
+        raise UserError("train.fit looks at a GPU's memory, but this training runs on a CPU", todo="train.fit=false")
 
 
 def finished_already(recipe: Recipe, options: Options) -> Run | None:
