@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
@@ -17,9 +18,11 @@ from decoding.test_required import PHRASES, SOURCES, SPELLING, WORDS, every_outp
 from decoding.test_runner import needs_gpu, pretend_to_capture
 from mallang.decoding import beam, exhaustive, greedy, sampling
 from mallang.decoding.constraints import Constraints, constrain
-from mallang.decoding.contract import Config, Rules, search
+from mallang.decoding.contract import METHODS, Config, Rules, search
 from mallang.decoding.ensemble import Ensemble
+from mallang.decoding.matching import Spelling
 from mallang.decoding.scoring import score, with_labels
+from mallang.errors import UserError
 
 prefixes = st.lists(st.sampled_from([4, 5, 6]), max_size=2)
 lists = st.lists(st.sampled_from(PHRASES), max_size=2)
@@ -137,15 +140,46 @@ def compare_captured(config: Config, device: str) -> None:
 )
 @settings(deadline=None, max_examples=60)
 def test_exactly_what_would_complete_a_phrase_is_forbidden(phrases: list[str], said: list[int], more: int) -> None:
-    """However long the buffer is that labels lie in; the state is worked out from the last tokens alone."""
+    """And what could then only be ended by completing one, however long the buffer is that labels lie in.
+
+    The state is worked out from the last tokens alone.
+    """
     rules = constrain(SPELLING, [[]], [phrases])
     labels = torch.tensor([[*said, *[0] * (more + 1)]])
     log_probs = rules.apply(torch.zeros(1, len(WORDS)), labels, torch.tensor(len(said)))[0]
-    assume(not any(holds(tuple(said), phrase, follows="c") for phrase in phrases))  # no search comes here
-    for token in (1, 4, 5, 6, WORDS.eos):
-        text, follows = (tuple(said), " ") if token == WORDS.eos else ((*said, token), "c")
-        at_fault = any(holds(text, phrase, follows) for phrase in phrases)
-        assert (log_probs[token] == -torch.inf) == at_fault, (text, token)
+    words = (1, 4, 5, 6)
+    ways = [way for length in range(3) for way in itertools.product(words, repeat=length)]
+
+    def can_end(text: tuple[int, ...]) -> bool:
+        return any(not any(holds((*text, *way), phrase) for phrase in phrases) for way in ways)
+
+    assume(can_end(tuple(said)))  # no search comes elsewhere
+    assert (log_probs[WORDS.eos] == -torch.inf) == any(holds(tuple(said), phrase) for phrase in phrases)
+    for token in words:
+        assert (log_probs[token] == -torch.inf) == (not can_end((*said, token))), (said, token)
+
+
+WHOLE = Spelling(WORDS, ("", "?", "", "", " a", " b", "."))
+"""No token makes a word longer: the edge after a word always comes."""
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_forbidden_word_is_not_said_where_only_an_edge_can_follow(method: Any) -> None:
+    model = random_table(WORDS, 1)
+    model.logits[:, :, 4] += 9.0  # it would rather say the forbidden word
+    rules = constrain(WHOLE, [[], []], [["a", "."], ["a b"]])
+    config = Config(method=method, max_length=5, min_length=3)
+    (first,), (second,) = search(model, source_batch([[4, 5], [4]]), config, rules=rules)
+    assert not {4, 6} & set(first.tokens)
+    assert (4, 5) not in set(itertools.pairwise(second.tokens)) and 4 in second.tokens
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_where_nothing_may_be_said_the_rules_are_named(method: Any) -> None:
+    """After "b" only the end could come, but it would be too early."""
+    model, rules = random_table(WORDS, 1), constrain(WHOLE, [[5]], [["a", ".", "b b", "b ?", "b?"]])
+    with pytest.raises(UserError, match="the rules leave nothing to say"):
+        search(model, source_batch([[4]]), Config(method=method, max_length=5, min_length=3), rules=rules)
 
 
 def test_rules_follow_the_sentences_that_stay() -> None:

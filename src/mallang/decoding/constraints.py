@@ -95,7 +95,7 @@ def constrain(
     places = -(-max(map(len, rows)) // PLACES) * PLACES
     rows[0] += [ANY] * (places - len(rows[0]))
     lists = [tuple(dict.fromkeys(phrases)) for phrases in forbidden]
-    matchers = {phrases: look_for(phrases, spelling) for phrases in lists if phrases}
+    matchers = {phrases: look_for(phrases, spelling).avoiding for phrases in lists if phrases}
     table, offsets = join(list(matchers.values()), len(spelling.texts))
     place = dict(zip(matchers, offsets, strict=True))
     start = [place[phrases] + START if phrases else FREE for phrases in lists]

@@ -195,7 +195,6 @@ class Autoregressive(Protocol):
 
 
 @runtime_checkable
-@runtime_checkable
 class Rules(Protocol):
     """What an output must or must not say: a change of the log-probabilities before every choice.
 
@@ -217,6 +216,10 @@ class Rules(Protocol):
 
     def keep(self, sentences: Int[Tensor, " kept"]) -> Rules:
         """The rules of these sentences only, in this order."""
+
+
+class NoOutputError(UserError):
+    """No output has a probability."""
 
 
 @dataclass(frozen=True)
@@ -258,7 +261,15 @@ def search(
         options["numbers"] = numbers
 
     def by_method(config: Config) -> list[list[Hypothesis]]:
-        found: list[list[Hypothesis]] = method.search(model, batch, config, **options)
+        try:
+            found: list[list[Hypothesis]] = method.search(model, batch, config, **options)
+        except NoOutputError as error:
+            if rules is None:
+                raise
+            raise UserError(
+                "the rules leave nothing to say: no output has a probability under them",
+                todo="ask for less; if it is the same without any, see whether the training diverged",
+            ) from error
         return found
 
     if not config.coverage:

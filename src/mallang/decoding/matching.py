@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -131,6 +131,22 @@ class Matcher:
                 break
             steps[new] = distance
         return steps
+
+    @cached_property
+    def avoiding(self) -> Matcher:
+        """The same for outputs that must not hold the phrases: what cannot end without one has found it already.
+
+        The letter after a word is seen too late where every token that could follow is an edge: the word itself must
+        not be said then.
+        """
+        words = torch.cat([self.table[:, : self.eos], self.table[:, self.eos + 1 :]], dim=1).long()
+        lives = self.table[:, self.eos] != FOUND
+        lives[FOUND] = False
+        while (grown := lives | lives[words].any(dim=1)).sum() > lives.sum():
+            lives = grown
+        table = self.table.masked_fill(~lives[self.table.long()], FOUND)
+        table[:, self.eos] = self.table[:, self.eos]  # after the end nothing has to follow
+        return replace(self, table=table)
 
 
 @lru_cache(maxsize=64)

@@ -10,8 +10,7 @@ import torch
 from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
-from mallang.decoding.contract import Config, Hypothesis
-from mallang.errors import UserError
+from mallang.decoding.contract import Config, Hypothesis, NoOutputError
 from mallang.text.vocabulary import Vocabulary
 
 BLOCK = 64
@@ -107,13 +106,14 @@ def hypothesis(
 ) -> Hypothesis:
     """What was said token by token, up to the first `<pad>`, as a scored output."""
     length = labels.index(vocabulary.pad) if vocabulary.pad in labels else len(labels)
-    score = math.fsum(token_scores[:length]) if length else -math.inf
+    finished = length > 0 and labels[length - 1] == vocabulary.eos
+    stuck = not finished and -math.inf in token_scores[length : length + 1]  # nothing could follow, so `<pad>` did
+    score = math.fsum(token_scores[:length]) if length and not stuck else -math.inf
     if not math.isfinite(score):
-        raise UserError(
+        raise NoOutputError(
             f"the model gives no output a probability: the best one scores {score}",
             todo="see whether its training diverged",
         )
-    finished = labels[length - 1] == vocabulary.eos
     return Hypothesis(
         tokens=tuple(labels[: length - finished]),
         score=score,
