@@ -29,7 +29,7 @@ def ours(shape: dict[str, Any], updates: int, device: str, engine: str) -> Turn:
     place = torch.device(device)
     model = our_model(sizes).to(place).train()
     task = our_task()
-    step = Step(task, model, place, "auto", engine)  # type: ignore[arg-type]
+    step = Step(task, model, place, "auto", engine, one_shape=True)  # type: ignore[arg-type]
     config = optimizers.Config()
     optimizer = optimizers.build(config, task.updates(model))
     source, target = random_ids(sizes)

@@ -47,8 +47,8 @@ class Step:
     ) -> None:
         self.task, self.model, self.device, self.precision = task, model, device, precision
         self.engine = choose_engine(engine, device)
-        # Compiled once for all shapes: compiling again for each would take longer than most trainings.
-        self.loss = torch.compile(task.loss, dynamic=True) if self.engine == "compile" else task.loss
+        # Where batches have many shapes it is compiled once for all: for each would take longer than most trainings.
+        self.loss = torch.compile(task.loss, dynamic=not one_shape) if self.engine == "compile" else task.loss
         self.keeps_gradients = self.engine != "plain" and device.type == "cuda"
         """Whether gradients must stay where they are: set them to zero, not to None."""
         self.recorded: dict[tuple[Any, ...], Recorded | None] = {}
