@@ -66,6 +66,17 @@ def test_own_pairs_and_how_many(trained: Path, tmp_path: Path) -> None:
     assert {"unknown tokens", "other script"} <= names(examined(trained, "--data", strange))
 
 
+def test_more_is_said_of_a_run(trained: Path) -> None:
+    home = trained.parent.parent
+    source, target = (home / "valid.tsv").read_text("utf-8").splitlines()[0].split("\t")
+    report = examined(trained, "-v")
+    assert (report["outputs"][0]["source"], report["outputs"][0]["reference"]) == (source, target)
+    assert len(report["outputs"]) == 20 and all(row["output"] for row in report["outputs"])
+    assert "outputs" not in examined(trained)
+    shown, more = (mallang("doctor", trained, *flags, cwd=home).out for flags in ((), ("-v",)))
+    assert f"\n{source}\n  output" in more and f"\n{source}\n" not in shown
+
+
 def test_an_unfinished_run_is_examined_at_its_checkpoint(run: Path) -> None:
     info = json.loads((run / "run.json").read_text("utf-8"))
     (run / "run.json").write_text(json.dumps({**info, "status": "training", "weights": None}), "utf-8")
@@ -109,4 +120,6 @@ def test_what_is_no_run_is_refused(trained: Path, tmp_path: Path) -> None:
     refused(mallang("doctor", "nowhere", cwd=tmp_path), "there is no run folder nowhere")
     refused(mallang("doctor", "--data", "x.tsv", cwd=tmp_path), "--data has no effect without a run")
     refused(mallang("doctor", trained, "--data", "x.tsv", cwd=tmp_path), "x.tsv")
+    both = mallang("doctor", trained, "--split", "test", "--data", "valid.tsv", cwd=trained.parent.parent)
+    refused(both, "--split and --data were both given")
     refused(mallang("doctor", trained, "--split", "tset", cwd=trained.parent.parent), "tset")

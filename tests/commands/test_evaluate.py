@@ -44,3 +44,8 @@ def test_ones_own_pairs_and_another_search(run: Path, tmp_path: Path) -> None:
     assert "tok:13a" in first
     assert (run / "outputs" / "data-mine.txt").read_text("utf-8") == "Minsu buys water.\nJiho sees books.\n"
     assert json.loads((run / "scores" / "data-mine.json").read_text("utf-8"))["search"] == {"method": "greedy"}
+
+
+def test_a_split_and_ones_own_pairs_exclude_each_other(trained: Path) -> None:
+    both = mallang("evaluate", trained, "--split", "valid", "--data", "valid.tsv", cwd=trained.parent.parent)
+    assert both.code == 2 and "--split and --data were both given" in both.err and "Traceback" not in both.err

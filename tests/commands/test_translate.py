@@ -99,6 +99,11 @@ def test_nbest_and_scores_as_text(trained: Path) -> None:
     assert len(wide.out.splitlines()) == 8
 
 
+def test_scores_are_not_asked_for_twice(trained: Path) -> None:
+    both = mallang("translate", trained, SENTENCE, "--scores", "--json", cwd=trained)
+    assert (both.code, both.out) == (2, "") and "leave --scores out" in both.err
+
+
 def test_the_search_can_be_changed(trained: Path) -> None:
     greedy = mallang("translate", trained, SENTENCE, "--json", "--search", "method=greedy", cwd=trained)
     beam = mallang("translate", trained, SENTENCE, "--json", "--search", "beam=1", cwd=trained)

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 from mallang.inspection import checkup
+from mallang.tasks.translation import Translation
+from mallang.text.tokenizer import Config, Tokenizer
 from mallang.training import checkpoint
 from mallang.training.checkpoint import Checkpoint
 from mallang.training.run import Run
@@ -107,6 +112,32 @@ def test_damaged_files_are_found(tmp_path: Path) -> None:
     assert [each.name for each in checkup.examine_files(finished)] == ["damaged weights", "damaged checkpoints"]
     (tmp_path / "model.safetensors").unlink()
     assert "missing" in checkup.examine_files(finished)[0].what
+
+
+@dataclass
+class Speaker:
+    """Says the same of every text, with a note that has nothing to do with where it ends."""
+
+    task: Any
+    is_cut: bool
+
+    def stream(self, texts: list[str], domain: Any) -> Iterator[Translation]:
+        for text in texts:
+            yield Translation(
+                text, text[::-1], 0.0, (), note="the forbidden 'cut off' was asked for", is_cut=self.is_cut
+            )
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_outputs_that_were_cut_off_are_known_without_their_note(is_cut: bool) -> None:
+    rows = [(f"a{number}", f"{number}a") for number in range(12)]
+    letters = Tokenizer.train(["abc0123456789"], Config(unit="char", vocabulary=40))
+    report = checkup.Report("run", "finished")
+    speaker = Speaker(SimpleNamespace(source=letters, target=letters), is_cut)
+    checkup.examine_outputs(speaker, rows, [None] * len(rows), None, report)
+    assert [finding.name for finding in report.findings] == ["cut off"] * is_cut
+    assert report.outputs[1] == {"source": "a1", "output": "1a", "reference": "1a"}
+    assert report.to_json()["outputs"] == report.outputs
 
 
 def test_damaged_metrics_are_a_finding(tmp_path: Path) -> None:

@@ -74,12 +74,15 @@ def command(
 
     Without a run: devices, packages, optional extras with the line that installs them, folders with their free space,
     fonts with Hangul; with -v every installed package too. With a run: its files, its training and what it makes of
-    some text. Each finding comes with a remedy. With -q only what is wrong is printed. The exit code is 0 whatever is
-    found; programs read `serious` in --json.
+    some text; with -v every text and its output too. Each finding comes with a remedy. With -q only what is wrong is
+    printed. The exit code is 0 whatever is found; programs read `serious` in --json.
     """
     if run is not None:
         add_plugins(plugin)
-        show_report(examine_run(run, split, data, limit or LIMIT, device), as_json=json, quiet=quiet)
+        report = examine_run(run, split, data, limit or LIMIT, device)
+        if not verbose:
+            report.outputs.clear()
+        show_report(report, as_json=json, quiet=quiet)
         return
     for name, value in {"--split": split, "--data": data, "--limit": limit, "--plugin": plugin}.items():
         if value is not None:
@@ -100,10 +103,12 @@ def command(
 
 def examine_run(folder: Path, split: str | None, data: str | None, limit: int, device: str) -> Report:
     """All that can be found out about a run."""
+    from mallang.commands.evaluate import choose_split
     from mallang.find import find
     from mallang.inspection import checkup
     from mallang.training.run import Run
 
+    choose_split(split, data, usual="valid")
     run = Run.open(folder)
     report = checkup.Report(str(folder), str(run.info["status"]))
     report.findings += checkup.examine_files(run)
@@ -125,12 +130,12 @@ def examine_run(folder: Path, split: str | None, data: str | None, limit: int, d
 
 def listen(run: Run, report: Report, given: tuple[str | None, str | None, int], device: str) -> None:
     """Let the model translate some pairs, and add what is found to the report."""
-    from mallang.commands.evaluate import read_parts
+    from mallang.commands.evaluate import choose_split, read_parts
     from mallang.inspection import checkup
 
     split, data, limit = given
     try:
-        parts = read_parts(run.folder, split or "valid", data, None)
+        parts = read_parts(run.folder, choose_split(split, data, usual="valid"), data, None)
     except UserError as error:
         if split is not None or data is not None:
             raise
@@ -148,9 +153,8 @@ def listen(run: Run, report: Report, given: tuple[str | None, str | None, int], 
     if not rows:
         report.notes.append("outputs were not looked at: there is no text")
         return
-    facts, findings = checkup.examine_outputs(model, rows, domains, read_training(run, report))
-    report.facts |= {"texts": f"{len(rows)} pairs of {', '.join(part.name for part in parts)}", **facts}
-    report.findings += findings
+    report.facts["texts"] = f"{len(rows)} pairs of {', '.join(part.name for part in parts)}"
+    checkup.examine_outputs(model, rows, domains, read_training(run, report), report)
 
 
 def read_training(run: Run, report: Report) -> Training | None:
@@ -176,6 +180,8 @@ def show_report(report: Report, *, as_json: bool, quiet: bool) -> None:
         return
     if not quiet:
         print_section(f"{report.run} ({report.status})", report.facts)
+        for row in report.outputs:
+            print_section(row["source"], {"output": row["output"], "reference": row["reference"]})
     for finding in sorted(report.findings, key=lambda finding: not finding.serious):
         print(f"{'problem' if finding.serious else 'warning'}: {finding.what}  [{finding.name}]")
         if finding.example:

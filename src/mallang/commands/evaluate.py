@@ -38,7 +38,9 @@ EXAMPLES = (
     "mallang evaluate runs/joint --corpus korean-english/bible --domain none",
     "mallang evaluate runs/a --with runs/b --with runs/c",
 )
-Split = Annotated[str, typer.Option("--split", help="The split of the run's corpus.")]
+Split = Annotated[
+    str | None, typer.Option("--split", help="The split of the run's corpus; otherwise test.", show_default=False)
+]
 Data = Annotated[
     str | None, typer.Option("--data", metavar="PATH", help="Your own pairs instead of a split.", show_default=False)
 ]
@@ -50,7 +52,7 @@ Part = Annotated[
 
 def command(
     run: RunFolder,
-    split: Split = "test",
+    split: Split = None,
     data: Data = None,
     corpus: Part = None,
     domain: Domain = None,
@@ -71,6 +73,7 @@ def command(
     those of an ensemble under a name that tells its other runs.
     """
     add_plugins(plugin)
+    split = choose_split(split, data, usual="test")
     options = read_search(search)
     if replace_unknown or lexicon:
         options |= {"replace_unknown": replace_unknown, "lexicon": None if lexicon is None else str(lexicon)}
@@ -103,6 +106,13 @@ class Scorable:
     rows: list[tuple[str, ...]]
     corpus: str = ""
     domain: str | None = None
+
+
+def choose_split(split: str | None, data: str | None, *, usual: str) -> str:
+    """The split that is asked for, or the usual one; one's own pairs have none."""
+    if split is not None and data is not None:
+        raise UserError("--split and --data were both given", todo="give one of them: a file of your own has no splits")
+    return split or usual
 
 
 def read_parts(run: Path, split: str, data: str | None, corpus: str | None) -> list[Scorable]:

@@ -26,6 +26,7 @@ from mallang.commands.options import (
     load_for,
     read_search,
 )
+from mallang.errors import UserError
 
 if TYPE_CHECKING:
     from mallang.tasks.translation import Translation
@@ -85,6 +86,8 @@ def command(
     what is asked of its translation on each line: {"text": "…", "prefix": "…", "require": ["…"], "forbid": ["…"]}.
     """
     add_plugins(plugin)
+    if json and scores:
+        raise UserError("--scores has no effect with --json, which tells every score", todo="leave --scores out")
     options = read_search(search)
     if nbest > 1:
         options["nbest"] = nbest
@@ -104,7 +107,6 @@ def command(
 def read_texts(texts: Iterable[str] | None, file: Path | None) -> Iterator[Any]:
     """The texts to work on, a line at a time; blank lines stay, so that line i of the output belongs to line i."""
     from mallang.data.readers import lines
-    from mallang.errors import UserError
 
     if texts and file is not None:
         raise UserError("texts and --file were both given", todo="give one of them")
@@ -120,7 +122,6 @@ def read_texts(texts: Iterable[str] | None, file: Path | None) -> Iterator[Any]:
 def read_requests(file: Path) -> Iterator[Any]:
     """Texts with what is asked of their translations, a JSON object a line."""
     from mallang.data.readers import lines
-    from mallang.errors import UserError
     from mallang.tasks.demands import Request
 
     for number, line in enumerate(lines(file), start=1):

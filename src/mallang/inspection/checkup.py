@@ -9,14 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from mallang.errors import UserError
-from mallang.inspection.health import Finding, Outputs, Training, examine, examine_text
+from mallang.inspection.health import Finding, Outputs, Training, examine, examine_text, rows_of
 from mallang.text.tokenizer import Tokenizer
 from mallang.training import checkpoint, record
 from mallang.training.precision import choose_device
 from mallang.training.run import WEIGHTS, Run, assemble, load
-
-CUT = "cut off"
-"""What a translation's note says of an output that did not come to its end."""
 
 
 @dataclass
@@ -30,10 +27,12 @@ class Report:
     findings: list[Finding] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     """What could not be looked at, and why."""
+    outputs: list[dict[str, str]] = field(default_factory=list)
+    """Every text with its output and its reference."""
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
-        return {
+        """Plain values; the outputs only where they are kept."""
+        values = {
             "run": self.run,
             "status": self.status,
             "facts": self.facts,
@@ -41,6 +40,7 @@ class Report:
             "serious": sum(finding.serious for finding in self.findings),
             "notes": self.notes,
         }
+        return values | ({"outputs": self.outputs} if self.outputs else {})
 
 
 def open_model(run: Run, device: str) -> Any:
@@ -167,25 +167,27 @@ def examine_outputs(
     rows: Sequence[Sequence[str]],
     domains: Sequence[str | None],
     training: Training | None,
-) -> tuple[dict[str, str], list[Finding]]:
-    """What a model makes of some pairs: the numbers, and what is wrong with them."""
+    report: Report,
+) -> None:
+    """What a model makes of some pairs: the outputs, the numbers, and what is wrong with them."""
     sources, references = ([row[side] for row in rows] for side in (0, 1))
     results = list(model.stream(sources, domain=domains))
     outputs = [str(result) for result in results]
-    found = Outputs(sources, outputs, references, [CUT in result.note for result in results])
-    findings = []
-    facts = {}
+    found = Outputs(sources, outputs, references, [result.is_cut for result in results])
+    report.outputs += [
+        {"source": source, "output": output, "reference": reference} for source, output, reference in rows_of(found)
+    ]
     for side, texts, tokenizer in (
         ("source", sources, model.task.source),
         ("target", references, model.task.target),
     ):
-        findings += examine_text(side, texts, tokenizer, training)
-        facts[f"unknown {side}"] = share_of_unknown(texts, tokenizer)
+        report.findings += examine_text(side, texts, tokenizer, training)
+        report.facts[f"unknown {side}"] = share_of_unknown(texts, tokenizer)
     given, said = (sum(len(text.strip()) for text in texts) for texts in (sources, outputs))
     usual = "" if training is None else f"; in training {training.ratio:.2f}"
-    facts["length"] = f"{said / max(1, given):.2f} characters of output per character of source{usual}"
-    facts["outputs"] = f"{len(set(outputs))} different ones for {len(set(sources))} different texts"
-    return facts, findings + examine(found, training)
+    report.facts["length"] = f"{said / max(1, given):.2f} characters of output per character of source{usual}"
+    report.facts["outputs"] = f"{len(set(outputs))} different ones for {len(set(sources))} different texts"
+    report.findings += examine(found, training)
 
 
 def share_of_unknown(texts: Iterable[str], tokenizer: Tokenizer) -> str:
