@@ -73,6 +73,39 @@ def test_steps_are_the_fewest_tokens_that_spell_a_phrase(pieces: list[str], phra
     assert found == fewest or (fewest == NEVER and found > 4)
 
 
+@given(
+    phrase=phrases,
+    other=phrases,
+    before=st.text("ab -", max_size=2),
+    after=st.text("ab -", max_size=2),
+)
+@settings(deadline=None, max_examples=300)
+def test_what_a_phrase_implies_is_wherever_it_is(phrase: str, other: str, before: str, after: str) -> None:
+    text = before + phrase.removeprefix("*").removesuffix("*") + after
+    if spelling_of(["a"]).implies(phrase, other) and occurs(phrase, text, ended=True):
+        assert occurs(other, text, ended=True)
+
+
+@pytest.mark.parametrize(
+    ("phrase", "other", "expected"),
+    [
+        ("apple", "apple", True),
+        ("apple", "app*", True),
+        ("apple", "*p*", True),
+        ("an apple", "an", True),
+        ("an apple", "apple", True),
+        ("apple*", "apple*", True),
+        ("apple*", "apple", False),
+        ("apple", "app", False),
+        ("apple", "apples", False),
+        ("apple", "an apple", False),
+        ("don't", "don", True),
+    ],
+)
+def test_which_phrases_hold_others(phrase: str, other: str, expected: bool) -> None:
+    assert spelling_of(["a"]).implies(phrase, other) == expected
+
+
 @pytest.mark.parametrize(
     "unit", ["word", "char", "syllable", "jamo", "byte", "bpe", "byte-bpe", "wordpiece", "unigram"]
 )

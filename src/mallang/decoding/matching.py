@@ -71,6 +71,19 @@ class Spelling:
         last = () if phrase.strip().endswith("*") or not self.is_letter(text[-1]) else (EDGE,)
         return (*first, *text, *last)
 
+    def implies(self, phrase: str, other: str) -> bool:
+        """Whether wherever a phrase occurs another occurs, too: its letters and edges are among those of the phrase.
+
+        An edge of the other is also where the phrase itself has a mark that is no letter.
+        """
+        whole, part = self.pattern(phrase), self.pattern(other)
+
+        def covers(here: str | None, there: str | None) -> bool:
+            return here == there or (there is EDGE and here is not None and not self.is_letter(here))
+
+        starts = range(len(whole) - len(part) + 1)
+        return any(all(map(covers, whole[start:], part)) for start in starts)
+
     def normalize(self, phrase: str) -> str:
         """A phrase in the characters that tokens are made of."""
         if self.tokenizer is None:

@@ -105,11 +105,22 @@ class Demands:
                 f"required words need beam search, but the method is {config.method}",
                 todo="leave out require, or choose method=beam",
             )
+        for name in ("runner", "compile") if request.require else ():
+            if getattr(config, name) != contract.DEFAULTS[name]:
+                raise UserError(
+                    f"decoding.{name} = {getattr(config, name)} has no effect on required words",
+                    todo=f"leave out require or {name}",
+                )
         for phrase in (*request.require, *request.forbid):
             self.spelling.pattern(phrase)
         for phrase in request.forbid:
             if request.prefix and self.holds(self.tokenizer.encode(request.prefix).ids, phrase):
                 raise UserError(f"the prefix {request.prefix!r} holds {phrase!r}, which is forbidden")
+            for wanted in request.require:
+                if self.spelling.implies(wanted, phrase):
+                    raise UserError(
+                        f"the required {wanted!r} holds {phrase!r}, which is forbidden", todo="leave out one of them"
+                    )
 
     def search(
         self, model: Any, batch: Batch, config: Config, numbers: Sequence[int], asked: Sequence[Request]
