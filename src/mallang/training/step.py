@@ -43,7 +43,13 @@ class Step:
     """Adds the gradients of micro-batches to the parameters' `grad`."""
 
     def __init__(
-        self, task: Task, model: nn.Module, device: torch.device, precision: Precision, engine: Engine
+        self,
+        task: Task,
+        model: nn.Module,
+        device: torch.device,
+        precision: Precision,
+        engine: Engine,
+        one_shape: bool = False,
     ) -> None:
         self.task, self.model, self.device, self.precision = task, model, device, precision
         self.engine = choose_engine(engine, device)
