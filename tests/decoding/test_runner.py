@@ -29,6 +29,7 @@ from mallang.decoding.contract import Config, Hypothesis, begin, inference, sear
 from mallang.decoding.ensemble import Ensemble
 from mallang.errors import UserError
 from mallang.layers.cache import State
+from mallang.layers.int8 import quantize
 from mallang.models import transformer
 from mallang.text.vocabulary import Vocabulary
 
@@ -414,13 +415,42 @@ def test_bfloat16_is_close_and_follows_the_weights() -> None:
     assert found[2][0].score == pytest.approx(search(model, batch, Config(max_length=8))[2][0].score, abs=1.0)
 
 
-def test_a_table_that_grew_is_copied_anew() -> None:
-    model = KINDS["transformer"].build(tiny_vocabulary(5), 1)
+def test_one_copy_serves_however_long_outputs_become() -> None:
+    model: Any = KINDS["transformer"].build(tiny_vocabulary(5), 1)
     config = Config(precision="bf16")
-    first = precision.at_precision(model, config)
-    model.embedding.positions(2000)
-    assert precision.at_precision(model, config) is not first
-    assert len(precision.at_precision(model, config).embedding.positions.table) == 4000  # type: ignore[attr-defined]
+    rough: Any = precision.at_precision(model, config)
+    rough.embedding.positions(2000)  # a long output
+    assert precision.at_precision(model, config) is rough
+    model.embedding.positions(9000)
+    assert precision.at_precision(model, config) is rough
+    assert len(rough.embedding.positions.table) == 4000 and rough.embedding.positions.table.dtype == torch.bfloat16
+    assert {id(each) for each in precision.weights_of(model)} >= {id(each) for each in model.parameters()}
+    with torch.no_grad():
+        model.embedding.table.weight.add_(1.0)
+    assert precision.at_precision(model, config) is rough
+    assert torch.equal(rough.embedding.table.weight, model.embedding.table.weight.bfloat16())
+
+
+def test_other_weights_are_copied_anew() -> None:
+    model = random_table(tiny_vocabulary(5), 1)
+    rough = precision.at_precision(model, Config(precision="bf16"))
+    model.logits = torch.cat([model.logits, model.logits])
+    assert precision.at_precision(model, Config(precision="bf16")) is not rough
+
+
+def test_integers_are_not_made_bfloat16() -> None:
+    model = quantize(KINDS["transformer"].build(tiny_vocabulary(5), 1))
+    with pytest.raises(UserError, match="8-bit integers"):
+        search(model, source_batch(SOURCES), Config(precision="bf16", max_length=4))
+    assert search(model, source_batch(SOURCES), Config(max_length=4))
+
+
+def test_no_seats_are_left_where_a_search_fails_in_training() -> None:
+    model = KINDS["transformer"].build(tiny_vocabulary(5), 1).train()
+    with pretend_to_capture(), pytest.raises(KeyError), runner.seats_of(model) as seats:
+        seats.put("seat", "memory")
+        raise KeyError
+    assert not runner.SEATS_OF[model].kept
 
 
 def test_compiling_is_for_gpus() -> None:

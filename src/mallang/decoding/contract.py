@@ -10,6 +10,7 @@ the scores are the model's own: they are not renormalised over what is left.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
@@ -103,7 +104,7 @@ class Config:
     seed: int = 1
     """What the random numbers of sampling derive from."""
     runner: RunnerName = "auto"
-    """Steps in memory that grows (plain), or of one shape, captured on a GPU (static); auto is static where it can."""
+    """Steps in memory that grows (plain), or reserved, captured on a GPU (static); auto is static where it can."""
     precision: Precision = "auto"
     """Compute in float32 or bfloat16; auto is bfloat16 on a GPU that has it, float32 elsewhere."""
     compile: bool = False
@@ -141,6 +142,9 @@ class Config:
             )
         if not 0 < self.top_p <= 1:
             raise UserError(f"decoding.top_p is {self.top_p}, but must lie above 0 and at most at 1")
+        for name, default in DEFAULTS.items():
+            if isinstance(default, float) and not math.isfinite(getattr(self, name)):
+                raise UserError(f"decoding.{name} is {getattr(self, name)}, but must be a finite number")
         if self.method == "beam" and self.nbest > self.beam:
             raise UserError(
                 f"decoding.nbest is {self.nbest}, more than the beam of {self.beam} can give",

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from mallang.decoding.contract import Autoregressive, Config
 from mallang.errors import UserError
+from mallang.layers.int8 import Int8Linear
 
 ROUGH: WeakKeyDictionary[nn.Module, nn.Module] = WeakKeyDictionary()
 """The bfloat16 copies of models."""
@@ -29,10 +30,15 @@ def at_precision(model: Autoregressive, config: Config) -> Autoregressive:
             f"decoding.precision is bf16, but {type(model).__name__} is no torch module that could be copied",
             todo="decoding.precision = fp32",
         )
+    if any(isinstance(part, Int8Linear) for part in model.modules()):
+        raise UserError(
+            "decoding.precision is bf16, but the weights of the model are 8-bit integers",
+            todo="leave out precision, or int8",
+        )
     if model not in ROUGH:
         ROUGH[model] = copy.deepcopy(model).to(torch.bfloat16)
-    own, theirs = tensors_of(ROUGH[model]), tensors_of(model)
-    if [tensor.shape for tensor in own] != [tensor.shape for tensor in theirs]:  # a table of positions grew
+    own, theirs = weights_of(ROUGH[model]), weights_of(model)
+    if [(each.shape, each.device) for each in own] != [(each.shape, each.device) for each in theirs]:
         del ROUGH[model]
         return at_precision(model, config)
     with torch.no_grad():
@@ -40,9 +46,10 @@ def at_precision(model: Autoregressive, config: Config) -> Autoregressive:
     return ROUGH[model].train(model.training)  # type: ignore[return-value]
 
 
-def tensors_of(model: nn.Module) -> list[Tensor]:
-    """All weights and tables."""
-    return [*model.parameters(), *model.buffers()]
+def weights_of(model: nn.Module) -> list[Tensor]:
+    """Each tensor that is saved with a model; a table that is computed grows in the copy as it is needed there."""
+    saved = model.state_dict(keep_vars=True).values()
+    return list({id(tensor): tensor for tensor in saved if isinstance(tensor, Tensor)}.values())
 
 
 def usual(model: Autoregressive) -> str:

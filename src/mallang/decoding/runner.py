@@ -287,9 +287,11 @@ def seats_of(model: Autoregressive) -> Iterator[Seats]:
     seats, training = SEATS_OF.setdefault(model, Seats()), model.training
     with seats.lock:
         seats.check(model)
-        yield seats
-        if training:
-            seats.kept.clear()
+        try:
+            yield seats
+        finally:
+            if training:
+                seats.kept.clear()
 
 
 def filled_up(batch: Batch, search: Search, rules: Rules | None) -> tuple[Batch, Search, Rules | None]:
