@@ -75,6 +75,26 @@ def test_a_domain_can_be_asked_for(make: Callable[..., Verbs], script: Any, tmp_
         assert theirs.translate(TEXTS, domain=name) == wanted
 
 
+def test_options_of_the_search_are_passed_on(make: Callable[..., Verbs], script: Any, tmp_path: Path) -> None:
+    ours = make(domains=("bible", "help"))
+    write(ours, tmp_path / "out")
+    theirs, text = script(tmp_path / "out", **FLOAT), "고양이가 물을 마신다."
+    (whole,) = theirs.translate([text])
+    assert len(whole) > 5
+    assert theirs.translate([text, ""], max_decoding_length=5) == [whole[:5], ""]
+    ours.config = replace(ours.config, max_length=30, max_ratio=9.0)
+    longer = str(ours.translate(text))
+    assert len(longer) == 30 > len(whole), "or the next line would prove nothing"
+    assert theirs.translate([text], max_decoding_length=30) == [longer]
+    (other,) = theirs.translate([text], suppress_sequences=[[whole[0]]])
+    assert other and whole[0] not in other
+    for name, value in {"num_hypotheses": 2, "return_scores": True, "target_prefix": [["a"]]}.items():
+        with pytest.raises(ValueError, match=f"^{name}: a text each is given here"):
+            theirs.translate([text], **{name: value})
+    with pytest.raises(ValueError, match="there is no domain 'news'; known: bible, help"):
+        theirs.translate([text], domain="news")
+
+
 def test_greedy_outputs_are_ours_on_200_sentences(learned: Verbs, script: Any, tmp_path: Path) -> None:
     texts = [korean for korean, _ in miniworld.rows("test")[:200]]
     wanted = [str(result) for result in learned.translate(texts)]

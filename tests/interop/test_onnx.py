@@ -55,6 +55,8 @@ def test_every_option_at_once_gives_our_logits_and_outputs(
     assert theirs.translate([]) == []
     with pytest.raises(ValueError, match="tokens, the model reads 40: split it"):
         theirs.translate(["물" * 60])
+    with pytest.raises(ValueError, match="there is no domain 'news'; known: bible"):
+        theirs.translate(TEXTS, "news")
     for rows in (slice(0, 1), slice(0, 6)):  # one sentence, and several
         batch = prepared(ours, rows)
         wanted = ours.model.output(ours.model(batch)).detach().numpy()

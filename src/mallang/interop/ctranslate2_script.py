@@ -24,23 +24,31 @@ class Translator:
         self.model = ctranslate2.Translator(str(folder), **{"compute_type": "default", **options})
 
     def translate(self, texts: Sequence[str], domain: str | None = None, **options: Any) -> list[str]:
-        """The translations of some texts; options such as beam_size=5 are CTranslate2's."""
+        """The translations of some texts; options of the search such as beam_size=5 are CTranslate2's."""
+        if refused := [name for name in options if name in OTHER_RESULTS or name.startswith("return_")]:
+            raise ValueError(f"{', '.join(refused)}: a text each is given here; ask `.model.translate_batch` for more")
+        if domain is not None and domain not in self.about["domains"]:
+            raise ValueError(f"there is no domain {domain!r}; known: {', '.join(self.about['domains']) or 'none'}")
         tag = [] if domain is None else [self.about["domains"][domain]]
         tokens = [self.source.encode(text, add_special_tokens=False).tokens for text in texts]
         tokens = [[*tag, *row] if text.strip() else [] for text, row in zip(texts, tokens, strict=True)]
         if (longest := max(map(len, tokens), default=0) + 1) > self.about["positions"]:
             raise ValueError(f"a text has {longest} tokens, the model reads {self.about['positions']}: split it")
         limits = [min(self.about["max_length"], int(self.about["max_ratio"] * (len(row) + 1)) + 10) for row in tokens]
+        if "max_decoding_length" in options:
+            limits = [options["max_decoding_length"]] * len(texts)
         given = [place for place, row in enumerate(tokens) if row]
-        usual = {"beam_size": 1, "max_batch_size": 4096, "batch_type": "tokens"}
-        found = self.model.translate_batch(
-            [tokens[place] for place in given],
-            max_input_length=0,  # cut nothing off
-            min_decoding_length=0,  # an output may be empty
-            max_decoding_length=max(limits, default=1),
-            suppress_sequences=[["<pad>"], ["<s>"]],
-            **{**usual, **options},
-        )
+        usual = {
+            "beam_size": 1,
+            "max_batch_size": 4096,
+            "batch_type": "tokens",
+            "max_input_length": 0,  # cut nothing off
+            "min_decoding_length": 0,  # an output may be empty
+            "max_decoding_length": max(limits, default=1),
+        }
+        never = [["<pad>"], ["<s>"], *(options.pop("suppress_sequences", None) or [])]
+        rows = [tokens[place] for place in given]
+        found = self.model.translate_batch(rows, suppress_sequences=never, **{**usual, **options})
         outputs = [""] * len(texts)
         for place, result in zip(given, found, strict=True):
             outputs[place] = self.join(result.hypotheses[0][: limits[place]])
@@ -54,6 +62,8 @@ class Translator:
 
 
 SIDES = ("source", "target")
+OTHER_RESULTS = ("asynchronous", "num_hypotheses", "replace_unknowns", "target_prefix")
+"""With these CTranslate2 gives, or takes, other than a text each."""
 
 if __name__ == "__main__":
     for line in Translator(Path(__file__).parent).translate(sys.argv[1:] or sys.stdin.read().splitlines()):

@@ -29,6 +29,8 @@ class Translator:
 
     def translate(self, texts: Sequence[str], domain: str | None = None) -> list[str]:
         """The translations of some texts, by greedy search; texts of like length are translated together."""
+        if domain is not None and domain not in self.about["domains"]:
+            raise ValueError(f"there is no domain {domain!r}; known: {', '.join(self.about['domains']) or 'none'}")
         tag = [] if domain is None else [self.source.get_vocab()[self.about["domains"][domain]]]
         rows = [self.source.encode(text, add_special_tokens=False).ids for text in texts]
         rows = [[*tag, *row] if text.strip() else [] for text, row in zip(texts, rows, strict=True)]
