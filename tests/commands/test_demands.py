@@ -75,6 +75,10 @@ def test_what_was_not_done_is_told(trained: Path) -> None:
     [
         (["--require", "cats", "--search", "method=greedy"], ["required words need beam search", "method=beam"]),
         (["--prefix", "Minsu", "--forbid", "Minsu"], ["the prefix 'Minsu' holds 'Minsu'"]),
+        (["--require", "cats", "--forbid", "cat*"], ["the required 'cats' holds 'cat*', which is forbidden"]),
+        (["--require", "cats", "--search", "runner=plain"], ["runner = plain has no effect on required words"]),
+        (["--search", "max_ratio=nan"], ["max_ratio is nan", "finite"]),
+        (["--int8", "--search", "precision=bf16"], ["precision is bf16", "8-bit integers"]),
         (["--forbid", " "], ["forbid must be a list of words"]),
         (["--replace-unknown"], ["replace_unknown has no effect on the unit bpe"]),
         (["--lexicon", "words.tsv"], ["no effect without replace_unknown"]),

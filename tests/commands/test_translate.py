@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from commands.running import clauses, mallang
+from mallang.commands.translate import several
+from mallang.decoding.contract import Config
+from mallang.tasks.translation import change_search
 
 SENTENCE = "민수는 물을 산다."
 
@@ -97,6 +101,30 @@ def test_nbest_and_scores_as_text(trained: Path) -> None:
     assert len({row[1] for row in rows}) == 3
     wide = mallang("translate", trained, SENTENCE, "--nbest", "8", cwd=trained)  # more than the usual beam
     assert len(wide.out.splitlines()) == 8
+
+
+@pytest.mark.parametrize(
+    ("decoding", "options", "expected"),
+    [
+        (Config(beam=10), {}, Config(beam=10, nbest=3)),
+        (Config(beam=2), {}, Config(beam=3, nbest=3)),
+        (Config(beam=2), {"beam": 4}, Config(beam=4, nbest=3)),
+        (Config(method="sampling"), {}, Config(method="sampling", nbest=3)),
+        (Config(method="greedy"), {"method": "beam"}, Config(nbest=3)),
+        (Config(beam=10), {"method": "sampling"}, Config(method="sampling", nbest=3)),
+    ],
+)
+def test_several_outputs_do_not_narrow_the_search(decoding: Config, options: dict[str, Any], expected: Config) -> None:
+    assert change_search(decoding, several(3, options, decoding)) == expected
+
+
+def test_several_outputs_of_a_run_that_samples(run: Path) -> None:
+    recipe = run / "recipe.toml"
+    text = recipe.read_text("utf-8")
+    assert text.count('method = "beam"') == 1
+    recipe.write_text(text.replace('method = "beam"', 'method = "sampling"'), encoding="utf-8")
+    ended = mallang("translate", run, SENTENCE, "--nbest", "8", cwd=run)
+    assert (ended.code, len(ended.out.splitlines())) == (0, 8), ended.err
 
 
 def test_scores_are_not_asked_for_twice(trained: Path) -> None:

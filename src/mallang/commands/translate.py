@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json as json_format
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,6 +29,7 @@ from mallang.commands.options import (
 from mallang.errors import UserError
 
 if TYPE_CHECKING:
+    from mallang.decoding.contract import Config
     from mallang.tasks.translation import Translation
 
 EXAMPLES = (
@@ -89,19 +90,24 @@ def command(
     if json and scores:
         raise UserError("--scores has no effect with --json, which tells every score", todo="leave --scores out")
     options = read_search(search)
-    if nbest > 1:
-        options["nbest"] = nbest
-        if options.get("method", "beam") == "beam":
-            options.setdefault("beam", max(5, nbest))
-    elif isinstance(options.get("nbest"), int):
+    if nbest == 1 and isinstance(options.get("nbest"), int):
         nbest = options["nbest"]
     options |= {"prefix": prefix, "require": require or (), "forbid": forbid or ()}
     options |= {"replace_unknown": replace_unknown, "lexicon": lexicon, "domain": domain}
     model = load_for(run, "translation", "translate", device, int8=int8, others=others)
+    if nbest > 1:
+        options = several(nbest, options, model.config)
     for result in model.stream(read_texts(texts, file), **options):
         show(result, json=json, nbest=nbest, scores=scores)
         if result.note and not quiet and not json:
             typer.echo(f"note: {result.input[:40]!r}: {result.note}", err=True)
+
+
+def several(nbest: int, options: Mapping[str, Any], config: Config) -> dict[str, Any]:
+    """The search options for so many outputs: a beam that is too narrow is widened, unless its width was given."""
+    is_beam = options.get("method", config.method) == "beam"
+    width = {"beam": nbest} if is_beam and config.beam < nbest else {}
+    return {**width, **options, "nbest": nbest}
 
 
 def read_texts(texts: Iterable[str] | None, file: Path | None) -> Iterator[Any]:
