@@ -15,7 +15,8 @@ import pytest
 from interop.conftest import SHAPES, TEXTS
 from mallang.data import miniworld
 from mallang.errors import UserError
-from mallang.interop.ctranslate2 import POSITIONS, write
+from mallang.interop.ctranslate2 import write
+from mallang.interop.positions import POSITIONS
 from mallang.layers.int8 import quantize
 from mallang.tasks.translation import Verbs
 from mallang.text.tokenizer import names

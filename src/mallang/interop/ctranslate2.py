@@ -15,8 +15,7 @@ from torch import Tensor, nn
 
 from mallang.errors import UserError, require
 from mallang.interop.folder import transformer_of, write_folder
-from mallang.layers.embedding import Embedding
-from mallang.layers.position import sinusoids
+from mallang.interop.positions import position_table, positions_of
 from mallang.models.transformer import Config, Transformer
 from mallang.tasks.translation import Verbs
 from mallang.text.tokenizer import names
@@ -37,8 +36,6 @@ CROSS = (
     ("attention/linear_2", "cross_attention.output"),
 )
 """The same for what the decoder's blocks have more."""
-POSITIONS = 2048
-"""Rows of the table of sinusoidal positions: CTranslate2 reads them from a table, so texts are bounded."""
 
 
 def write(model: Verbs, folder: Path, *, int8: bool = False) -> None:
@@ -83,9 +80,9 @@ def specify(model: Transformer, source: Sequence[str], target: Sequence[str], *,
     fill_stack(encoder, model.encoder, model.encoder_norm, BLOCK)
     fill_stack(decoder, model.decoder, model.decoder_norm, BLOCK + CROSS)
     encoder.embeddings[0].weight = array(model.source_embedding.table.weight)
-    encoder.position_encodings.encodings = position_table(model.source_embedding)
+    encoder.position_encodings.encodings = array(position_table(model.source_embedding))
     decoder.embeddings.weight = array(model.embedding.table.weight)
-    decoder.position_encodings.encodings = position_table(model.embedding)
+    decoder.position_encodings.encodings = array(position_table(model.embedding))
     decoder.projection.weight = array(model.head.weight)
     specification.register_source_vocabulary(list(source))
     specification.register_target_vocabulary(list(target))
@@ -113,18 +110,6 @@ def fill(spec: Any, module: nn.Module) -> None:
         spec.gamma, spec.beta = weight, bias
     else:
         spec.weight, spec.bias = weight, bias
-
-
-def position_table(embedding: Embedding) -> Any:
-    """The vectors of all positions; both sides add them to √dim times the vector of the token."""
-    if isinstance(table := embedding.positions.table, nn.Embedding):
-        return array(table.weight)
-    return array(sinusoids(POSITIONS, embedding.table.embedding_dim))
-
-
-def positions_of(model: Transformer) -> int:
-    """How many tokens a text may have."""
-    return model.config.max_length or POSITIONS
 
 
 def array(tensor: Tensor) -> Any:

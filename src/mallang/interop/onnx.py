@@ -21,17 +21,15 @@ from torch import Tensor, nn
 
 from mallang.errors import require
 from mallang.interop.folder import transformer_of, write_folder
+from mallang.interop.positions import position_table, positions_of
 from mallang.layers.attention import Mask, padding_mask
 from mallang.layers.block import Block
 from mallang.layers.embedding import Embedding
-from mallang.layers.position import sinusoids
 from mallang.models.transformer import Transformer
 from mallang.tasks.translation import Verbs
 
 OPSET = 18
 """The version of ONNX's operators: old enough for runtimes of the last years."""
-POSITIONS = 2048
-"""Rows of the table of sinusoidal positions: the graphs read them from a table, so texts are bounded."""
 LARGEST = 1_500_000_000
 """Bytes of weights that one file may hold; ONNX allows 2 GB. Those of larger models lie beside the graph."""
 
@@ -41,7 +39,7 @@ def write(model: Verbs, folder: Path) -> None:
     for package in ("onnx", "onnxscript", "onnxruntime"):
         require(package, "export")
     transformer = transformer_of(model)
-    with write_folder(model, folder, kind="onnx", positions=transformer.config.max_length or POSITIONS) as draft:
+    with write_folder(model, folder, kind="onnx", positions=positions_of(transformer)) as draft:
         parts = [f"{layer}.{side}" for layer in range(len(transformer.decoder)) for side in ("keys", "values")]
         memory, past, grown = ([f"{name}.{part}" for part in parts] for name in ("memory", "past", "next"))
         batch, source, time, before = (torch.export.Dim(name) for name in ("batch", "source", "time", "past"))
@@ -73,7 +71,7 @@ class Reader(nn.Module):
         """What of the source is real, and the keys and values of each layer of the decoder."""
         places = torch.arange(source.shape[1], device=source.device)
         real = places < lengths[:, None]
-        mask = near_mask(real, places, self.model.config.window)
+        mask = padding_mask(real, self.model.config.window)
         x = embed(self.model.source_embedding, source, self.positions[places])
         for block in self.model.encoder:
             x = feed(block, look_around(block, x, None, mask)[0])
@@ -106,14 +104,6 @@ class Writer(nn.Module):
         return self.model.output(self.model.decoder_norm(x)), *grown
 
 
-def near_mask(real: Tensor, places: Tensor, window: int | None) -> Mask:
-    """The encoder's `padding_mask`, with sizes that need not be known."""
-    if window is None:
-        return padding_mask(real)
-    near = (places[:, None] - places[None, :]).abs() <= window
-    return (near & (real[:, None, :] | ~real[:, :, None]))[:, None]
-
-
 def embed(embedding: Embedding, tokens: Tensor, positions: Tensor) -> Tensor:
     """The vectors of tokens that stand at these positions."""
     vectors: Tensor = embedding.table(tokens) * embedding.scale + positions
@@ -144,13 +134,6 @@ def look_back(block: Block, x: Tensor, memory: list[Tensor], mask: Mask) -> Tens
 def feed(block: Block, x: Tensor) -> Tensor:
     """The feed-forward network of a block."""
     return block.leave(x, block.feedforward(block.enter(x, block.feedforward_norm)), block.feedforward_norm)
-
-
-def position_table(embedding: Embedding) -> Tensor:
-    """The vectors of all positions."""
-    if isinstance(table := embedding.positions.table, nn.Embedding):
-        return table.weight
-    return sinusoids(POSITIONS, embedding.table.embedding_dim).to(embedding.table.weight.device)
 
 
 def save(

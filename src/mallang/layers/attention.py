@@ -214,9 +214,12 @@ def additive(mask: Bool[Tensor, "*shape"], like: Tensor) -> Float[Tensor, "*shap
     return torch.zeros_like(mask, dtype=like.dtype).masked_fill_(~mask, -math.inf)
 
 
-def distance(time: int, past: int, device: torch.device | None) -> Tensor:
-    """How far key j lies behind query i, for `time` queries that follow `past` keys: [time, past + time]."""
-    places = torch.arange(past + time, device=device)
+def distance(time: int | torch.SymInt, past: int, device: torch.device | None) -> Tensor:
+    """How far key j lies behind query i, for `time` queries that follow `past` keys: [time, past + time].
+
+    In a graph that is exported `time` is a size that is not known yet.
+    """
+    places = torch.arange(past + time, device=device)  # type: ignore[arg-type]  # its stub knows no SymInt
     return places[past:, None] - places[None, :]
 
 

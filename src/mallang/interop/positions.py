@@ -1,0 +1,24 @@
+"""The positions of an exported model: a table that is read, where ours are computed as far as a text goes."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from mallang.layers.embedding import Embedding
+from mallang.layers.position import sinusoids
+from mallang.models.transformer import Transformer
+
+POSITIONS = 2048
+"""Rows of the table of sinusoidal positions: with a table texts are bounded."""
+
+
+def positions_of(model: Transformer) -> int:
+    """How many tokens a text may have."""
+    return model.config.max_length or POSITIONS
+
+
+def position_table(embedding: Embedding) -> Tensor:
+    """The vectors of all positions, which are added to the scaled vectors of the tokens."""
+    if isinstance(table := embedding.positions.table, nn.Embedding):
+        return table.weight
+    return sinusoids(POSITIONS, embedding.table.embedding_dim).to(embedding.table.weight.device)
