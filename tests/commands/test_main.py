@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -219,3 +220,23 @@ def test_colour_only_on_a_terminal_that_wants_it() -> None:
 
     assert b"\x1b[31m" in on_a_terminal()
     assert b"\x1b" not in on_a_terminal(NO_COLOR="1")
+
+
+def test_of_several_processes_the_first_says_what_is_wrong(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "one")
+    monkeypatch.setattr("time.sleep", lambda _: signal.raise_signal(signal.SIGTERM))
+    try:
+        for rank, said in (("0", "mallang: no\n"), ("1", "")):
+            monkeypatch.setenv("LOCAL_RANK", rank)
+            with pytest.raises(SystemExit, match="2"):
+                command.fail("no")
+            assert capsys.readouterr().err == said
+        monkeypatch.setattr("time.sleep", lambda _: None)
+        with pytest.raises(SystemExit, match="2"):
+            command.fail("no")
+        assert capsys.readouterr().err == "mallang: no\n", "nobody ended it: the mistake is its own"
+    finally:
+        signal.signal(signal.SIGTERM, before)

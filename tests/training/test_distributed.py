@@ -152,6 +152,16 @@ def test_a_run_that_is_finished_is_a_success_after_a_restart(tmp_path: Path) -> 
     assert fresh.code == 2 and "every restart would begin anew" in fresh.err
 
 
+@pytest.mark.parametrize(
+    ("option", "told"),
+    [("train.nope=1", "train.nope"), ("train.micro_batches=1", "train.micro_batches = 1 leaves nothing to do")],
+)
+def test_a_wrong_option_is_told_once(tmp_path: Path, option: str, told: str) -> None:
+    write_corpus(tmp_path)
+    ended = torchrun(*RECIPE, option, cwd=tmp_path)
+    assert ended.code != 0 and ended.err.count("mallang: ") == ended.err.count(told) == 1, ended.err
+
+
 # Without other processes
 
 

@@ -10,7 +10,9 @@ import errno
 import importlib
 import io
 import os
+import signal
 import sys
+import time
 import traceback
 from types import ModuleType
 from typing import Annotated
@@ -23,6 +25,8 @@ from mallang.errors import UserError
 
 FIRST = ["demo", "train", "translate", "score", "evaluate", "data", "recipes"]
 """The order of the help; other verbs follow by name."""
+PATIENCE = 10.0
+"""Seconds that the other processes of `torchrun` leave to the first one of their machine to say what is wrong."""
 EXAMPLES = (
     "mallang demo",
     "mallang train transformer-miniworld",
@@ -106,9 +110,20 @@ def epilog(examples: tuple[str, ...]) -> str | None:
 
 def fail(message: str) -> None:
     """Say what is wrong and leave with 2."""
+    let_the_first_speak()
     said = f"mallang: {message}"
     typer.echo(said if os.environ.get("NO_COLOR") else typer.style(said, fg="red"), err=True)  # plain in a pipe
     sys.exit(2)
+
+
+def let_the_first_speak() -> None:
+    """Wait where `torchrun` started several processes, which mostly meet the same mistake.
+
+    When the first has spoken and left, the launcher ends the others; one that is not ended has a mistake of its own.
+    """
+    if "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("LOCAL_RANK", "0") != "0":
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(2))
+        time.sleep(PATIENCE)
 
 
 def mend(error: Exception) -> UserError | None:
