@@ -218,14 +218,14 @@ def test_a_disk_that_is_full(home: Path) -> None:
     """Every size of a small disk: the message is the same wherever it runs out, and then the run goes on."""
     disk = home / "disk"
     disk.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1280k", "tmpfs", disk], capture_output=True).returncode:
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", disk], capture_output=True).returncode:
         pytest.skip("mounting a small file system needs rights that this user does not have")
     try:
         longer = (*QUICK[:-1], "train.steps=6", "train.save_every=1", "train.workers=0", "--runs", str(disk))
         filler = disk / "filler"
         for size in (4, 8, 20, 60, 100, 200, 300):
             shutil.rmtree(disk / "transformer", ignore_errors=True)
-            filler.write_bytes(bytes((1280 - size) * 1024))
+            filler.write_bytes(bytes((2048 - size) * 1024))
             ended = mallang(*longer, cwd=home)
             refused(ended, "No space left", "free some space")
             filler.unlink()
