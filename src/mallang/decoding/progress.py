@@ -11,6 +11,7 @@ replay it as one captured graph. Who runs the steps, and when the host looks at 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 
 import torch
@@ -24,7 +25,7 @@ from mallang.text.vocabulary import Vocabulary
 
 
 @dataclass(frozen=True)
-class Search:
+class Search(ABC):
     """The hypotheses of some sentences: tensors that have a row per sentence; every change makes a new one.
 
     A tensor of three axes has a hypothesis in the second and a token in the third.
@@ -38,15 +39,16 @@ class Search:
     """Whose search is over. It may go on for a while, until someone looks, but nothing is heard of it."""
 
     @property
+    @abstractmethod
     def width(self) -> int:
         """Hypotheses of each sentence."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def said(self) -> Int[Tensor, "rows limit"]:
         """What each open hypothesis has said; `<pad>` after it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def grow(
         self, log_probs: Float[Tensor, "rows vocabulary"], said: Int[Tensor, ""], vocabulary: Vocabulary, config: Config
     ) -> tuple[Search, Int[Tensor, " rows"], Int[Tensor, " rows"] | None]:
@@ -54,11 +56,10 @@ class Search:
 
         `said` tokens were said before this one.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def outputs(self, vocabulary: Vocabulary, config: Config) -> dict[int, list[Hypothesis]]:
         """What was found for each sentence, by its number."""
-        raise NotImplementedError
 
     def keep(self, sentences: Int[Tensor, " kept"]) -> Search:
         """These sentences only, in this order."""
