@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mallang.commands.options import Json, Overrides, RecipeName
+from mallang.commands.options import Json, Overrides, RecipeName, print_json
 from mallang.errors import UserError
 
 if TYPE_CHECKING:
@@ -237,8 +236,3 @@ def print_table(head: list[str], rows: list[list[str]]) -> None:
     for row in rows:
         table.add_row(*row)
     Console().print(table, highlight=False)
-
-
-def print_json(value: Any) -> None:
-    """JSON with Hangul as it is."""
-    print(json.dumps(value, ensure_ascii=False, indent=2))

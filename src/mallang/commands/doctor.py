@@ -5,7 +5,6 @@ Some imports stand inside functions: every help loads this file, and none needs 
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import re
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import mallang
-from mallang.commands.options import Device, Json, Plugin, Quiet, Verbose, add_plugins, complete_run
+from mallang.commands.options import Device, Json, Plugin, Quiet, Verbose, add_plugins, complete_run, print_json
 from mallang.errors import UserError
 from mallang.find import ROOT
 
@@ -355,8 +354,3 @@ def print_section(title: str, section: dict[str, Any]) -> None:
     for name, value in section.items():
         print(f"  {name:<14} {value}")
     print()
-
-
-def print_json(found: dict[str, Any]) -> None:
-    """The report for programs."""
-    print(json.dumps(found, ensure_ascii=False, indent=2))

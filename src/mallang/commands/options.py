@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
@@ -133,3 +134,8 @@ def load_for(
                 todo=f"give the folder of a {task} run",
             )
     return load(runs if others else run, device, "int8" if int8 else "float32")
+
+
+def print_json(value: Any) -> None:
+    """JSON for programs, with Hangul as it is."""
+    print(json.dumps(value, ensure_ascii=False, indent=2))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from mallang import recipe
-from mallang.commands.options import Json, Quiet, complete_recipe
+from mallang.commands.options import Json, Quiet, complete_recipe, print_json
 from mallang.recipe import Resolved
 
 EXAMPLES = (
@@ -77,8 +76,3 @@ def print_table(rows: list[dict[str, str]]) -> None:
     for row in rows:
         table.add_row(row["name"], row["corpus"], row["reach"])
     Console().print(table)
-
-
-def print_json(value: Any) -> None:
-    """JSON with Hangul as it is."""
-    print(json.dumps(value, ensure_ascii=False, indent=2))
