@@ -12,7 +12,7 @@ import pytest
 from commands.running import clauses, mallang
 from mallang.commands.translate import several
 from mallang.decoding.contract import Config
-from mallang.tasks.translation import change_search
+from mallang.decoding.options import change_search
 
 SENTENCE = "민수는 물을 산다."
 

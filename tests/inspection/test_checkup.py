@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from mallang.inspection import checkup
-from mallang.tasks.translation import Translation
+from mallang.tasks.translator import Translation
 from mallang.text.tokenizer import Config, Tokenizer
 from mallang.training import checkpoint
 from mallang.training.checkpoint import Checkpoint

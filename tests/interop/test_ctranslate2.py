@@ -18,7 +18,7 @@ from mallang.errors import UserError
 from mallang.interop.ctranslate2 import write
 from mallang.interop.positions import POSITIONS
 from mallang.layers.int8 import quantize
-from mallang.tasks.translation import Verbs
+from mallang.tasks.translator import Verbs
 from mallang.text.tokenizer import names
 
 library = pytest.importorskip("ctranslate2")

@@ -15,7 +15,7 @@ from interop.conftest import TEXTS
 from mallang.data import miniworld
 from mallang.errors import UserError
 from mallang.interop.onnx import Reader, Writer, write
-from mallang.tasks.translation import Verbs
+from mallang.tasks.translator import Verbs
 
 pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")

@@ -12,7 +12,7 @@ from mallang.commands.options import Device, Quiet
 from mallang.errors import UserError
 
 if TYPE_CHECKING:
-    from mallang.tasks.translation import Verbs
+    from mallang.tasks.translator import Verbs
 
 EXAMPLES = ("mallang demo", "mallang demo --fresh")
 RECIPE = "transformer-miniworld"

@@ -30,7 +30,7 @@ from mallang.errors import UserError
 
 if TYPE_CHECKING:
     from mallang.decoding.contract import Config
-    from mallang.tasks.translation import Translation
+    from mallang.tasks.translator import Translation
 
 EXAMPLES = (
     'mallang translate runs/transformer-miniworld "민수는 사과를 먹었다."',

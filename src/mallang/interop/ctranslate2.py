@@ -17,7 +17,7 @@ from mallang.errors import UserError, require
 from mallang.interop.folder import transformer_of, write_folder
 from mallang.interop.positions import position_table, positions_of
 from mallang.models.transformer import Config, Transformer
-from mallang.tasks.translation import Verbs
+from mallang.tasks.translator import Verbs
 from mallang.text.tokenizer import names
 
 BLOCK = (

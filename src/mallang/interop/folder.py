@@ -13,7 +13,7 @@ from mallang.errors import UserError
 from mallang.find import ROOT
 from mallang.layers.int8 import Int8Linear
 from mallang.models.transformer import Transformer
-from mallang.tasks.translation import Verbs
+from mallang.tasks.translator import Verbs
 from mallang.text.tokenizer import names
 from mallang.training.checkpoint import unwritable
 

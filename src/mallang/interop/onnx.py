@@ -26,7 +26,7 @@ from mallang.layers.attention import Mask, padding_mask
 from mallang.layers.block import Block
 from mallang.layers.embedding import Embedding
 from mallang.models.transformer import Transformer
-from mallang.tasks.translation import Verbs
+from mallang.tasks.translator import Verbs
 
 OPSET = 18
 """The version of ONNX's operators: old enough for runtimes of the last years."""

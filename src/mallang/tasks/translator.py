@@ -1,0 +1,257 @@
+"""A trained model that translates: raw text in, raw text out, with the search, the demands and the scores."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from mallang.data.batch import Batch, pad_rows
+from mallang.data.mixture import tag_of
+from mallang.decoding import contract as decoding
+from mallang.decoding.contract import Hypothesis
+from mallang.decoding.ensemble import Ensemble
+from mallang.decoding.options import change_search
+from mallang.decoding.scoring import score
+from mallang.decoding.workers import cut, spread, workers
+from mallang.errors import UserError
+from mallang.evaluation.perplexity import perplexities
+from mallang.evaluation.score import Score
+from mallang.evaluation.translation import bleu, chrf, exact_match
+from mallang.tasks.demands import Demands, Request, requests
+from mallang.tasks.long_texts import split_long
+from mallang.tasks.unknown import UnknownWords, read_lexicon
+from mallang.text.vocabulary import BOS, EOS
+
+if TYPE_CHECKING:
+    from mallang.tasks.translation import Task
+
+CHUNK = 512
+"""Lines that are read, sorted by length and translated together: long files stream out in such pieces."""
+Text = str | Mapping[str, Any] | Request
+"""A text, alone or with what is asked of its translation."""
+Domain = str | Sequence[str | None] | None
+"""The domain of all texts, or of each."""
+BATCH_TOKENS = 4096
+"""Padded source tokens translated at once, over all beams."""
+GPU_BATCH_TOKENS = 32768
+"""The same on a GPU, which is idle with fewer."""
+
+
+@dataclass(frozen=True)
+class Translation:
+    """A translated text; `str()` gives the text alone."""
+
+    input: str
+    output: str
+    score: float
+    """Log-probability of the output, `</s>` included; the sum over the pieces of a text that was split."""
+    tokens: tuple[str, ...]
+    nbest: tuple[tuple[str, float, float], ...] = ()
+    """The best outputs, each with its log-probability and with what it was ranked by: the same after length penalty."""
+    note: str = ""
+    """What the reader should know: the text was split, or an output was cut off."""
+    is_cut: bool = False
+    """Whether the output, or that of a piece, ended at the longest length allowed."""
+
+    def __str__(self) -> str:
+        return self.output
+
+
+@dataclass(frozen=True)
+class Scored:
+    """How probable a model finds a given translation."""
+
+    source: str
+    target: str
+    score: float
+    """Log-probability, `</s>` included."""
+    tokens: tuple[str, ...]
+    token_scores: tuple[float, ...]
+
+    def __str__(self) -> str:
+        return f"{self.score:.4f}"
+
+
+class Verbs:
+    """A trained model that translates and scores raw text."""
+
+    task_name = "translation"
+
+    def __init__(self, task: Task, model: Any, config: decoding.Config, max_length: int) -> None:
+        self.task, self.model, self.config, self.max_length = task, model, config, max_length
+        self.device = next(model.parameters()).device
+        self.demands = Demands(task.target)
+
+    def translate(self, texts: Text | Iterable[Text], **options: Any) -> Any:
+        """Translate one text or many; `beam=5` or `method="greedy"` change the search, `domain="bible"` the domain.
+
+        `prefix`, `require` and `forbid` say what outputs begin with, hold and do not hold. A text with demands of its
+        own is `{"text": …, "require": […]}`. `replace_unknown` puts source words where the model knows none.
+        """
+        if isinstance(texts, str | Mapping | Request):
+            return next(self.stream([texts], **options))
+        return list(self.stream(texts, **options))
+
+    def stream(
+        self,
+        texts: Iterable[Text],
+        *,
+        domain: Domain = None,
+        prefix: str = "",
+        require: str | Sequence[str] = (),
+        forbid: str | Sequence[str] = (),
+        replace_unknown: bool = False,
+        lexicon: Any = None,
+        **options: Any,
+    ) -> Iterator[Translation]:
+        """Translations in the order of the texts, as soon as each piece of the input is done."""
+        config, tags = change_search(self.config, options), self.tags(domain)
+        unknown = self.unknown_words(replace_unknown, lexicon)
+        source, done = requests(texts, prefix, require, forbid), 0
+        while chunk := list(itertools.islice(source, CHUNK)):
+            for request in chunk:
+                self.demands.check(request, config)
+            pieces = [request.split(split_long(request.text, self.task.source, self.max_length)) for request in chunk]
+            flat = [piece for text_pieces in pieces for piece in text_pieces]
+            flat_tags = [tag for text_pieces, tag in zip(pieces, tags, strict=False) for _ in text_pieces]
+            found = self.search(flat, config, first=done, tags=flat_tags)
+            done += len(flat)
+            outputs = iter(zip(found, self.spell(flat, found, flat_tags, unknown), strict=True))
+            for request, text_pieces in zip(chunk, pieces, strict=True):
+                nbest, words = zip(*(next(outputs) for _ in text_pieces), strict=True)
+                notes = self.demands.notes(request, [first for first, *_ in nbest], replaced=replace_unknown)
+                yield self.join(request.text, nbest, words, notes)
+
+    def tags(self, domain: Domain) -> Iterator[list[int]]:
+        """What goes before the ids of each text: the tag of its domain, or nothing; one domain for all, or one each."""
+        known = self.task.source.domains
+        if domain is None or isinstance(domain, str):
+            return itertools.repeat([] if domain is None else [tag_of(domain, known)])
+        return iter([[] if name is None else [tag_of(name, known)] for name in domain])
+
+    def search(
+        self, texts: Sequence[Text], config: decoding.Config, first: int = 0, tags: Sequence[list[int]] | None = None
+    ) -> list[list[Hypothesis]]:
+        """The n-best outputs of each text; texts of like length are searched together, `first` numbers them."""
+        asked = [Request.of(text) for text in texts]
+        encoded = self.task.source.encode_batch([request.text for request in asked])
+        ids = [[*tag, *words, EOS] for tag, words in zip(tags or [[]] * len(texts), encoded, strict=True)]
+        width = config.beam if config.method == "beam" else max(1, config.nbest)
+        tokens = GPU_BATCH_TOKENS if self.device.type == "cuda" else BATCH_TOKENS
+        count = workers(config, self.device)
+
+        def together(group: list[int]) -> list[list[Hypothesis]]:
+            rectangle, lengths = pad_rows([ids[i] for i in group])
+            start = torch.full((len(group), 1), BOS)
+            batch = Batch(tokens=start, lengths=torch.ones_like(lengths), source=rectangle, source_lengths=lengths)
+            numbers = [first + place for place in group]
+            demands = [asked[place] for place in group]
+            return self.demands.search(self.model, batch.to(self.device), config, numbers, demands)
+
+        groups = cut([len(row) for row in ids], tokens // width, count)
+        found: list[list[Hypothesis]] = [[] for _ in texts]
+        for group, hypotheses in zip(groups, spread(self.model, together, groups, count), strict=True):
+            for place, nbest in zip(group, hypotheses, strict=True):
+                found[place] = nbest
+        return found
+
+    def unknown_words(self, replace_unknown: bool, lexicon: Any) -> UnknownWords | None:
+        """What stands for unknown words, where it is asked for."""
+        if lexicon is not None and not replace_unknown:
+            raise UserError("a lexicon has no effect without replace_unknown", todo="add replace_unknown")
+        return UnknownWords(self.task, self.model, self.device, read_lexicon(lexicon)) if replace_unknown else None
+
+    def spell(
+        self,
+        texts: Sequence[Request],
+        found: Sequence[Sequence[Hypothesis]],
+        tags: Sequence[list[int]],
+        unknown: UnknownWords | None,
+    ) -> list[list[str]]:
+        """The n-best outputs of each text as text."""
+        if unknown is None:
+            return [[self.task.target.decode(each.tokens) for each in nbest] for nbest in found]
+        rows = zip(texts, tags, found, strict=True)
+        return [[unknown.spell(piece.text, tag, each) for each in nbest] for piece, tag, nbest in rows]
+
+    def join(
+        self, text: str, pieces: Sequence[Sequence[Hypothesis]], outputs: Sequence[Sequence[str]], notes: Sequence[str]
+    ) -> Translation:
+        """One translation from the outputs of a text's pieces."""
+        if not text.strip():
+            return Translation(text, "", 0.0, ())
+        best = [hypotheses[0] for hypotheses in pieces]
+        tokens = tuple(self.task.target.vocabulary.tokens[i] for hypothesis in best for i in hypothesis.tokens)
+        about = [f"split into {len(pieces)} pieces, for it is longer than the model"] if len(pieces) > 1 else []
+        is_cut = not all(hypothesis.finished for hypothesis in best)
+        about += ["cut off at the longest length allowed"] if is_cut else []
+        whole = zip(pieces[0], outputs[0], strict=True) if len(pieces) == 1 else ()
+        return Translation(
+            input=text,
+            output=" ".join(filter(None, (texts[0] for texts in outputs))),
+            score=sum(hypothesis.score for hypothesis in best),
+            tokens=tokens,
+            nbest=tuple((output, each.score, each.normalized) for each, output in whole),
+            note="; ".join([*about, *notes]),
+            is_cut=is_cut,
+        )
+
+    def ensemble(self, others: Sequence[Verbs]) -> Verbs:
+        """This model and others as one, searched as this one is; they must cut texts alike."""
+        for other in others:
+            for side, tokenizer in self.task.tokenizers.items():
+                if other.task.tokenizers[side].fingerprint != tokenizer.fingerprint:
+                    raise UserError(
+                        f"these models cannot be one: the tokenizers of their {side} differ",
+                        todo="train them on the same text, or one --from the other; seeds of one recipe always fit",
+                    )
+        limits = [verbs.max_length for verbs in (self, *others) if verbs.max_length]
+        model = Ensemble([self.model, *(other.model for other in others)])
+        return Verbs(self.task, model, self.config, min(limits, default=0))
+
+    def score(self, pairs: Iterable[tuple[str, str]], domain: Domain = None) -> list[Scored]:
+        """How probable the model finds each given translation."""
+        return list(itertools.chain.from_iterable(self.score_chunks(pairs, domain)))
+
+    def score_chunks(self, pairs: Iterable[tuple[str, str]], domain: Domain = None) -> Iterator[list[Scored]]:
+        """The scores of a long stream of pairs, piece by piece."""
+        source, tags = iter(pairs), self.tags(domain)
+        while chunk := list(itertools.islice(source, CHUNK)):
+            sources = self.task.source.encode_batch([pair[0] for pair in chunk])
+            targets = self.task.target.encode_batch([pair[1] for pair in chunk])
+            tagged = [[*tag, *words] for words, tag in zip(sources, tags, strict=False)]
+            ids = list(zip(tagged, targets, strict=True))
+            order = sorted(range(len(ids)), key=lambda i: max(map(len, ids[i])), reverse=True)
+            found: dict[int, list[float]] = {}
+            while order:
+                size = max(1, BATCH_TOKENS // (max(map(len, ids[order[0]])) + 1))
+                group, order = order[:size], order[size:]
+                batch = self.task.prepare([(ids[i],) for i in group], np.random.default_rng(0))
+                found.update(zip(group, score(self.model, batch.to(self.device)), strict=True))
+            names = self.task.target.vocabulary.tokens
+            yield [
+                Scored(*pair, sum(found[i]), tuple(names[t] for t in [*ids[i][1], EOS]), tuple(found[i]))
+                for i, pair in enumerate(chunk)
+            ]
+
+    def evaluate(
+        self, rows: Sequence[tuple[str, str]], *, domain: Domain = None, **options: Any
+    ) -> tuple[list[Score], list[str]]:
+        """All scores on pairs of texts, each with its signature, and the outputs they were counted on."""
+        outputs = [str(result) for result in self.translate([source for source, _ in rows], domain=domain, **options)]
+        references = [target for _, target in rows]
+        scores = [bleu(outputs, references), chrf(outputs, references), exact_match(outputs, references)]
+        scored = self.score(rows, domain)
+        surprise = perplexities(
+            [each.score for each in scored],
+            tokens=[len(each.tokens) - 1 for each in scored],
+            words=[len(text.split()) for text in references],
+            bytes=[len(text.encode()) for text in references],
+            tokenizer=self.task.target.config.unit,
+        )
+        return [*scores, *surprise.values()], outputs
