@@ -44,6 +44,30 @@ class Score:
         return cls(**{**values, **numbers})
 
 
+@dataclass(frozen=True)
+class Statistics:
+    """What a measure of a whole corpus is computed from: some numbers a sentence, which are summed first.
+
+    So the measure of any sentences drawn from the corpus is that of the sum of their rows, without counting anew.
+    """
+
+    name: str
+    table: Shaped[np.ndarray, "sentences statistics"]
+    measure: Callable[[Float[np.ndarray, " statistics"]], float]
+    """The value of summed rows."""
+    signature: str
+
+    @property
+    def value(self) -> float:
+        """The measure of all sentences."""
+        return self.measure(self.table.sum(axis=0).astype(np.float64))
+
+    def score(self) -> Score:
+        """The measure of all sentences, with its interval."""
+        low, high = interval(self.table, self.measure)
+        return Score(self.name, self.value, self.signature, low, high, len(self.table))
+
+
 def interval(
     statistics: Shaped[np.ndarray, "sentences statistics"],
     measure: Callable[[Float[np.ndarray, " statistics"]], float],

