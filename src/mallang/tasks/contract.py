@@ -74,3 +74,11 @@ class Task(Protocol):
 
     def validate(self, model: nn.Module, corpus: Prepared, rows: Sequence[tuple[str, ...]], metric: str) -> list[Score]:
         """The scores of a model on held-out text: the mean loss, and the metric that decides if it is another."""
+
+
+@runtime_checkable
+class Paced(Protocol):
+    """A task whose loss changes with the updates."""
+
+    def at_step(self, step: int) -> None:
+        """The coming update is number `step`, from 1. What depends on it must be a tensor that is changed in place."""

@@ -22,6 +22,7 @@ from mallang.evaluation.translation import bleu, chrf, exact_match
 from mallang.layers.cross_entropy import cross_entropy_of, summed
 from mallang.layers.dropout import drops
 from mallang.tasks.contract import Better, Group, Loss
+from mallang.tasks.scheduled_sampling import Decay, Own, Schedule, ScheduledSampling
 from mallang.tasks.translator import BATCH_TOKENS, Verbs
 from mallang.text.tokenizer import Tokenizer
 from mallang.text.vocabulary import BOS, EOS, PAD
@@ -39,6 +40,27 @@ class Config:
     """Share of merges that training skips at random, so that words are cut in many ways; on sides of bpe, byte-bpe."""
     r_drop: float = 0.0
     """Weight of the divergence between two passes with different dropout (Liang et al. 2021); twice the work."""
+    scheduled_sampling: Decay = "none"
+    """How fast training turns to reading the model's own words (Bengio et al. 2015); none: always the true ones."""
+    sampling_k: float | None = None
+    """Linear: the first probability of reading the true word, 1 if not given; exponential, inverse-sigmoid: their k."""
+    sampling_c: float | None = None
+    """What linear decay takes from that probability with every update."""
+    sampling_floor: float = 0.0
+    """The least probability of reading the true word."""
+    sampling_own: Own = "sampled"
+    """Own words are drawn at random from what the model says, or are its best ones."""
+
+    @property
+    def sampling(self) -> Schedule:
+        """How the probability of reading the true word falls."""
+        return Schedule(
+            decay=self.scheduled_sampling,
+            k=self.sampling_k,
+            c=self.sampling_c,
+            floor=self.sampling_floor,
+            own=self.sampling_own,
+        )
 
     def __post_init__(self) -> None:
         if self.r_drop < 0:
@@ -46,6 +68,10 @@ class Config:
         for name in ("label_smoothing", "bpe_dropout"):
             if not 0.0 <= (share := getattr(self, name)) < 1.0:
                 raise ValueError(f"{name} must lie between 0 and 1, but is {share}")
+        if self.sampling.decay != "none" and self.r_drop:
+            raise ValueError(
+                f"r_drop = {self.r_drop} compares two readings of the true words; leave it or sampling out"
+            )
 
 
 class Task:
@@ -60,12 +86,17 @@ class Task:
         self.source, self.target = tokenizers["source"], tokenizers["target"]
         share = config.bpe_dropout
         self.dropouts = dropouts_of([self.source, self.target], share) if share else []
+        is_sampled = config.scheduled_sampling != "none"
+        self.sampling = ScheduledSampling(config.sampling) if is_sampled else None
+        self.can_compile = self.sampling is None  # every width would be compiled anew, step after step
 
     def build(self, model: Any, config: Any) -> nn.Module:
         """The model for these two vocabularies."""
         built: nn.Module = model.Model(config, self.target.vocabulary, self.source.vocabulary)
         if self.config.r_drop and not drops(built):
             raise UserError("task.r_drop compares two dropouts, but the model has none", todo="model.dropout=0.3")
+        if self.sampling and not hasattr(built, "step"):
+            raise UserError("task.scheduled_sampling needs a model that writes word by word, but this one does not")
         return built
 
     def examples(self, corpus: Prepared, seed: int, epoch: int) -> Prepared | Drawn | Resegmented:
@@ -100,6 +131,8 @@ class Task:
         """Cross-entropy with label smoothing, summed; the plain one is reported as `nll`."""
         if self.config.r_drop and model.training:
             return self.loss_of_two(model, batch.map(lambda tensor: torch.cat((tensor, tensor))))
+        if self.sampling and model.training:
+            return self.sampling.loss(model, batch, self.config.label_smoothing)
         assert batch.labels is not None
         hidden, labels = model(batch).flatten(0, 1), batch.labels.flatten()
         if not hidden.is_cuda:  # a GPU would have to wait for the host to learn how many there are
@@ -122,6 +155,11 @@ class Task:
         apart = (both_ways * (labels[: len(first)] != PAD)).sum()
         loss = sums[0] + self.config.r_drop / 4 * apart
         return Loss(sums={"loss": loss}, report={"nll": sums[1].detach(), "divergence": apart.detach()})
+
+    def at_step(self, step: int) -> None:
+        """The loop tells which update comes, from 1: scheduled sampling depends on it."""
+        if self.sampling:
+            self.sampling.at_step(step)
 
     def updates(self, model: nn.Module) -> list[Group]:
         """All parameters alike."""

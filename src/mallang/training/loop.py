@@ -24,7 +24,7 @@ from mallang.data.batch import Batch
 from mallang.data.loader import Position, Source, load
 from mallang.errors import UserError
 from mallang.evaluation.score import Score
-from mallang.tasks.contract import Task
+from mallang.tasks.contract import Paced, Task
 from mallang.training import checkpoint as checkpoints
 from mallang.training import optimizer as optimizers
 from mallang.training.checkpoint import Checkpoint
@@ -240,6 +240,8 @@ class Loop:
         self.step += 1
         rate = self.plan.optimizer.rate * self.progress.plateau.scale * self.multiplier()
         optimizers.set_rate(self.optimizer, rate)
+        if isinstance(self.task, Paced):
+            self.task.at_step(self.step)
         self.model.train()
         self.optimizer.zero_grad(set_to_none=not self.gradients.keeps_gradients)
         for number, (batch, _) in enumerate(drawn):

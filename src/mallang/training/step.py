@@ -53,6 +53,11 @@ class Step:
     ) -> None:
         self.task, self.model, self.device, self.precision = task, model, device, precision
         self.engine = choose_engine(engine, device)
+        if self.engine == "compile" and not getattr(task, "can_compile", True):
+            raise UserError(
+                "a loss that goes token by token, as that of scheduled sampling, is not compiled",
+                todo="train.engine=plain, or on a GPU train.engine=graphs",
+            )
         # Where batches have many shapes it is compiled once for all: for each would take longer than most trainings.
         self.loss = torch.compile(task.loss, dynamic=not one_shape) if self.engine == "compile" else task.loss
         self.keeps_gradients = self.engine != "plain" and device.type == "cuda"
