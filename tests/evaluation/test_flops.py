@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
@@ -14,7 +15,7 @@ from mallang.evaluation.flops import counting, flops_per_token
 from mallang.layers.cross_entropy import cross_entropy_of
 from mallang.models import transformer
 from mallang.tasks.contract import Loss
-from mallang.text.vocabulary import Vocabulary
+from mallang.text.vocabulary import SPECIALS, Vocabulary
 
 
 def counted(work):
@@ -27,7 +28,7 @@ def test_a_stack_of_linear_layers():
     rows, sizes = 6, (5, 7, 3)
     stack = nn.Sequential(nn.Linear(5, 7), nn.ReLU(), nn.Linear(7, 3))
     x = torch.randn(rows, 5)
-    products = [2 * rows * before * after for before, after in zip(sizes, sizes[1:], strict=False)]
+    products = [2 * rows * before * after for before, after in pairwise(sizes)]
     assert counted(lambda: stack(x)) == sum(products)
     # Backward: the gradient of every weight, and of every input but the first, which needs none.
     assert counted(lambda: stack(x).sum().backward()) == 3 * sum(products) - products[0]
@@ -78,6 +79,15 @@ def test_products_with_a_vector():
     assert counted(lambda: x @ v) == 2 * 2 * 7 * 5
     assert counted(lambda: v @ v) == 2 * 5
     assert counted(lambda: torch.addmv(torch.zeros(7), x[0], v)) == 2 * 7 * 5
+    assert counted(lambda: torch.zeros(7).addmv_(x[0], v)) == 2 * 7 * 5
+
+
+def test_products_that_are_added_in_place():
+    left, right = torch.randn(2, 7, 5), torch.randn(2, 5, 3)
+    assert counted(lambda: torch.zeros(7, 3).addmm_(left[0], right[0])) == 2 * 7 * 5 * 3
+    assert counted(lambda: torch.zeros(2, 7, 3).baddbmm_(left, right)) == 2 * 2 * 7 * 5 * 3
+    for added in (torch.zeros(7, 3).addbmm, torch.zeros(7, 3).addbmm_):
+        assert counted(lambda added=added: added(left, right)) == 2 * 2 * 7 * 5 * 3
 
 
 def test_counting_leaves_the_machine_as_it_was():
@@ -107,7 +117,7 @@ class Plain:
 
 
 def test_the_transformer_by_its_formula():
-    vocabulary = Vocabulary.of([f"w{number}" for number in range(40)])
+    vocabulary = Vocabulary((*SPECIALS, *(f"w{number}" for number in range(40))))
     config = transformer.Config(layers=2, decoder_layers=3, dim=8, heads=2, hidden_dim=20, dropout=0.0)
     model = transformer.Model(config, vocabulary, vocabulary)
     rows, source, target, dim, hidden, words = 3, 5, 7, 8, 20, len(vocabulary)
@@ -122,7 +132,7 @@ def test_the_transformer_by_its_formula():
 
 
 def test_batches_are_weighed_by_their_tokens():
-    vocabulary = Vocabulary.of([f"w{number}" for number in range(10)])
+    vocabulary = Vocabulary((*SPECIALS, *(f"w{number}" for number in range(10))))
     model = transformer.Model(transformer.Config(**transformer.SIZES["tiny"]), vocabulary, vocabulary)
     short, long = batch_of(4, 3, 2, 10), batch_of(1, 6, 9, 10)
     alone = [flops_per_token(Plain(), model, [batch]) * batch.labels.numel() for batch in (short, long)]

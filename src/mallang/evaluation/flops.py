@@ -44,7 +44,7 @@ class Count:
 @contextmanager
 def counting() -> Iterator[Count]:
     """Count the products of all that runs in the block."""
-    counter = FlopCounterMode(display=False, custom_mapping=VECTORS)
+    counter = FlopCounterMode(display=False, custom_mapping=UNKNOWN)
     with unfused(), counter:
         yield Count(counter)
 
@@ -55,9 +55,9 @@ def unfused() -> Iterator[None]:
     with warnings.catch_warnings():
         # Some builds of torch warn of a setting for other devices whenever this one is changed.
         warnings.filterwarnings("ignore", message="TF32 acceleration on top of oneDNN")
-        with sdpa_kernel(SDPBackend.MATH), torch.backends.mkldnn.flags(enabled=False):
-            with torch.backends.cudnn.flags(enabled=False):
-                yield
+        backends = torch.backends
+        with sdpa_kernel(SDPBackend.MATH), backends.mkldnn.flags(enabled=False), backends.cudnn.flags(enabled=False):
+            yield
 
 
 def flops_per_token(task: Any, model: nn.Module, batches: Iterable[Batch]) -> float | None:
@@ -80,17 +80,25 @@ def flops_per_token(task: Any, model: nn.Module, batches: Iterable[Batch]) -> fl
     return total / tokens if tokens else None
 
 
-def _matrix_vector(matrix: torch.Size, *_: Any, **__: Any) -> int:
-    return 2 * math.prod(matrix)
+def _product(left: torch.Size, right: torch.Size | None = None, *_: Any, **__: Any) -> int:
+    """Two matrices, two stacks of them, a matrix and a vector, or two vectors."""
+    columns = 1 if right is None or len(right) < 2 else right[-1]
+    return 2 * math.prod(left) * columns
 
 
-def _added_matrix_vector(_: torch.Size, matrix: torch.Size, *__: Any, **___: Any) -> int:
-    return 2 * math.prod(matrix)
+def _added_product(_: torch.Size, left: torch.Size, right: torch.Size, *__: Any, **___: Any) -> int:
+    return _product(left, right)
 
 
-VECTORS = {
-    torch.ops.aten.mv: _matrix_vector,
-    torch.ops.aten.dot: _matrix_vector,
-    torch.ops.aten.addmv: _added_matrix_vector,
+aten = torch.ops.aten
+UNKNOWN = {
+    aten.mv: _product,
+    aten.dot: _product,
+    aten.addmv: _added_product,
+    aten.addmv_: _added_product,
+    aten.addmm_: _added_product,
+    aten.baddbmm_: _added_product,
+    aten.addbmm: _added_product,
+    aten.addbmm_: _added_product,
 }
-"""Products with a vector, which torch does not count."""
+"""Products that torch does not count."""
