@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from commands.running import TINY, mallang, write_corpus
-from mallang.commands import evaluate
 from mallang.data.corpus import Member, Rows
 from mallang.errors import UserError
+from mallang.inspection import outputs
 
 
 @pytest.fixture(scope="module")
@@ -102,18 +102,18 @@ def test_the_parts_to_score(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         for name, domain in (("news", None), ("books/bible", "bible"))
     ]
     rows = Rows.joined(members, ("source", "target"))
-    monkeypatch.setattr(evaluate, "open_rows", lambda run, split, data: (rows, split))
-    news, bible = evaluate.read_parts(tmp_path, "test", None, None)
+    monkeypatch.setattr(outputs, "open_rows", lambda run, split, data: (rows, split))
+    news, bible = outputs.read_parts(tmp_path, "test", None, None)
     assert (news.name, news.rows, news.domain) == ("news-test", [("news", "news")], None)
     assert (bible.name, bible.corpus, bible.domain) == ("books-bible-test", "books/bible", "bible")
-    assert evaluate.read_parts(tmp_path, "test", None, "books/bible") == [bible]
-    assert evaluate.read_rows(tmp_path, "test", None) == ([*news.rows, *bible.rows], "test")
+    assert outputs.read_parts(tmp_path, "test", None, "books/bible") == [bible]
+    assert outputs.read_rows(tmp_path, "test", None) == ([*news.rows, *bible.rows], "test")
     with pytest.raises(UserError, match="no corpus 'books'"):
-        evaluate.read_parts(tmp_path, "test", None, "books")
-    monkeypatch.setattr(evaluate, "open_rows", lambda run, split, data: (members[0].rows, split))
-    assert [part.name for part in evaluate.read_parts(tmp_path, "test", None, None)] == ["test"]
+        outputs.read_parts(tmp_path, "test", None, "books")
+    monkeypatch.setattr(outputs, "open_rows", lambda run, split, data: (members[0].rows, split))
+    assert [part.name for part in outputs.read_parts(tmp_path, "test", None, None)] == ["test"]
     with pytest.raises(UserError, match="only one corpus"):
-        evaluate.read_parts(tmp_path, "test", None, "news")
+        outputs.read_parts(tmp_path, "test", None, "news")
 
 
 @pytest.mark.slow

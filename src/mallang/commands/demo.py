@@ -23,8 +23,8 @@ Runs = Annotated[Path, typer.Option("--runs", metavar="FOLDER", help="Where runs
 def command(fresh: Fresh = False, runs: Runs = Path("runs"), device: Device = "auto", quiet: Quiet = False) -> None:
     """Train a Korean to English Transformer on miniworld, score it, translate, and draw its attention."""
     from mallang import recipe as recipes
-    from mallang.commands.evaluate import keep, read_rows
     from mallang.data import miniworld
+    from mallang.inspection.outputs import keep, read_rows, stamp_of
     from mallang.training.run import INFO, Run, differences, load
     from mallang.training.train import Options, train
 
@@ -43,7 +43,7 @@ def command(fresh: Fresh = False, runs: Runs = Path("runs"), device: Device = "a
     model = load(folder, device)
     rows, name = read_rows(folder, "test", None)
     scores, outputs = model.evaluate(rows)
-    keep(folder, name, outputs, scores, {})
+    keep(folder, name, outputs, scores, {}, stamp_of(Run.open(folder), rows, model.config, {}))
     print(f"\ntrained in {seconds:.0f} s; on {len(rows):,} sentences whose combinations it has never seen:")
     for score in scores:
         print(f"  {score}")

@@ -129,8 +129,9 @@ def examine_run(folder: Path, split: str | None, data: str | None, limit: int, d
 
 def listen(run: Run, report: Report, given: tuple[str | None, str | None, int], device: str) -> None:
     """Let the model translate some pairs, and add what is found to the report."""
-    from mallang.commands.evaluate import choose_split, read_parts
+    from mallang.commands.evaluate import choose_split
     from mallang.inspection import checkup
+    from mallang.inspection.outputs import read_parts
 
     split, data, limit = given
     try:

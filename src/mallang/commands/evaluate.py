@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json as json_format
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -25,11 +23,8 @@ from mallang.commands.options import (
     load_for,
     read_search,
 )
-from mallang.errors import UserError, nearest
-
-if TYPE_CHECKING:
-    from mallang.data.corpus import Rows
-    from mallang.evaluation.score import Score
+from mallang.errors import UserError
+from mallang.inspection.outputs import keep, read_parts, stamp_of
 
 EXAMPLES = (
     "mallang evaluate runs/transformer-miniworld",
@@ -72,12 +67,17 @@ def command(
     another, --domain none takes none. The outputs are written to RUN/outputs and the scores to RUN/scores, as JSON;
     those of an ensemble under a name that tells its other runs.
     """
+    from mallang.decoding.options import change_search
+    from mallang.training.run import Run
+
     add_plugins(plugin)
     split = choose_split(split, data, usual="test")
     options = read_search(search)
+    model = load_for(run, "translation", "evaluate", device, int8=int8, others=others)
+    opened, wanted = Run.open(run), change_search(model.config, options)
     if replace_unknown or lexicon:
         options |= {"replace_unknown": replace_unknown, "lexicon": None if lexicon is None else str(lexicon)}
-    model = load_for(run, "translation", "evaluate", device, int8=int8, others=others)
+    asked = {"unknown": replace_unknown, "lexicon": lexicon and str(lexicon), "int8": int8, "with": bool(others)}
     found = {}
     for part in read_parts(run, split, data, corpus):
         chosen = part.domain if domain is None else None if domain == "none" else domain
@@ -85,7 +85,7 @@ def command(
         told = options | ({} if chosen is None else {"domain": chosen}) | ({"weights": "int8"} if int8 else {})
         told |= {"with": [str(other) for other in others]} if others else {}
         name = "+".join([part.name, *(other.name for other in others or ())])
-        keep(run, name, outputs, scores, told)
+        keep(run, name, outputs, scores, told, stamp_of(opened, part.rows, wanted, asked | {"domain": chosen}))
         found[part.corpus] = scores
         if not quiet and not json:
             tag = "" if chosen is None else f" as domain {chosen}"
@@ -98,81 +98,8 @@ def command(
         print(json_format.dumps(plain.get("", plain), ensure_ascii=False))
 
 
-@dataclass(frozen=True)
-class Scorable:
-    """Pairs to score together: what to call them, the corpus where the run has several, and its domain."""
-
-    name: str
-    rows: list[tuple[str, ...]]
-    corpus: str = ""
-    domain: str | None = None
-
-
 def choose_split(split: str | None, data: str | None, *, usual: str) -> str:
     """The split that is asked for, or the usual one; one's own pairs have none."""
     if split is not None and data is not None:
         raise UserError("--split and --data were both given", todo="give one of them: a file of your own has no splits")
     return split or usual
-
-
-def read_parts(run: Path, split: str, data: str | None, corpus: str | None) -> list[Scorable]:
-    """The pairs of each corpus of the run, of one of them, or one's own."""
-    from mallang.data.corpus import Joined
-
-    rows, name = open_rows(run, split, data)
-    members = rows.source.members if isinstance(rows.source, Joined) else ()
-    known = [member.name for member in members]
-    if corpus is not None and corpus not in known:
-        if not known:
-            raise UserError(f"--corpus {corpus}: there is only one corpus to score here", todo="leave --corpus out")
-        raise UserError(f"the run has no corpus {corpus!r} in its split {split}", todo=nearest(corpus, known))
-    if not members:
-        return [Scorable(name, list(rows))]
-    return [
-        Scorable(f"{member.name.replace('/', '-')}-{name}", list(member.rows), member.name, member.domain)
-        for member in members
-        if corpus in (None, member.name)
-    ]
-
-
-def read_rows(run: Path, split: str, data: str | None) -> tuple[list[tuple[str, ...]], str]:
-    """The pairs to score, of all corpora together, and what to call them."""
-    rows, name = open_rows(run, split, data)
-    return list(rows), name
-
-
-def open_rows(run: Path, split: str, data: str | None) -> tuple[Rows, str]:
-    """The rows to score, not yet read, and what to call them."""
-    from dataclasses import replace
-
-    from mallang.data.corpus import open_corpus
-    from mallang.find import find
-    from mallang.training.run import Run
-
-    opened = Run.open(run)
-    config = opened.recipe().data
-    columns = find("tasks", opened.task).Task.columns
-    if data is not None:
-        alone = replace(config, corpora=None, domains=None, untagged=0.0)
-        config = replace(alone, corpus=None, train=None, valid=None, test=data)
-        return open_corpus(config, columns).split("test"), f"data-{Path(data).stem}"
-    corpus = open_corpus(config, columns)
-    if split not in corpus.splits and split == "test" and corpus.kind == "own":
-        raise UserError(
-            f"{run} was trained on files without a test split", todo="--data FILE for pairs to test, or --split valid"
-        )
-    return corpus.split(split), split
-
-
-def keep(run: Path, name: str, outputs: list[str], scores: list[Score], options: dict[str, Any]) -> None:
-    """Write outputs and scores into the run folder."""
-    from mallang.training.checkpoint import replace_file, to_json, unwritable
-
-    try:
-        for folder in ("outputs", "scores"):
-            (run / folder).mkdir(exist_ok=True)
-    except OSError as error:
-        raise unwritable(run, error) from error
-    replace_file(run / "outputs" / f"{name}.txt", "".join(f"{output}\n" for output in outputs).encode())
-    kept = {"split": name, "search": options, "scores": [score.to_json() for score in scores]}
-    replace_file(run / "scores" / f"{name}.json", to_json(kept))

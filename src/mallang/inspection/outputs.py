@@ -1,0 +1,131 @@
+"""The outputs of runs for the rows of a split: read, kept in RUN/outputs and RUN/scores, and used again.
+
+Kept outputs are those that the run would write now while weights, search, rows and all that was asked for besides are
+the same; a stamp beside the scores tells. Some imports stand inside functions: every help loads this file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mallang.errors import UserError, nearest
+
+if TYPE_CHECKING:
+    from mallang.data.corpus import Rows
+    from mallang.evaluation.score import Score
+    from mallang.training.run import Run
+
+
+@dataclass(frozen=True)
+class Scorable:
+    """Pairs to score together: what to call them, the corpus where the run has several, and its domain."""
+
+    name: str
+    rows: list[tuple[str, ...]]
+    corpus: str = ""
+    domain: str | None = None
+
+
+def read_parts(run: Path, split: str, data: str | None, corpus: str | None) -> list[Scorable]:
+    """The pairs of each corpus of the run, of one of them, or one's own."""
+    from mallang.data.corpus import Joined
+
+    rows, name = open_rows(run, split, data)
+    members = rows.source.members if isinstance(rows.source, Joined) else ()
+    known = [member.name for member in members]
+    if corpus is not None and corpus not in known:
+        if not known:
+            raise UserError(f"--corpus {corpus}: there is only one corpus to score here", todo="leave --corpus out")
+        raise UserError(f"the run has no corpus {corpus!r} in its split {split}", todo=nearest(corpus, known))
+    if not members:
+        return [Scorable(name, list(rows))]
+    return [
+        Scorable(f"{member.name.replace('/', '-')}-{name}", list(member.rows), member.name, member.domain)
+        for member in members
+        if corpus in (None, member.name)
+    ]
+
+
+def read_rows(run: Path, split: str, data: str | None) -> tuple[list[tuple[str, ...]], str]:
+    """The pairs to score, of all corpora together, and what to call them."""
+    rows, name = open_rows(run, split, data)
+    return list(rows), name
+
+
+def open_rows(run: Path, split: str, data: str | None) -> tuple[Rows, str]:
+    """The rows to score, not yet read, and what to call them."""
+    from dataclasses import replace
+
+    from mallang.data.corpus import open_corpus
+    from mallang.find import find
+    from mallang.training.run import Run
+
+    opened = Run.open(run)
+    config = opened.recipe().data
+    columns = find("tasks", opened.task).Task.columns
+    if data is not None:
+        alone = replace(config, corpora=None, domains=None, untagged=0.0)
+        config = replace(alone, corpus=None, train=None, valid=None, test=data)
+        return open_corpus(config, columns).split("test"), f"data-{Path(data).stem}"
+    corpus = open_corpus(config, columns)
+    if split not in corpus.splits and split == "test" and corpus.kind == "own":
+        raise UserError(
+            f"{run} was trained on files without a test split", todo="--data FILE for pairs to test, or --split valid"
+        )
+    return corpus.split(split), split
+
+
+def stamp_of(run: Run, rows: Sequence[tuple[str, ...]], search: Any, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """What outputs depend on: the weights, the rows, every option of the search, and what else was asked for."""
+    text = json.dumps([list(row) for row in rows], ensure_ascii=False)
+    return {
+        "weights": run.info.get("weights"),
+        "rows": hashlib.sha256(text.encode()).hexdigest(),
+        "search": asdict(search),
+        "asked": {key: value for key, value in asked.items() if value},
+    }
+
+
+def keep(
+    run: Path,
+    name: str,
+    outputs: list[str],
+    scores: list[Score],
+    options: dict[str, Any],
+    stamp: Mapping[str, Any] | None = None,
+) -> None:
+    """Write outputs and scores into the run folder; with a stamp they can be used again."""
+    from mallang.training.checkpoint import replace_file, to_json, unwritable
+
+    try:
+        for folder in ("outputs", "scores"):
+            (run / folder).mkdir(exist_ok=True)
+    except OSError as error:
+        raise unwritable(run, error) from error
+    written = "".join(f"{output}\n" for output in outputs).encode()
+    kept: dict[str, Any] = {"split": name, "search": options, "scores": [score.to_json() for score in scores]}
+    if stamp is not None:
+        kept["made_of"] = {**stamp, "outputs": hashlib.sha256(written).hexdigest()}
+    replace_file(run / "outputs" / f"{name}.txt", written)
+    replace_file(run / "scores" / f"{name}.json", to_json(kept))
+
+
+def kept(run: Path, name: str, stamp: Mapping[str, Any]) -> tuple[list[str], list[Score]] | None:
+    """The outputs and scores in the run folder, if they are what the run would write now."""
+    from mallang.evaluation.score import Score
+
+    try:
+        written = (run / "outputs" / f"{name}.txt").read_bytes()
+        about = json.loads((run / "scores" / f"{name}.json").read_text("utf-8"))
+        now = {**stamp, "outputs": hashlib.sha256(written).hexdigest()}
+        if about["made_of"] != json.loads(json.dumps(now)):
+            return None
+        scores = [Score.from_json(score) for score in about["scores"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None  # not there, or of an older version, or damaged: they can be made again
+    return written.decode().split("\n")[:-1], scores
