@@ -2,6 +2,7 @@
 
     for korean, english in miniworld.rows("train"): ...
     miniworld.scene("test", 0).alignment        # pairs (Korean word, English word)
+    miniworld.trees("test", "en")               # (S (NP XX )NP (VP XX (NP XX XX )NP )VP )S
     miniworld.is_grammatical("Minsu ate an apple.", "en")
 
 A scene is drawn by arithmetic on (version, split, number), so the corpus is the same on every machine and Python. Who
@@ -19,6 +20,7 @@ from functools import cache
 from mallang.data.miniworld_draw import Draw, draw_scene
 from mallang.data.miniworld_grammar import Scene
 from mallang.data.miniworld_parser import parse
+from mallang.data.miniworld_trees import tree_of
 from mallang.data.miniworld_words import no_type_check
 from mallang.errors import UserError, nearest
 
@@ -49,6 +51,13 @@ def text(split: str, language: str) -> list[str]:
     if language not in ("ko", "en"):
         raise UserError(f"miniworld does not speak {language!r}", todo=nearest(language, ("ko", "en")))
     return [row[language == "en"] for row in _rows(split)]
+
+
+def trees(split: str, language: str) -> list[str]:
+    """The parse trees of the sentences of a split in one language, each on a line, without the words."""
+    if language not in ("ko", "en"):
+        raise UserError(f"miniworld does not speak {language!r}", todo=nearest(language, ("ko", "en")))
+    return [tree_of(each, language).linear for each in scenes(split)]
 
 
 def scene(split: str, number: int) -> Scene:
