@@ -204,6 +204,19 @@ def test_rows_can_be_chosen_by_a_column(tmp_path):
     assert read("tsv", path, ["split", "x"], ["x"], header=True, where=("split", "dev")) == [("2",)]
 
 
+def test_rows_are_shared_out_by_a_hash_of_one_column(folder):
+    texts = [f"text {number}" for number in range(300)]
+    path = write(folder / "shared.tsv", "".join(f"{text}\tx\n" for text in texts))
+    parts = [read("tsv", path, ["a", "b"], ["a"], share=("a", *ends)) for ends in ((0, 80), (80, 90), (90, 100))]
+    assert sorted(text for part in parts for (text,) in part) == sorted(texts)
+    assert 210 < len(parts[0]) < 270
+    write(path, "Is it you?\tx\nis it  YOU\ty\n")  # marks, spaces and capitals do not part what is alike
+    found = [read("tsv", path, ["a", "b"], share=("a", place, place + 1)) for place in range(100)]
+    assert sorted(len(rows) for rows in found)[-2:] == [0, 2]
+    sums = {Files("tsv", (path,), ("a", "b"), share=share).fingerprint(["a"]) for share in (None, ("a", 0, 5))}
+    assert len(sums) == 2
+
+
 def test_a_fingerprint_is_of_the_content_and_of_the_choice(tmp_path):
     (tmp_path / "b").mkdir()
     here, there = write(tmp_path / "x.tsv", "a\tb\n"), write(tmp_path / "b" / "y.tsv", "a\tb\n")

@@ -43,6 +43,8 @@ class Files:
     """The first and the last byte (excluded) that belong to this split."""
     where: tuple[str, str] | None = None
     """A column and the value that it has in this split."""
+    share: tuple[str, int, int] | None = None
+    """A column, and which hundredths of all its texts belong to this split: from the first to the last, excluded."""
     comment: str = ""
     """How a line of a column file begins that holds no token."""
     strict: bool = True
@@ -59,6 +61,8 @@ class Files:
         if self.where is not None:
             column, value = self.columns.index(self.where[0]), self.where[1]
             whole = (row for row in whole if row[column] == value)
+        if self.share is not None:
+            whole = shared_out(whole, self.columns.index(self.share[0]), range(*self.share[1:]))
         if places == list(range(len(self.columns))):
             return map(tuple, whole)
         if len(places) == 1:
@@ -72,7 +76,19 @@ class Files:
         sums = [storage.file_sha256(path) for path in used]
         how: list[Any] = ["rows 1", self.read, self.header, self.span, self.where, self.comment, sums]
         how.append(list(picks) if self.read in ("jsonl", "parquet") else [] if self.read == "parallel" else places)
+        how += [] if self.share is None else [self.share]
         return hashlib.sha256(json.dumps(how).encode()).hexdigest()
+
+
+def shared_out(rows: Iterator[Row], column: int, hundredths: range) -> Iterator[Row]:
+    """The rows whose text in this column falls into these hundredths, which its letters and digits alone decide.
+
+    So a corpus in one file has held-out rows, the same on every machine, and no text is in two splits.
+    """
+    for row in rows:
+        plain = "".join(filter(str.isalnum, row[column].casefold()))
+        if int(hashlib.sha256(plain.encode("utf-8", "surrogateescape")).hexdigest(), 16) % 100 in hundredths:
+            yield row
 
 
 def lines(path: Path, strict: bool = True, span: tuple[int, int] | None = None) -> Iterator[str]:
