@@ -1,0 +1,246 @@
+"""Recurrent layers over whole sequences and step by step: LSTM and GRU, padding, the state between steps, maxout.
+
+    LSTM   i, f, o = σ(W x + U h + b)   g = tanh(W x + U h + b)          c' = f∘c + i∘g     h' = o∘tanh(c')
+    GRU    r, z    = σ(W x + U h + b)   n = tanh(W x + b + r∘(U h + b))  h' = (1−z)∘n + z∘h
+
+Both as in torch: the LSTM (Hochreiter and Schmidhuber 1997) has no peepholes, and the GRU (Cho et al. 2014) resets
+after the product with U, where its paper resets before. A whole sequence is one call of cuDNN.
+
+Sequences are padded to a rectangle, and lengths stay on the GPU, so that a step can be captured and replayed. That
+rules torch's packed sequences out. `Reader` puts the padding in front of the words instead and gives it zeros to read:
+g and n have no bias there, so a state of zero stays exactly zero until the first word comes. Then the last state of
+every row is right in all layers, whatever was padded, and the other direction is no more than a flip.
+
+    right-padded   a b c . .          padding in front   . . a b c  →  last state: after c
+                                      flipped            . . c b a  →  last state: after a
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from mallang.data.batch import lengths_to_mask
+from mallang.layers.dropout import Dropout
+
+Kind = Literal["lstm", "gru"]
+
+
+class Memory(NamedTuple):
+    """What a recurrent stack remembers: a row per sequence, so that rows can be reordered and copied."""
+
+    hidden: Float[Tensor, "rows layers dim"]
+    cell: Float[Tensor, "rows layers dim"] | None
+    """An LSTM's inner memory; a GRU has none."""
+
+    def of_layer(self, layer: int) -> Memory:
+        """The part of one layer."""
+        here = slice(layer, layer + 1)
+        return Memory(self.hidden[:, here], None if self.cell is None else self.cell[:, here])
+
+
+class Recurrent(nn.RNNBase):
+    """A stack of LSTM or GRU layers that goes on from a state, with dropout between the layers."""
+
+    def __init__(self, kind: Kind, input_dim: int, dim: int, layers: int = 1, dropout: float = 0.0) -> None:
+        super().__init__(kind.upper(), input_dim, dim, layers, batch_first=True)
+        self.kind = kind
+        # Not cuDNN's own dropout: its random numbers follow no seed of ours.
+        self.between = Dropout(dropout)
+
+    def forward(
+        self, x: Float[Tensor, "rows time inputs"], memory: Memory | None = None
+    ) -> tuple[Float[Tensor, "rows time dim"], Memory]:
+        """The outputs of the last layer, and the state after the last of them; without a state it starts at zero."""
+        if memory is None:
+            memory = self.nothing(x)
+        if not (self.training and self.between.p > 0) and not torch.compiler.is_compiling():
+            return self.run(x, memory, 0, self.num_layers)
+        after = []
+        for layer in range(self.num_layers):
+            x, own = self.run(x if layer == 0 else self.between(x), memory.of_layer(layer), layer, layer + 1)
+            after.append(own)
+        return x, joined(after)
+
+    def run(self, x: Tensor, memory: Memory, first: int, end: int) -> tuple[Tensor, Memory]:
+        """Layers `first` to `end` in one go."""
+        weights = self.weights()[4 * first : 4 * end]
+        if torch.compiler.is_compiling():  # a compiler cannot look into cuDNN's layers, but it can fuse ours
+            return unrolled(self.kind, x, memory, weights)
+        # With gradients cuDNN must keep what its backward pass needs, even where nothing is dropped.
+        options = True, end - first, 0.0, torch.is_grad_enabled(), False, True
+        hidden = layers_first(memory.hidden)
+        if memory.cell is None:
+            outputs, hidden = torch.gru(x, hidden, weights, *options)
+            return outputs, Memory(hidden.transpose(0, 1), None)
+        outputs, hidden, cell = torch.lstm(x, (hidden, layers_first(memory.cell)), weights, *options)
+        return outputs, Memory(hidden.transpose(0, 1), cell.transpose(0, 1))
+
+    def nothing(self, x: Float[Tensor, "rows time inputs"]) -> Memory:
+        """The state of zeros, before anything was read."""
+        zeros = x.new_zeros(len(x), self.num_layers, self.hidden_size)
+        return Memory(zeros, zeros if self.kind == "lstm" else None)
+
+    def weights(self) -> list[Tensor]:
+        """Of each layer: W, U, and the biases of both."""
+        return list(self._flat_weights)  # type: ignore[arg-type]
+
+    def reset_parameters(self) -> None:
+        """Xavier for W and orthogonal for U, gate by gate; no biases, but 1 for an LSTM's forget gate.
+
+        An LSTM that forgets by half at every step hardly learns to keep (Jozefowicz et al. 2015).
+        """
+        for name, weight in self.named_parameters():
+            if "weight" in name:
+                for gate in torch.split(weight.detach(), self.hidden_size):
+                    (nn.init.orthogonal_ if "_hh_" in name else nn.init.xavier_uniform_)(gate)
+            else:
+                nn.init.zeros_(weight)
+                if self.mode == "LSTM" and "_ih_" in name:
+                    nn.init.ones_(weight.detach()[self.hidden_size : 2 * self.hidden_size])
+
+
+class Reader(Recurrent):
+    """A stack that reads whole padded texts from nothing; the biases of its g or n stay at zero."""
+
+    def forward(  # type: ignore[override]
+        self, x: Float[Tensor, "rows time inputs"], lengths: Int[Tensor, " rows"], backwards: bool = False
+    ) -> tuple[Float[Tensor, "rows time dim"], Memory]:
+        """The output at every word, zero at padding, and each row's state after its last word.
+
+        Backwards it begins at the last word: the output of a word is what was read from there to it, and the last
+        state is that after the first word.
+        """
+        x = x * lengths_to_mask(lengths, x.shape[1])[:, :, None].to(x.dtype)
+        if backwards:
+            outputs, memory = super().forward(x.flip(1))
+            return outputs.flip(1), memory
+        padding = x.shape[1] - lengths
+        outputs, memory = super().forward(roll(x, padding))
+        return roll(outputs, -padding), memory
+
+    def weights(self) -> list[Tensor]:
+        """Of each layer: W, U, and the biases of both, which learn for the gates only."""
+        return [Resting.apply(part, self.hidden_size) if part.dim() == 1 else part for part in super().weights()]  # type: ignore[no-untyped-call]
+
+
+class BidirectionalReader(nn.Module):
+    """Each layer reads both ways and joins the two outputs of a word (Schuster and Paliwal 1997)."""
+
+    def __init__(self, kind: Kind, input_dim: int, dim: int, layers: int = 1, dropout: float = 0.0) -> None:
+        super().__init__()
+        inputs = [input_dim] + [2 * dim] * (layers - 1)
+        self.forwards = nn.ModuleList(Reader(kind, size, dim) for size in inputs)
+        self.backwards = nn.ModuleList(Reader(kind, size, dim) for size in inputs)
+        self.between = Dropout(dropout)
+
+    def forward(
+        self, x: Float[Tensor, "rows time inputs"], lengths: Int[Tensor, " rows"]
+    ) -> tuple[Float[Tensor, "rows time both"], Memory, Memory]:
+        """Both outputs of every word, joined; the state of each direction after the last word that it read."""
+        ends = []
+        for number, (right, left) in enumerate(zip(self.forwards, self.backwards, strict=True)):
+            x = x if number == 0 else self.between(x)
+            there, last = right(x, lengths)
+            back, first = left(x, lengths, backwards=True)
+            x = torch.cat((there, back), dim=-1)
+            ends.append((last, first))
+        rightmost, leftmost = (joined(direction) for direction in zip(*ends, strict=True))
+        return x, rightmost, leftmost
+
+
+class Maxout(nn.Module):
+    """Each output is the larger one of two linear maps (Goodfellow et al. 2013, arXiv:1302.4389)."""
+
+    def __init__(self, input_dim: int, dim: int) -> None:
+        super().__init__()
+        self.pairs = nn.Linear(input_dim, 2 * dim)
+
+    def forward(self, x: Float[Tensor, "*batch inputs"]) -> Float[Tensor, "*batch dim"]:
+        """The new x."""
+        return maxout(self.pairs(x))
+
+
+def maxout(pairs: Float[Tensor, "*batch twice"]) -> Float[Tensor, "*batch dim"]:
+    """The larger one of the values j and dim + j."""
+    return torch.maximum(*pairs.chunk(2, dim=-1))
+
+
+def roll(x: Float[Tensor, "rows time dim"], by: Int[Tensor, " rows"]) -> Float[Tensor, "rows time dim"]:
+    """Every row moved to the right by its own number of places; what falls off comes in again on the left."""
+    places = torch.arange(x.shape[1], device=x.device)
+    return x.gather(1, ((places - by[:, None]) % x.shape[1])[:, :, None].expand_as(x))
+
+
+def last(x: Float[Tensor, "rows time dim"], lengths: Int[Tensor, " rows"]) -> Float[Tensor, "rows dim"]:
+    """The vector of each row's last word."""
+    return x.gather(1, (lengths - 1)[:, None, None].expand(-1, 1, x.shape[2]))[:, 0]
+
+
+def lstm_update(
+    gates: Float[Tensor, "rows gates"], cell: Float[Tensor, "rows dim"]
+) -> tuple[Float[Tensor, "rows dim"], Float[Tensor, "rows dim"]]:
+    """The new h and c from W x + U h + b, whose parts are i, f, g, o."""
+    i, f, g, o = gates.chunk(4, dim=-1)
+    cell = f.sigmoid() * cell + i.sigmoid() * g.tanh()
+    return o.sigmoid() * cell.tanh(), cell
+
+
+def gru_update(
+    inputs: Float[Tensor, "rows gates"], recurrent: Float[Tensor, "rows gates"], hidden: Float[Tensor, "rows dim"]
+) -> Float[Tensor, "rows dim"]:
+    """The new h from W x + b and U h + b, whose parts are r, z, n."""
+    (input_r, input_z, input_n), (own_r, own_z, own_n) = inputs.chunk(3, dim=-1), recurrent.chunk(3, dim=-1)
+    r, z = (input_r + own_r).sigmoid(), (input_z + own_z).sigmoid()
+    return torch.lerp((input_n + r * own_n).tanh(), hidden, z)
+
+
+def unrolled(kind: Kind, x: Tensor, memory: Memory, weights: list[Tensor]) -> tuple[Tensor, Memory]:
+    """One layer, step by step."""
+    w, u, b, d = weights
+    hidden, cell = memory.hidden[:, 0], None if memory.cell is None else memory.cell[:, 0]
+    outputs = []
+    for inputs in F.linear(x, w, b).unbind(1):
+        own = F.linear(hidden, u, d)
+        if cell is None:
+            hidden = gru_update(inputs, own, hidden)
+        else:
+            hidden, cell = lstm_update(inputs + own, cell)
+        outputs.append(hidden)
+    return torch.stack(outputs, dim=1), Memory(hidden[:, None], None if cell is None else cell[:, None])
+
+
+def joined(memories: Sequence[Memory]) -> Memory:
+    """The states of layers as that of their stack."""
+    cells = [memory.cell for memory in memories if memory.cell is not None]
+    return Memory(torch.cat([memory.hidden for memory in memories], dim=1), torch.cat(cells, dim=1) if cells else None)
+
+
+def layers_first(part: Float[Tensor, "rows layers dim"]) -> Float[Tensor, "layers rows dim"]:
+    """As cuDNN wants it."""
+    return part.transpose(0, 1).contiguous()
+
+
+class Resting(torch.autograd.Function):
+    """A bias as it is, whose part for g or n, the third in both kinds, gets no gradient.
+
+    The same memory, so that cuDNN finds its weights in one piece.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, bias: Tensor, dim: int) -> Tensor:
+        """The bias."""
+        ctx.dim = dim
+        return bias.view_as(bias)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        """Zero for the third part."""
+        gradient = gradient.clone()
+        gradient[2 * ctx.dim : 3 * ctx.dim] = 0
+        return gradient, None
