@@ -11,13 +11,19 @@ from mallang.layers.dropout import Dropout
 
 
 class Embedding(nn.Module):
-    """dropout(√dim · vector of the token + vector of its position)."""
+    """dropout(scale · vector of the token + vector of its position); the scale is √dim unless another is given."""
 
     def __init__(
-        self, words: int, dim: int, positions: nn.Module, dropout: float = 0.0, tied: Embedding | None = None
+        self,
+        words: int,
+        dim: int,
+        positions: nn.Module,
+        dropout: float = 0.0,
+        tied: Embedding | None = None,
+        scale: float | None = None,
     ) -> None:
         super().__init__()
-        self.scale = math.sqrt(dim)
+        self.scale = math.sqrt(dim) if scale is None else scale
         self.own = nn.Embedding(words, dim) if tied is None else None
         # In a tuple, where torch does not look: the weight is saved and counted once, by its owner.
         self.tied: tuple[Embedding, ...] = () if tied is None else (tied,)

