@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from contracts.toy_models import Table, empty_batch, random_gru, random_table, source_batch, tiny_vocabulary
 from mallang.data.batch import Batch
-from mallang.decoding import beam, exhaustive, greedy, sampling
+from mallang.decoding import beam, best_first, exhaustive, greedy, sampling
 from mallang.decoding.contract import Config, Hypothesis, inference, limits
 from mallang.decoding.ranking import hypothesis, ranked
 from mallang.decoding.scoring import score, with_labels
@@ -166,11 +166,27 @@ def test_a_wide_beam_is_exhaustive(kind: Kind, seed: int, limit: int, penalty: d
     same(beam.search(model, batch, config), exhaustive.search(model, batch, config.with_method("exhaustive")))
 
 
+@every_kind
+@given(seed=seeds, limit=st.integers(1, 4), penalty=penalties)
+@few
+def test_best_first_search_proves_what_exhaustive_search_finds(
+    kind: Kind, seed: int, limit: int, penalty: dict[str, Any]
+) -> None:
+    """From a beam of 1, so that there is something to find; beginnings of unequal length are read in one step."""
+    model, batch = kind.build(tiny_vocabulary(2), seed), kind.batch(SOURCES[:3])
+    config = Config(method="best-first", beam=1, max_length=limit, nbest=2, **penalty)
+    found = best_first.solve(model, batch, config)
+    assert all(solution.proven for solution in found)
+    expected = exhaustive.search(model, batch, config.with_method("exhaustive"))
+    same([solution.nbest for solution in found], expected)
+
+
 SEARCHES: dict[str, Config] = {
     "greedy": Config(method="greedy", max_length=8),
     "beam": Config(beam=4, nbest=3, max_length=8),
     "beam to completion": Config(beam=3, stop="complete", length_penalty="gnmt", max_length=8),
     "sampling": Config(method="sampling", nbest=2, top_k=5, max_length=8),
+    "best-first": Config(method="best-first", nbest=2, max_length=4),
 }
 every_search = pytest.mark.parametrize("config", SEARCHES.values(), ids=SEARCHES.keys())
 
@@ -178,7 +194,7 @@ every_search = pytest.mark.parametrize("config", SEARCHES.values(), ids=SEARCHES
 def search(model: Any, batch: Batch, config: Config, numbers: list[int] | None = None) -> list[list[Hypothesis]]:
     if config.method == "sampling":
         return sampling.search(model, batch, config, numbers)
-    return {"greedy": greedy, "beam": beam}[config.method].search(model, batch, config)
+    return {"greedy": greedy, "beam": beam, "best-first": best_first}[config.method].search(model, batch, config)
 
 
 @every_kind

@@ -25,7 +25,7 @@ from contracts.test_decoding import KINDS, Kind, same
 from contracts.toy_models import GRU, Table, empty_batch, random_gru, random_table, source_batch, tiny_vocabulary
 from mallang.data.batch import Batch
 from mallang.decoding import capture, precision, runner
-from mallang.decoding.contract import Config, Hypothesis, begin, inference, search
+from mallang.decoding.contract import METHODS, Config, Hypothesis, begin, inference, search
 from mallang.decoding.ensemble import Ensemble
 from mallang.errors import UserError
 from mallang.layers.cache import State
@@ -386,7 +386,7 @@ def test_rules_are_obeyed(method: Any, static: bool) -> None:
             same(check(), found)
 
 
-@pytest.mark.parametrize("method", ["greedy", "beam", "sampling", "exhaustive"])
+@pytest.mark.parametrize("method", METHODS)
 def test_outputs_have_their_least_length(method: Any) -> None:
     model = random_table(tiny_vocabulary(1), 3)
     model.logits[:, :, 3] += 3.0  # it would rather end

@@ -42,7 +42,7 @@ __all__ = [
     "search",
 ]
 
-Method = Literal["greedy", "beam", "sampling", "exhaustive"]
+Method = Literal["greedy", "beam", "sampling", "best-first", "exhaustive"]
 LengthPenalty = Literal["average", "gnmt", "none"]
 Stop = Literal["optimal", "complete"]
 RunnerName = Literal["auto", "plain", "static"]
@@ -57,10 +57,11 @@ CHOICES = {
 }
 
 USED_BY = {
-    "beam": ("beam",),
+    "beam": ("beam", "best-first"),
     "stop": ("beam",),
     "coverage": ("beam",),
-    "nbest": ("beam", "sampling", "exhaustive"),
+    "nbest": ("beam", "sampling", "best-first", "exhaustive"),
+    "max_expansions": ("best-first",),
     "temperature": ("sampling",),
     "top_k": ("sampling",),
     "top_p": ("sampling",),
@@ -76,9 +77,9 @@ class Config:
     """How an output is searched for."""
 
     method: Method = "beam"
-    """Follow the best token, several hypotheses at once, random ones, or try every output."""
+    """Follow the best token, several hypotheses at once, random ones; prove the best one; or try every output."""
     beam: int = 5
-    """Hypotheses that are followed at once."""
+    """Hypotheses that are followed at once; best-first search starts with what such a beam finds."""
     length_penalty: LengthPenalty = "average"
     """What a score is divided by: the length, ((5 + length) / 6) ** alpha, or nothing; the length counts `</s>`."""
     alpha: float = 0.6
@@ -95,6 +96,8 @@ class Config:
     """With a source, an output has at most this many tokens per source token, and 10 more."""
     nbest: int = 1
     """Outputs per sentence: the best ones, or independent samples."""
+    max_expansions: int = 2000
+    """Beginnings that best-first search may read for a sentence; after that its output is the best that was found."""
     temperature: float = 1.0
     """Sampling divides the logits by it: below 1 sharpens, above 1 flattens."""
     top_k: int = 0
@@ -123,6 +126,7 @@ class Config:
             "max_length": 1,
             "min_length": 1,
             "nbest": 1,
+            "max_expansions": 1,
             "alpha": 0,
             "max_ratio": 0,
             "coverage": 0,
@@ -240,6 +244,8 @@ class Hypothesis:
     """Whether it ended with `</s>`, rather than at the length limit."""
     token_scores: tuple[float, ...]
     """The log-probability of each token, and of `</s>` when it is finished."""
+    proven: bool | None = None
+    """Whether best-first search is certain that there is none better; other searches do not say."""
 
     def labels(self, eos: int) -> tuple[int, ...]:
         """What the model said token by token: one entry for each of `token_scores`."""

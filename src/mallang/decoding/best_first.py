@@ -1,0 +1,309 @@
+"""Best-first search: the best of all outputs, and whether that is certain; for any model that has `start` and `step`.
+
+A beginning with the sum s can be continued in many ways, but every further log-probability is at most 0, so none of its
+outputs has a sum above s. Sums are at most 0 and no length penalty falls with the length, so after the penalty
+
+    normalized ≤ s / penalty(limit)                 average: s / limit    gnmt: s / ((5 + limit) / 6)^α    none: s
+
+An output that is known already, the incumbent, ends the matter for all beginnings whose bound lies below it. The search
+starts with what a beam finds, reads the beginning with the highest bound, puts its continuations in the place of it,
+takes its ending if that is better than the incumbent, and goes on until no bound reaches the incumbent: then it is the
+best, for certain. Of a model that may be anything no search can know that with fewer beginnings read, since one that
+was not read might go on with probability 1 to the end; only the order in which better incumbents turn up may differ.
+(Stahlberg and Byrne 2019, arXiv:1908.10090, search depth first with the same bound without a penalty.)
+
+How many beginnings must be read depends on the penalty: of any length at most exp(−v · penalty(limit)) have a bound
+above the incumbent v, as their probabilities sum to one at most. Without a penalty that is one over the incumbent's
+probability. With the average it is that to the power of limit / length: so a lower `max_ratio` or `max_length` helps.
+
+Memory: nothing of the model's is kept but what `start` gave. A beginning is read anew as a whole, many in one step,
+shorter ones filled up behind. Of those that are open no more are kept than may still be read, as two numbers and a
+pointer each: with what has been read less than `max_expansions` times the longest output.
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from mallang.data.batch import Batch, pad_rows
+from mallang.decoding import beam
+from mallang.decoding.contract import (
+    Autoregressive,
+    Config,
+    Hypothesis,
+    NoOutputError,
+    Rules,
+    State,
+    inference,
+    limits,
+    normalize,
+)
+from mallang.decoding.ranking import hypothesis, penalty
+from mallang.text.vocabulary import Vocabulary
+
+TOGETHER = 64
+"""Beginnings of one sentence that are read together: the next in line are read before those ahead have been weighed."""
+ROWS = {"cuda": 1024}
+"""Beginnings of all sentences that are read together, by device; 64 on others."""
+NUMBERS = {"cuda": 2**28}
+"""Logits that are held at once: rows × time × vocabulary, by device; 2^24 on others."""
+SLACK = 1e-12
+"""Relative: what the rounding of one product and one quotient may do to equals."""
+Watch = Callable[[tuple[int, ...], Float[Tensor, " vocabulary"]], None]
+"""Told of every beginning that is read, and of the log-probabilities of what follows."""
+
+
+@dataclass(frozen=True)
+class Solution:
+    """What a search found for one sentence."""
+
+    nbest: list[Hypothesis]
+    proven: bool
+    """Whether it is certain that these are the best."""
+    expansions: int
+    """How many beginnings were read; those of the beam search before are not counted."""
+    bound: float
+    """No output has a normalised score above this."""
+
+
+def search(model: Autoregressive, batch: Batch, config: Config, rules: Rules | None = None) -> list[list[Hypothesis]]:
+    """The `nbest` best of all outputs that the rules allow; equals go to the shorter, then to the lower ids.
+
+    Where `max_expansions` were not enough to know it, they are the best that were found, and marked as not proven.
+    """
+    return [solution.nbest for solution in solve(model, batch, config, rules)]
+
+
+def solve(
+    model: Autoregressive, batch: Batch, config: Config, rules: Rules | None = None, watch: Watch | None = None
+) -> list[Solution]:
+    """The same, with an account of each search."""
+    most = limits(batch, config, model)
+    if not most:
+        return []
+    known = incumbents(model, batch, config, rules)
+    hunts = [Hunt(limit, config, model.vocabulary) for limit in most]
+    for hunt, found in zip(hunts, known, strict=True):
+        for one in found:
+            hunt.found(one)
+    device = batch.tokens.device
+    with inference(model):
+        reader = Reader(model, model.start(batch), config, rules, device)
+        while going := [number for number, hunt in enumerate(hunts) if hunt.goes_on]:
+            share = max(1, min(TOGETHER, ROWS.get(device.type, 64) // len(going)))
+            taken = [
+                (number, pick) for number in going[: ROWS.get(device.type, 64)] for pick in hunts[number].take(share)
+            ]
+            for pairs, log_probs in reader.read(taken):
+                if watch is not None:
+                    for (_, pick), row in zip(pairs, log_probs, strict=True):
+                        watch(pick.said, row)
+                absorb(hunts, pairs, log_probs)
+    return [hunt.solution() for hunt in hunts]
+
+
+def incumbents(model: Autoregressive, batch: Batch, config: Config, rules: Rules | None) -> list[list[Hypothesis]]:
+    """What a beam finds for each sentence, to begin with: nothing where its paths are all dead ends."""
+    width = max(config.beam, config.nbest)
+    wide = replace(replace(config, nbest=1).with_method("beam"), beam=width, nbest=width)
+    try:
+        return beam.search(model, batch, wide, rules)
+    except NoOutputError:
+        return [[] for _ in range(len(batch))]
+
+
+@dataclass(frozen=True)
+class Pick:
+    """A beginning that is to be read."""
+
+    said: tuple[int, ...]
+    scores: tuple[float, ...]
+    total: float
+
+
+OPEN = np.dtype([("total", np.float64), ("score", np.float32), ("parent", np.int32), ("token", np.int32)])
+"""A beginning that lies open: its sum, the log-probability of its last token, what it follows, and that token."""
+Frontier = npt.NDArray[np.void]
+
+
+@dataclass
+class Hunt:
+    """The search of one sentence."""
+
+    limit: int
+    config: Config
+    vocabulary: Vocabulary
+    read: list[Pick] = field(default_factory=list)
+    """The beginnings that were read: what lies open follows one of them."""
+    open: Frontier = field(default_factory=lambda: np.array([(0.0, 0.0, -1, -1)], OPEN))
+    """The beginnings that lie open, best first; at first the empty one, which follows none."""
+    left_out: float = -math.inf
+    """The highest sum that was put aside."""
+    done: list[Hypothesis] = field(default_factory=list)
+    """The best outputs so far, best first."""
+    unfinished: list[Hypothesis] = field(default_factory=list)
+    """The best of those that do not end within the limit: they count only where nothing ends."""
+
+    @property
+    def remaining(self) -> int:
+        """How many beginnings may still be read."""
+        return self.config.max_expansions - len(self.read)
+
+    @property
+    def lowest(self) -> float:
+        """The sum below which a beginning cannot lead into the n-best list any more."""
+        if len(self.done) < self.config.nbest:
+            return -math.inf
+        return self.done[-1].normalized * float(penalty(self.limit, self.config)) * (1 + SLACK)
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether there is something to read, and leave to read it."""
+        return self.remaining > 0 and len(self.open) > 0 and bool(self.open["total"][0] >= self.lowest)
+
+    def take(self, count: int) -> list[Pick]:
+        """The best beginnings, which are read now."""
+        count = min(count, self.remaining, int((self.open["total"] >= self.lowest).sum()))
+        picks = [self.beginning(*one) for one in self.open[:count].tolist()]
+        self.open = self.open[count:]
+        return picks
+
+    def beginning(self, total: float, score: float, parent: int, token: int) -> Pick:
+        """What lies open, token by token."""
+        if parent < 0:
+            return Pick((), (), 0.0)
+        before = self.read[parent]
+        return Pick((*before.said, token), (*before.scores, score), total)
+
+    def floor(self, pick: Pick) -> float:
+        """Below this sum what follows is of no use: it cannot win, or enough better ones lie open."""
+        if 0 < self.remaining <= len(self.open) and not self.is_last(pick):
+            return max(self.lowest, float(self.open["total"][self.remaining - 1]))
+        return self.lowest
+
+    def is_last(self, pick: Pick) -> bool:
+        """Whether one more token is all that may follow."""
+        return len(pick.said) + 1 == self.limit
+
+    def add(self, pick: Pick, ending: float, tokens: Any, scores: Any, left_out: float) -> None:
+        """A beginning was read: its ending, and what else may follow, by ascending ids."""
+        self.read.append(pick)
+        if ending > -math.inf:
+            self.found(self.output(pick, self.vocabulary.eos, ending))
+        if self.is_last(pick):
+            best = np.argsort(-scores, kind="stable")[: self.config.nbest]
+            for place in best if not self.done else ():
+                self.found(self.output(pick, int(tokens[place]), float(scores[place])))
+            return
+        self.left_out = max(self.left_out, left_out)
+        more = np.empty(len(tokens), OPEN)
+        more["total"] = pick.total + scores.astype(np.float64)
+        more["score"], more["parent"], more["token"] = scores, len(self.read) - 1, tokens
+        self.open = np.concatenate([self.open, more])
+
+    def tidy(self) -> None:
+        """Best first, and no more than may still be read."""
+        order = np.argsort(-self.open["total"], kind="stable")
+        if len(order) > self.remaining:
+            self.left_out = max(self.left_out, float(self.open["total"][order[self.remaining]]))
+        self.open = self.open[order[: self.remaining]]
+
+    def output(self, pick: Pick, token: int, score: float) -> Hypothesis:
+        """The beginning with one more token, as an output."""
+        return hypothesis([*pick.said, token], [*pick.scores, score], self.vocabulary, self.config)
+
+    def found(self, one: Hypothesis) -> None:
+        """Put an output in its place in the list, unless it is known or too bad."""
+        listed = self.done if one.finished else self.unfinished
+        if all(one.tokens != other.tokens for other in listed):
+            bisect.insort(listed, one, key=rank)
+            del listed[self.config.nbest :]
+
+    def solution(self) -> Solution:
+        """What was found, and what is known of it."""
+        left = max([self.left_out, *self.open["total"][:1].tolist()])
+        proven = left == -math.inf or left < self.lowest
+        outputs = self.done or self.unfinished or [hypothesis([], [], self.vocabulary, self.config)]
+        bound = outputs[0].normalized if proven else left / float(penalty(self.limit, self.config))
+        return Solution(
+            nbest=[replace(one, proven=proven) for one in outputs],
+            proven=proven,
+            expansions=len(self.read),
+            bound=max(bound, outputs[0].normalized),
+        )
+
+
+def rank(one: Hypothesis) -> tuple[float, int, tuple[int, ...]]:
+    """The best first, then the shorter, then the lower ids."""
+    return -one.normalized, len(one.tokens), one.tokens
+
+
+@dataclass(frozen=True)
+class Reader:
+    """The model, ready to read any beginning of any sentence."""
+
+    model: Autoregressive
+    state: State
+    """What `start` gave: a row for each sentence."""
+    config: Config
+    rules: Rules | None
+    device: torch.device
+
+    def read(
+        self, taken: Sequence[tuple[int, Pick]]
+    ) -> Iterator[tuple[list[tuple[int, Pick]], Float[Tensor, "rows vocabulary"]]]:
+        """The log-probabilities of what follows each, in portions of like length that fit into the memory."""
+        vocabulary, most = self.model.vocabulary, NUMBERS.get(self.device.type, 2**24)
+        left = sorted(taken, key=lambda pair: len(pair[1].said))
+        while left:
+            size = max(1, most // (len(vocabulary) * (1 + len(left[-1][1].said))))
+            left, portion = left[:-size], left[-size:]
+            yield portion, self.read_together(portion)
+
+    def read_together(self, portion: Sequence[tuple[int, Pick]]) -> Float[Tensor, "rows vocabulary"]:
+        """Each row a sentence of its own; what fills up a shorter one comes after it, so it does not see it."""
+        vocabulary = self.model.vocabulary
+        tokens, lengths = pad_rows([[vocabulary.bos, *pick.said] for _, pick in portion], vocabulary.pad)
+        tokens, lengths = tokens.to(self.device), lengths.to(self.device)
+        rows = torch.tensor([number for number, _ in portion], device=self.device)
+        logits, _ = self.model.step(tokens, self.state.keep(rows, rows))
+        log_probs = normalize(logits[torch.arange(len(rows), device=self.device), lengths - 1], vocabulary)
+        too_short = lengths < self.config.min_length  # `<s>` stands for the `</s>` that would follow
+        log_probs[:, vocabulary.eos].masked_fill_(too_short, -torch.inf)
+        if self.rules is not None:
+            for length in lengths.unique():  # type: ignore[no-untyped-call]
+                here = (lengths == length).nonzero()[:, 0]
+                said = torch.nn.functional.pad(tokens[here, 1:], (0, 1), value=vocabulary.pad)
+                log_probs[here] = self.rules.keep(rows[here]).apply(log_probs[here], said, length - 1)
+        return log_probs.nan_to_num_(nan=-torch.inf, neginf=-torch.inf)
+
+
+def absorb(
+    hunts: Sequence[Hunt], portion: Sequence[tuple[int, Pick]], log_probs: Float[Tensor, "rows vocabulary"]
+) -> None:
+    """Give every sentence what follows the beginnings it took, but for what it cannot use."""
+    eos = hunts[0].vocabulary.eos
+    before = [[pick.total, max(hunts[number].floor(pick), -1e300)] for number, pick in portion]
+    total, floor = torch.tensor(before, dtype=torch.float64, device=log_probs.device)[:, :, None].unbind(dim=1)
+    totals = total + log_probs  # in double precision
+    endings = log_probs[:, eos].tolist()
+    totals[:, eos].fill_(-torch.inf)
+    useful = totals >= floor
+    left_out = totals.masked_fill_(useful, -torch.inf).amax(dim=1).tolist()
+    counts = useful.sum(dim=1).cumsum(dim=0)[:-1].tolist()
+    tokens = np.split(useful.nonzero()[:, 1].cpu().numpy(), counts)
+    scores = np.split(log_probs[useful].cpu().numpy(), counts)
+    for (number, pick), *rest in zip(portion, endings, tokens, scores, left_out, strict=True):
+        hunts[number].add(pick, *rest)
+    for number in {number for number, _ in portion}:
+        hunts[number].tidy()
