@@ -5,6 +5,8 @@
 
 A fused kernel computes this and never holds the weights. Inside `record_attention` the same formula runs in plain
 steps and every layer keeps its weights; the two agree to 1e-5.
+
+The other score functions (dot, general, multiplicative, additive, concat) and attention by them are in scores.py.
 """
 
 from __future__ import annotations
