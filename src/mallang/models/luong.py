@@ -1,0 +1,182 @@
+"""Attention made simpler: a deep LSTM says what it is about to say, looks once, and then says it.
+
+Effective Approaches to Attention-based Neural Machine Translation. Luong, Pham, Manning 2015, arXiv:1508.04025.
+
+New against Bahdanau's model: the decoder looks from the state that it has now, not from the one before, and what it
+sees does not go into that state. So the recurrence no longer waits for the attention: the whole sentence runs through
+the stack first and all looks are one product. `input_feeding` brings the way back: the attentional vector goes into
+the next step, so that the decoder knows where it has looked.
+
+    source → embedding → LSTM stack → memory h̄_s; its last state starts the decoder
+                                        ↓
+    tokens → embedding → LSTM stack → h_t → α_t = softmax_s score(h_t, h̄_s), c_t = Σ_s α_ts h̄_s
+                 ↑                                      ↓
+                 └──── input feeding ─────  h̃_t = tanh(W_c [c_t; h_t]) → logits W_s h̃_t
+
+    score = dot  h_tᵀ h̄_s  |  general  h_tᵀ W_a h̄_s  |  concat  v_aᵀ tanh(W_a [h_t; h̄_s])
+
+This is the paper's global attention; its local attention, and its location-based score, which does not read the
+source, are not here. The source is not reversed, weights start by Xavier's rule, and the LSTM has no peepholes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from mallang.data.batch import Batch
+from mallang.errors import UserError
+from mallang.layers.attention import additive
+from mallang.layers.cache import State
+from mallang.layers.dropout import Dropout
+from mallang.layers.head import Projection
+from mallang.layers.recurrent import Memory, Reader, Recurrent
+from mallang.layers.scores import ConcatScore, DotScore, GeneralScore, Score, ScoredAttention
+from mallang.layers.stepping import LSTMSteps, repeated
+from mallang.text.vocabulary import Vocabulary
+
+__all__ = ["SIZES", "Config", "Luong", "Model"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """The shape of the model; the defaults are the paper's, without input feeding."""
+
+    layers: int = 4
+    """LSTM layers of the encoder and of the decoder."""
+    embedding_dim: int = 1000
+    """Size of the vector of a word."""
+    dim: int = 1000
+    """Size of a layer's state, and of the attentional vector."""
+    score: Literal["dot", "general", "concat"] = "general"
+    """How a state and a word of the source are compared."""
+    input_feeding: bool = False
+    """Give each step the attentional vector of the one before: better informed, but the steps wait for each other."""
+    dropout: float = 0.2
+    """Share of values dropped from embeddings, between layers and before the words."""
+    share: Literal["all", "target", "none"] = "none"
+    """One weight for both embeddings and the output (needs one vocabulary), for the decoder's two, or for none."""
+
+    def __post_init__(self) -> None:
+        for name in ("layers", "embedding_dim", "dim"):
+            if (value := getattr(self, name)) < 1:
+                raise ValueError(f"{name} must be at least 1, but is {value}")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout must be at least 0 and less than 1, but is {self.dropout}")
+        if self.share != "none" and self.embedding_dim != self.dim:
+            raise ValueError(
+                f"embeddings and output can share a weight only if their sizes are alike, but embedding_dim is "
+                f"{self.embedding_dim} and dim {self.dim}"
+            )
+
+
+class Luong(nn.Module):
+    """A stack that reads, a stack that writes, and a look from the one to the other at every word."""
+
+    def __init__(self, config: Config, vocabulary: Vocabulary, source_vocabulary: Vocabulary) -> None:
+        super().__init__()
+        if config.share == "all" and vocabulary != source_vocabulary:
+            raise UserError(
+                'model.share = "all" needs one vocabulary, but the source and the target have their own '
+                f"({len(source_vocabulary)} and {len(vocabulary)} tokens)",
+                todo='learn one tokenizer for both sides, or set model.share = "target"',
+            )
+        self.config, self.vocabulary, self.source_vocabulary = config, vocabulary, source_vocabulary
+        words, dim, stack = config.embedding_dim, config.dim, (config.dim, config.layers, config.dropout)
+        self.embedding = nn.Embedding(len(vocabulary), words)
+        self.own_source_embedding = None if config.share == "all" else nn.Embedding(len(source_vocabulary), words)
+        self.encoder = Reader("lstm", words, *stack)
+        self.decoder = Recurrent("lstm", words + dim if config.input_feeding else words, *stack)
+        self.cross_attention = ScoredAttention(make_score(config))
+        self.combine = nn.Linear(2 * dim, dim, bias=False)  # W_c
+        self.head = Projection(dim, len(vocabulary), self.embedding if config.share != "none" else None)
+        self.dropout = Dropout(config.dropout)
+        self.init_weights()
+
+    def forward(self, batch: Batch) -> Float[Tensor, "batch time dim"]:
+        """The hidden vector of every position: all that is known before its next token is chosen."""
+        hidden, _ = self.write(batch.tokens, self.start(batch))
+        return hidden
+
+    def start(self, batch: Batch) -> State:
+        """Read the source; the decoder starts from the encoder's last state, and was fed nothing yet."""
+        if batch.source is None or batch.source_lengths is None:
+            raise ValueError("this batch has no source")
+        table = self.own_source_embedding or self.embedding
+        memory, last = self.encoder(self.dropout(table(batch.source)), batch.source_lengths)
+        keys = self.cross_attention.score.remember(memory)
+        fixed = {"memory": memory, "keys": keys, "mask": additive(batch.source_mask, keys)}
+        fed = [memory.new_zeros(len(memory), self.config.dim)] if self.config.input_feeding else []
+        return State(fixed, moving={"decoder": last, "fed": fed})
+
+    def write(self, tokens: Int[Tensor, "rows time"], state: State) -> tuple[Float[Tensor, "rows time dim"], State]:
+        """The attentional vector after each of these tokens."""
+        words = self.dropout(self.embedding(tokens))
+        source = state.fixed["keys"], state.fixed["memory"], state.fixed["mask"]
+        if self.config.input_feeding:
+            vectors, after = self.write_by_steps(words, source, state.moving["decoder"], *state.moving["fed"])
+            return self.dropout(vectors), State(state.fixed, {"decoder": after, "fed": [vectors[:, -1]]})
+        states, after = self.decoder(words, state.moving["decoder"])
+        contexts = self.cross_attention(states, *source)
+        vectors = self.combine(torch.cat((contexts, states.to(contexts.dtype)), dim=-1)).tanh()
+        return self.dropout(vectors), State(state.fixed, {"decoder": after, "fed": []})
+
+    def write_by_steps(
+        self,
+        words: Float[Tensor, "rows time word_dim"],
+        source: tuple[Tensor, Tensor, Tensor],
+        memory: Memory,
+        fed: Float[Tensor, "rows dim"],
+    ) -> tuple[Float[Tensor, "rows time dim"], Memory]:
+        """The same where each step is fed the vector of the one before."""
+        decoder, looks = LSTMSteps(self.decoder, words, memory), self.cross_attention.steps(*source)
+        ask, combine = self.cross_attention.score.asking(), repeated(self.combine)
+        vectors = []
+        for step in range(words.shape[1]):
+            state = decoder(step, fed)
+            context = looks(ask(state))
+            fed = combine(torch.cat((context, state.to(context.dtype)), dim=-1))[0].tanh()
+            vectors.append(fed)
+        looks.end()
+        return torch.stack(vectors, dim=1), decoder.memory
+
+    def output(self, hidden: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch words"]:
+        """One logit per word of the target vocabulary."""
+        logits: Tensor = self.head(hidden)
+        return logits
+
+    def step(self, tokens: Int[Tensor, "rows time"], state: State) -> tuple[Float[Tensor, "rows time words"], State]:
+        """The logits after each of these tokens, which follow those of earlier steps."""
+        hidden, state = self.write(tokens, state)
+        return self.output(hidden), state
+
+    def init_weights(self) -> None:
+        """Xavier for every matrix; embeddings of size one in all; the stacks are ready."""
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.xavier_uniform_(module.weight)
+            elif isinstance(module, nn.Embedding):
+                nn.init.normal_(module.weight, std=module.embedding_dim**-0.5)
+
+
+def make_score(config: Config) -> Score:
+    """The score function of that name."""
+    if config.score == "dot":
+        return DotScore(config.dim, config.dim)
+    if config.score == "general":
+        return GeneralScore(config.dim, config.dim)
+    return ConcatScore(config.dim, config.dim, config.dim)
+
+
+SIZES: dict[str, dict[str, Any]] = {
+    "tiny": {"layers": 2, "embedding_dim": 24, "dim": 32},
+    "small": {"layers": 2, "embedding_dim": 256, "dim": 256},
+    "base": {},
+}
+"""Named shapes, as changes to the defaults; base is the paper's."""
+
+Model = Luong
