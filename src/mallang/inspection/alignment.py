@@ -1,28 +1,227 @@
-"""Which source word each output word looked at: the attention of a translation that was really made."""
+"""Which source word each output word looked at: the attention of an output that was really made.
+
+    seen = attention_of(model, "유나는 지난주에 배를 탔다.")
+    seen.maps["decoder.1.cross"].weights        # [heads, output tokens, source tokens]
+    in_words(seen).maps["decoder.1.cross"]      # the same between words
+
+Nothing is recorded while a search runs. When it has ended, `forward` is run again on what it found.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
 
-from mallang.inspection.attention import AttentionMap, attention_maps
+from mallang.data.batch import Batch, pad_rows
+from mallang.decoding.options import change_search
+from mallang.decoding.scoring import score, with_labels
+from mallang.errors import UserError, nearest
+from mallang.inspection.attention import AttentionMap, Side, attention_maps, sides_of
 from mallang.inspection.figures import draw_attention
+from mallang.text.tokenizer import Tokenizer
+from mallang.text.vocabulary import BOS, EOS
 
 
-def translation_maps(model: Any, text: str) -> dict[str, AttentionMap]:
-    """All attention behind one translation: the text is translated, then read again with its output."""
-    source = model.task.source.encode_batch([text])[0]
-    (found,) = model.search([text], model.config)
-    batch = model.task.prepare([((source, list(found[0].tokens)),)], np.random.default_rng(0))
-    (maps,) = attention_maps(model.model, batch.to(model.device))
+@dataclass(frozen=True)
+class Words:
+    """The words of a text, and of which word each of its tokens is a part; None: of none, as `</s>` is."""
+
+    words: tuple[str, ...]
+    owners: tuple[int | None, ...]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A text, what a model made of it, and where it looked as it did."""
+
+    input: str
+    output: str
+    score: float
+    """Log-probability of the output, `</s>` included."""
+    maps: Mapping[str, AttentionMap]
+    """The attention of every layer, by its name."""
+    words: Mapping[Side, Words]
+    """Which tokens are words together; nothing where they have been joined."""
+
+
+def attention_of(model: Any, text: str, *, target: str | None = None, domain: str | None = None, **search: Any) -> Seen:
+    """All attention behind what a loaded model makes of a text; with `target` behind that output.
+
+    Options of the search are those of `translate`: `beam=8`, `method="greedy"`.
+    """
+    task, tag = model.task, next(iter(model.tags(domain)))
+    batch, source = read(model, text, tag)
+    if target is None:
+        ((found, *_),) = model.search([text], change_search(model.config, search), tags=[tag])
+        labels, output = list(found.labels(EOS)), task.target.decode(found.tokens)
+        said = words_said(task.target, found.tokens)
+    elif search:
+        raise UserError("options of the search have no effect on a given target", todo="leave one of them out")
+    else:
+        given = task.target.encode(target)
+        labels, output, said = [*given.ids, EOS], target, words_in(target, given.offsets)
+    if not labels:
+        raise UserError("the model said nothing", todo="allow longer outputs: --search max_length=100")
+    batch = with_labels(batch, [labels], task.target.vocabulary).to(model.device)
+    (maps,) = attention_maps(model.model, batch)
+    words: dict[Side, Words] = {
+        "source": source,
+        "said": padded(said, 0, len(labels) - len(said.owners)),
+        "read": padded(said, 1, 0, most=len(labels)),
+    }
+    return Seen(text, output, sum(score(model.model, batch)[0]), with_attention(maps, model.model), words)
+
+
+def read(model: Any, text: str, tag: Sequence[int]) -> tuple[Batch, Words]:
+    """A text as a model reads it, nothing said yet, and which of its tokens are words together."""
+    if hasattr(model.model, "members"):
+        raise UserError("an ensemble has no attention of its own", todo="look at its members one by one")
+    encoding = model.task.source.encode(text)
+    if not text.strip() or not encoding.ids:
+        raise UserError("there is nothing to look at in an empty text", todo="give a text with a word in it")
+    if model.max_length and len(encoding.ids) >= model.max_length:
+        raise UserError(
+            f"the text has {len(encoding.ids)} tokens, but the model reads fewer than {model.max_length} at once",
+            todo="give it sentence by sentence",
+        )
+    source, lengths = pad_rows([[*tag, *encoding.ids, EOS]])
+    start = torch.full((1, 1), BOS)
+    batch = Batch(tokens=start, lengths=torch.ones_like(lengths), source=source, source_lengths=lengths)
+    return batch, padded(words_in(text, encoding.offsets), len(tag), 1)
+
+
+def with_attention(maps: Mapping[str, AttentionMap], model: Any) -> Mapping[str, AttentionMap]:
+    """The maps, or a message where there are none."""
+    if not maps:
+        raise UserError(
+            f"{type(model).__name__} has no attention to look at",
+            todo="use a model that has, such as bahdanau, luong, convs2s or transformer",
+        )
     return maps
+
+
+def in_words(seen: Seen) -> Seen:
+    """The same between words: what its pieces are looked at is summed, how its pieces look is averaged."""
+    if not seen.words:
+        return seen
+    maps = {}
+    for name, shown in seen.maps.items():
+        queries, keys = (seen.words[side] for side in sides_of(name))
+        weights = by_query_word(by_key_word(shown.weights, keys), queries)
+        maps[name] = AttentionMap(name, weights, labels_of(queries, shown.queries), labels_of(keys, shown.keys))
+    return replace(seen, maps=maps, words={})
+
+
+def by_key_word(weights: Float[Tensor, "*heads query key"], keys: Words) -> Float[Tensor, "*heads query word"]:
+    """Weights on words: the sum of those on their pieces. What is no word stays by itself."""
+    return weights @ membership(keys).T.to(weights)
+
+
+def by_query_word(weights: Float[Tensor, "*heads query key"], queries: Words) -> Float[Tensor, "*heads word key"]:
+    """Weights of words: the mean of those of their pieces, so that they still sum to one."""
+    members = membership(queries).to(weights)
+    return (members / members.sum(dim=1, keepdim=True)) @ weights
+
+
+def membership(words: Words) -> Float[Tensor, "words tokens"]:
+    """1 where a token is part of a word; a token that belongs to none is a row of its own, in its place."""
+    rows = groups(words)
+    table = torch.zeros(len(rows), len(words.owners))
+    for row, (_, tokens) in enumerate(rows):
+        table[row, tokens] = 1.0
+    return table
+
+
+def labels_of(words: Words, tokens: Sequence[str]) -> tuple[str, ...]:
+    """What to call the words, and the tokens that are none."""
+    return tuple(tokens[members[0]] if owner is None else words.words[owner] for owner, members in groups(words))
+
+
+def groups(words: Words) -> list[tuple[int | None, list[int]]]:
+    """The tokens of each word together, in order; those of no word alone. Words without any token are left out."""
+    found: list[tuple[int | None, list[int]]] = []
+    places: dict[int, int] = {}
+    for token, owner in enumerate(words.owners):
+        if owner is not None and owner in places:
+            found[places[owner]][1].append(token)
+        else:
+            if owner is not None:
+                places[owner] = len(found)
+            found.append((owner, [token]))
+    return found
+
+
+def words_in(text: str, offsets: Sequence[tuple[int, int]]) -> Words:
+    """The words of a text, which spaces part, and the word that each token with these offsets is a part of.
+
+    A space belongs to the word after it, as it does in the pieces of BPE.
+    """
+    spans = [found.span() for found in re.finditer(r"\S+", text)]
+    owners: list[int | None] = []
+    for begin, end in offsets:
+        # A token without an extent, such as half a syllable that was finished before, lies where the last one ended.
+        place = min(begin, end - 1)
+        owners.append(next((number for number, span in enumerate(spans) if span[1] > place), len(spans) - 1))
+    return Words(tuple(text[begin:end] for begin, end in spans), tuple(owners) if spans else (None,) * len(offsets))
+
+
+def words_said(tokenizer: Tokenizer, ids: Sequence[int]) -> Words:
+    """The words of an output and of which each of its tokens is a part; a search may cut words as no encoder would."""
+    ends = [len(tokenizer.decode(ids[:count])) for count in range(len(ids) + 1)]
+    return words_in(tokenizer.decode(ids), [(ends[place], ends[place + 1]) for place in range(len(ids))])
+
+
+def padded(words: Words, before: int, after: int, most: int | None = None) -> Words:
+    """The same with so many tokens around that are of no word, cut to so many in all."""
+    owners = (*(None,) * before, *words.owners, *(None,) * after)
+    return Words(words.words, owners[:most])
+
+
+def choose_layers(seen: Seen, wanted: Sequence[str] | None) -> list[str]:
+    """The names of the layers that are wanted, all where none is named."""
+    for name in wanted or ():
+        if name not in seen.maps:
+            raise UserError(f"the model has no layer {name!r} with attention", todo=nearest(name, seen.maps))
+    return list(wanted or seen.maps)
+
+
+def main_layer(seen: Seen) -> str:
+    """The layer that shows most: the last one that looks at the source, else the last."""
+    return next((name for name in reversed(list(seen.maps)) if name.endswith("cross")), list(seen.maps)[-1])
+
+
+def choose_head(weights: Float[Tensor, "heads query key"], head: str | None) -> Float[Tensor, "chosen query key"]:
+    """One head, numbered from 1, their `mean`, or all."""
+    if head is None:
+        return weights
+    if head == "mean":
+        return weights.mean(dim=0, keepdim=True)
+    if not head.isdecimal() or not 1 <= int(head) <= len(weights):
+        raise UserError(f"there is no head {head!r} in a layer of {len(weights)}", todo="give 1 for the first, or mean")
+    return weights[int(head) - 1 : int(head)]
+
+
+def draw_seen(seen: Seen, path: Path, layer: str | None = None, head: str | None = None) -> Path:
+    """A picture of one layer, PNG or SVG by the name's ending: one field a head."""
+    shown = seen.maps[layer or main_layer(seen)]
+    which = "" if head is None else f", {'mean of the heads' if head == 'mean' else f'head {head}'}"
+    text = seen.input if len(seen.input) <= 60 else seen.input[:59] + "…"
+    weights = choose_head(shown.weights, head)
+    return draw_attention(path, weights, shown.keys, shown.queries, title=f"{text}  ({shown.name}{which})")
+
+
+def translation_maps(model: Any, text: str) -> Mapping[str, AttentionMap]:
+    """All attention behind one translation, by layer."""
+    return attention_of(model, text).maps
 
 
 def draw_translation(model: Any, text: str, path: Path) -> None:
     """A picture of where the last layer looked while it wrote the translation, one panel a head."""
-    maps = translation_maps(model, text)
-    last = [name for name in maps if name.endswith("cross")][-1]
-    shown = maps[last]
-    draw_attention(path, shown.weights, shown.keys, shown.queries, title=f"{text}  ({last})")
+    draw_seen(attention_of(model, text), path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from jaxtyping import Float
 from torch import Tensor
@@ -13,6 +13,9 @@ from mallang.data.batch import Batch
 from mallang.decoding.contract import inference
 from mallang.layers.attention import record_attention
 from mallang.text.vocabulary import Vocabulary
+
+Side = Literal["source", "said", "read"]
+"""The source; the tokens of an output, each at the step that says it; or at the step after, which reads it."""
 
 
 @dataclass(frozen=True)
@@ -57,10 +60,17 @@ def sides(
     name: str, source: Sequence[str], tokens: Sequence[str], said: Sequence[str]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Who looks and what is looked at in the layer of that name."""
+    known: dict[Side, Sequence[str]] = {"source": source, "said": said, "read": tokens}
+    queries, keys = sides_of(name, has_source=bool(source))
+    return tuple(known[queries]), tuple(known[keys])
+
+
+def sides_of(name: str, has_source: bool = True) -> tuple[Side, Side]:
+    """Which side looks at which in the layer of that name."""
     layer = name.split(":")[0]
-    if source and layer.startswith("encoder"):
-        return tuple(source), tuple(source)
-    return tuple(said), tuple(source if layer.endswith("cross") else tokens)
+    if has_source and layer.startswith("encoder"):
+        return "source", "source"
+    return "said", "source" if layer.endswith("cross") else "read"
 
 
 def spell(vocabulary: Vocabulary, ids: Tensor, lengths: Tensor, row: int) -> tuple[str, ...]:

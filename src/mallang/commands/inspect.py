@@ -1,0 +1,143 @@
+"""`mallang inspect`: where a model looked while it wrote, as a page, as pictures or as numbers."""
+
+from __future__ import annotations
+
+import json as json_format
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mallang.commands.options import (
+    Device,
+    Domain,
+    Json,
+    Plugin,
+    Quiet,
+    RunFolder,
+    Search,
+    add_plugins,
+    read_search,
+)
+from mallang.commands.translate import read_texts
+from mallang.errors import UserError
+
+if TYPE_CHECKING:
+    from mallang.inspection.alignment import Seen
+
+EXAMPLES = (
+    'mallang inspect runs/transformer-miniworld "유나는 지난주에 배를 탔다."',
+    'mallang inspect runs/transformer-miniworld "유나는 지난주에 배를 탔다." --words --out ship.png',
+    "mallang inspect runs/transformer-miniworld --file in.txt --out pictures --layer decoder.1.cross --head mean",
+    'mallang inspect runs/transformer-miniworld "유나는 지난주에 배를 탔다." --json',
+)
+PICTURES = (".png", ".svg")
+PAGES = (".html", ".htm")
+Texts = Annotated[
+    list[str] | None, typer.Argument(metavar="TEXT", help="Texts; without any, standard input.", show_default=False)
+]
+File = Annotated[Path | None, typer.Option("--file", "-f", help="Look at each line of this file.", show_default=False)]
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        "--out", "-o", metavar="PATH", show_default=False,
+        help="A .html page, a .png or .svg, or a folder for a .png of each text and layer; else RUN/attention.html.",
+    ),
+]  # fmt: skip
+Layer = Annotated[
+    list[str] | None,
+    typer.Option("--layer", metavar="NAME", help="Only this layer, decoder.1.cross. Repeatable.", show_default=False),
+]
+Head = Annotated[
+    str | None, typer.Option("--head", metavar="N", help="Only this head, from 1, or their mean.", show_default=False)
+]
+Words = Annotated[bool, typer.Option("--words", help="Join the pieces of words.", show_default=False)]
+Target = Annotated[
+    str | None,
+    typer.Option("--target", metavar="TEXT", help="Look at this output, not the model's own.", show_default=False),
+]
+
+
+def command(
+    run: RunFolder,
+    texts: Texts = None,
+    file: File = None,
+    out: Out = None,
+    layer: Layer = None,
+    head: Head = None,
+    words: Words = False,
+    target: Target = None,
+    search: Search = None,
+    domain: Domain = None,
+    json: Json = False,
+    plugin: Plugin = None,
+    device: Device = "auto",
+    quiet: Quiet = False,
+) -> None:
+    """Show where a model looked while it wrote: a table of source and output for every layer and head.
+
+    The output is the one that the search really finds. A page holds all texts, layers and heads; a .png or .svg shows
+    one text and one layer, the last that looks at the source unless --layer names another. --json prints the numbers,
+    a line a text, and writes no file unless --out names one.
+    """
+    from mallang.inspection.alignment import attention_of, in_words
+    from mallang.inspection.page import as_plain
+    from mallang.training.run import load
+
+    add_plugins(plugin)
+    given = [text for text in read_texts(texts, file) if not isinstance(text, str) or text.strip()]
+    where = None if json and out is None else check_out(out or run / "attention.html", len(given), layer)
+    if target is not None and len(given) != 1:
+        raise UserError(f"--target is the output of one text, but {len(given)} were given", todo="give one text")
+    model = load(run, device)
+    if not hasattr(model, "search"):
+        raise UserError(f"{run} was trained for {model.task_name}, which writes no output to look at")
+    options: dict[str, Any] = {**read_search(search), "domain": domain, "target": target}
+    seen = [attention_of(model, text, **options) for text in given]
+    seen = [in_words(one) for one in seen] if words else seen
+    if json:
+        for one in seen:
+            print(json_format.dumps(as_plain(one, layer, head), ensure_ascii=False), flush=True)
+    if where is not None:
+        for path in write(where, seen, layer, head):
+            if not quiet:
+                print(path) if not json else typer.echo(str(path), err=True)
+
+
+def check_out(out: Path, texts: int, layers: Sequence[str] | None) -> Path:
+    """The place to write to, if what is asked fits into it; told before anything is computed."""
+    ending = out.suffix.lower()
+    if not texts:
+        raise UserError("there is no text to look at", todo='mallang inspect RUN "a text"')
+    if out.is_dir() or not ending:
+        return out
+    if ending not in PICTURES + PAGES:
+        raise UserError(f"{out} names no kind of picture", todo="end the name in .html, .png or .svg, or give a folder")
+    if ending in PICTURES and (texts > 1 or len(layers or ()) > 1):
+        many = f"{texts} texts" if texts > 1 else f"{len(layers or ())} layers"
+        raise UserError(f"one picture cannot show {many}", todo="--out FOLDER for a picture of each, or a .html page")
+    return out
+
+
+def write(out: Path, seen: Sequence[Seen], layers: Sequence[str] | None, head: str | None) -> list[Path]:
+    """Write the page, the picture, or the pictures of every text and layer into a folder."""
+    from mallang.inspection.alignment import choose_layers, draw_seen
+    from mallang.inspection.page import write_page
+
+    is_folder = out.is_dir() or not out.suffix
+    folder = out if is_folder else out.parent
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise UserError(f"{folder} is not a folder", todo="give another place with --out") from error
+    chosen = [choose_layers(one, layers) for one in seen]  # a wrong name is told before any file is written
+    if is_folder:
+        return [
+            draw_seen(one, out / f"{number}-{name.replace(':', '-')}.png", name, head)
+            for number, (one, names) in enumerate(zip(seen, chosen, strict=True), start=1)
+            for name in names
+        ]
+    if out.suffix.lower() in PAGES:
+        return [write_page(out, seen, layers, head)]
+    return [draw_seen(seen[0], out, layers[0] if layers else None, head)]
