@@ -120,18 +120,22 @@ def read_search(search: Iterable[str] | None) -> dict[str, Any]:
 
 
 def load_for(
-    run: Path, task: str, verb: str, device: str, *, int8: bool = False, others: Iterable[Path] | None = None
+    run: Path, task: str | None, verb: str, device: str, *, int8: bool = False, others: Iterable[Path] | None = None
 ) -> Any:
-    """The model in a run folder, or in several, or a message that says why this verb cannot use it."""
+    """The model in a run folder, or in several, or a message that says why this verb cannot use it.
+
+    A verb that is for no task alone is for every task that has it.
+    """
     from mallang.training.run import Run, load
 
     runs = [run, *(others or ())]
     for each in runs:
-        trained_for = Run.open(each).task
-        if find.plain(trained_for) != task:
+        trained_for = find.plain(Run.open(each).task)
+        if not (hasattr(find.find("tasks", trained_for).Verbs, verb) if task is None else trained_for == task):
+            needed = f"a run for {task}" if task else "a run whose task has it"
             raise UserError(
-                f"{each} was trained for {trained_for.replace('_', ' ')}, but `mallang {verb}` needs a run for {task}",
-                todo=f"give the folder of a {task} run",
+                f"{each} was trained for {trained_for.replace('_', ' ')}, but `mallang {verb}` needs {needed}",
+                todo=f"give the folder of a {task} run" if task else "give the folder of another run",
             )
     return load(runs if others else run, device, "int8" if int8 else "float32")
 

@@ -20,9 +20,10 @@ from mallang.decoding.scoring import score
 from mallang.decoding.workers import cut, spread, workers
 from mallang.errors import UserError
 from mallang.evaluation.perplexity import perplexities
+from mallang.evaluation.quality import quality
 from mallang.evaluation.score import Score
-from mallang.evaluation.translation import bleu, chrf, exact_match
 from mallang.tasks.demands import Demands, Request, requests
+from mallang.tasks.embedding import text_vectors, word_vectors
 from mallang.tasks.long_texts import split_long
 from mallang.tasks.unknown import UnknownWords, read_lexicon
 from mallang.text.vocabulary import BOS, EOS
@@ -190,6 +191,8 @@ class Verbs:
         about = [f"split into {len(pieces)} pieces, for it is longer than the model"] if len(pieces) > 1 else []
         is_cut = not all(hypothesis.finished for hypothesis in best)
         about += ["cut off at the longest length allowed"] if is_cut else []
+        if any(hypothesis.proven is False for hypothesis in best):
+            about.append("not proven to be the best: max_expansions were not enough")
         whole = zip(pieces[0], outputs[0], strict=True) if len(pieces) == 1 else ()
         return Translation(
             input=text,
@@ -200,6 +203,12 @@ class Verbs:
             note="; ".join([*about, *notes]),
             is_cut=is_cut,
         )
+
+    def embed(self, texts: str | Iterable[str], *, words: bool = False) -> Any:
+        """The vector of a source text, or one row a text; with `words` the learned vectors of source words."""
+        given = [texts] if isinstance(texts, str) else list(texts)
+        found = (word_vectors if words else text_vectors)(self.model, self.task.source, given)
+        return found[0] if isinstance(texts, str) else found
 
     def ensemble(self, others: Sequence[Verbs]) -> Verbs:
         """This model and others as one, searched as this one is; they must cut texts alike."""
@@ -245,7 +254,7 @@ class Verbs:
         """All scores on pairs of texts, each with its signature, and the outputs they were counted on."""
         outputs = [str(result) for result in self.translate([source for source, _ in rows], domain=domain, **options)]
         references = [target for _, target in rows]
-        scores = [bleu(outputs, references), chrf(outputs, references), exact_match(outputs, references)]
+        scores = quality(outputs, references)
         scored = self.score(rows, domain)
         surprise = perplexities(
             [each.score for each in scored],

@@ -1,0 +1,37 @@
+"""`mallang reconstruct`: what an autoencoder makes of a text again."""
+
+from __future__ import annotations
+
+import json as json_format
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mallang.commands.options import Device, Json, Plugin, RunFolder, Search, add_plugins, load_for, read_search
+from mallang.commands.translate import as_json, read_texts
+
+EXAMPLES = (
+    'mallang reconstruct runs/autoencoder-miniworld "유나는 지난주에 배를 탔다."',
+    "mallang reconstruct runs/autoencoder-miniworld --file texts.txt --json",
+)
+Texts = Annotated[
+    list[str] | None, typer.Argument(metavar="TEXT", help="Texts; without any, standard input.", show_default=False)
+]
+File = Annotated[Path | None, typer.Option("--file", "-f", help="Take each line of this file.", show_default=False)]
+
+
+def command(
+    run: RunFolder,
+    texts: Texts = None,
+    file: File = None,
+    search: Search = None,
+    json: Json = False,
+    plugin: Plugin = None,
+    device: Device = "auto",
+) -> None:
+    """Put texts through an autoencoder, a line each: the text again, or of a vector autoencoder the words it kept."""
+    add_plugins(plugin)
+    model = load_for(run, None, "reconstruct", device)
+    for result in model.reconstruct(list(read_texts(texts, file)), **read_search(search)):
+        print(json_format.dumps(as_json(result, 1), ensure_ascii=False) if json else result.output, flush=True)

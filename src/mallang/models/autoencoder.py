@@ -1,0 +1,104 @@
+"""The vector autoencoder: a text as a vector of its words goes through a narrow code and must come out again.
+
+Reducing the Dimensionality of Data with Neural Networks. Hinton and Salakhutdinov 2006, doi:10.1126/science.1127647.
+
+New against a linear map to few numbers, as PCA is one: layers with a non-linearity on both sides of the code. With a
+code of two numbers the code is a map. Word order is not seen: see sutskever.py for an autoencoder of sequences.
+
+    source → bag of words → encoder layers → code → decoder layers → a logit a word: is it in the text?
+
+Where this differs from the paper: its layers were trained one by one as restricted Boltzmann machines before all of
+them together; ReLU and Adam do without. Its documents were shares of 2,000 words with a softmax over them; here
+every word has a logistic output of its own, as the paper's pixels have, so that a bag of words can be read off again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, Literal
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from mallang.data.batch import Batch
+from mallang.layers.bag import bag_of
+from mallang.layers.encoded import Encoded
+from mallang.text.vocabulary import Vocabulary
+
+__all__ = ["SIZES", "Autoencoder", "Config", "Model"]
+
+TASK = "autoencoding"
+Activation = Literal["relu", "tanh", "logistic"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """The shape of a vector autoencoder; the defaults are the sizes that the paper used for documents."""
+
+    dim: int = 2
+    """Numbers in the code, the vector of a text."""
+    hidden_dims: list[int] = field(default_factory=lambda: [500, 250, 125])
+    """Sizes of the layers between the words and the code; the decoder has them the other way round."""
+    inputs: Literal["log-count", "binary"] = "log-count"
+    """What is read of each word: log(1 + how often it occurs), or whether it does."""
+    activation: Activation = "relu"
+    """The non-linearity of the layers; the paper's is logistic. The code itself is linear."""
+
+    def __post_init__(self) -> None:
+        if self.dim < 1:
+            raise ValueError(f"dim must be at least 1, but is {self.dim}")
+        if any(size < 1 for size in self.hidden_dims):
+            raise ValueError(f"hidden_dims must be at least 1, but are {self.hidden_dims}")
+
+
+class Autoencoder(nn.Module):
+    """Bag of words → code → bag of words."""
+
+    def __init__(self, config: Config, vocabulary: Vocabulary, source_vocabulary: Vocabulary) -> None:
+        super().__init__()
+        self.config, self.vocabulary, self.source_vocabulary = config, vocabulary, source_vocabulary
+        down = [len(source_vocabulary), *config.hidden_dims, config.dim]
+        up = [config.dim, *reversed(config.hidden_dims), len(vocabulary)]
+        self.encoder = nn.Sequential(*layers(down, config.activation))
+        self.decoder = nn.Sequential(*layers(up, config.activation))
+        self.init_weights()
+
+    def forward(self, batch: Batch) -> Float[Tensor, "batch words"]:
+        """A logit for every word of the vocabulary: whether it is in the text."""
+        logits: Tensor = self.decoder(self.encode(batch).pooled)
+        return logits
+
+    def encode(self, batch: Batch) -> Encoded:
+        """The code of every source; single words have no vectors here."""
+        assert batch.source is not None and batch.source_lengths is not None
+        counts = bag_of(batch.source, batch.source_lengths, self.source_vocabulary)
+        seen = counts.log1p() if self.config.inputs == "log-count" else counts.clamp(max=1.0)
+        return Encoded(layers=[], mask=batch.source_mask, pooled=self.encoder(seen))
+
+    def init_weights(self) -> None:
+        """Xavier for every matrix, zero for every bias."""
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.xavier_uniform_(module.weight)
+                nn.init.zeros_(module.bias)
+
+
+def layers(sizes: Sequence[int], activation: Activation) -> Iterator[nn.Module]:
+    """Linear maps from each size to the next, with the non-linearity between them and none after the last."""
+    kinds: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh, "logistic": nn.Sigmoid}
+    for place, (before, after) in enumerate(pairwise(sizes)):
+        if place:
+            yield kinds[activation]()
+        yield nn.Linear(before, after)
+
+
+SIZES: dict[str, dict[str, Any]] = {
+    "tiny": {"hidden_dims": [16], "dim": 2},
+    "small": {"hidden_dims": [256], "dim": 32},
+    "base": {},
+}
+"""Named shapes, as changes to the defaults; base is the paper's for documents."""
+
+Model = Autoencoder

@@ -1,0 +1,215 @@
+"""Autoencoding: a text in, the same text out, through whatever narrow place the model has.
+
+Two kinds of model do it. One that writes word by word (sutskever, cho …) reads the text and must say it again: a
+sequence autoencoder. One that does not (autoencoder) reads the bag of its words and must say, of every word there is,
+whether it was in the text: a vector autoencoder. With `drop` or `shuffle` the text is damaged before it is read, and
+must be put right (Vincent et al. 2008; the two kinds of damage are those of Lample et al. 2018, arXiv:1711.00043).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Float32, Integer
+from torch import Tensor, nn
+
+from mallang.data.batch import Batch
+from mallang.data.prepared import Prepared
+from mallang.data.sampler import Rows
+from mallang.decoding import contract as decoding
+from mallang.decoding.contract import inference
+from mallang.errors import UserError
+from mallang.evaluation.bag_of_words import bag_of_words
+from mallang.evaluation.score import Score
+from mallang.evaluation.translation import bleu, exact_match
+from mallang.layers.bag import bag_of
+from mallang.tasks import translation, translator
+from mallang.tasks.contract import Better, Group, Loss
+from mallang.tasks.embedding import text_vectors, word_vectors
+from mallang.tasks.translator import BATCH_TOKENS, Translation
+from mallang.text.tokenizer import Tokenizer
+from mallang.text.vocabulary import PAD
+
+__all__ = ["Config", "Task", "Verbs"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """How the text is damaged before it is read, and what the loss asks for."""
+
+    drop: float = 0.0
+    """Share of the tokens that are left out of what is read."""
+    shuffle: int = 0
+    """How many places a token may move away from its own in what is read."""
+    label_smoothing: float = 0.0
+    """Share of the probability that is spread evenly over the vocabulary; for models that write word by word."""
+
+    def __post_init__(self) -> None:
+        for name in ("drop", "label_smoothing"):
+            if not 0.0 <= (share := getattr(self, name)) < 1.0:
+                raise ValueError(f"{name} must be at least 0 and less than 1, but is {share}")
+        if self.shuffle < 0:
+            raise ValueError(f"shuffle must not be negative, but is {self.shuffle}")
+
+
+class Task:
+    """Learn to say a text again."""
+
+    columns = ("text",)
+    parts = ("loss",)
+    metrics: Mapping[str, Better] = {"loss": "lower", "exact": "higher"}
+
+    def __init__(self, config: Config, tokenizers: Mapping[str, Tokenizer]) -> None:
+        self.config, self.tokenizers, self.text = config, tokenizers, tokenizers["text"]
+        self.pairs = translation.Task(
+            translation.Config(label_smoothing=config.label_smoothing), {"source": self.text, "target": self.text}
+        )
+        """A text and itself: a pair to translate."""
+
+    def build(self, model: Any, config: Any) -> nn.Module:
+        """The model with one vocabulary for what it reads and what it says."""
+        built = self.pairs.build(model, config)
+        for name in ("shuffle", "label_smoothing"):
+            if getattr(self.config, name) and not is_sequential(built):
+                raise UserError(
+                    f"task.{name} has no effect on a model that sees no order and writes no words", todo="leave it out"
+                )
+        return built
+
+    def examples(self, corpus: Prepared, seed: int, epoch: int) -> Any:
+        """The texts that an epoch reads."""
+        return corpus.epoch(seed, epoch)
+
+    def plan(
+        self, corpus: Prepared, *, tokens: int, sentences: int | None = None, multiple: int = 1, seed: int, epoch: int
+    ) -> Sequence[Rows]:
+        """Texts of like length together."""
+        return self.pairs.plan(corpus, tokens=tokens, sentences=sentences, multiple=multiple, seed=seed, epoch=epoch)
+
+    def prepare(self, rows: list[tuple[Any, ...]], random: np.random.Generator) -> Batch:
+        """The damaged text is the source, the text as it is the target."""
+        return self.pairs.prepare([((self.damage(text, random), text),) for ((text,),) in rows], random)
+
+    def damage(self, text: Any, random: np.random.Generator) -> Integer[np.ndarray, " left"]:
+        """What is read of a text; a token of it always stays."""
+        tokens = np.asarray(text)
+        if self.config.drop and len(tokens):
+            kept = random.random(len(tokens)) >= self.config.drop
+            kept[random.integers(len(tokens))] |= not kept.any()
+            tokens = tokens[kept]
+        if self.config.shuffle:
+            places = np.arange(len(tokens)) + random.uniform(0, self.config.shuffle + 1, size=len(tokens))
+            tokens = tokens[np.argsort(places, kind="stable")]
+        return tokens
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        """The tokens of the texts, `</s>` counted."""
+        return self.pairs.counts(batch)
+
+    def loss(self, model: Any, batch: Batch, carry: Any) -> Loss:
+        """The loss of saying every token again, or of saying which words there were."""
+        if is_sequential(model):
+            return self.pairs.loss(model, batch, carry)
+        assert batch.labels is not None
+        losses = F.binary_cross_entropy_with_logits(model(batch).float(), self.present(batch), reduction="none")
+        asked = (batch.labels != PAD).any(dim=1)  # rows that only fill a rectangle ask for nothing
+        loss = losses.sum(dim=1).mul(asked).sum()
+        return Loss(sums={"loss": loss}, report={"nll": loss.detach()})
+
+    def present(self, batch: Batch) -> Float[Tensor, "batch words"]:
+        """1 for the words that are in a text."""
+        return bag_of(batch.tokens, batch.lengths, self.text.vocabulary).clamp(max=1.0)
+
+    def updates(self, model: nn.Module) -> list[Group]:
+        """All parameters alike."""
+        return self.pairs.updates(model)
+
+    def validate(self, model: nn.Module, corpus: Prepared, rows: Sequence[tuple[str, ...]], metric: str) -> list[Score]:
+        """The mean loss a token on undamaged texts; where `exact` decides, how many of them come out as they are."""
+        total, count, device = 0.0, 0, next(model.parameters()).device
+        for batch_rows in self.plan(corpus, tokens=max(BATCH_TOKENS, int(corpus.lengths.max()) + 1), seed=0, epoch=0):
+            whole = [corpus[i][0] for (i,) in batch_rows]
+            batch = self.pairs.prepare([((text, text),) for text in whole], np.random.default_rng(0))
+            total += float(self.loss(model, batch.to(device), None).sums["loss"])
+            count += self.counts(batch)["loss"]
+        kind = f"smoothing:{self.config.label_smoothing}" if is_sequential(model) else "each word yes or no"
+        scores = [Score("loss", total / count, f"nats a token|{kind}", count=count)]
+        if metric == "exact":
+            verbs = Verbs(self, model, decoding.Config(method="greedy"), max_length=int(corpus.lengths.max()) + 1)
+            texts = [text for (text,) in rows]
+            outputs = [str(result) for result in verbs.reconstruct(texts)]
+            scores.append(replace(exact_match(outputs, verbs.references(texts)), name="exact"))
+        return scores
+
+
+class Verbs:
+    """A trained autoencoder: texts to vectors, and through them to texts again."""
+
+    task_name = "autoencoding"
+
+    def __init__(self, task: Task, model: Any, config: decoding.Config, max_length: int) -> None:
+        self.task, self.model, self.config, self.max_length = task, model, config, max_length
+        self.translator = translator.Verbs(task.pairs, model, config, max_length)
+
+    def embed(self, texts: str | Iterable[str], *, words: bool = False) -> Float32[np.ndarray, "*texts dim"]:
+        """The vector of a text, or one row a text; with `words` the learned vectors of words."""
+        alone = isinstance(texts, str)
+        given = [texts] if isinstance(texts, str) else list(texts)
+        found = (word_vectors if words else text_vectors)(self.model, self.task.text, given)
+        return found[0] if alone else found
+
+    def reconstruct(self, texts: str | Iterable[str], **options: Any) -> Any:
+        """What comes out for a text, or for each; a vector autoencoder gives its words, in the vocabulary's order."""
+        alone = isinstance(texts, str)
+        given = [texts] if isinstance(texts, str) else list(texts)
+        if is_sequential(self.model):
+            found = self.translator.translate(given, **options)
+        elif options:
+            raise UserError(f"{next(iter(options))} has no effect on a model that searches for no words")
+        else:
+            found = self.bags(given)
+        return found[0] if alone else found
+
+    def bags(self, texts: Sequence[str]) -> list[Translation]:
+        """The words that a vector autoencoder finds more probable in a text than not."""
+        names, found = self.task.text.vocabulary.tokens, []
+        vectors = torch.from_numpy(text_vectors(self.model, self.task.text, texts)).to(self.translator.device)
+        with inference(self.model):
+            for text, logits in zip(texts, self.model.decoder(vectors).float().cpu(), strict=True):
+                ids = [i for i in (logits > 0).nonzero()[:, 0].tolist() if i not in self.task.text.vocabulary.specials]
+                score = float(F.logsigmoid(logits.abs()).sum())  # of all yes and no together
+                found.append(Translation(text, self.spell(ids), score, tuple(names[i] for i in ids)))
+        return found
+
+    def references(self, texts: Sequence[str]) -> list[str]:
+        """What should come out: the texts as they are, or their words in the vocabulary's order."""
+        if is_sequential(self.model):
+            return list(texts)
+        specials = self.task.text.vocabulary.specials
+        return [self.spell(sorted(set(ids) - specials)) for ids in self.task.text.encode_batch(list(texts))]
+
+    def spell(self, ids: Sequence[int]) -> str:
+        """Words as text, each by itself."""
+        return " ".join(self.task.text.decode([i]) for i in ids)
+
+    def evaluate(
+        self, rows: Sequence[tuple[str, ...]], *, domain: str | None = None, **options: Any
+    ) -> tuple[list[Score], list[str]]:
+        """How many texts come out as they are, and how much of the others; and what came out."""
+        texts = [text for (text,) in rows]
+        options |= {"domain": domain} if domain is not None else {}
+        outputs = [str(result) for result in self.reconstruct(texts, **options)]
+        references = self.references(texts)
+        words = bag_of_words(outputs, references, tokenize="none")
+        scores = [bleu(outputs, references)] if is_sequential(self.model) else list(words.values())
+        return [exact_match(outputs, references), *scores], outputs
+
+
+def is_sequential(model: Any) -> bool:
+    """Whether a model writes word by word; one that does not is a vector autoencoder."""
+    return hasattr(model, "step")

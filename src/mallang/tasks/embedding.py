@@ -1,0 +1,64 @@
+"""A vector for every text, from what a model keeps of it, or for every word, from what the model learned of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float32
+from torch import nn
+
+from mallang.data.batch import Batch, pad_rows
+from mallang.decoding.contract import device_of, inference
+from mallang.decoding.workers import cut
+from mallang.errors import UserError
+from mallang.text.tokenizer import Tokenizer
+from mallang.text.vocabulary import BOS, EOS
+
+BATCH_TOKENS = 4096
+"""Padded tokens read at once."""
+
+
+def text_vectors(model: Any, tokenizer: Tokenizer, texts: Sequence[str]) -> Float32[np.ndarray, "texts dim"]:
+    """The vector that stands for each whole text: what a model with a fixed vector remembers of it."""
+    if not hasattr(model, "encode"):
+        raise UserError(
+            f"{type(model).__name__} keeps no single vector of a text",
+            todo="take a model that does, such as sutskever, cho or autoencoder; word vectors: --words",
+        )
+    ids = [[*row, EOS] for row in tokenizer.encode_batch(list(texts))]
+    device, found = device_of(model), {}
+    with inference(model):
+        for group in cut([len(row) for row in ids], BATCH_TOKENS, 1):
+            source, lengths = pad_rows([ids[place] for place in group])
+            start = torch.full((len(group), 1), BOS)
+            batch = Batch(tokens=start, lengths=torch.ones_like(lengths), source=source, source_lengths=lengths)
+            pooled = model.encode(batch.to(device)).pooled.float().cpu().numpy()
+            found.update(zip(group, pooled, strict=True))
+    return np.stack([found[place] for place in range(len(ids))])
+
+
+def word_vectors(model: Any, tokenizer: Tokenizer, words: Sequence[str]) -> Float32[np.ndarray, "words dim"]:
+    """The learned input vector of each word; of one that is several tokens, the mean of theirs."""
+    weight = table_of(model).weight.detach().float().cpu().numpy()
+    found = []
+    for word, ids in zip(words, tokenizer.encode_batch(list(words)), strict=True):
+        known = [token for token in ids if token not in tokenizer.vocabulary.specials]
+        if not known:
+            raise UserError(
+                f"the model knows nothing of {word!r}", todo="leave it out, or give words of its vocabulary"
+            )
+        found.append(weight[known].mean(axis=0))
+    return np.stack(found)
+
+
+def table_of(model: Any) -> nn.Embedding:
+    """The vectors of the tokens that a model reads."""
+    for name in ("own_source_embedding", "source_embedding", "embedding"):
+        part = getattr(model, name, None)
+        table = getattr(part, "table", part)
+        if isinstance(table, nn.Embedding):
+            return table
+    raise UserError(f"{type(model).__name__} has no word vectors", todo="leave --words out: vectors of whole texts")
