@@ -21,16 +21,14 @@ import numpy as np
 from jaxtyping import Float
 
 from mallang.errors import UserError, nearest
+from mallang.evaluation.quality import MEASURES
 from mallang.evaluation.score import RESAMPLES, SEED, Statistics
-from mallang.evaluation.translation import References, bleu_statistics, chrf_statistics, exact_statistics
+from mallang.evaluation.translation import References
 
 Metric = str | Callable[[Sequence[str], References], Statistics]
-"""A name in METRICS, or a function from outputs and references to statistics."""
-METRICS: dict[str, Callable[[Sequence[str], References], Statistics]] = {
-    "bleu": bleu_statistics,
-    "chrf": chrf_statistics,
-    "exact": exact_statistics,
-}
+"""bleu, chrf, words, exact or brackets; or a function from outputs and references to statistics."""
+METRICS = {name: MEASURES[name] for name in ("bleu", "chrf", "exact")}
+"""Those by which translations are usually compared."""
 TRIALS = 10_000
 """Exchanges of an approximate randomisation, as many as sacreBLEU makes."""
 AT_ONCE = 4_000_000
@@ -136,9 +134,9 @@ def _statistics(
 ) -> tuple[Statistics, Statistics]:
     """The statistics of both systems."""
     if isinstance(metric, str):
-        if metric not in METRICS:
-            raise UserError(f"two systems cannot be compared by {metric!r}", todo=nearest(metric, METRICS))
-        metric = METRICS[metric]
+        if metric not in MEASURES:
+            raise UserError(f"two systems cannot be compared by {metric!r}", todo=nearest(metric, MEASURES))
+        metric = MEASURES[metric]
     return metric(outputs_a, references), metric(outputs_b, references)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,8 +17,8 @@ from mallang.data.resegmented import Resegmented, dropouts_of
 from mallang.data.sampler import Buckets, Rows
 from mallang.decoding import contract as decoding
 from mallang.errors import UserError
+from mallang.evaluation.quality import MEASURES
 from mallang.evaluation.score import Score
-from mallang.evaluation.translation import bleu, chrf, exact_match
 from mallang.layers.cross_entropy import cross_entropy_of, summed
 from mallang.layers.dropout import drops
 from mallang.tasks.contract import Better, Group, Loss
@@ -79,7 +79,7 @@ class Task:
 
     columns = ("source", "target")
     parts = ("loss",)
-    metrics: Mapping[str, Better] = {"loss": "lower", "bleu": "higher", "chrf": "higher", "exact": "higher"}
+    metrics: Mapping[str, Better] = {"loss": "lower", **dict.fromkeys(MEASURES, "higher")}
 
     def __init__(self, config: Config, tokenizers: Mapping[str, Tokenizer]) -> None:
         self.config, self.tokenizers = config, tokenizers
@@ -183,8 +183,6 @@ class Task:
         if metric != "loss":
             verbs = Verbs(self, model, decoding.Config(method="greedy"), max_length=int(corpus.lengths.max()) + 1)
             outputs = [str(result) for result in verbs.translate([source for source, _ in rows], domain=corpus.domains)]
-            measures: dict[str, Callable[[list[str], list[str]], Score]]
-            measures = {"bleu": bleu, "chrf": chrf, "exact": exact_match}
-            found = measures[metric](outputs, [target for _, target in rows])
+            found = MEASURES[metric](outputs, [target for _, target in rows]).score()
             scores.append(replace(found, name=metric))
         return scores

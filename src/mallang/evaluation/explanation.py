@@ -1,0 +1,228 @@
+"""Where a BLEU comes from: which n-grams matched, their precisions, the geometric mean and the brevity penalty.
+
+    print(explain("I love you", "Oh I love you"))
+
+BLEU (Papineni et al., 2002) is brevity penalty × geometric mean of the precisions of 1-, 2-, 3- and 4-grams. An n-gram
+counts as often as a reference has it, no more. The brevity penalty, exp(1 − reference length / length) for outputs that
+are too short, stands in for recall. The numbers are sacreBLEU's, for a sentence as for a corpus.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from mallang.errors import UserError, nearest
+from mallang.evaluation.bag_of_words import count_words, harmonic, precision_and_recall
+from mallang.evaluation.translation import References, all_references, bleu_metric, bleu_statistics
+
+ORDERS = 4
+SMOOTHINGS = ("exp", "none")
+"""sacreBLEU's own, 1/2, 1/4, 1/8 … of a match where there is none; or none, as in the paper."""
+Words = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class NGram:
+    """An n-gram of the output."""
+
+    words: Words
+    count: int
+    """How often the output has it."""
+    allowed: int
+    """How often a reference has it, the one that has it most."""
+
+    @property
+    def matched(self) -> int:
+        """How often it counts as right: clipped to what a reference has."""
+        return min(self.count, self.allowed)
+
+
+@dataclass(frozen=True)
+class Order:
+    """The n-grams of one length."""
+
+    n: int
+    matched: int
+    total: int
+    precision: float | None
+    """From 0 to 1; None where a sentence is too short to have any, so that the order is left out."""
+    smoothed: bool = False
+    """Whether nothing matched, and the precision is what smoothing makes of it."""
+    ngrams: tuple[NGram, ...] = ()
+    """Those of one sentence; a corpus keeps only their numbers."""
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """One BLEU, step by step, beside the precision, recall and F of the words."""
+
+    orders: tuple[Order, ...]
+    geometric_mean: float
+    """Of the precisions, from 0 to 1."""
+    length: int
+    reference_length: int
+    """That of the reference whose length is nearest."""
+    brevity_penalty: float
+    bleu: float
+    """From 0 to 100."""
+    right: int
+    """Words that are right, wherever they stand."""
+    precision: float
+    recall: float
+    f: float
+    """Of the words, from 0 to 100."""
+    signature: str
+    sentences: int = 1
+    hypothesis: Words = ()
+    """The words of the output, as they are counted; none for a corpus."""
+    references: tuple[Words, ...] = ()
+
+    def __str__(self) -> str:
+        return "\n".join(_lines(self))
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values for a JSON file."""
+        return asdict(self)
+
+
+def explain(
+    hypothesis: str, references: str | Sequence[str], tokenize: str = "13a", *, smooth: str = "exp"
+) -> Explanation:
+    """How the BLEU of one sentence comes about: sacreBLEU's sentence score.
+
+    As there, orders for which the sentence is too short are left out of the mean (`eff:yes` in the signature).
+    """
+    options = [references] if isinstance(references, str) else list(references)
+    metric = bleu_metric(tokenize, smooth_method=_known(smooth), effective_order=True)
+    metric.num_refs = len(options)
+    words, *texts = (tuple(metric._preprocess_segment(text).split()) for text in (hypothesis, *options))
+    ngrams = [_ngrams(words, texts, n) for n in range(1, ORDERS + 1)]
+    counts = [(sum(each.matched for each in found), sum(each.count for each in found)) for found in ngrams]
+    orders = [replace(order, ngrams=found) for order, found in zip(_orders(counts, smooth, None), ngrams, strict=True)]
+    nearest_length = min((len(text) for text in texts), key=lambda length: (abs(length - len(words)), length))
+    right = count_words([hypothesis], [options], tokenize)[0]
+    whole = _explanation(orders, (len(words), nearest_length), right, str(metric.get_signature()))
+    return replace(whole, hypothesis=words, references=tuple(texts))
+
+
+def explain_corpus(
+    hypotheses: Sequence[str], references: References, tokenize: str = "13a", *, smooth: str = "exp"
+) -> Explanation:
+    """How the BLEU of a corpus comes about: n-grams and lengths are summed over the sentences first."""
+    length, reference_length, *counts = bleu_statistics(hypotheses, references, tokenize).table.sum(axis=0).tolist()
+    orders = _orders(list(zip(counts[:ORDERS], counts[ORDERS:], strict=True)), smooth, 0.0)
+    metric = bleu_metric(tokenize, smooth_method=_known(smooth))
+    sizes = {len(options) for options in all_references(hypotheses, references)}
+    metric.num_refs = sizes.pop() if len(sizes) == 1 else -1
+    right = count_words(hypotheses, references, tokenize).sum(axis=0)
+    whole = _explanation(orders, (length, reference_length), right, str(metric.get_signature()))
+    return replace(whole, sentences=len(hypotheses))
+
+
+def _ngrams(words: Words, references: Sequence[Words], n: int) -> tuple[NGram, ...]:
+    """The n-grams of a text in the order of their first appearance, with how often a reference has each."""
+
+    def count(text: Words) -> Counter[Words]:
+        return Counter(text[start : start + n] for start in range(len(text) - n + 1))
+
+    known = [count(text) for text in references]
+    return tuple(NGram(ngram, times, max(each[ngram] for each in known)) for ngram, times in count(words).items())
+
+
+def _orders(counts: Sequence[tuple[int, int]], smooth: str, absent: float | None) -> list[Order]:
+    """The precision of each order: matched / total; what smoothing makes of no match; `absent` without n-grams."""
+    found, small = [], 1.0
+    is_hopeless = not any(matched for matched, _ in counts)
+    for n, (matched, total) in enumerate(counts, start=1):
+        smoothed = matched == 0 and total > 0 and smooth == "exp" and not is_hopeless
+        small = small / 2 if smoothed else small
+        precision = absent if total == 0 else (small if smoothed else matched) / total
+        found.append(Order(n, matched, total, precision, smoothed))
+    return found
+
+
+def _explanation(orders: Sequence[Order], lengths: tuple[int, int], right: np.ndarray, signature: str) -> Explanation:
+    """The mean of the precisions that there are, the penalty, and the words."""
+    length, reference_length = lengths
+    precisions = [order.precision for order in orders if order.precision is not None]
+    mean = math.prod(precisions) ** (1 / len(precisions)) if precisions else 0.0
+    penalty = 1.0 if length >= reference_length else math.exp(1 - reference_length / length) if length else 0.0
+    precision, recall = precision_and_recall(*right.tolist())
+    return Explanation(
+        orders=tuple(orders),
+        geometric_mean=mean,
+        length=length,
+        reference_length=reference_length,
+        brevity_penalty=penalty,
+        bleu=100 * penalty * mean,
+        right=int(right[0]),
+        precision=100 * precision,
+        recall=100 * recall,
+        f=100 * harmonic(precision, recall),
+        signature=signature,
+    )
+
+
+def _lines(one: Explanation) -> Iterator[str]:
+    """The walk in words: the texts, each order, the mean, the penalty, BLEU, and the words for comparison."""
+    if one.references:
+        yield f"output     {' '.join(one.hypothesis)}"
+        yield from (f"reference  {' '.join(words)}" for words in one.references)
+        yield ""
+    for order in one.orders:
+        yield f"{order.n}-grams   {order.matched} of {order.total} match: {_precision(order)}"
+        yield from _listed(order)
+    used = [order.precision for order in one.orders if order.precision is not None]
+    product = " × ".join(f"{precision:.3f}" for precision in used)
+    yield f"geometric mean    ({product}) ^ 1/{len(used)} = {one.geometric_mean:.4f}" if used else "geometric mean    0"
+    yield f"brevity penalty   {_penalty(one)}"
+    made = f"100 × {one.brevity_penalty:.4f} × {one.geometric_mean:.4f} = {one.bleu:.2f}"
+    yield f"BLEU              {made} ({one.signature})"
+    if any(order.smoothed for order in one.orders):
+        yield "                  0 without smoothing: one order has no match"
+    yield f"words             {one.right} right: precision {one.precision:.2f}, recall {one.recall:.2f}, F {one.f:.2f}"
+
+
+def _precision(order: Order) -> str:
+    if order.precision is None:
+        return "the output is too short to have any"
+    return f"{order.precision:.3f}" + (", by smoothing" if order.smoothed else "")
+
+
+def _listed(order: Order) -> Iterator[str]:
+    """The n-grams of a sentence that count, those that the output has too often, and those that are wrong."""
+    kinds = {
+        "right": [each for each in order.ngrams if each.count <= each.allowed],
+        "too often": [each for each in order.ngrams if 0 < each.allowed < each.count],
+        "wrong": [each for each in order.ngrams if not each.allowed],
+    }
+    for kind, found in kinds.items():
+        if found:
+            yield f"  {kind + ':':<10} {', '.join(_shown(each) for each in found)}"
+
+
+def _shown(ngram: NGram) -> str:
+    text = f"“{' '.join(ngram.words)}”"
+    if 0 < ngram.allowed < ngram.count:
+        return f"{text} {ngram.count} times, {ngram.allowed} count"
+    return text if ngram.count == 1 else f"{text} {ngram.count} times"
+
+
+def _penalty(one: Explanation) -> str:
+    if one.length >= one.reference_length:
+        return f"1, for {one.length} words are not fewer than the reference's {one.reference_length}"
+    if not one.length:
+        return "0, for there are no words"
+    return f"exp(1 − {one.reference_length}/{one.length}) = {one.brevity_penalty:.4f}"
+
+
+def _known(smooth: str) -> str:
+    if smooth not in SMOOTHINGS:
+        raise UserError(f"BLEU is not smoothed by {smooth!r} here", todo=nearest(smooth, SMOOTHINGS))
+    return smooth
