@@ -1,0 +1,147 @@
+"""The RNN encoder-decoder: a sentence becomes one vector, which the decoder sees at every step.
+
+Learning Phrase Representations using RNN Encoder-Decoder for Statistical Machine Translation. Cho, van Merriënboer,
+Gulcehre, Bahdanau, Bougares, Schwenk, Bengio 2014, arXiv:1406.1078.
+
+New against Sutskever's model: the gated recurrent unit, which needs no cell beside its state; a summary c of the
+source that is not only where the decoder starts, but an input of every step and of the readout, so that it need not be
+carried along; and a maxout layer before the words.
+
+    source → embedding → GRU → last state → c = tanh(V h)           s_0 = tanh(V' c)
+                                            ↓
+    y_{t−1} → embedding → s_t = GRU([y_{t−1}; c], s_{t−1}) → g_t = maxout(O_y y_{t−1} + O_s s_t + O_c c) → logits W g_t
+
+Where this differs from the paper: the GRU is torch's, which resets after the product with U, and C c is not reset at
+all; an encoder's n has no bias, which keeps padding from changing anything (see recurrent.py); the matrix to the words
+is not split in two. `dropout` and `share` are later habits and off, as in the paper. The paper scored phrases for
+another system; here the model translates.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from mallang.data.batch import Batch
+from mallang.errors import UserError
+from mallang.layers.cache import State
+from mallang.layers.dropout import Dropout
+from mallang.layers.encoded import Encoded
+from mallang.layers.head import Projection
+from mallang.layers.recurrent import Maxout, Memory, Reader, Recurrent
+from mallang.text.vocabulary import Vocabulary
+
+__all__ = ["SIZES", "Cho", "Config", "Model"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """The shape of the model; the defaults are the paper's."""
+
+    embedding_dim: int = 100
+    """Size of the vector of a word."""
+    dim: int = 1000
+    """Size of the encoder's state, of the summary c and of the decoder's state."""
+    readout_dim: int = 500
+    """Size of the maxout layer before the words."""
+    dropout: float = 0.0
+    """Share of values dropped from embeddings, from the summary and before the words."""
+    share: Literal["all", "target", "none"] = "none"
+    """One weight for both embeddings and the output (needs one vocabulary), for the decoder's two, or for none."""
+
+    def __post_init__(self) -> None:
+        for name in ("embedding_dim", "dim", "readout_dim"):
+            if (value := getattr(self, name)) < 1:
+                raise ValueError(f"{name} must be at least 1, but is {value}")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout must be at least 0 and less than 1, but is {self.dropout}")
+        if self.share != "none" and self.embedding_dim != self.readout_dim:
+            raise ValueError(
+                f"embeddings and output can share a weight only if their sizes are alike, but embedding_dim is "
+                f"{self.embedding_dim} and readout_dim {self.readout_dim}"
+            )
+
+
+class Cho(nn.Module):
+    """A GRU that reads, and another that writes with the summary always in sight."""
+
+    def __init__(self, config: Config, vocabulary: Vocabulary, source_vocabulary: Vocabulary) -> None:
+        super().__init__()
+        if config.share == "all" and vocabulary != source_vocabulary:
+            raise UserError(
+                'model.share = "all" needs one vocabulary, but the source and the target have their own '
+                f"({len(source_vocabulary)} and {len(vocabulary)} tokens)",
+                todo='learn one tokenizer for both sides, or set model.share = "target"',
+            )
+        self.config, self.vocabulary, self.source_vocabulary = config, vocabulary, source_vocabulary
+        words, dim = config.embedding_dim, config.dim
+        self.embedding = nn.Embedding(len(vocabulary), words)
+        self.own_source_embedding = None if config.share == "all" else nn.Embedding(len(source_vocabulary), words)
+        self.encoder = Reader("gru", words, dim)
+        self.summary = nn.Linear(dim, dim)  # V
+        self.first_state = nn.Linear(dim, dim)  # V'
+        self.decoder = Recurrent("gru", words + dim, dim)  # [W C], U
+        self.readout = Maxout(words + dim + dim, config.readout_dim)  # [O_y O_s O_c]
+        self.head = Projection(config.readout_dim, len(vocabulary), None if config.share == "none" else self.embedding)
+        self.dropout = Dropout(config.dropout)
+        self.init_weights()
+
+    def forward(self, batch: Batch) -> Float[Tensor, "batch time readout"]:
+        """The hidden vector of every position: all that is known before its next token is chosen."""
+        hidden, _ = self.write(batch.tokens, self.start(batch))
+        return hidden
+
+    def encode(self, batch: Batch) -> Encoded:
+        """The states of the encoder, and the summary c of each source."""
+        if batch.source is None or batch.source_lengths is None:
+            raise ValueError("this batch has no source")
+        words = self.dropout((self.own_source_embedding or self.embedding)(batch.source))
+        states, memory = self.encoder(words, batch.source_lengths)
+        return Encoded(layers=[states], mask=batch.source_mask, pooled=self.summary(memory.hidden[:, -1]).tanh())
+
+    def start(self, batch: Batch) -> State:
+        """Read the source: its summary stays, and the decoder starts from it."""
+        summary = self.dropout(self.encode(batch).pooled)
+        return State(fixed=summary, moving=Memory(self.first_state(summary).tanh()[:, None], None))
+
+    def write(self, tokens: Int[Tensor, "rows time"], state: State) -> tuple[Float[Tensor, "rows time readout"], State]:
+        """The hidden vector after each of these tokens: g(y_{t−1}, s_t, c)."""
+        words, width = self.dropout(self.embedding(tokens)), len(tokens) // len(state.fixed)
+        summary = state.fixed[:, None, None].expand(-1, width, tokens.shape[1], -1).flatten(0, 1).to(words.dtype)
+        states, memory = self.decoder(torch.cat((words, summary), dim=-1), state.moving)
+        hidden = self.readout(torch.cat((words, states.to(words.dtype), summary), dim=-1))
+        return self.dropout(hidden), State(state.fixed, memory)
+
+    def output(self, hidden: Float[Tensor, "*batch readout"]) -> Float[Tensor, "*batch words"]:
+        """One logit per word of the target vocabulary."""
+        logits: Tensor = self.head(hidden)
+        return logits
+
+    def step(self, tokens: Int[Tensor, "rows time"], state: State) -> tuple[Float[Tensor, "rows time words"], State]:
+        """The logits after each of these tokens, which follow those of earlier steps."""
+        hidden, state = self.write(tokens, state)
+        return self.output(hidden), state
+
+    def init_weights(self) -> None:
+        """Xavier for every matrix, embeddings of size one in all; the layers begin as recurrent.py says."""
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.xavier_uniform_(module.weight)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
+            elif isinstance(module, nn.Embedding):
+                nn.init.normal_(module.weight, std=module.embedding_dim**-0.5)
+
+
+SIZES: dict[str, dict[str, Any]] = {
+    "tiny": {"embedding_dim": 24, "dim": 32, "readout_dim": 24},
+    "small": {"embedding_dim": 256, "dim": 512, "readout_dim": 256},
+    "base": {},
+}
+"""Named shapes, as changes to the defaults; base is the paper's."""
+
+Model = Cho

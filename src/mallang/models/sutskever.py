@@ -1,0 +1,145 @@
+"""Sequence to sequence with deep LSTMs: a sentence is read into a state, and another one is written from it.
+
+Sequence to Sequence Learning with Neural Networks. Sutskever, Vinyals, Le 2014, arXiv:1409.3215.
+
+New against word-by-word translation: one network learns the whole way from sentence to sentence. All that the decoder
+knows of the source is the encoder's last state, whatever the length. The source is read backwards, so that its first
+words, with which a translation begins, are the freshest in mind.
+
+    </s> c b a → embedding → LSTM layers → last state of every layer
+                                                     ↓
+    <s> w x y  → embedding  ───────────────→  LSTM layers → hidden → logits → w x y </s>
+
+Where this differs from the paper: an encoder's g has no bias, which keeps padding from changing anything (see
+recurrent.py); the weights start by Xavier's rule, orthogonal ones from state to state, where the paper draws all
+from −0.08 to 0.08; `</s>` is part of the source and reversed with it, since `<s>` tells the decoder when to begin.
+`dropout` and `share` are later habits and off, as in the paper.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from mallang.data.batch import Batch
+from mallang.errors import UserError
+from mallang.layers.cache import State
+from mallang.layers.dropout import Dropout
+from mallang.layers.encoded import Encoded
+from mallang.layers.head import Projection
+from mallang.layers.recurrent import Memory, Reader, Recurrent
+from mallang.text.vocabulary import Vocabulary
+
+__all__ = ["SIZES", "Config", "Model", "Sutskever"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """The shape of the model; the defaults are the paper's."""
+
+    layers: int = 4
+    """LSTM layers of the encoder, and of the decoder."""
+    embedding_dim: int = 1000
+    """Size of the vector of a word."""
+    dim: int = 1000
+    """Size of the state of a layer."""
+    reverse_source: bool = True
+    """Read the source from its end to its beginning, as in the paper."""
+    dropout: float = 0.0
+    """Share of values dropped from embeddings, between layers and before the words."""
+    share: Literal["all", "target", "none"] = "none"
+    """One weight for both embeddings and the output (needs one vocabulary), for the decoder's two, or for none."""
+
+    def __post_init__(self) -> None:
+        for name in ("layers", "embedding_dim", "dim"):
+            if (value := getattr(self, name)) < 1:
+                raise ValueError(f"{name} must be at least 1, but is {value}")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout must be at least 0 and less than 1, but is {self.dropout}")
+        if self.share != "none" and self.embedding_dim != self.dim:
+            raise ValueError(
+                f"embeddings and output can share a weight only if their sizes are alike, but embedding_dim is "
+                f"{self.embedding_dim} and dim {self.dim}"
+            )
+
+
+class Sutskever(nn.Module):
+    """A deep LSTM that reads, and another that writes."""
+
+    def __init__(self, config: Config, vocabulary: Vocabulary, source_vocabulary: Vocabulary) -> None:
+        super().__init__()
+        if config.share == "all" and vocabulary != source_vocabulary:
+            raise UserError(
+                'model.share = "all" needs one vocabulary, but the source and the target have their own '
+                f"({len(source_vocabulary)} and {len(vocabulary)} tokens)",
+                todo='learn one tokenizer for both sides, or set model.share = "target"',
+            )
+        self.config, self.vocabulary, self.source_vocabulary = config, vocabulary, source_vocabulary
+        shape = config.embedding_dim, config.dim, config.layers, config.dropout
+        self.embedding = nn.Embedding(len(vocabulary), config.embedding_dim)
+        own = config.share != "all"
+        self.own_source_embedding = nn.Embedding(len(source_vocabulary), config.embedding_dim) if own else None
+        self.encoder = Reader("lstm", *shape)
+        self.decoder = Recurrent("lstm", *shape)
+        self.head = Projection(config.dim, len(vocabulary), None if config.share == "none" else self.embedding)
+        self.dropout = Dropout(config.dropout)
+        self.init_weights()
+
+    def forward(self, batch: Batch) -> Float[Tensor, "batch time dim"]:
+        """The hidden vector of every position: all that is known before its next token is chosen."""
+        _, memory = self.read(batch)
+        hidden, _ = self.write(batch.tokens, memory)
+        return hidden
+
+    def read(self, batch: Batch) -> tuple[Float[Tensor, "batch source dim"], Memory]:
+        """The encoder: its last layer's output at every word, and the state of all layers after the last one read."""
+        if batch.source is None or batch.source_lengths is None:
+            raise ValueError("this batch has no source")
+        words = self.dropout((self.own_source_embedding or self.embedding)(batch.source))
+        outputs, memory = self.encoder(words, batch.source_lengths, backwards=self.config.reverse_source)
+        return outputs, memory
+
+    def write(self, tokens: Int[Tensor, "rows time"], memory: Memory) -> tuple[Float[Tensor, "rows time dim"], Memory]:
+        """The decoder: the hidden vector after each of these tokens, and the state after the last."""
+        outputs, memory = self.decoder(self.dropout(self.embedding(tokens)), memory)
+        return self.dropout(outputs), memory
+
+    def output(self, hidden: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch words"]:
+        """One logit per word of the target vocabulary."""
+        logits: Tensor = self.head(hidden)
+        return logits
+
+    def start(self, batch: Batch) -> State:
+        """Read the source: after that it is needed no more."""
+        return State(fixed=None, moving=self.read(batch)[1])
+
+    def step(self, tokens: Int[Tensor, "rows time"], state: State) -> tuple[Float[Tensor, "rows time words"], State]:
+        """The logits after each of these tokens, which follow those of earlier steps."""
+        hidden, memory = self.write(tokens, state.moving)
+        return self.output(hidden), State(None, memory)
+
+    def encode(self, batch: Batch) -> Encoded:
+        """The sentence as a vector: the last layer's state, of which the paper draws its maps."""
+        outputs, memory = self.read(batch)
+        return Encoded(layers=[outputs], mask=batch.source_mask, pooled=memory.hidden[:, -1])
+
+    def init_weights(self) -> None:
+        """Embeddings of size one in all, Xavier for the output; the layers begin as recurrent.py says."""
+        for module in self.modules():
+            if isinstance(module, nn.Embedding):
+                nn.init.normal_(module.weight, std=module.embedding_dim**-0.5)
+            elif isinstance(module, nn.Linear):
+                nn.init.xavier_uniform_(module.weight)
+
+
+SIZES: dict[str, dict[str, Any]] = {
+    "tiny": {"layers": 2, "embedding_dim": 24, "dim": 32},
+    "small": {"layers": 2, "embedding_dim": 256, "dim": 256},
+    "base": {},
+}
+"""Named shapes, as changes to the defaults; base is the paper's."""
+
+Model = Sutskever
