@@ -162,9 +162,7 @@ class Hunt:
     @property
     def lowest(self) -> float:
         """The sum below which a beginning cannot lead into the n-best list any more."""
-        if len(self.done) < self.config.nbest:
-            return -math.inf
-        return self.done[-1].normalized * float(penalty(self.limit, self.config)) * (1 + SLACK)
+        return lowest_sum(self.done, self.limit, self.config)
 
     @property
     def goes_on(self) -> bool:
@@ -241,6 +239,13 @@ class Hunt:
             expansions=len(self.read),
             bound=max(bound, outputs[0].normalized),
         )
+
+
+def lowest_sum(done: Sequence[Hypothesis], limit: int, config: Config) -> float:
+    """The sum that a beginning must have to lead into a list of outputs; any will do while the list is not full."""
+    if len(done) < config.nbest or not done[-1].finished:
+        return -math.inf
+    return done[-1].normalized * float(penalty(limit, config)) * (1 + SLACK)
 
 
 def rank(one: Hypothesis) -> tuple[float, int, tuple[int, ...]]:
