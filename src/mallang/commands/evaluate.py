@@ -73,7 +73,7 @@ def command(
     add_plugins(plugin)
     split = choose_split(split, data, usual="test")
     options = read_search(search)
-    model = load_for(run, "translation", "evaluate", device, int8=int8, others=others)
+    model = load_for(run, None, "evaluate", device, int8=int8, others=others)
     opened, wanted = Run.open(run), change_search(model.config, options)
     if replace_unknown or lexicon:
         options |= {"replace_unknown": replace_unknown, "lexicon": None if lexicon is None else str(lexicon)}
