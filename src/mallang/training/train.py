@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 import signal
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -25,15 +24,16 @@ from mallang.find import find
 from mallang.recipe import Recipe
 from mallang.text.tokenizer import Tokenizer
 from mallang.training import checkpoint as checkpoints
-from mallang.training import distributed
+from mallang.training import distributed, fitting
 from mallang.training.distributed import World
+from mallang.training.finishing import Outcome, finish
 from mallang.training.fit import Trial, fitted, restored
 from mallang.training.loop import Config, Loop, Plan, seed_everything
 from mallang.training.record import Recorder
 from mallang.training.run import INFO, WEIGHTS, Run, await_run, begin, differences, locked
 from mallang.training.step import choose_engine
 from mallang.training.stopping import listening
-from mallang.training.weights import mean_weights, set_weights
+from mallang.training.weights import mean_weights, own_weights, set_weights
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +68,8 @@ def train(recipe: Recipe, options: Options) -> Run:
     world = distributed.connect(device)
     console = options.console or Console(stderr=True)
     try:
+        if fitting.is_fitted(find("models", recipe.model_name)):
+            fitting.check_used(recipe, processes=world.size, started=options.start is not None)
         if not world.is_first:
             # The first process has the folder, the tokenisers and the arrays ready before it tells.
             info = world.share(None)
@@ -117,9 +119,11 @@ def train_here(recipe: Recipe, run: Run, options: Options, world: World, device:
     if options.start is not None:
         set_weights(model, Run.open(options.start).read_weights(), options.start / WEIGHTS)
     recorder.say(f"{recipe.model_name}: {sum(p.numel() for p in model.parameters()):,} parameters on {device}")
+    valid_rows = list(materials.corpus.split("valid"))
+    if isinstance(model, fitting.Fitted):
+        return fit_here(recipe, run, materials, model, recorder, valid_rows)
     if recipe.train.fit:
         recipe = with_fitted_batches(recipe, run, materials, model, world)
-    valid_rows = list(materials.corpus.split("valid"))
     loop = Loop(
         Plan(
             config=recipe.train,
@@ -144,8 +148,34 @@ def train_here(recipe: Recipe, run: Run, options: Options, world: World, device:
         recorder.say(f"stopped and saved at step {loop.step}; the same command goes on from there")
         raise SystemExit(128 + signal.SIGTERM) if stop.signal == signal.SIGTERM else KeyboardInterrupt
     if world.is_first:
-        run = finish(run, recipe, loop)
+        run = finish(run, recipe, outcome_of(recipe, loop))
     return run
+
+
+def fit_here(
+    recipe: Recipe, run: Run, materials: Materials, model: Any, recorder: Recorder, rows: Sequence[tuple[str, ...]]
+) -> Run:
+    """The training of a model that learns without gradients."""
+    device = next(model.parameters()).device
+    stream = fitting.Stream(source_of(recipe, materials, device), materials.task, device)
+
+    def validate() -> list[Score]:
+        return scores_of(materials.task, model, materials.valid, rows, recipe)
+
+    came = fitting.fit(model, stream, recorder, validate, recipe.train.metric)
+    recorder.close()
+    outcome = Outcome(
+        model=model,
+        weights=own_weights(model),
+        device=device,
+        licence=materials.corpus.licence,
+        steps=came.passes,
+        tokens=came.tokens,
+        seconds=came.seconds,
+        best=came.best,
+        best_step=came.passes,
+    )
+    return finish(run, recipe, outcome)
 
 
 def prepare_data(
@@ -304,21 +334,19 @@ def remember_data(run: Run, materials: Materials, world: World) -> Run:
     return run.update(data=data, tokenizers=sums)
 
 
-def finish(run: Run, recipe: Recipe, loop: Loop) -> Run:
-    """Choose the weights, write them with the card, and call the run finished."""
-    folder, say = run.folder / "checkpoints", loop.plan.recorder.say
-    run.write_weights(final_weights(folder, recipe.train, loop.progress.best_step, say))
-    scores = {recipe.train.metric: loop.progress.best}
-    card = card_of(recipe, run, loop)
-    checkpoints.replace_file(run.folder / "card.md", card.encode())
-    return run.update(
-        status="finished",
-        weights=checkpoints.sha256(run.folder / WEIGHTS),
+def outcome_of(recipe: Recipe, loop: Loop) -> Outcome:
+    """What came of the loop, with the weights that the recipe chooses."""
+    plan, progress = loop.plan, loop.progress
+    return Outcome(
+        model=loop.model,
+        weights=final_weights(plan.folder / "checkpoints", recipe.train, progress.best_step, plan.recorder.say),
+        device=plan.device,
+        licence=plan.licence,
         steps=loop.step,
-        seconds=round(loop.progress.seconds, 3),
-        parameters=sum(parameter.numel() for parameter in loop.model.parameters()),
-        tokens=loop.progress.tokens,
-        best={"step": loop.progress.best_step, **scores},
+        tokens=progress.tokens,
+        seconds=progress.seconds,
+        best=progress.best,
+        best_step=progress.best_step,
     )
 
 
@@ -337,24 +365,3 @@ def final_weights(folder: Path, config: Config, best_step: int, say: Callable[[s
     tensors = checkpoints.read(path).tensors
     # Validation scores the moving average where there is one, so the best of it is what was found best.
     return tensors["average"] if kind == "ema" or (kind == "best" and "average" in tensors) else tensors["model"]
-
-
-def card_of(recipe: Recipe, run: Run, loop: Loop) -> str:
-    """What the model is, in words."""
-    data = run.info.get("data", {})
-    lines = [
-        f"# {run.folder.name}",
-        "",
-        f"A {recipe.model_name} trained by mallang {run.info['mallang']} for {recipe.task_name.replace('_', ' ')}.",
-        "",
-        f"- paper: {recipe.paper or 'not named'}",
-        f"- data: {data.get('corpus', 'unknown')} (sha256 {str(data.get('train', ''))[:16]}…)",
-        f"- licence of the data: {loop.plan.licence or 'not stated'}",
-        f"- training: {loop.step} steps, {loop.progress.tokens:,} tokens, {loop.progress.seconds:.0f} s",
-        f"- machine: {platform.machine()}, {loop.plan.device}, torch {torch.__version__}",
-        f"- seed: {recipe.seed}",
-        f"- best {recipe.train.metric} in validation: {loop.progress.best} at step {loop.progress.best_step}",
-        "",
-        "All values are in `recipe.toml`, all measurements in `metrics.jsonl`.",
-    ]
-    return "\n".join(lines) + "\n"

@@ -1,0 +1,34 @@
+"""A bilingual lexicon: which words of one language may stand for a word of another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from mallang.data.corpus import Config, open_files
+from mallang.data.readers import Row, kind_of, lines
+from mallang.errors import UserError
+
+
+def read_lexicon(path: Path | str) -> list[tuple[str, str]]:
+    """The pairs of a lexicon in a file, a source word and a target word a line; a word may have several lines.
+
+    Tables (.tsv, .csv, .jsonl, .parquet) are read as training data is: by columns named source and target, else the
+    first two. In a text file a tab or white space lies between the two words.
+    """
+    path = Path(path).expanduser()
+    if not path.is_file():
+        raise UserError(f"there is no lexicon {path}", todo="give a file with a source word and a target word a line")
+    if kind_of(path) not in (None, "text"):
+        rows: Iterator[Row] = iter(open_files({"train": str(path)}, Config(), ("source", "target")).split("train"))
+    else:
+        rows = (pair(line, f"{path}, line {number}") for number, line in enumerate(lines(path), start=1))
+    return [(source.strip(), target.strip()) for source, target in rows]
+
+
+def pair(line: str, where: str) -> tuple[str, str]:
+    """The two words of a line of text."""
+    words = line.split("\t") if "\t" in line else line.split()
+    if len(words) != 2 or not all(word.strip() for word in words):
+        raise UserError("a line must hold a source word, a tab or a space, and a target word", where=where)
+    return words[0], words[1]

@@ -1,0 +1,68 @@
+"""The end of a training: the weights, the card, and the word that the run is finished."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from mallang.recipe import Recipe
+from mallang.training import checkpoint as checkpoints
+from mallang.training.run import WEIGHTS, Run
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What came of a training."""
+
+    model: nn.Module
+    weights: Mapping[str, Tensor]
+    """Those the run ends with; the model may have others by now."""
+    device: torch.device
+    licence: str
+    steps: int
+    """Updates, or passes over the text where there are no gradients."""
+    tokens: int
+    seconds: float
+    best: float | None
+    """The best validation."""
+    best_step: int
+
+
+def finish(run: Run, recipe: Recipe, outcome: Outcome) -> Run:
+    """Write the weights and the card, and call the run finished."""
+    run.write_weights(outcome.weights)
+    checkpoints.replace_file(run.folder / "card.md", card_of(recipe, run, outcome).encode())
+    return run.update(
+        status="finished",
+        weights=checkpoints.sha256(run.folder / WEIGHTS),
+        steps=outcome.steps,
+        seconds=round(outcome.seconds, 3),
+        parameters=sum(parameter.numel() for parameter in outcome.model.parameters()),
+        tokens=outcome.tokens,
+        best={"step": outcome.best_step, recipe.train.metric: outcome.best},
+    )
+
+
+def card_of(recipe: Recipe, run: Run, outcome: Outcome) -> str:
+    """What the model is, in words."""
+    data = run.info.get("data", {})
+    lines = [
+        f"# {run.folder.name}",
+        "",
+        f"A {recipe.model_name} trained by mallang {run.info['mallang']} for {recipe.task_name.replace('_', ' ')}.",
+        "",
+        f"- paper: {recipe.paper or 'not named'}",
+        f"- data: {data.get('corpus', 'unknown')} (sha256 {str(data.get('train', ''))[:16]}…)",
+        f"- licence of the data: {outcome.licence or 'not stated'}",
+        f"- training: {outcome.steps} steps, {outcome.tokens:,} tokens, {outcome.seconds:.0f} s",
+        f"- machine: {platform.machine()}, {outcome.device}, torch {torch.__version__}",
+        f"- seed: {recipe.seed}",
+        f"- best {recipe.train.metric} in validation: {outcome.best} at step {outcome.best_step}",
+        "",
+        "All values are in `recipe.toml`, all measurements in `metrics.jsonl`.",
+    ]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,114 @@
+"""Models that learn without gradients: counted or estimated by their own `fit`, in place of the training loop.
+
+    for measured in model.fit(stream):      called once; what it measures after each pass goes to metrics.jsonl
+
+`stream` holds the batches of the training text and can be read again and again, always in the same order. Run folder,
+card, validation and `mallang.load` are those of any training. There are no checkpoints: a fit that was stopped begins
+anew. Of a recipe's [train] only what READ names has a meaning, and nothing of [optimizer] and [schedule]; whatever else
+is set is refused.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from types import ModuleType
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+
+from mallang import schema
+from mallang.data.batch import Batch
+from mallang.data.loader import Kitchen, Order, Position, Source
+from mallang.errors import UserError
+from mallang.evaluation.score import Score
+from mallang.recipe import Recipe
+from mallang.tasks.contract import Task
+from mallang.training.record import Recorder
+
+READ = ("batch_tokens", "batch_sentences", "metric", "threads", "tensorboard")
+"""What a fit reads of [train]."""
+
+
+@runtime_checkable
+class Fitted(Protocol):
+    """A model that learns by itself."""
+
+    def fit(self, stream: Iterable[Batch]) -> Iterator[Mapping[str, float]]:
+        """Learn from the batches, which may be read more than once; what was measured, after each pass."""
+
+
+def is_fitted(models: ModuleType) -> bool:
+    """Whether the model of a module learns without gradients."""
+    return hasattr(models.Model, "fit")
+
+
+def check_used(recipe: Recipe, *, processes: int, started: bool) -> None:
+    """Refuse what would have no effect on a model that is fitted."""
+    values = recipe.resolved.resolved()
+    unread = [
+        f"{section}.{key} = {values[section][key]}"
+        for section in ("train", "optimizer", "schedule")
+        for key, rule in schema.part(section)["properties"].items()
+        if not (section == "train" and key in READ) and values[section][key] != plain(rule["default"])
+    ]
+    if unread:
+        raise UserError(
+            f"{recipe.model_name} is fitted to the text, without gradients, so this has no effect: {', '.join(unread)}",
+            todo=f"leave it out; of [train] it reads {', '.join(READ)}",
+        )
+    if started:
+        raise UserError(f"--from has no effect: {recipe.model_name} is fitted anew", todo="leave it out")
+    if processes > 1:
+        raise UserError(f"{recipe.model_name} is fitted by one process, not {processes}", todo="start it alone")
+
+
+def plain(default: Any) -> Any:
+    """A default as a recipe holds it."""
+    return None if default == "none" else default
+
+
+@dataclass
+class Stream:
+    """The batches of a training text, as often as they are asked for."""
+
+    source: Source
+    task: Task
+    device: torch.device
+    tokens: int = 0
+    """Tokens that were read so far, over all passes."""
+
+    def __iter__(self) -> Iterator[Batch]:
+        kitchen = Kitchen(replace(self.source, shapes=None))
+        for number, rows in enumerate(self.source.plan(0)):
+            batch, _ = kitchen[Order(number, 0, rows), Position()]
+            self.tokens += max(self.task.counts(batch).values())
+            yield batch.to(self.device)
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What a fit came to."""
+
+    passes: int
+    tokens: int
+    seconds: float
+    best: float
+
+
+def fit(model: Fitted, stream: Stream, recorder: Recorder, validate: Callable[[], list[Score]], metric: str) -> Fit:
+    """Let the model learn, write down what it measures, and score it."""
+    recorder.cut_back(-1)  # a fit that was killed may have left some lines
+    began, passes = time.monotonic(), 0
+    for passes, measured in enumerate(model.fit(stream), start=1):
+        seconds = time.monotonic() - began
+        recorder.write(
+            kind="train", step=passes, epoch=passes - 1, **measured, tokens=stream.tokens, seconds=round(seconds, 3)
+        )
+        recorder.show(passes, "  ".join(f"{name} {value:.6g}" for name, value in measured.items()))
+    seconds = time.monotonic() - began
+    values = {score.name: score.value for score in validate()}
+    recorder.write(kind="valid", step=passes, epoch=passes, **values)
+    recorder.say("validation: " + "  ".join(f"{name} {number:.4f}" for name, number in values.items()))
+    return Fit(passes, stream.tokens, seconds, values[metric])
