@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mallang.evaluation.alignment import alignment_scores, error_rate, link_counts, rates
+from mallang.errors import UserError
+from mallang.evaluation.alignment import alignment_scores, error_rate, link_counts, rates, read_links
 
 PLACES = list(itertools.product(range(2), range(2)))
 SUBSETS = [frozenset(chosen) for size in range(5) for chosen in itertools.combinations(PLACES, size)]
@@ -76,3 +77,13 @@ def test_the_interval_surrounds_the_value_and_the_signature_says_how():
 def test_sentences_must_be_as_many_on_both_sides():
     with pytest.raises(ValueError, match="every sentence"):
         alignment_scores([set()], [])
+
+
+def test_links_are_read_from_a_file(tmp_path):
+    path = tmp_path / "links.txt"
+    path.write_text("0-0 2-1 1?2\n\n3p4\n")
+    assert read_links(path) == ([{(0, 0), (2, 1)}, set(), set()], [{(0, 0), (2, 1), (1, 2)}, set(), {(3, 4)}])
+    path.write_text("0-0\n1:2\n")
+    with pytest.raises(UserError, match="'1:2' is no link") as caught:
+        read_links(path)
+    assert caught.value.where == f"{path}, line 2"

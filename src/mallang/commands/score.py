@@ -41,7 +41,7 @@ def command(
     """
     add_plugins(plugin)
     pairs = read_pairs(pair, file)
-    model = load_for(run, "translation", "score", device, others=others)
+    model = load_for(run, None, "score", device, others=others)
     for chunk in model.score_chunks(pairs, domain):
         for scored in chunk:
             print(json_format.dumps(asdict(scored), ensure_ascii=False) if json else f"{scored.score:.4f}", flush=True)

@@ -11,17 +11,22 @@ word, target word), counted over the whole corpus.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence, Set
+from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
 from jaxtyping import Float, Int
 
+from mallang.data.readers import lines
+from mallang.errors import UserError
 from mallang.evaluation.score import Score, interval
 
 Link: TypeAlias = tuple[int, int]
 """The places of a source word and of a target word that say the same."""
 Links: TypeAlias = Set[Link]
+LINK = re.compile(r"(\d+)([-?p])(\d+)")
 
 
 def alignment_scores(
@@ -70,3 +75,21 @@ def rates(sums: Float[np.ndarray, " statistics"]) -> tuple[float, float, float, 
     recall = certain_found / certain if certain else 1.0
     both = precision + recall
     return 100 * error, 100 * precision, 100 * recall, 200 * precision * recall / both if both else 0.0
+
+
+def read_links(path: Path) -> tuple[list[set[Link]], list[set[Link]]]:
+    """The sure and the possible links of a file, a line a pair: `0-0 2-1 1?2`, source and target place from 0.
+
+    A possible link has `?` or `p` in the place of `-`.
+    """
+    sure: list[set[Link]] = []
+    possible: list[set[Link]] = []
+    for number, line in enumerate(lines(path), 1):
+        found = [LINK.fullmatch(word) for word in line.split()]
+        if None in found:
+            wrong = line.split()[found.index(None)]
+            raise UserError(f"{wrong!r} is no link", where=f"{path}, line {number}", todo="write 0-0 1-2 2?1")
+        marked = [(int(link[1]), int(link[3]), link[2] == "-") for link in found if link is not None]
+        sure.append({(source, target) for source, target, is_sure in marked if is_sure})
+        possible.append({(source, target) for source, target, _ in marked})
+    return sure, possible

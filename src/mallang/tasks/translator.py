@@ -221,7 +221,7 @@ class Verbs:
                     )
         limits = [verbs.max_length for verbs in (self, *others) if verbs.max_length]
         model = Ensemble([self.model, *(other.model for other in others)])
-        return Verbs(self.task, model, self.config, min(limits, default=0))
+        return type(self)(self.task, model, self.config, min(limits, default=0))
 
     def score(self, pairs: Iterable[tuple[str, str]], domain: Domain = None) -> list[Scored]:
         """How probable the model finds each given translation."""

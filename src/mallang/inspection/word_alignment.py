@@ -1,0 +1,184 @@
+"""Word alignments out of attention, and how far they are from gold ones.
+
+Outputs are given, not searched for: gold links are between the words of a source and of its reference. A link goes
+from a target word to the source word it looks at most, or to every one it looks at enough.
+
+When does a model look at the source word of "ship"? At the step that says "ship", one would think, and so it is in the
+models with a recurrent state. A Transformer reads its own output too, and some of its heads look at the word they have
+just read: the step after the one that says it (Chen et al. 2020, Accurate Word Alignment Induction from Neural Machine
+Translation, arXiv:2004.14837). So both steps are tried for every layer and head, and the valid split chooses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from mallang.data import miniworld
+from mallang.errors import UserError, nearest
+from mallang.evaluation.alignment import Link, Links, alignment_scores, error_rate
+from mallang.evaluation.score import Score
+from mallang.inspection.alignment import Words, membership, padded, words_in
+from mallang.inspection.attention import attention_maps
+
+Step = Literal["said", "read"]
+THRESHOLDS = (0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4)
+BATCH = 64
+MEAN = 0
+"""The mean of the heads, where heads are counted from 1."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to read links off attention."""
+
+    layer: str
+    head: int
+    """Counted from 1; 0 is the mean of all."""
+    step: Step
+    """Whether a word's weights are those of the steps that say it, or of the steps that read it."""
+    threshold: float | None = None
+    """The least weight of a link; None: each target word has one link, to what it looks at most."""
+
+    def __str__(self) -> str:
+        head = "mean of the heads" if self.head == MEAN else f"head {self.head}"
+        links = "argmax" if self.threshold is None else f"weight ≥ {self.threshold}"
+        return f"{self.layer}, {head}, when {self.step}, {links}"
+
+
+Weights = dict[tuple[str, Step], Float[Tensor, "_heads _target _source"]]
+"""The weights of one pair between words, by layer and step; head 0 is the mean."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """The error of every layer, head and step on the text that chose, and the scores of the best on another."""
+
+    way: Way
+    scores: list[Score]
+    tried: dict[Way, float]
+
+
+def aligned(model: Any, pairs: Sequence[tuple[str, str]], way: Way) -> list[set[Link]]:
+    """The links (source word, target word) of given pairs; words are what spaces part."""
+    weights = list(word_weights(model, pairs))
+    check_way(model, weights, way)
+    return [links_by(way, each) for each in weights]
+
+
+def evaluate_alignment(
+    model: Any,
+    choosing: tuple[Sequence[tuple[str, str]], Sequence[Links]],
+    judging: tuple[Sequence[tuple[str, str]], Sequence[Links]],
+) -> Report:
+    """The error of a model's attention on pairs with gold links, read in the way that is best on other pairs."""
+    pairs, gold = choosing
+    weights = list(word_weights(model, pairs))
+    tried = {way: error_of(weights, gold, way) for way in every_way(attentive(model, weights))}
+    best = min(tried, key=tried.__getitem__)
+    tried |= {way: error_of(weights, gold, way) for way in (replace(best, threshold=value) for value in THRESHOLDS)}
+    best = min(tried, key=tried.__getitem__)
+    pairs, gold = judging
+    return Report(best, alignment_scores(aligned(model, pairs, best), gold, how=str(best)), tried)
+
+
+def every_way(weights: Weights) -> Iterator[Way]:
+    """Each layer, head and step."""
+    for (layer, step), heads in weights.items():
+        only = len(heads) == 2  # one head is its own mean
+        yield from (Way(layer, head, step) for head in range(len(heads)) if not (only and head == MEAN))
+
+
+def error_of(weights: Sequence[Weights], gold: Sequence[Links], way: Way) -> float:
+    """The alignment error rate of one way."""
+    return error_rate([links_by(way, each) for each in weights], gold)
+
+
+def links_by(way: Way, weights: Weights) -> set[Link]:
+    """The links of one pair; a text without words has none."""
+    return links(weights[way.layer, way.step][way.head], way.threshold) if weights else set()
+
+
+def attentive(model: Any, weights: Sequence[Weights]) -> Weights:
+    """The weights of the first pair that has words, or a message where the model looks at no source."""
+    for each in weights:
+        if each:
+            return each
+    raise UserError(
+        f"{type(model.model).__name__} has no attention from output words to source words, or no text has a word",
+        todo="use a model that has, such as bahdanau, luong, convs2s or transformer",
+    )
+
+
+def usual_way(model: Any) -> Way:
+    """How links are read where nothing better is known: the last layer, the mean of its heads, one link a word."""
+    layers = [name for name, _ in attentive(model, list(word_weights(model, [("a", "a")])))]
+    return Way(layers[-1], MEAN, "said")
+
+
+def check_way(model: Any, weights: Sequence[Weights], way: Way) -> None:
+    """Refuse a layer or a head that the model does not have."""
+    known = attentive(model, weights) if any(weights) else {}
+    layers = list(dict.fromkeys(layer for layer, _ in known))
+    if known and way.layer not in layers:
+        raise UserError(f"no layer {way.layer!r} looks at the source", todo=nearest(way.layer, layers))
+    if known and not 0 <= way.head < len(known[way.layer, way.step]):
+        raise UserError(
+            f"there is no head {way.head} in a layer of {len(known[way.layer, way.step]) - 1}",
+            todo="give 1 for the first, or mean",
+        )
+
+
+def links(weights: Float[Tensor, "target source"], threshold: float | None) -> set[Link]:
+    """Links from the weights between words: one for each target word, or all from some weight on."""
+    if threshold is None:
+        return {(source, target) for target, source in enumerate(weights.argmax(dim=1).tolist())}
+    return {(source, target) for target, source in (weights >= threshold).nonzero().tolist()}
+
+
+def word_weights(model: Any, pairs: Iterable[tuple[str, str]]) -> Iterator[Weights]:
+    """How much each target word looks at each source word, for given pairs, in every layer, head and step."""
+    pairs = list(pairs)
+    for begin in range(0, len(pairs), BATCH):
+        chunk = pairs[begin : begin + BATCH]
+        sources = [model.task.source.encode(source) for source, _ in chunk]
+        targets = [model.task.target.encode(target) for _, target in chunk]
+        rows = [((source.ids, target.ids),) for source, target in zip(sources, targets, strict=True)]
+        batch = model.task.prepare(rows, np.random.default_rng(0))
+        found = attention_maps(model.model, batch.to(model.device))
+        for (source, target), read, said, maps in zip(chunk, sources, targets, found, strict=True):
+            keys, queries = padded(words_in(source, read.offsets), 0, 1), words_in(target, said.offsets)
+            looks = {name: shown.weights for name, shown in maps.items() if name.endswith("cross")}
+            yield between_words(looks, keys, queries) if keys.words and queries.words else {}
+
+
+def between_words(looks: dict[str, Tensor], keys: Words, queries: Words) -> Weights:
+    """Weights between words, those of `</s>` left out, the mean of the heads first. A word is read one step later."""
+    found: Weights = {}
+    sources, targets = membership(keys)[:-1].T, membership(queries)
+    targets = targets / targets.sum(dim=1, keepdim=True)
+    for name, weights in looks.items():
+        every = torch.cat((weights.mean(dim=0, keepdim=True), weights)) @ sources
+        found[name, "said"] = targets @ every[:, : len(queries.owners)]
+        found[name, "read"] = targets @ every[:, 1 : len(queries.owners) + 1]
+    return found
+
+
+def miniworld_gold(split: str, source: str, target: str) -> tuple[list[tuple[str, str]], list[set[Link]]]:
+    """The pairs of a split of miniworld in this direction, and their gold links."""
+    if {source, target} != {"ko", "en"}:
+        raise UserError(
+            f"there are gold word alignments between ko and en of miniworld, not between {source} and {target}",
+            todo="use a run on miniworld from ko to en, or from en to ko",
+        )
+    scenes = miniworld.scenes(split)
+    if source == "ko":
+        return [(scene.korean, scene.english) for scene in scenes], [set(scene.alignment) for scene in scenes]
+    turned = [{(english, korean) for korean, english in scene.alignment} for scene in scenes]
+    return [(scene.english, scene.korean) for scene in scenes], turned
