@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # what a type checker sees; at run time each is imported when it is first used
     from mallang.errors import UserError
     from mallang.find import add_plugin
+    from mallang.inspection.alignment import attention_of
+    from mallang.inspection.comparison import compare
     from mallang.layers.attention import record_attention
     from mallang.recipe import Recipe
     from mallang.recipe import read as read_recipe
@@ -22,12 +24,24 @@ if TYPE_CHECKING:  # what a type checker sees; at run time each is imported when
     from mallang.training.train import train
 
 __version__ = "0.1.0"
-__all__ = ["Recipe", "UserError", "add_plugin", "load", "read_recipe", "record_attention", "train"]
+__all__ = [
+    "Recipe",
+    "UserError",
+    "add_plugin",
+    "attention_of",
+    "compare",
+    "load",
+    "read_recipe",
+    "record_attention",
+    "train",
+]
 
 _PLACES = {
     "Recipe": "mallang.recipe:Recipe",
     "UserError": "mallang.errors:UserError",
     "add_plugin": "mallang.find:add_plugin",
+    "attention_of": "mallang.inspection.alignment:attention_of",
+    "compare": "mallang.inspection.comparison:compare",
     "load": "mallang.training.run:load",
     "read_recipe": "mallang.recipe:read",
     "record_attention": "mallang.layers.attention:record_attention",
