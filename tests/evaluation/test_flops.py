@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from mallang.data.batch import Batch
 from mallang.evaluation.flops import counting, flops_per_token
@@ -88,6 +89,21 @@ def test_products_that_are_added_in_place():
     assert counted(lambda: torch.zeros(2, 7, 3).baddbmm_(left, right)) == 2 * 2 * 7 * 5 * 3
     for added in (torch.zeros(7, 3).addbmm, torch.zeros(7, 3).addbmm_):
         assert counted(lambda added=added: added(left, right)) == 2 * 2 * 7 * 5 * 3
+
+
+@torch.inference_mode()
+def test_outside_of_training_layers_are_taken_apart():
+    x = torch.randn(6, 5)
+    assert counted(lambda: nn.Linear(5, 7)(x)) == 2 * 6 * 5 * 7
+    assert counted(lambda: torch.randn(2, 6, 5) @ torch.randn(2, 5, 3)) == 2 * 2 * 6 * 5 * 3
+
+
+def test_the_count_is_torchs_own():
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Conv1d(3, 2, 2), nn.Flatten(), nn.Linear(14, 5))
+    x = torch.randn(6, 3, 4)
+    with FlopCounterMode(display=False) as theirs:
+        model(x).sum().backward()
+    assert counted(lambda: model(x).sum().backward()) == theirs.get_total_flops() > 0
 
 
 def test_counting_leaves_the_machine_as_it_was():

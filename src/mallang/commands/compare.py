@@ -1,0 +1,162 @@
+"""`mallang compare`: several runs in one table and one figure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mallang.commands.evaluate import choose_split
+from mallang.commands.options import (
+    Device,
+    Json,
+    Plugin,
+    Quiet,
+    Search,
+    add_plugins,
+    complete_run,
+    print_json,
+    read_search,
+)
+from mallang.errors import UserError
+
+if TYPE_CHECKING:
+    from mallang.inspection.comparison import Comparison
+
+EXAMPLES = (
+    "mallang compare runs/transformer-miniworld runs/deeper",
+    "mallang compare runs/* --split valid --search method=greedy --figure comparison.png",
+    "mallang compare runs/* --baseline runs/lexicon-miniworld --metric exact --markdown",
+    "mallang compare runs/* --data mine.tsv --lengths 10,20,30 --speed 0 --csv",
+)
+Runs = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="RUN RUN …", help="Folders of finished runs.", autocompletion=complete_run, show_default=False
+    ),
+]
+Split = Annotated[
+    str | None, typer.Option("--split", help="The split of the runs' corpus; otherwise test.", show_default=False)
+]
+Data = Annotated[
+    str | None, typer.Option("--data", metavar="PATH", help="Your own pairs instead of a split.", show_default=False)
+]
+Baseline = Annotated[
+    Path | None,
+    typer.Option(
+        "--baseline", metavar="RUN", help="Hold the others against this one; otherwise the lowest score.",
+        autocompletion=complete_run, show_default=False,
+    ),
+]  # fmt: skip
+Metric = Annotated[str, typer.Option("--metric", metavar="NAME", help="What decides: bleu, chrf or exact.")]
+Lengths = Annotated[
+    str | None,
+    typer.Option(
+        "--lengths", metavar="10,20,30", help="Ends of the ranges of source length, in words.", show_default=False
+    ),
+]
+Speed = Annotated[
+    int, typer.Option("--speed", metavar="N", help="Sentences to measure decoding speed on; 0: do not measure.")
+]
+Figure = Annotated[
+    Path | None,
+    typer.Option("--figure", metavar="FILE", help="Draw a figure too: .png or .svg.", show_default=False),
+]
+Csv = Annotated[bool, typer.Option("--csv", help="Print CSV, one line a system.", show_default=False)]
+Markdown = Annotated[bool, typer.Option("--markdown", help="Print tables in Markdown.", show_default=False)]
+
+
+def command(
+    runs: Runs,
+    split: Split = None,
+    data: Data = None,
+    baseline: Baseline = None,
+    metric: Metric = "bleu",
+    search: Search = None,
+    lengths: Lengths = None,
+    speed: Speed = 100,
+    figure: Figure = None,
+    json: Json = False,
+    csv: Csv = False,
+    markdown: Markdown = False,
+    plugin: Plugin = None,
+    device: Device = "auto",
+    quiet: Quiet = False,
+) -> None:
+    """Compare runs: quality with intervals, cost, speed, and quality by source length.
+
+    All are scored on the same rows. Runs that differ in the seed alone become one line, mean ± standard deviation. p is
+    that of a paired bootstrap against the baseline; error reduction says how much of its distance from 100 is gone.
+    Outputs in RUN/outputs are used where the run would write them again. The FLOPs of training are counted on some of
+    its batches, without the optimiser; speed is measured now, on the same sentences for all, after a warm-up.
+    """
+    if json + csv + markdown > 1:
+        raise UserError("--json, --csv and --markdown exclude each other", todo="give one of them")
+    add_plugins(plugin)
+    wanted = choose_split(split, data, usual="test")
+    if figure is not None:
+        check_figure(figure)
+    from mallang.inspection.comparison import Options, compare
+
+    options = Options(
+        split=wanted, data=data, metric=metric, baseline=baseline, search=read_search(search),
+        lengths=read_lengths(lengths), speed=speed, device=device,
+        say=lambda text: None if quiet else typer.echo(text, err=True),
+    )  # fmt: skip
+    found = compare(runs, options)
+    if figure is not None:
+        found.draw(figure)
+    if json:
+        print_json(found.to_json())
+    elif csv:
+        print(found.to_csv(), end="")
+    elif markdown:
+        print(found.to_markdown(), end="")
+    else:
+        show(found, quiet=quiet)
+    if figure is not None and not quiet:
+        typer.echo(f"the figure is in {figure}", err=True)
+
+
+def check_figure(path: Path) -> None:
+    """What cannot be drawn is told before anything is computed."""
+    from mallang.errors import require
+    from mallang.inspection.figures import check_format
+
+    check_format(path)
+    require("matplotlib.figure", "plots")
+    if not path.parent.is_dir():
+        raise UserError(f"there is no folder {path.parent} for the figure", todo="make it first")
+
+
+def read_lengths(text: str | None) -> list[int] | None:
+    """The ends in `10,20,30`."""
+    if text is None:
+        return None
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError as error:
+        raise UserError(f"--lengths {text!r} is not a list of whole numbers", todo="--lengths 10,20,30") from error
+
+
+def show(comparison: Comparison, *, quiet: bool) -> None:
+    """Tables with lines on a terminal, plain columns in a pipe."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from mallang.inspection.comparison_tables import tables
+
+    console = Console()
+    if not console.is_terminal:
+        print(str(comparison).partition("\n\nnote: ")[0] if quiet else comparison)
+        return
+    for each in tables(comparison):
+        table = Table(title=each.title, title_justify="left")
+        for place, name in enumerate(each.head):
+            table.add_column(name, justify="right" if place else "left", overflow="fold")
+        for line in each.lines:
+            table.add_row(*line)
+        console.print(table, markup=False)
+    for note in [] if quiet else comparison.notes:
+        console.print(f"note: {note}", markup=False, highlight=False)

@@ -1,0 +1,220 @@
+"""A comparison as tables: for a terminal, a pipe, a page, a spreadsheet, a program."""
+
+from __future__ import annotations
+
+import csv
+import io
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mallang.inspection.comparison import Comparison, System, Value
+
+NOTHING = "–"
+
+
+@dataclass(frozen=True)
+class Table:
+    """A title, the head, and a line a system."""
+
+    title: str
+    head: Sequence[str]
+    lines: Sequence[Sequence[str]]
+
+
+def tables(comparison: Comparison) -> list[Table]:
+    """Quality, cost, and quality by source length."""
+    systems, metric = comparison.systems, comparison.metric
+    shared = [name for name in systems[0].scores if all(name in system.scores for system in systems)]
+    others = [name for name in shared if name != metric and not name.startswith(("perplexity", "bits"))]
+    interval = "± deviation" if all(len(system.runs) > 1 for system in systems) else "[95 %]"
+    quality = [
+        [system.name, shown(system.scores[metric]), *(f"{system.scores[name].mean:.2f}" for name in others),
+         *against(comparison, system)]
+        for system in systems
+    ]  # fmt: skip
+    cost = [
+        [system.name, short(system.parameters), short(system.tokens), scientific(system.flops),
+         plain(system.seconds), plain(system.sentences_per_second), plain(system.tokens_per_second)]
+        for system in systems
+    ]  # fmt: skip
+    unit = comparison.buckets[0].unit
+    spans = [f"{bucket.name} ({len(bucket)})" for bucket in comparison.buckets]
+    lengths = [[system.name, *(f"{value.mean:.2f}" for value in system.by_length)] for system in systems]
+    return [
+        Table(
+            f"{comparison.rows:,} rows of {comparison.text}",
+            ["system", f"{metric} {interval}", *others, "difference", "p", "error reduction"],
+            quality,
+        ),
+        Table(
+            "cost",
+            ["system", "parameters", "tokens", "FLOPs", "seconds", "sentences/s", "tokens/s"],
+            cost,
+        ),
+        Table(f"{metric} by {unit} of the source (rows)", ["system", *spans], lengths),
+    ]
+
+
+def against(comparison: Comparison, system: System) -> list[str]:
+    """A system held against the baseline."""
+    if system.difference is None:
+        return ["baseline", NOTHING, NOTHING]
+    reduction = NOTHING if system.error_reduction is None else f"{system.error_reduction:+.1f} %"
+    apart = system.scores[comparison.metric].mean - value_of_baseline(comparison)
+    return [f"{apart:+.2f}", f"{system.difference.p_value:.3f}", reduction]
+
+
+def value_of_baseline(comparison: Comparison) -> float:
+    """The score that decides, of the baseline."""
+    found = next(system for system in comparison.systems if system.name == comparison.baseline)
+    return found.scores[comparison.metric].mean
+
+
+def as_text(comparison: Comparison) -> str:
+    """Columns under each other, and the notes."""
+    parts = []
+    for table in tables(comparison):
+        lines = [table.head, *table.lines]
+        widths = [max(map(width, column)) for column in zip(*lines, strict=True)]
+        shown_lines = []
+        for first, *rest in lines:
+            cells = [first + " " * (widths[0] - width(first))]
+            cells += [" " * (wide - width(cell)) + cell for cell, wide in zip(rest, widths[1:], strict=True)]
+            shown_lines.append("  ".join(cells).rstrip())
+        parts.append("\n".join([table.title, *shown_lines]))
+    notes = "\n".join(f"note: {note}" for note in comparison.notes)
+    return "\n\n".join([*parts, *filter(None, [notes])])
+
+
+def as_markdown(comparison: Comparison) -> str:
+    """Tables for a page."""
+    parts = []
+    for table in tables(comparison):
+        head = [cell.replace("|", "\\|") for cell in table.head]
+        lines = [f"| {' | '.join(head)} |", "|---" + "|---:" * (len(head) - 1) + "|"]
+        lines += [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in table.lines]
+        parts.append("\n".join([f"**{table.title}**", "", *lines]))
+    notes = "\n".join(f"- {note}" for note in comparison.notes)
+    return "\n\n".join([*parts, *filter(None, [notes])]) + "\n"
+
+
+def as_csv(comparison: Comparison) -> str:
+    """One line a system, every number in full."""
+    written = io.StringIO()
+    lines = [flat(comparison, system) for system in comparison.systems]
+    columns = list(dict.fromkeys(column for line in lines for column in line))
+    writer = csv.DictWriter(written, columns, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({key: "" if value is None else value for key, value in line.items()} for line in lines)
+    return written.getvalue()
+
+
+def flat(comparison: Comparison, system: System) -> dict[str, Any]:
+    """All numbers of a system, by the names of columns."""
+    line: dict[str, Any] = {"system": system.name, "runs": " ".join(system.runs)}
+    for name, value in system.scores.items():
+        line |= {name: value.mean, f"{name} low": value.low, f"{name} high": value.high}
+        line |= {f"{name} deviation": value.deviation}
+    line |= {
+        "difference": system.scores[comparison.metric].mean - value_of_baseline(comparison),
+        "p": system.difference and system.difference.p_value,
+        "error reduction %": system.error_reduction,
+        "parameters": system.parameters,
+        "tokens": system.tokens,
+        "FLOPs": system.flops,
+        "seconds": system.seconds,
+        "sentences/s": system.sentences_per_second,
+        "tokens/s": system.tokens_per_second,
+    }
+    for bucket, value in zip(comparison.buckets, system.by_length, strict=True):
+        line[f"{comparison.metric} {bucket.name} {bucket.unit}"] = value.mean
+    return line
+
+
+def as_json(comparison: Comparison) -> dict[str, Any]:
+    """Plain values: JSON has no infinite numbers, so they are null."""
+    systems = [
+        {
+            "name": system.name,
+            "runs": list(system.runs),
+            "is_baseline": system.difference is None,
+            "scores": {
+                name: {**asdict(value), "signature": system.signatures[name]} for name, value in system.scores.items()
+            },
+            "by_length": [asdict(value) for value in system.by_length],
+            "error_reduction": system.error_reduction,
+            "difference": None if system.difference is None else system.difference.to_json(),
+            "parameters": system.parameters,
+            "tokens": system.tokens,
+            "flops": system.flops,
+            "seconds": system.seconds,
+            "sentences_per_second": system.sentences_per_second,
+            "tokens_per_second": system.tokens_per_second,
+        }
+        for system in comparison.systems
+    ]
+    found = {
+        "task": comparison.task,
+        "text": comparison.text,
+        "rows": comparison.rows,
+        "metric": comparison.metric,
+        "baseline": comparison.baseline,
+        "lengths": [
+            {"name": bucket.name, "low": bucket.low, "high": bucket.high, "unit": bucket.unit, "rows": len(bucket)}
+            for bucket in comparison.buckets
+        ],
+        "systems": systems,
+        "notes": list(comparison.notes),
+    }
+    return finite(found)  # type: ignore[no-any-return]
+
+
+def finite(value: Any) -> Any:
+    """The same without infinite numbers."""
+    if isinstance(value, dict):
+        return {key: finite(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [finite(each) for each in value]
+    return None if isinstance(value, float) and value in (float("inf"), float("-inf")) else value
+
+
+def shown(value: Value) -> str:
+    """A score with what is known of its chance."""
+    if value.deviation is not None:
+        return f"{value.mean:.2f} ± {value.deviation:.2f}"
+    if value.low is None or value.high is None:
+        return f"{value.mean:.2f}"
+    return f"{value.mean:.2f} [{value.low:.2f}, {value.high:.2f}]"
+
+
+def short(number: float | None) -> str:
+    """A large number as people say it: 12.3 M."""
+    if number is None:
+        return NOTHING
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if number >= size:
+            return f"{number / size:.3g} {letter}"
+    return f"{number:.0f}"
+
+
+def scientific(number: float | None) -> str:
+    """A very large number: 3.3e18."""
+    if number is None:
+        return NOTHING
+    digits, _, power = f"{number:.1e}".partition("e")
+    return f"{digits}e{int(power)}"
+
+
+def plain(number: float | None) -> str:
+    """A number with as many digits as say something."""
+    if number is None:
+        return NOTHING
+    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
+
+
+def width(text: str) -> int:
+    """How many columns of a terminal a text takes: Hangul takes two each."""
+    return sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in text)

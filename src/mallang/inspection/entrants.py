@@ -1,0 +1,212 @@
+"""The runs that enter a comparison: opened, checked to be alike in what must be alike, each with its outputs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from mallang.data.corpus import SPLITS
+from mallang.decoding.options import change_search
+from mallang.errors import UserError, nearest
+from mallang.evaluation.lengths import Bucket
+from mallang.evaluation.score import Score, Statistics
+from mallang.evaluation.significance import METRICS
+from mallang.find import find
+from mallang.inspection.cost import Speed, decoding_speed
+from mallang.inspection.outputs import Scorable, keep, kept, read_parts, stamp_of
+from mallang.recipe import Recipe
+from mallang.training.run import INFO, Run, load
+
+
+ALWAYS = ("bleu", "chrf", "exact")
+"""Metrics that every output is scored by."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What is compared, and how."""
+
+    split: str = "test"
+    """The split of the runs' corpus."""
+    data: str | None = None
+    """A file of one's own pairs instead."""
+    metric: str = "bleu"
+    """What decides: bleu, chrf, exact, or another that `evaluation/significance.py` names."""
+    baseline: Path | str | None = None
+    """The run that the others are held against; not given: the system with the lowest score."""
+    search: Mapping[str, Any] = field(default_factory=dict)
+    """Search options for all runs; those not given are each run's own."""
+    lengths: Sequence[int] | None = None
+    """The longest sources of all ranges but the last, in words; not given: chosen by what there is."""
+    speed: int = 100
+    """How many sentences are translated to see how fast a system is; 0: none."""
+    device: str = "auto"
+    """Where the models run."""
+    say: Callable[[str], None] = lambda text: None
+    """Is told what takes long."""
+
+    def __post_init__(self) -> None:
+        if self.metric not in METRICS:
+            raise UserError(f"there is no metric {self.metric!r} to compare by", todo=nearest(self.metric, METRICS))
+        if self.speed < 0:
+            raise UserError(f"speed cannot be measured on {self.speed} sentences", todo="give 0 to leave it out")
+
+
+class Entrant:
+    """One run of a comparison."""
+
+    def __init__(self, path: Path, run: Run, options: Options) -> None:
+        self.path, self.run, self.options = path, run, options
+        self.outputs: list[str] = []
+        self.scores: dict[str, Score] = {}
+
+    @cached_property
+    def recipe(self) -> Recipe:
+        """What it was trained with."""
+        return self.run.recipe()
+
+    @cached_property
+    def parts(self) -> list[Scorable]:
+        """The rows of each corpus to score."""
+        try:
+            return read_parts(self.path, self.options.split, self.options.data, None)
+        except UserError as error:
+            raise UserError(error.what, where=error.where or str(self.path), todo=error.todo) from error
+
+    @cached_property
+    def rows(self) -> list[tuple[str, ...]]:
+        """The rows of all parts."""
+        return [row for part in self.parts for row in part.rows]
+
+    @cached_property
+    def domains(self) -> list[str | None]:
+        """The domain of every row."""
+        return [part.domain for part in self.parts for _ in part.rows]
+
+    @property
+    def text(self) -> str:
+        """What it is scored on, in words."""
+        data, split = self.recipe.data, self.options.split
+        file = self.options.data or (getattr(data, split) if split in SPLITS else None)
+        corpus = " + ".join(data.corpora) if data.corpora is not None else data.corpus
+        return f"{file or f'{corpus} {split}'}, {data.source} → {data.target}"
+
+    @cached_property
+    def search(self) -> Any:
+        """Every option of its search."""
+        return change_search(self.recipe.decoding, self.options.search)
+
+    def load(self) -> Any:
+        """The model, with the verbs of its task."""
+        return load(self.path, self.options.device)
+
+    def write(self) -> None:
+        """Find the outputs of all rows and their scores, or make them."""
+        stamps = [stamp_of(self.run, part.rows, self.search, {"domain": part.domain}) for part in self.parts]
+        found = [kept(self.path, part.name, stamp) for part, stamp in zip(self.parts, stamps, strict=True)]
+        if None in found:
+            self.options.say(f"{self.path}: translating {len(self.rows):,} rows")
+            model = self.load()
+            for place, (part, stamp) in enumerate(zip(self.parts, stamps, strict=True)):
+                if found[place] is None:
+                    scores, outputs = model.evaluate(part.rows, domain=part.domain, **self.options.search)
+                    keep(self.path, part.name, outputs, scores, dict(self.options.search), stamp)
+                    found[place] = (outputs, scores)
+        known = [each for each in found if each is not None]
+        self.outputs = [output for outputs, _ in known for output in outputs]
+        self.scores = {score.name: score for score in known[0][1]} if len(known) == 1 else {}
+        # Those of several parts are not the score of all together, and a run may have kept fewer than are wanted.
+        for name in dict.fromkeys((*ALWAYS, self.options.metric)):
+            statistics = METRICS[name](self.outputs, self.references)
+            if statistics.name not in self.scores:
+                self.scores[statistics.name] = statistics.score()
+
+    @cached_property
+    def references(self) -> list[str]:
+        """What the outputs are held against."""
+        return [row[-1] for row in self.rows]
+
+    @cached_property
+    def metric(self) -> str:
+        """The name of the score that decides."""
+        return METRICS[self.options.metric](self.outputs[:1], self.references[:1]).name
+
+    def statistics(self, bucket: Bucket) -> Statistics:
+        """What the score that decides is computed from, of some of the rows."""
+        return METRICS[self.options.metric](bucket.take(self.outputs), bucket.take(self.references))
+
+    def speed(self) -> Speed | None:
+        """How fast it writes, on sentences from all over the text."""
+        wanted = min(self.options.speed, len(self.rows))
+        if not wanted:
+            return None
+        self.options.say(f"{self.path}: measuring speed on {wanted} sentences")
+        places = [place * len(self.rows) // wanted for place in range(wanted)]
+        texts, domains = [self.rows[place][0] for place in places], [self.domains[place] for place in places]
+        return decoding_speed(self.load(), texts, domains, **self.options.search)
+
+
+def open_all(paths: Sequence[Path], options: Options) -> tuple[list[Entrant], list[str]]:
+    """All runs that can be scored; what is no run or not finished is left out with a note."""
+    entrants: dict[Path, Entrant] = {}
+    notes = []
+    for path in paths:
+        if not path.exists():
+            raise UserError(f"there is no run folder {path}", todo="look into runs/")
+        if not (path / INFO).exists():
+            notes.append(f"{path} was left out: it is no run folder")
+            continue
+        run = Run.open(path)
+        if not run.is_finished:
+            notes.append(f"{path} was left out: it is not finished; the command that trains it goes on")
+        else:
+            entrants.setdefault(path.resolve(), Entrant(path, run, options))
+    if options.baseline is not None and Path(options.baseline).resolve() not in entrants:
+        raise UserError(f"the baseline {options.baseline} is no finished run", todo="--baseline RUN")
+    if len(entrants) < 2:
+        left_out = "".join(f"\n  {note}" for note in notes)
+        raise UserError(
+            f"{len(entrants) or 'no'} run{'' if len(entrants) == 1 else 's'} to compare{left_out}",
+            todo="give two finished runs or more",
+        )
+    return list(entrants.values()), notes
+
+
+def check_task(entrants: Sequence[Entrant]) -> None:
+    """Refuse runs of different tasks, and of a task whose outputs cannot be compared."""
+    tasks = listed((entrant.run.task.replace("_", " "), entrant) for entrant in entrants)
+    if len(tasks) > 1:
+        raise different("these runs are for different tasks", tasks, "give runs of one task")
+    verbs = find("tasks", entrants[0].run.task).Verbs
+    if not (hasattr(verbs, "evaluate") and hasattr(verbs, "translate")):
+        raise UserError(f"runs for {next(iter(tasks))} cannot be compared yet", todo="give runs that translate")
+
+
+def check_rows(entrants: Sequence[Entrant]) -> None:
+    """Refuse runs that would be scored on different text."""
+    texts = listed((json.dumps(entrant.rows, ensure_ascii=False), entrant) for entrant in entrants)
+    if len(texts) > 1:
+        named = {
+            f"text {number}, {len(found[0].rows):,} rows of {found[0].text}": found
+            for number, found in enumerate(texts.values(), 1)
+        }
+        todo = "give runs of one corpus and one direction, or --data FILE: pairs that all of them can translate"
+        raise different("these runs would not be scored on the same rows", named, todo)
+
+
+def listed(pairs: Iterable[tuple[str, Entrant]]) -> dict[str, list[Entrant]]:
+    """Entrants by a text."""
+    found: dict[str, list[Entrant]] = {}
+    for key, entrant in pairs:
+        found.setdefault(key, []).append(entrant)
+    return found
+
+
+def different(what: str, kinds: Mapping[str, Sequence[Entrant]], todo: str) -> UserError:
+    """A message that lists which runs are of which kind."""
+    lines = [f"\n  {kind}: {', '.join(str(entrant.path) for entrant in found)}" for kind, found in kinds.items()]
+    return UserError(f"{what}, so they cannot stand in one table:{''.join(lines)}", todo=todo)
