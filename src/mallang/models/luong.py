@@ -173,7 +173,7 @@ def make_score(config: Config) -> Score:
 
 
 SIZES: dict[str, dict[str, Any]] = {
-    "tiny": {"layers": 2, "embedding_dim": 24, "dim": 32},
+    "tiny": {"layers": 2, "embedding_dim": 32, "dim": 32},
     "small": {"layers": 2, "embedding_dim": 256, "dim": 256},
     "base": {},
 }
