@@ -49,3 +49,82 @@ def test_ones_own_pairs_and_another_search(run: Path, tmp_path: Path) -> None:
 def test_a_split_and_ones_own_pairs_exclude_each_other(trained: Path) -> None:
     both = mallang("evaluate", trained, "--split", "valid", "--data", "valid.tsv", cwd=trained.parent.parent)
     assert both.code == 2 and "--split and --data were both given" in both.err and "Traceback" not in both.err
+
+
+def test_one_sentence_is_explained(run: Path) -> None:
+    home = run.parent.parent
+    ended = mallang("evaluate", run, "--explain", "3", cwd=home)
+    assert ended.code == 0, ended.err
+    source, target = (home / "valid.tsv").read_text("utf-8").splitlines()[2].split("\t")
+    output = mallang("translate", run, source, cwd=home).out.strip()
+    assert ended.out.splitlines()[0] == f"source     {source}"
+    told = json.loads(mallang("evaluate", run, "--explain", "3", "--json", cwd=home).out)
+    assert told["source"] == source
+    expected = BLEU(effective_order=True).sentence_score(output, [target]).score
+    assert told["bleu"] == pytest.approx(expected) and f"= {expected:.2f} (nrefs:1" in ended.out
+    assert not (run / "scores").exists()  # one sentence is not the score of the run
+
+
+def test_the_whole_split_is_explained_as_it_is_scored(run: Path) -> None:
+    home = run.parent.parent
+    told = json.loads(mallang("evaluate", run, "--explain", "all", "--json", cwd=home).out)
+    kept = json.loads((run / "scores" / "test.json").read_text("utf-8"))
+    values = {score["name"]: score["value"] for score in kept["scores"]}
+    assert told["bleu"] == pytest.approx(values["BLEU"]) and told["f"] == pytest.approx(values["word F"])
+    assert told["sentences"] == 20
+
+
+def test_files_are_scored_without_a_run(tmp_path: Path) -> None:
+    (tmp_path / "out.txt").write_text("I love you\n나는 이 노래를 많이 사랑한다\n", "utf-8")
+    (tmp_path / "ref.txt").write_text("Oh I love you\n나는 이 영화를 많이 사랑한다\n", "utf-8")
+    files = ("--outputs", "out.txt", "--references", "ref.txt")
+    ended = mallang("evaluate", *files, cwd=tmp_path)
+    assert ended.code == 0, ended.err
+    assert [line.rsplit(" ", 3)[0].split()[0] for line in ended.out.splitlines()] == ["BLEU", "chrF2", "word", "exact"]
+    first = mallang("evaluate", *files, "--explain", "1", cwd=tmp_path).out
+    assert "exp(1 − 4/3) = 0.7165" in first and "precision 100.00, recall 75.00, F 85.71" in first
+    assert "wrong:     “노래를”" in mallang("evaluate", *files, "--explain", "2", cwd=tmp_path).out
+    both = mallang("evaluate", *files, "--references", "out.txt", "--json", cwd=tmp_path)
+    assert {score["name"]: score["value"] for score in json.loads(both.out)}["exact match"] == 100
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.txt", "ref.txt"]
+
+
+def test_two_systems_are_tested_against_each_other(run: Path, tmp_path: Path) -> None:
+    home = run.parent.parent
+    same = json.loads(mallang("evaluate", run, "--against", run, "--json", cwd=home).out)
+    assert [each["difference"] for each in same["against"]] == [0, 0, 0, 0]
+    assert [each["metric"] for each in same["against"]] == ["BLEU", "chrF2", "word F", "exact match"]
+    references = [line.split("\t")[1] for line in (home / "valid.tsv").read_text("utf-8").splitlines()]
+    (tmp_path / "bad.txt").write_text("nothing\n" * len(references), "utf-8")
+    ended = mallang("evaluate", run, "--against", tmp_path / "bad.txt", cwd=home)
+    assert ended.code == 0, ended.err
+    lines = [line for line in ended.out.splitlines() if line.startswith("against ")]
+    assert len(lines) == 4 and all("p = 0.0010" in line for line in lines if "exact" not in line)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ((), "nothing to score"),
+        (("--outputs", "a.txt"), "--references FILE is missing"),
+        (("--references", "a.txt"), "--outputs FILE is missing"),
+        (("--outputs", "a.txt", "--references", "b.txt"), "1 outputs, but b.txt has 2 lines"),
+        (("--outputs", "a.txt", "--references", "none.txt"), "none.txt"),
+        (("--outputs", "a.txt", "--references", "a.txt", "--explain", "2"), "only 1 sentences"),
+        (("--outputs", "a.txt", "--references", "a.txt", "--explain", "first"), "'first' is no sentence"),
+        (("--outputs", "a.txt", "--references", "a.txt", "--explain", "0"), "'0' is no sentence"),
+        (("--outputs", "a.txt", "--references", "a.txt", "--search", "beam=2"), "--search has no effect"),
+        (("--outputs", "a.txt", "--references", "a.txt", "--with", "runs/x"), "--with has no effect"),
+        (("--outputs", "a.txt", "--references", "a.txt", "--against", "."), "only outputs"),
+        (("--outputs", "a.txt", "--references", "a.txt", "--against", "b.txt"), "1 outputs, but b.txt has 2 lines"),
+        (("--explain", "1", "--against", "a.txt"), "both given"),
+        (("runs/x", "--outputs", "a.txt"), "both given"),
+        (("--outputs", "tree.txt", "--references", "tree.txt", "--explain", "all"), "parse trees"),
+    ],
+)
+def test_what_cannot_be_scored_is_named(given: tuple[str, ...], said: str, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one\n", "utf-8")
+    (tmp_path / "b.txt").write_text("one\ntwo\n", "utf-8")
+    (tmp_path / "tree.txt").write_text("(S XX )S\n", "utf-8")
+    ended = mallang("evaluate", *given, cwd=tmp_path)
+    assert ended.code == 2 and said in ended.err and "Traceback" not in ended.err

@@ -1,9 +1,12 @@
-"""`mallang evaluate`: every number with its signature and interval."""
+"""`mallang evaluate`: every number with its signature and interval, and where it comes from."""
 
 from __future__ import annotations
 
 import json as json_format
-from typing import Annotated
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,22 +19,30 @@ from mallang.commands.options import (
     Plugin,
     Quiet,
     ReplaceUnknown,
-    RunFolder,
     Search,
     With,
     add_plugins,
+    complete_run,
     load_for,
     read_search,
 )
 from mallang.errors import UserError
 from mallang.inspection.outputs import keep, read_parts, stamp_of
 
+if TYPE_CHECKING:
+    from mallang.evaluation.explanation import Explanation
+    from mallang.evaluation.score import Score
+    from mallang.evaluation.significance import Comparison
+
 EXAMPLES = (
     "mallang evaluate runs/transformer-miniworld",
     "mallang evaluate runs/transformer-miniworld --split valid --search method=greedy",
     "mallang evaluate runs/transformer-miniworld --data mine.tsv --json",
+    "mallang evaluate runs/transformer-miniworld --explain 3",
+    "mallang evaluate runs/a --against runs/b",
     "mallang evaluate runs/joint --corpus korean-english/bible --domain none",
     "mallang evaluate runs/a --with runs/b --with runs/c",
+    "mallang evaluate --outputs out.txt --references ref.txt --explain all",
 )
 Split = Annotated[
     str | None, typer.Option("--split", help="The split of the run's corpus; otherwise test.", show_default=False)
@@ -43,13 +54,47 @@ Part = Annotated[
     str | None,
     typer.Option("--corpus", metavar="NAME", help="One of the run's corpora, not each of them.", show_default=False),
 ]
+Run = Annotated[
+    Path | None,
+    typer.Argument(
+        metavar="[RUN]",
+        help="The folder of a finished run; none with --outputs.",
+        autocompletion=complete_run,
+        show_default=False,
+    ),
+]
+Explain = Annotated[
+    str | None,
+    typer.Option(
+        "--explain", metavar="N|all", help="Walk through the BLEU of sentence N, or of all.", show_default=False
+    ),
+]
+Against = Annotated[
+    Path | None,
+    typer.Option(
+        "--against", metavar="RUN|FILE", help="Test the difference from another run, or file of outputs.",
+        show_default=False,
+    ),
+]  # fmt: skip
+Outputs = Annotated[
+    Path | None,
+    typer.Option("--outputs", metavar="FILE", help="Texts to score, one a line, without a run.", show_default=False),
+]
+References = Annotated[
+    list[Path] | None,
+    typer.Option("--references", metavar="FILE", help="What --outputs should say. Repeatable.", show_default=False),
+]
 
 
 def command(
-    run: RunFolder,
+    run: Run = None,
     split: Split = None,
     data: Data = None,
     corpus: Part = None,
+    explain: Explain = None,
+    against: Against = None,
+    outputs: Outputs = None,
+    references: References = None,
     domain: Domain = None,
     search: Search = None,
     others: With = None,
@@ -61,41 +106,194 @@ def command(
     int8: Int8 = False,
     quiet: Quiet = False,
 ) -> None:
-    """Score a run on a split of its corpus, or on your own pairs.
+    """Score a run on a split of its corpus, or on your own pairs; or score any outputs against references.
 
     Where it was trained on several corpora each is scored by itself, with the tag of its domain; --domain NAME takes
     another, --domain none takes none. The outputs are written to RUN/outputs and the scores to RUN/scores, as JSON;
-    those of an ensemble under a name that tells its other runs.
+    those of an ensemble under a name that tells its other runs. --explain shows how BLEU comes about instead: matching
+    n-grams, their precisions, the geometric mean, the brevity penalty.
     """
+    add_plugins(plugin)
+    asked = Asked(split, data, corpus, domain, search, others, replace_unknown, lexicon, device, int8)
+    sentence = sentence_of(explain)
+    if explain is not None and against is not None:
+        raise UserError("--explain and --against were both given", todo="give one of them")
+    if run is None:
+        judged = [read_files(outputs, references or [], asked, sentence)]
+    elif outputs is not None or references:
+        raise UserError("a run and files to score were both given", todo="leave out RUN, or --outputs and --references")
+    else:
+        judged = list(of_run(run, asked, sentence, quiet=quiet or json))
+    found = [explained(each, sentence) if explain is not None else each.scores for each in judged]
+    tests = [compared(each, against, asked) if against is not None else [] for each in judged]
+    if json:
+        show_json(judged, found, tests)
+        return
+    for each, result, differences in zip(judged, found, tests, strict=True):
+        lines = [str(each) for each in result] if isinstance(result, list) else [*each.told, str(result)]
+        for line in [*lines, *(f"against {against}: {difference}" for difference in differences)]:
+            print(f"{each.corpus}: {line}" if each.corpus else line)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is asked of a run."""
+
+    split: str | None
+    data: str | None
+    corpus: str | None
+    domain: str | None
+    search: list[str] | None
+    others: list[Path] | None
+    replace_unknown: bool
+    lexicon: Path | None
+    device: str
+    int8: bool
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Outputs beside what they should say."""
+
+    rows: list[tuple[Any, ...]]
+    """The source, where it is known, and the reference, or several of them."""
+    outputs: list[str]
+    scores: list[Score]
+    corpus: str = ""
+    domain: str | None = None
+
+    @property
+    def references(self) -> list[Any]:
+        """What the outputs should say."""
+        return [row[-1] for row in self.rows]
+
+    @property
+    def told(self) -> list[str]:
+        """The source of a single sentence."""
+        return [f"source     {self.rows[0][0]}"] if len(self.rows) == 1 and len(self.rows[0]) > 1 else []
+
+
+def of_run(run: Path, asked: Asked, sentence: int, *, quiet: bool) -> Iterator[Judged]:
+    """What a run writes for each of its corpora, or for one sentence, with its scores; kept where it is all."""
     from mallang.decoding.options import change_search
     from mallang.training.run import Run
 
-    add_plugins(plugin)
-    split = choose_split(split, data, usual="test")
-    options = read_search(search)
-    model = load_for(run, None, "evaluate", device, int8=int8, others=others)
+    split = choose_split(asked.split, asked.data, usual="test")
+    options = read_search(asked.search)
+    model = load_for(run, None, "evaluate", asked.device, int8=asked.int8, others=asked.others)
     opened, wanted = Run.open(run), change_search(model.config, options)
-    if replace_unknown or lexicon:
-        options |= {"replace_unknown": replace_unknown, "lexicon": None if lexicon is None else str(lexicon)}
-    asked = {"unknown": replace_unknown, "lexicon": lexicon and str(lexicon), "int8": int8, "with": bool(others)}
-    found = {}
-    for part in read_parts(run, split, data, corpus):
-        chosen = part.domain if domain is None else None if domain == "none" else domain
-        scores, outputs = model.evaluate(part.rows, domain=chosen, **options)
-        told = options | ({} if chosen is None else {"domain": chosen}) | ({"weights": "int8"} if int8 else {})
+    lexicon = asked.lexicon and str(asked.lexicon)
+    if asked.replace_unknown or lexicon:
+        options |= {"replace_unknown": asked.replace_unknown, "lexicon": lexicon}
+    others = asked.others or []
+    stamped = {"unknown": asked.replace_unknown, "lexicon": lexicon, "int8": asked.int8, "with": bool(others)}
+    for part in read_parts(run, split, asked.data, asked.corpus):
+        chosen = part.domain if asked.domain is None else None if asked.domain == "none" else asked.domain
+        rows = [pick(part.rows, sentence)] if sentence else part.rows
+        scores, outputs = model.evaluate(rows, domain=chosen, **options)
+        yield Judged(rows, outputs, scores, part.corpus, chosen)
+        if sentence:
+            continue  # one sentence is not the score of the run
+        told = options | ({} if chosen is None else {"domain": chosen}) | ({"weights": "int8"} if asked.int8 else {})
         told |= {"with": [str(other) for other in others]} if others else {}
-        name = "+".join([part.name, *(other.name for other in others or ())])
-        keep(run, name, outputs, scores, told, stamp_of(opened, part.rows, wanted, asked | {"domain": chosen}))
-        found[part.corpus] = scores
-        if not quiet and not json:
+        name = "+".join([part.name, *(other.name for other in others)])
+        keep(run, name, outputs, scores, told, stamp_of(opened, rows, wanted, stamped | {"domain": chosen}))
+        if not quiet:
             tag = "" if chosen is None else f" as domain {chosen}"
-            where = run / "outputs" / f"{name}.txt"
-            typer.echo(f"{len(part.rows)} pairs of {part.name}{tag}; outputs in {where}", err=True)
-        for score in [] if json else scores:
-            print(f"{part.corpus}: {score}" if part.corpus else score)
-    if json:
-        plain = {name: [score.to_json() for score in scores] for name, scores in found.items()}
-        print(json_format.dumps(plain.get("", plain), ensure_ascii=False))
+            typer.echo(f"{len(rows)} pairs of {part.name}{tag}; outputs in {run / 'outputs' / name}.txt", err=True)
+
+
+def read_files(outputs: Path | None, references: list[Path], asked: Asked, sentence: int) -> Judged:
+    """Outputs and references from files, a text a line, scored."""
+    from mallang.evaluation.quality import quality
+
+    if outputs is None or not references:
+        missing = "--references FILE" if outputs is not None else "--outputs FILE" if references else None
+        raise UserError(
+            f"{missing} is missing" if missing else "there is nothing to score",
+            todo="give the folder of a run, or --outputs FILE and --references FILE",
+        )
+    usual = {"device": "auto"}
+    for name, value in vars(asked).items():
+        if value and value != usual.get(name):
+            option = {"others": "with"}.get(name, name.replace("_", "-"))
+            raise UserError(f"--{option} has no effect on files of outputs", todo="leave it out, or give a run")
+    texts = read_lines(outputs)
+    columns = [read_lines(path, like=texts) for path in references]
+    golds: list[Any] = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
+    if sentence:
+        texts, golds = [pick(texts, sentence)], [pick(golds, sentence)]
+    return Judged([(gold,) for gold in golds], texts, quality(texts, golds))
+
+
+def read_lines(path: Path, like: list[str] | None = None) -> list[str]:
+    """The lines of a file, as many as others."""
+    from mallang.data.readers import lines
+
+    found = list(lines(path))
+    if like is not None and len(found) != len(like):
+        raise UserError(f"there are {len(like)} outputs, but {path} has {len(found)} lines", todo="line i goes with i")
+    if not found:
+        raise UserError(f"{path} is empty", todo="give a file with at least one line")
+    return found
+
+
+def explained(judged: Judged, sentence: int) -> Explanation:
+    """Where the BLEU of one sentence comes from, or with 0 that of all."""
+    from mallang.evaluation.explanation import explain, explain_corpus
+    from mallang.evaluation.quality import are_trees
+
+    if are_trees(judged.references):
+        raise UserError("--explain is about BLEU, but here the references are parse trees", todo="leave it out")
+    if not sentence:
+        return explain_corpus(judged.outputs, judged.references)
+    return explain(judged.outputs[0], judged.references[0])
+
+
+def compared(judged: Judged, other: Path, asked: Asked) -> list[Comparison]:
+    """Whether the outputs differ from those of another run, or file, by more than chance."""
+    from mallang.evaluation.quality import suited
+    from mallang.evaluation.significance import paired_bootstrap
+
+    if other.is_dir():
+        if any(len(row) < 2 for row in judged.rows):
+            raise UserError(f"{other} is a run, but here are only outputs", todo=f"{other}/outputs/test.txt")
+        model = load_for(other, None, "evaluate", asked.device, int8=asked.int8)
+        _, theirs = model.evaluate(judged.rows, domain=judged.domain, **read_search(asked.search))
+    else:
+        theirs = read_lines(other, like=judged.outputs)
+    names = suited(judged.references)
+    return [paired_bootstrap(judged.outputs, theirs, judged.references, name) for name in names]
+
+
+def show_json(judged: list[Judged], found: list[list[Score] | Explanation], tests: list[list[Comparison]]) -> None:
+    """Scores as a list, or beside the tests; an explanation as an object; those of several corpora by name."""
+    plain: dict[str, Any] = {}
+    for each, result, differences in zip(judged, found, tests, strict=True):
+        if not isinstance(result, list):
+            source = {"source": each.rows[0][0]} if each.told else {}
+            plain[each.corpus] = source | result.to_json()
+            continue
+        scores = [score.to_json() for score in result]
+        tested = [difference.to_json() for difference in differences]
+        plain[each.corpus] = {"scores": scores, "against": tested} if tested else scores
+    print(json_format.dumps(plain.get("", plain), ensure_ascii=False))
+
+
+def sentence_of(explain: str | None) -> int:
+    """The number of the sentence to explain, from 1; 0 is all of them."""
+    if explain in (None, "all"):
+        return 0
+    if not str(explain).isdecimal() or not int(str(explain)):
+        raise UserError(f"--explain {explain!r} is no sentence", todo="give a number, from 1, or all")
+    return int(str(explain))
+
+
+def pick(rows: Sequence[Any], sentence: int) -> Any:
+    """One of the rows, by its number from 1."""
+    if sentence > len(rows):
+        raise UserError(f"--explain {sentence}: there are only {len(rows)} sentences")
+    return rows[sentence - 1]
 
 
 def choose_split(split: str | None, data: str | None, *, usual: str) -> str:
