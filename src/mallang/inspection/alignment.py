@@ -76,13 +76,14 @@ def attention_of(model: Any, text: str, *, target: str | None = None, domain: st
         "said": padded(said, 0, len(labels) - len(said.owners)),
         "read": padded(said, 1, 0, most=len(labels)),
     }
-    return Seen(text, output, sum(score(model.model, batch)[0]), with_attention(maps, model.model), words)
+    return Seen(text, output, sum(score(model.model, batch)[0]), maps, words)
 
 
 def read(model: Any, text: str, tag: Sequence[int]) -> tuple[Batch, Words]:
     """A text as a model reads it, nothing said yet, and which of its tokens are words together."""
     if hasattr(model.model, "members"):
         raise UserError("an ensemble has no attention of its own", todo="look at its members one by one")
+    check_attentive(model.model)
     encoding = model.task.source.encode(text)
     if not text.strip() or not encoding.ids:
         raise UserError("there is nothing to look at in an empty text", todo="give a text with a word in it")
@@ -97,14 +98,13 @@ def read(model: Any, text: str, tag: Sequence[int]) -> tuple[Batch, Words]:
     return batch, padded(words_in(text, encoding.offsets), len(tag), 1)
 
 
-def with_attention(maps: Mapping[str, AttentionMap], model: Any) -> Mapping[str, AttentionMap]:
-    """The maps, or a message where there are none."""
-    if not maps:
+def check_attentive(model: Any) -> None:
+    """Refuse a model that has no attention, before it has to do anything."""
+    if not any(isinstance(getattr(module, "recorders", None), list) for module in model.modules()):
         raise UserError(
             f"{type(model).__name__} has no attention to look at",
             todo="use a model that has, such as bahdanau, luong, convs2s or transformer",
         )
-    return maps
 
 
 def in_words(seen: Seen) -> Seen:

@@ -24,7 +24,7 @@ from mallang.data import miniworld
 from mallang.errors import UserError, nearest
 from mallang.evaluation.alignment import Link, Links, alignment_scores, error_rate
 from mallang.evaluation.score import Score
-from mallang.inspection.alignment import Words, membership, padded, words_in
+from mallang.inspection.alignment import Words, check_attentive, membership, padded, words_in
 from mallang.inspection.attention import attention_maps
 
 Step = Literal["said", "read"]
@@ -144,6 +144,7 @@ def links(weights: Float[Tensor, "target source"], threshold: float | None) -> s
 
 def word_weights(model: Any, pairs: Iterable[tuple[str, str]]) -> Iterator[Weights]:
     """How much each target word looks at each source word, for given pairs, in every layer, head and step."""
+    check_attentive(model.model)
     pairs = list(pairs)
     for begin in range(0, len(pairs), BATCH):
         chunk = pairs[begin : begin + BATCH]
