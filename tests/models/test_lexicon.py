@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from mallang.data.batch import Batch, pad_rows
 from mallang.errors import UserError
 from mallang.layers.attention import record_attention
+from mallang.models import lexicon
 from mallang.models.lexicon import Config, Lexicon
 from mallang.text.vocabulary import BOS, EOS, SPECIALS, UNK, Vocabulary
 
@@ -106,6 +107,18 @@ def test_how_the_text_is_cut_into_batches_changes_nothing(pairs):
         list(model.fit(batches(pairs, size)))
         tables.append(table_of(model))
     assert tables[0] == pytest.approx(tables[1], abs=1e-6)
+
+
+def test_what_is_not_remembered_is_looked_up_again(monkeypatch):
+    pairs = [([4, 5], [4, 5]), ([4, 6], [4, 6]), ([7, 6], [7, 6, 5])]
+    tables = []
+    for most, pending in ((2**20, 2**20), (8, 0), (0, 3)):
+        monkeypatch.setattr(lexicon, "REMEMBERED", most)
+        monkeypatch.setattr(lexicon, "PENDING", pending)
+        model = build(passes=3)
+        list(model.fit(batches(pairs, 1)))
+        tables.append(table_of(model))
+    assert tables[0] == tables[1] == tables[2]
 
 
 def fitted(**changes):

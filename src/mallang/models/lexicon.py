@@ -37,6 +37,8 @@ __all__ = ["SIZES", "Config", "Lexicon", "Model", "expectation"]
 
 PENDING = 2**22
 """Pairs of words that are gathered before those that repeat are dropped."""
+REMEMBERED = 2**28
+"""Places in the table that are remembered from pass to pass: a gigabyte."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,11 +145,12 @@ class Lexicon(nn.Module):
         """IBM model 1; what is told of each pass is the loss of the table before it, in nats a target word."""
         pairs = self.pairs_of(stream)
         table = self.share(pairs, torch.ones(len(pairs), dtype=torch.float64, device=pairs.device))
+        found = Found(pairs)
         for _ in range(self.config.passes):
             counts, loss, said = torch.zeros_like(table), 0.0, 0
-            for batch in stream:
+            for number, batch in enumerate(stream):
                 keys, real = self.links(batch)
-                places = torch.searchsorted(pairs, keys).clamp_(max=len(pairs) - 1)
+                places = found.places(number, keys)
                 shares, likelihood = expectation(table[places] * real, real)
                 counts.index_add_(0, places.flatten(), shares.flatten())
                 loss -= float(likelihood)
@@ -206,6 +209,25 @@ class Lexicon(nn.Module):
         self.probabilities[source, 0] = 1.0
 
 
+class Found:
+    """Where pairs lie in the table; what was looked up in one pass is remembered for the next, as memory allows."""
+
+    def __init__(self, pairs: Int[Tensor, " pairs"]) -> None:
+        self.pairs = pairs
+        self.remembered: dict[int, Tensor] = {}
+        self.left = REMEMBERED
+
+    def places(self, number: int, keys: Int[Tensor, "batch source time"]) -> Int[Tensor, "batch source time"]:
+        """The places of a batch's pairs; of what is no pair, any place."""
+        if number in self.remembered:
+            return self.remembered[number].long()
+        places = torch.searchsorted(self.pairs, keys).clamp_(max=len(self.pairs) - 1)
+        if places.numel() <= self.left:
+            self.left -= places.numel()
+            self.remembered[number] = places.int()
+        return places
+
+
 class Place(nn.Module):
     """Which source word each output translates, told as attention is: one word gets all of the weight."""
 
@@ -243,7 +265,7 @@ def spellings(vocabulary: Vocabulary) -> dict[str, list[int]]:
     return found
 
 
-SIZES: dict[str, dict[str, Any]] = {"tiny": {"passes": 2, "candidates": 4}, "base": {}}
+SIZES: dict[str, dict[str, Any]] = {"tiny": {"candidates": 4}, "base": {}}
 """Named shapes, as changes to the defaults."""
 
 Model = Lexicon

@@ -95,8 +95,11 @@ class Task:
         built: nn.Module = model.Model(config, self.target.vocabulary, self.source.vocabulary)
         if self.config.r_drop and not drops(built):
             raise UserError("task.r_drop compares two dropouts, but the model has none", todo="model.dropout=0.3")
-        if self.sampling and not hasattr(built, "step"):
-            raise UserError("task.scheduled_sampling needs a model that writes word by word, but this one does not")
+        if self.sampling and (not hasattr(built, "step") or hasattr(built, "fit")):
+            raise UserError(
+                "task.scheduled_sampling needs a model that writes word by word and learns by gradients; "
+                "this one does not"
+            )
         return built
 
     def examples(self, corpus: Prepared, seed: int, epoch: int) -> Prepared | Drawn | Resegmented:
