@@ -39,6 +39,7 @@ def test_the_table_that_comes_with_mallang_is_sound():
         ("iwslt14-deen-evalsets", ("de", "en"), 4600),
         ("ptb", ("text",), 42068),
         ("nsmc", ("id", "document", "label"), 150000),
+        ("korean-small/chatbot", ("question", "answer", "label"), 10665),
         ("klue/sts", ("sentence1", "sentence2", "score"), 11668),
     ],
 )
