@@ -14,6 +14,7 @@ from mallang.data.loader import Source
 from mallang.data.sampler import Buckets
 from mallang.errors import UserError
 from mallang.evaluation.score import Score
+from mallang.find import find
 from mallang.models import transformer
 from mallang.tasks.translation import Config, Task
 from mallang.text.tokenizer import Config as Text
@@ -83,6 +84,30 @@ def test_a_step_is_not_compiled():
     task = make_task()
     with pytest.raises(UserError, match="not compiled"):
         Step(task, torch.nn.Identity(), torch.device("cpu"), "fp32", "compile")
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("name", ["transformer", "sutskever"])
+def test_a_replayed_step_sees_the_new_probability(name):
+    """One recording serves every update: what it reads more and more of must change between replays."""
+    cuda, module, found = torch.device("cuda"), find("models", name), {}
+    for engine in ("plain", "graphs"):
+        task = make_task()
+        torch.manual_seed(3)
+        model = task.build(module, module.Config(**module.SIZES["tiny"])).to(cuda).train()
+        step = Step(task, model, cuda, "fp32", engine)
+        batch = task.prepare([(pair,) for pair in PAIRS[:8]], np.random.default_rng(0))
+        losses = []
+        for number in (1, 1, 1, 4, 30, 1):
+            task.at_step(number)
+            model.zero_grad(set_to_none=False)
+            loops.seed_everything(1, 1, 0)
+            loss = step.run(batch, [10])
+            gradient = sum(float(p.grad.norm()) for p in model.parameters() if p.grad is not None)
+            losses.append((float(loss.sums["loss"]), float(loss.report["own"]), gradient))
+        found[engine] = losses
+    assert found["plain"][4][1] > found["plain"][3][1] > found["plain"][2][1] == 0
+    np.testing.assert_allclose(found["graphs"], found["plain"], rtol=1e-3)
 
 
 @pytest.mark.slow
