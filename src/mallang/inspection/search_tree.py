@@ -1,0 +1,218 @@
+"""The search for one translation as a picture: what was weighed at every step, what was kept, what was pruned and why.
+
+From left to right a token each step; of the continuations of a beginning the best stands highest. PNG and SVG are drawn
+by matplotlib; an HTML page needs nothing else, and says of every candidate its numbers when it is pointed at.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from html import escape
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mallang.data.batch import Batch
+from mallang.decoding.options import change_search
+from mallang.decoding.tree import FATES, Node, Tree, record
+from mallang.errors import UserError, require
+from mallang.inspection.figures import FORMATS, families, show
+from mallang.text.vocabulary import BOS, EOS
+
+PAGES = (".html", ".htm")
+MOST = 120
+"""Candidates that a picture shows: those with the highest sums, and all of the outputs."""
+COLORS: Mapping[str, str] = {
+    "kept": "#1f4e8c", "ended": "#1b7f4b", "beam": "#8a8a94", "bound": "#b3541e", "complete": "#8a8a94",
+    "limit": "#7a3b8f", "budget": "#8c7a1f", "seed": "#8a8a94",
+}  # fmt: skip
+BEST = "#b3261e"
+"""The line that leads to the best output."""
+PAGE = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
+<title>Search tree</title>
+<style>
+body {{ font: 15px/1.5 system-ui, "Pretendard", "Noto Sans KR", "Apple SD Gothic Neo", "Malgun Gothic", sans-serif; margin: 1.5rem; color: #1b1b1f; }}
+h1 {{ font-size: 1.2rem; margin: 0 0 .5rem; }}
+div {{ overflow-x: auto; }}
+text {{ font-size: 13px; }} text.small {{ font-size: 10px; fill: #55555f; }}
+path {{ fill: none; stroke: #c9c9d2; stroke-width: 1.2; }} path.best {{ stroke: {best}; stroke-width: 2.4; }}
+li {{ list-style: none; }}
+</style>
+</head>
+<body>
+<h1>{title}</h1>
+<p>{about}</p>
+<div>{picture}</div>
+<ul>{legend}</ul>
+</body>
+</html>
+"""  # noqa: E501
+
+
+def tree_of(model: Any, text: str, *, domain: str | None = None, alternatives: int = 5, **options: Any) -> Tree:
+    """The search for the translation of one text, with the options that `translate` takes."""
+    if not text.strip():
+        raise UserError("there is no text to search a translation for")
+    (tag,) = islice(model.tags(domain), 1)
+    source = torch.tensor([[*tag, *model.task.source.encode_batch([text])[0], EOS]])
+    batch = Batch(
+        tokens=torch.full((1, 1), BOS),
+        lengths=torch.ones(1, dtype=torch.long),
+        source=source,
+        source_lengths=torch.tensor([source.shape[1]]),
+    )
+    config = change_search(model.config, options)
+    tree = record(model.model, batch.to(model.device), config, alternatives=alternatives)
+    return replace(tree, input=text)
+
+
+def draw_tree(path: Path, tree: Tree) -> Path:
+    """Draw a search tree as .png, .svg or .html."""
+    ending = path.suffix.lower()
+    if ending in PAGES:
+        path.write_text(page(tree), "utf-8")
+    elif ending in FORMATS:
+        figure(tree).savefig(path, dpi=150)
+    else:
+        raise UserError(
+            f"a search tree cannot be drawn as {path.name}", todo=f"end the name in {' or '.join((*FORMATS, *PAGES))}"
+        )
+    return path
+
+
+@dataclass(frozen=True)
+class Spot:
+    """Where a candidate stands: its step, its line, and whether it belongs to the best output."""
+
+    node: Node
+    line: float
+    parent: int | None
+    is_best: bool
+
+
+def layout(tree: Tree, most: int = MOST) -> dict[int, Spot]:
+    """The candidates that are shown, by their place in the tree; the first continuation stands on its parent's line."""
+    always = {0, *(place for output in tree.outputs for place in tree.path(output))}
+    # A sum is never above its parent's, and a parent has the lower place: so no parent is missing.
+    order = sorted(range(len(tree.nodes)), key=lambda place: (place not in always, -tree.nodes[place].total, place))
+    shown = {*always, *order[: max(most, len(always))]}
+    below: dict[int, list[int]] = {}
+    for place in sorted(shown - {0}, key=lambda place: (-tree.nodes[place].total, place)):
+        below.setdefault(tree.nodes[place].parent or 0, []).append(place)
+    best = {0, *tree.path(tree.outputs[0])}
+    spots: dict[int, Spot] = {}
+    line, waiting = -1.0, [(0, True)]
+    while waiting:
+        place, is_first = waiting.pop()
+        line += 0 if is_first and spots else 1
+        node = tree.nodes[place]
+        spots[place] = Spot(node, line, node.parent, place in best)
+        children = below.get(place, [])
+        waiting += [(child, child == children[0]) for child in reversed(children)]
+    return spots
+
+
+def figure(tree: Tree) -> Any:
+    """The picture as a figure of matplotlib."""
+    spots = layout(tree)
+    steps, lines = max(spot.node.step for spot in spots.values()), max(spot.line for spot in spots.values())
+    size = ((steps + 1) * 1.15 + 0.6, (lines + 1) * 0.36 + 1.4)  # inches
+    drawn = require("matplotlib.figure", "plots").Figure(figsize=size, layout="constrained")
+    field = drawn.subplots()
+    letters: dict[str, Any] = {"fontfamily": families(), "parse_math": False}
+    for spot in spots.values():
+        if spot.parent is not None:
+            before = spots[spot.parent]
+            bend = [before.node.step + 0.62, before.node.step + 0.8, spot.node.step - 0.02]
+            color, width = (BEST, 2.0) if spot.is_best else ("#c9c9d2", 1.0)
+            field.plot(bend, [before.line, spot.line, spot.line], color=color, linewidth=width, zorder=1)
+        words = {**letters, "color": COLORS[spot.node.fate]}
+        field.text(spot.node.step, spot.line, mark(spot.node), fontsize=9, va="center", zorder=2, **words)
+        field.text(spot.node.step, spot.line + 0.38, numbers(spot.node), fontsize=6, va="center", **letters)
+    field.set_xlim(-0.1, steps + 1)
+    field.set_ylim(lines + 0.8, -0.8)
+    field.set_axis_off()
+    title, about = heading(tree, len(spots))
+    field.set_title(f"{title}\n{about}", fontsize=9, loc="left", **letters)
+    for place, (fate, meaning) in enumerate(legend(spots.values())):
+        field.text(
+            0, -0.04 - 0.25 * place / size[1], f"{fate}: {meaning}", transform=field.transAxes, fontsize=7, va="top",
+            color=COLORS[fate], **letters,
+        )  # fmt: skip
+    return drawn
+
+
+def page(tree: Tree) -> str:
+    """The picture as a page of its own."""
+    spots = layout(tree)
+    across, down = 120, 34  # pixels
+    steps, lines = max(spot.node.step for spot in spots.values()), max(spot.line for spot in spots.values())
+    parts = []
+    for spot in spots.values():
+        x, y = spot.node.step * across + 4, spot.line * down + 16
+        if spot.parent is not None:
+            before = spots[spot.parent]
+            fromx, fromy = before.node.step * across + 78, before.line * down + 12
+            kind = ' class="best"' if spot.is_best else ""
+            parts.append(f'<path{kind} d="M{fromx} {fromy}L{fromx + 18:g} {y - 4:g}L{x - 2:g} {y - 4:g}"/>')
+        weight = ' font-weight="700"' if spot.is_best else ""
+        color = COLORS[spot.node.fate]
+        parts.append(
+            f'<g><title>{escape(details(spot.node))}</title><text x="{x}" y="{y:g}" fill="{color}"{weight}>'
+            f"{escape(mark(spot.node))}</text>"
+            f'<text class="small" x="{x}" y="{y + 12:g}">{numbers(spot.node)}</text></g>'
+        )
+    box = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{(steps + 1) * across}" height="{(lines + 1) * down + 10:g}">'
+    )
+    title, about = heading(tree, len(spots))
+    told = "".join(f'<li style="color: {COLORS[fate]}">{fate}: {what}</li>' for fate, what in legend(spots.values()))
+    return PAGE.format(
+        best=BEST, title=escape(title), about=escape(about), picture=f"{box}{''.join(parts)}</svg>", legend=told
+    )
+
+
+def heading(tree: Tree, shown: int) -> tuple[str, str]:
+    """What the picture is of, and how much of it is shown."""
+    said = " ".join(tree.nodes[place].token for place in tree.path(tree.outputs[0]))
+    sure = {True: ", proven to be the best", False: ", not proven to be the best", None: ""}[tree.proven]
+    more = len(tree.nodes) - shown
+    hidden = f"; {more:,} more candidates are not shown" if more else ""
+    width = f" {tree.options['beam']}" if tree.method == "beam" else ""
+    return (
+        f"{tree.input or 'search'} → {said}",
+        f"{tree.method}{width}, {len(tree.nodes) - 1:,} candidates{sure}{hidden}",
+    )
+
+
+def legend(spots: Any) -> list[tuple[str, str]]:
+    """The fates that occur, and what they mean."""
+    there = {spot.node.fate for spot in spots}
+    return [(fate, meaning) for fate, meaning in FATES.items() if fate in there]
+
+
+def mark(node: Node) -> str:
+    """A token as it is shown, with a cross after what was pruned: not by its colour alone."""
+    pruned: Sequence[str] = ("beam", "bound", "budget")
+    return show(node.token) + (" ×" if node.fate in pruned else "")
+
+
+def numbers(node: Node) -> str:
+    """The probability of the token, and the sum up to it."""
+    return "" if node.parent is None else f"{math.exp(node.log_prob):.2g}  {node.total:.2f}"
+
+
+def details(node: Node) -> str:
+    """All that is known of a candidate."""
+    return (
+        f"{node.token}  probability {math.exp(node.log_prob):.4g}, sum {node.total:.4f}, "
+        f"normalised {node.normalized:.4f}, no output that begins so above {node.bound:.4f}: {FATES[node.fate]}"
+    )
