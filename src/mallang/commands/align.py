@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mallang.commands.inspect import load_searching
 from mallang.commands.options import Device, Json, Plugin, Quiet, RunFolder, add_plugins, print_json
 from mallang.commands.score import File, Pair, read_pairs
 from mallang.errors import UserError
@@ -69,7 +70,6 @@ def command(
     The target is taken as it is: the model reads it and its attention is looked at. Words are what spaces part.
     """
     from mallang.inspection.word_alignment import aligned
-    from mallang.training.run import load
 
     add_plugins(plugin)
     if split is not None:
@@ -79,7 +79,7 @@ def command(
     if gold is not None and file is None:
         raise UserError("--gold has a line for each pair of a file", todo="add --file PAIRS.tsv")
     pairs = list(read_pairs(pair, file))
-    model = load(run, device)
+    model = load_searching(run, "align", device)
     way = choose_way(model, layer, head, read, threshold)
     found = aligned(model, pairs, way)
     if gold is not None:
@@ -105,13 +105,13 @@ def choose_way(model: Any, layer: str | None, head: str, read: bool, threshold: 
 def tell_split(run: Path, split: str, device: str, json: bool, quiet: bool) -> None:
     """Score a run's attention against the gold links of miniworld."""
     from mallang.inspection.word_alignment import evaluate_alignment, miniworld_gold
-    from mallang.training.run import Run, load
+    from mallang.training.run import Run
 
     data = Run.open(run).recipe().data
     if data.corpus != "miniworld" or data.train is not None or data.corpora is not None:
         raise UserError(f"{run} was not trained on miniworld, which alone has gold links", todo="--file and --gold")
     choosing, judging = (miniworld_gold(name, data.source, data.target) for name in ("valid", split))
-    report = evaluate_alignment(load(run, device), choosing, judging)
+    report = evaluate_alignment(load_searching(run, "align", device), choosing, judging)
     if json:
         return print_json(as_json(report, split))
     if not quiet:

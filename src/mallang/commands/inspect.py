@@ -83,16 +83,13 @@ def command(
     """
     from mallang.inspection.alignment import attention_of, in_words
     from mallang.inspection.page import as_plain
-    from mallang.training.run import load
 
     add_plugins(plugin)
-    given = [text for text in read_texts(texts, file) if not isinstance(text, str) or text.strip()]
+    given = read_plain(texts, file)
     where = None if json and out is None else check_out(out or run / "attention.html", len(given), layer)
     if target is not None and len(given) != 1:
         raise UserError(f"--target is the output of one text, but {len(given)} were given", todo="give one text")
-    model = load(run, device)
-    if not hasattr(model, "search"):
-        raise UserError(f"{run} was trained for {model.task_name}, which writes no output to look at")
+    model = load_searching(run, "inspect", device)
     options: dict[str, Any] = {**read_search(search), "domain": domain, "target": target}
     seen = [attention_of(model, text, **options) for text in given]
     seen = [in_words(one) for one in seen] if words else seen
@@ -103,6 +100,27 @@ def command(
         for path in write(where, seen, layer, head):
             if not quiet:
                 print(path) if not json else typer.echo(str(path), err=True)
+
+
+def load_searching(run: Path, verb: str, device: str) -> Any:
+    """The model of a run that makes outputs of sources, or a message that says why this verb cannot use it."""
+    from mallang.training.run import load
+
+    model = load(run, device)
+    if not hasattr(model, "search"):
+        raise UserError(
+            f"{run} was trained for {model.task_name}, but `mallang {verb}` needs a run for translation or dialogue",
+            todo="give the folder of another run",
+        )
+    return model
+
+
+def read_plain(texts: Sequence[str] | None, file: Path | None) -> list[str]:
+    """The texts to look at; blank ones show nothing."""
+    given = list(read_texts(texts, file))
+    if not all(isinstance(text, str) for text in given):
+        raise UserError(f"{file} holds demands, which inspect does not know", todo="give a file with a text a line")
+    return [text for text in given if text.strip()]
 
 
 def check_out(out: Path, texts: int, layers: Sequence[str] | None) -> Path:
