@@ -5,7 +5,8 @@
     y      = (integer x · integer weight) · scale of the row · scale of the output + bias
 
 The integers lie in −127 … 127 around zero and are added up in 32 bits, so the product itself is exact; only the two
-roundings lose something. What is no matrix product stays in float32: embeddings, norms, attention, softmax.
+roundings lose something. What is no matrix product stays in float32: embeddings, norms, attention, softmax. So do
+recurrent layers, whose products torch computes together with all else in one call.
 """
 
 from __future__ import annotations
