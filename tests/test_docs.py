@@ -34,6 +34,8 @@ FEW = (
     "decoding.max_length=4",
 )  # fmt: skip
 """Added to every training that a page shows; the short outputs keep an untrained model from talking."""
+FITTED = [name for name in find.names("models") if hasattr(find.find("models", name).Model, "fit")]
+"""Models that learn without gradients: there are no steps to be few."""
 LITTLE = ("data.train=train.tsv", "data.valid=valid.tsv", "data.test=test.tsv")
 """Added where a page names no data of its own: the run that all pages use was trained on the whole of miniworld."""
 PAIRS = [
@@ -114,7 +116,8 @@ def run_line(line, place, trained, patch):
     if arguments[0] == "train" and "--from" in arguments:
         shutil.copytree(trained / "runs" / RUN, place / "runs" / RUN, dirs_exist_ok=True)
     if arguments[0] == "train" and not {"--show", "--help"} & set(arguments):
-        arguments = [*arguments, *FEW, *([] if "data." in line else LITTLE)]
+        few = FEW[-2:] if arguments[1].partition("-")[0] in FITTED else FEW
+        arguments = [*arguments, *few, *([] if "data." in line else LITTLE)]
     with contextlib.ExitStack() as stack:
         inner = stack.enter_context(pytest.MonkeyPatch.context())
         for name, _, value in (setting.partition("=") for setting in settings):
