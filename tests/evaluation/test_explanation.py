@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
 
 import pytest
 import sacrebleu
@@ -110,3 +111,10 @@ def test_what_cannot_be_explained_is_named() -> None:
         explain("a", "a", smooth="add")
     with pytest.raises(UserError, match="cannot tokenize"):
         explain("a", "a", "14a")
+
+
+def test_the_page_about_bleu_quotes_what_is_printed() -> None:
+    page = Path(__file__).parents[2] / "docs" / "explanation" / "bleu.md"
+    quoted = next(block for block in page.read_text("utf-8").split("```") if block.startswith("text\noutput"))
+    printed = str(explain("나는 이 노래를 많이 사랑한다", "나는 이 영화를 많이 사랑한다"))
+    assert printed.startswith(quoted.removeprefix("text\n"))
