@@ -8,6 +8,7 @@ nothing in it, and another seed gives another map.
 from __future__ import annotations
 
 import json
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,11 +18,13 @@ import numpy as np
 from jaxtyping import Float
 
 from mallang.errors import UserError, nearest, require
-from mallang.inspection.figures import FORMATS, check_format, families, show
+from mallang.inspection.figures import FORMATS, check_format, families
 
 Method = Literal["pca", "tsne"]
 LABEL_SIZE = 9.0
 """Points of a label's letters."""
+LONGEST = 24
+"""Letters of a label."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +140,7 @@ def place_labels(figure: Any, field: Any, made: Map, letters: dict[str, Any]) ->
     bounds = field.get_window_extent()
     scale = 72 / figure.dpi  # points a pixel
     for label, (x, y) in zip(made.labels, dots.tolist(), strict=True):
-        text = field.annotate(show(label), (x, y), xycoords="figure pixels", **letters)
+        text = field.annotate(caption(label), (x, y), xycoords="figure pixels", **letters)
         extent = text.get_window_extent()
         wide, high = extent.width, extent.height
         text.remove()
@@ -152,7 +155,7 @@ def place_labels(figure: Any, field: Any, made: Map, letters: dict[str, Any]) ->
         point = field.transData.inverted().transform((x, y))
         far = abs(best.left + wide / 2 - x) > wide / 2 + 10 or abs(best.bottom + high / 2 - y) > high / 2 + 10
         field.annotate(
-            show(label),
+            caption(label),
             tuple(point),
             xytext=((best.left - x) * scale, (best.bottom - y) * scale),
             textcoords="offset points",
@@ -160,6 +163,12 @@ def place_labels(figure: Any, field: Any, made: Map, letters: dict[str, Any]) ->
             arrowprops={"arrowstyle": "-", "color": "0.7", "linewidth": 0.5} if far else None,
             **letters,
         )
+
+
+def caption(text: str) -> str:
+    """A text as a label: jamo joined to syllables, on one line, cut when it is long."""
+    plain = " ".join(unicodedata.normalize("NFC", text).split())
+    return plain if len(plain) <= LONGEST else plain[: LONGEST - 1] + "…"
 
 
 def choices(x: float, y: float, wide: float, high: float) -> list[Box]:
