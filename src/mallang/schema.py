@@ -118,10 +118,15 @@ def text() -> str:
 
 def checker(classes: dict[str, Any]) -> Any:
     """A pydantic model with one plain dataclass a section: unknown keys and wrong types are errors with a path."""
+    return _checker(tuple(classes.items()))
+
+
+@cache
+def _checker(classes: tuple[tuple[str, Any], ...]) -> Any:
     from pydantic import ConfigDict, create_model
 
     rules = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True)
-    fields: dict[str, Any] = {section: (config, ...) for section, config in classes.items()}
+    fields: dict[str, Any] = {section: (config, ...) for section, config in classes}
     return create_model("Recipe", __config__=rules, **fields)
 
 
