@@ -51,8 +51,8 @@ class Config:
     """Rounds of expectation and maximisation over the text."""
     candidates: int = 32
     """Translations that are kept for every source word, the likeliest."""
-    smoothing: float = 0.01
-    """Share of the probability that is spread evenly over the vocabulary, so that nothing is impossible."""
+    smoothing: float = 0.5
+    """Share of the probability that is spread evenly over the vocabulary, for words that come in another order."""
 
     def __post_init__(self) -> None:
         for name in ("passes", "candidates"):
