@@ -31,6 +31,7 @@ EXAMPLES = (
     'mallang inspect runs/transformer-miniworld "유나는 지난주에 배를 탔다." --words --out ship.png',
     "mallang inspect runs/transformer-miniworld --file in.txt --out pictures --layer decoder.1.cross --head mean",
     'mallang inspect runs/transformer-miniworld "유나는 지난주에 배를 탔다." --json',
+    'mallang inspect runs/transformer-miniworld "유나는 지난주에 배를 탔다." --tree --out tree.png --search beam=3',
 )
 PICTURES = (".png", ".svg")
 PAGES = (".html", ".htm")
@@ -57,6 +58,9 @@ Target = Annotated[
     str | None,
     typer.Option("--target", metavar="TEXT", help="Look at this output, not the model's own.", show_default=False),
 ]
+Tree = Annotated[
+    bool, typer.Option("--tree", help="Show the search: what was weighed, kept and pruned.", show_default=False)
+]
 
 
 def command(
@@ -68,6 +72,7 @@ def command(
     head: Head = None,
     words: Words = False,
     target: Target = None,
+    tree: Tree = False,
     search: Search = None,
     domain: Domain = None,
     json: Json = False,
@@ -79,13 +84,21 @@ def command(
 
     The output is the one that the search really finds. A page holds all texts, layers and heads; a .png or .svg shows
     one text and one layer, the last that looks at the source unless --layer names another. --json prints the numbers,
-    a line a text, and writes no file unless --out names one.
+    a line a text, and writes no file unless --out names one. --tree shows the search itself, a file a text.
     """
     from mallang.inspection.alignment import attention_of, in_words
     from mallang.inspection.page import as_plain
 
     add_plugins(plugin)
     given = read_plain(texts, file)
+    if tree:
+        for name, value in {"--layer": layer, "--head": head, "--words": words, "--target": target}.items():
+            if value:
+                raise UserError(f"{name} has no effect on a search tree", todo=f"leave out --tree or {name}")
+        place = None if json and out is None else check_tree(out or run / "search-tree.html", len(given))
+        model = load_searching(run, "inspect --tree", device)
+        show_trees(model, given, place, json, quiet, {**read_search(search), "domain": domain})
+        return
     where = None if json and out is None else check_out(out or run / "attention.html", len(given), layer)
     if target is not None and len(given) != 1:
         raise UserError(f"--target is the output of one text, but {len(given)} were given", todo="give one text")
@@ -98,6 +111,32 @@ def command(
             print(json_format.dumps(as_plain(one, layer, head), ensure_ascii=False), flush=True)
     if where is not None:
         for path in write(where, seen, layer, head):
+            if not quiet:
+                print(path) if not json else typer.echo(str(path), err=True)
+
+
+def check_tree(out: Path, texts: int) -> Path:
+    """The place to draw search trees in, a file for each."""
+    out = check_out(out, texts, None)
+    if texts > 1 and out.suffix and not out.is_dir():
+        raise UserError(f"one search tree cannot show {texts} texts", todo="--out FOLDER for a page of each")
+    return out
+
+
+def show_trees(
+    model: Any, texts: Sequence[str], out: Path | None, json: bool, quiet: bool, options: dict[str, Any]
+) -> None:
+    """Print or draw the search for each text."""
+    from mallang.inspection.search_tree import draw_tree, tree_of
+
+    for number, text in enumerate(texts, start=1):
+        found = tree_of(model, text, **options)
+        if json:
+            print(json_format.dumps(found.to_json(), ensure_ascii=False), flush=True)
+        if out is not None:
+            is_folder = out.is_dir() or not out.suffix
+            make_folder(out if is_folder else out.parent)
+            path = draw_tree(out / f"{number}-tree.html" if is_folder else out, found)
             if not quiet:
                 print(path) if not json else typer.echo(str(path), err=True)
 
@@ -144,11 +183,7 @@ def write(out: Path, seen: Sequence[Seen], layers: Sequence[str] | None, head: s
     from mallang.inspection.page import write_page
 
     is_folder = out.is_dir() or not out.suffix
-    folder = out if is_folder else out.parent
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except (FileExistsError, NotADirectoryError) as error:
-        raise UserError(f"{folder} is not a folder", todo="give another place with --out") from error
+    make_folder(out if is_folder else out.parent)
     chosen = [choose_layers(one, layers) for one in seen]  # a wrong name is told before any file is written
     if is_folder:
         return [
@@ -159,3 +194,11 @@ def write(out: Path, seen: Sequence[Seen], layers: Sequence[str] | None, head: s
     if out.suffix.lower() in PAGES:
         return [write_page(out, seen, layers, head)]
     return [draw_seen(seen[0], out, layers[0] if layers else None, head)]
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder to write into."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise UserError(f"{folder} is not a folder", todo="give another place with --out") from error
