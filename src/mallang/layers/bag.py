@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from mallang.data.batch import lengths_to_mask
 from mallang.text.vocabulary import Vocabulary
 
 
 def bag_of(
-    tokens: Int[Tensor, "batch time"], lengths: Int[Tensor, " batch"], vocabulary: Vocabulary
+    tokens: Int[Tensor, "batch time"], mask: Bool[Tensor, "batch time"], vocabulary: Vocabulary
 ) -> Float[Tensor, "batch words"]:
-    """How often every word occurs in each text; neither special tokens nor padding are words."""
-    counted = lengths_to_mask(lengths, tokens.shape[1])
+    """How often every word occurs in each text, where the mask lets it be seen; special tokens are no words."""
     for special in vocabulary.specials:
-        counted = counted & (tokens != special)
+        mask = mask & (tokens != special)
     bags = torch.zeros(len(tokens), len(vocabulary), device=tokens.device)
-    return bags.scatter_add(1, tokens, counted.float())
+    return bags.scatter_add(1, tokens, mask.float())

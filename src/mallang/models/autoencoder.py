@@ -72,8 +72,8 @@ class Autoencoder(nn.Module):
 
     def encode(self, batch: Batch) -> Encoded:
         """The code of every source; single words have no vectors here."""
-        assert batch.source is not None and batch.source_lengths is not None
-        counts = bag_of(batch.source, batch.source_lengths, self.source_vocabulary)
+        assert batch.source is not None
+        counts = bag_of(batch.source, batch.source_mask, self.source_vocabulary)
         seen = counts.log1p() if self.config.inputs == "log-count" else counts.clamp(max=1.0)
         return Encoded(layers=[], mask=batch.source_mask, pooled=self.encoder(seen))
 

@@ -123,7 +123,7 @@ class Task:
 
     def present(self, batch: Batch) -> Float[Tensor, "batch words"]:
         """1 for the words that are in a text."""
-        return bag_of(batch.tokens, batch.lengths, self.text.vocabulary).clamp(max=1.0)
+        return bag_of(batch.tokens, batch.mask, self.text.vocabulary).clamp(max=1.0)
 
     def updates(self, model: nn.Module) -> list[Group]:
         """All parameters alike."""
