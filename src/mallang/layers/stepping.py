@@ -19,6 +19,7 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from mallang.layers.recurrent import Memory, Recurrent, gru_update, lstm_update
 
@@ -105,6 +106,8 @@ def repeated(*maps: nn.Module) -> Callable[[Tensor], tuple[Tensor, ...]]:
         pairs = zip(biases, weights, strict=True)
         bias = torch.cat([weight.new_zeros(len(weight)) if each is None else each for each, weight in pairs])
     product = Product(torch.cat(weights).t(), bias)
+    if len(maps) == 1:  # cut in one part it would be copied on the way back
+        return lambda x: (product(x),)
     return lambda x: product(x).split_with_sizes(sizes, dim=-1)
 
 
@@ -152,6 +155,7 @@ class Repeat(torch.autograd.Function):
         return multiply(x, matrix, bias)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         """The gradient of x."""
         token, matrix = ctx.saved_tensors
@@ -173,6 +177,7 @@ class Once(torch.autograd.Function):
         return matrix.new_empty(0)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, token: Tensor) -> tuple[Tensor | None, ...]:
         """One product over all steps that were asked for a gradient."""
         pairs = [(x, gradient) for x, gradient in zip(*ctx.steps, strict=True) if gradient is not None]
