@@ -130,6 +130,8 @@ def compare(runs: Iterable[Path | str], options: Options | None = None, **change
     entrants, notes = open_all(paths, options)
     check_task(entrants)
     check_rows(entrants)
+    sources = [row[0] for row in entrants[0].rows]
+    buckets = buckets_of(sources, options.lengths)
     for entrant in entrants:
         entrant.write()
     groups = grouped(entrants)
@@ -138,8 +140,6 @@ def compare(runs: Iterable[Path | str], options: Options | None = None, **change
     if options.baseline is not None:
         chosen = Path(options.baseline).resolve()
         baseline = next(group for group in groups if chosen in [each.path.resolve() for each in group.entrants])
-    sources = [row[0] for row in entrants[0].rows]
-    buckets = buckets_of(sources, options.lengths)
     systems = [group.system(baseline, buckets, notes) for group in groups]
     return Comparison(
         task=entrants[0].run.task,

@@ -44,6 +44,21 @@ def draw_comparison(path: Path, comparison: Comparison) -> Path:
     return path
 
 
+def draw_curves(
+    path: Path, buckets: Sequence[Bucket], curves: Mapping[str, Sequence[Value]], metric: str, title: str = ""
+) -> Path:
+    """The curves over source length alone."""
+    check_format(path)
+    letters = {"fontfamily": families(), "parse_math": False}
+    figure = require("matplotlib.figure", "plots").Figure(figsize=(8, 5.5), layout="constrained")
+    field = figure.subplots()
+    draw_lengths(field, buckets, curves, metric, letters)
+    figure.legend(loc="outside right upper", prop={"family": letters["fontfamily"]})
+    figure.suptitle(unicodedata.normalize("NFC", title), **letters)
+    figure.savefig(path, dpi=150)
+    return path
+
+
 def draw_points(
     field: Any,
     comparison: Comparison,
