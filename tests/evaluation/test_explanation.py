@@ -111,6 +111,8 @@ def test_what_cannot_be_explained_is_named() -> None:
         explain("a", "a", smooth="add")
     with pytest.raises(UserError, match="cannot tokenize"):
         explain("a", "a", "14a")
+    with pytest.raises(UserError, match="no reference"):
+        explain("a", [])
 
 
 def test_the_page_about_bleu_quotes_what_is_printed() -> None:

@@ -99,6 +99,8 @@ def explain(
     As there, orders for which the sentence is too short are left out of the mean (`eff:yes` in the signature).
     """
     options = [references] if isinstance(references, str) else list(references)
+    if not options:
+        raise UserError("there is no reference to compare with")
     metric = bleu_metric(tokenize, smooth_method=_known(smooth), effective_order=True)
     metric.num_refs = len(options)
     words, *texts = (tuple(metric._preprocess_segment(text).split()) for text in (hypothesis, *options))
