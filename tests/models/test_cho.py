@@ -25,9 +25,9 @@ def build(source_vocabulary: Vocabulary = WORDS, **changes: Any) -> Cho:
     with torch.no_grad():
         for name, weight in model.named_parameters():
             if "bias" in name:
-                weight += torch.randn_like(weight)
-        for bias in (model.encoder.bias_ih_l0, model.encoder.bias_hh_l0):
-            bias[10:] = 0  # what an encoder must not have
+                weight.add_(torch.randn_like(weight))
+        for name in ("bias_ih_l0", "bias_hh_l0"):
+            model.encoder.get_parameter(name)[10:] = 0  # what an encoder must not have
     return model.eval()
 
 
@@ -47,15 +47,16 @@ def gru(x: Tensor, h: Tensor, weights: list[Tensor]) -> Tensor:
 
 def translate_by_hand(model: Cho, source: list[int], tokens: list[int]) -> tuple[Tensor, Tensor]:
     """The formulas of the paper's appendix: the summary c, and the logits after every token."""
-    h = torch.zeros(5)
+    h, scale = torch.zeros(5), model.config.embedding_dim**0.5
     for token in [*source, 3]:
-        h = gru((model.own_source_embedding or model.embedding).weight[token], h, model.encoder.weights())
+        x = scale * (model.own_source_embedding or model.embedding).weight[token]
+        h = gru(x, h, model.encoder.weights())
     c = torch.tanh(model.summary.weight @ h + model.summary.bias)
     s = torch.tanh(model.first_state.weight @ c + model.first_state.bias)
     of_word, of_state, of_summary = model.readout.pairs.weight.split_with_sizes([4, 5, 5], dim=1)
     logits = []
     for token in tokens:
-        y = model.embedding.weight[token]
+        y = scale * model.embedding.weight[token]
         s = gru(torch.cat((y, c)), s, model.decoder.weights())
         t = of_word @ y + of_state @ s + of_summary @ c + model.readout.pairs.bias
         logits.append(model.head.weight @ torch.stack([max(t[j], t[4 + j]) for j in range(4)]))
@@ -80,7 +81,7 @@ def test_one_token_after_the_other_says_the_same_for_every_hypothesis() -> None:
     expected = model.output(model(batch))
     state, found = model.start(batch).widen(2), []
     assert len(state.fixed) == 3 and len(state.moving.hidden) == 6
-    for column in batch.tokens.repeat_interleave(2, dim=0).split(1, dim=1):
+    for column in torch.split(batch.tokens.repeat_interleave(2, dim=0), 1, dim=1):
         logits, state = model.step(column, state)
         found.append(logits)
     torch.testing.assert_close(torch.cat(found, dim=1), expected.repeat_interleave(2, dim=0), atol=1e-5, rtol=1e-5)

@@ -25,10 +25,8 @@ def build(source_vocabulary: Vocabulary = WORDS, **changes: Any) -> Sutskever:
     with torch.no_grad():
         for stack in (model.encoder, model.decoder):
             for name, weight in stack.named_parameters():
-                if "bias" in name:  # what an encoder must not have stays zero
-                    weight += torch.randn_like(weight) * (
-                        1 - torch.arange(20).div(5, rounding_mode="floor").eq(2).float()
-                    )
+                if "bias" in name:
+                    weight.view(4, -1)[[0, 1, 3]] += torch.randn(3, 5)  # an encoder must not have the third
     return model.eval()
 
 
@@ -50,7 +48,7 @@ def translate_by_hand(model: Sutskever, source: list[int], tokens: list[int]) ->
     """The paper's two loops: the encoder's last top state, and the logits after every token."""
     layers = model.config.layers
     states = [(torch.zeros(5), torch.zeros(5)) for _ in range(layers)]
-    own = model.own_source_embedding or model.embedding
+    own, scale = model.own_source_embedding or model.embedding, model.config.embedding_dim**0.5
 
     def read(word: Tensor, stack: Any) -> Tensor:
         for layer in range(layers):
@@ -60,8 +58,8 @@ def translate_by_hand(model: Sutskever, source: list[int], tokens: list[int]) ->
 
     order = reversed([*source, 3]) if model.config.reverse_source else [*source, 3]
     for token in order:
-        vector = read(own.weight[token], model.encoder)
-    logits = [model.head.weight @ read(model.embedding.weight[token], model.decoder) for token in tokens]
+        vector = read(scale * own.weight[token], model.encoder)
+    logits = [model.head.weight @ read(scale * model.embedding.weight[token], model.decoder) for token in tokens]
     return vector, torch.stack(logits)
 
 
@@ -82,7 +80,7 @@ def test_it_is_the_loop_of_the_paper(changes: dict[str, Any]) -> None:
 def test_one_token_after_the_other_says_the_same() -> None:
     model, batch = build(layers=3), batch_of(targets=[[5, 6, 4], [7, 8, 9], [4, 4, 4]])
     state, found = model.start(batch), []
-    for column in batch.tokens.split(1, dim=1):
+    for column in torch.split(batch.tokens, 1, dim=1):
         logits, state = model.step(column, state)
         found.append(logits)
     torch.testing.assert_close(torch.cat(found, dim=1), model.output(model(batch)), atol=1e-5, rtol=1e-5)
@@ -125,7 +123,7 @@ def test_the_paper_has_32_million_weights_in_the_layers_of_each_side() -> None:
 
 
 def test_weights_are_shared_as_asked() -> None:
-    sizes = {"dim": 5, "embedding_dim": 5}
+    sizes: dict[str, Any] = {"dim": 5, "embedding_dim": 5}
     own, target, every = (build(share=share, **sizes) for share in ("none", "target", "all"))
     count = [sum(weight.numel() for weight in model.parameters()) for model in (own, target, every)]
     assert count[0] - count[1] == count[1] - count[2] == len(WORDS) * 5

@@ -13,12 +13,14 @@ carried along; and a maxout layer before the words.
 
 Where this differs from the paper: the GRU is torch's, which resets after the product with U, and C c is not reset at
 all; an encoder's n has no bias, which keeps padding from changing anything (see recurrent.py); the matrix to the words
-is not split in two. `dropout` and `share` are later habits and off, as in the paper. The paper scored phrases for
-another system; here the model translates.
+is not split in two; embeddings are multiplied by √embedding_dim, as the Transformer's are, so that the GRU is awake
+from the start. `dropout` and `share` are later habits and off, as in the paper. The paper scored phrases for another
+system; here the model translates.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -99,7 +101,7 @@ class Cho(nn.Module):
         """The states of the encoder, and the summary c of each source."""
         if batch.source is None or batch.source_lengths is None:
             raise ValueError("this batch has no source")
-        words = self.dropout((self.own_source_embedding or self.embedding)(batch.source))
+        words = self.embed(batch.source, self.own_source_embedding or self.embedding)
         states, memory = self.encoder(words, batch.source_lengths)
         return Encoded(layers=[states], mask=batch.source_mask, pooled=self.summary(memory.hidden[:, -1]).tanh())
 
@@ -110,11 +112,16 @@ class Cho(nn.Module):
 
     def write(self, tokens: Int[Tensor, "rows time"], state: State) -> tuple[Float[Tensor, "rows time readout"], State]:
         """The hidden vector after each of these tokens: g(y_{t−1}, s_t, c)."""
-        words, width = self.dropout(self.embedding(tokens)), len(tokens) // len(state.fixed)
+        words, width = self.embed(tokens, self.embedding), len(tokens) // len(state.fixed)
         summary = state.fixed[:, None, None].expand(-1, width, tokens.shape[1], -1).flatten(0, 1).to(words.dtype)
         states, memory = self.decoder(torch.cat((words, summary), dim=-1), state.moving)
         hidden = self.readout(torch.cat((words, states.to(words.dtype), summary), dim=-1))
         return self.dropout(hidden), State(state.fixed, memory)
+
+    def embed(self, tokens: Int[Tensor, "rows time"], table: nn.Embedding) -> Float[Tensor, "rows time word_dim"]:
+        """The vectors of tokens, of variance one also where a table serves the output as well."""
+        x: Tensor = self.dropout(table(tokens) * math.sqrt(self.config.embedding_dim))
+        return x
 
     def output(self, hidden: Float[Tensor, "*batch readout"]) -> Float[Tensor, "*batch words"]:
         """One logit per word of the target vocabulary."""
@@ -127,7 +134,7 @@ class Cho(nn.Module):
         return self.output(hidden), state
 
     def init_weights(self) -> None:
-        """Xavier for every matrix, embeddings of size one in all; the layers begin as recurrent.py says."""
+        """Xavier for every matrix, embedding_dim^-0.5 for embeddings; the layers begin as recurrent.py says."""
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.xavier_uniform_(module.weight)

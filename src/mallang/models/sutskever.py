@@ -12,12 +12,14 @@ words, with which a translation begins, are the freshest in mind.
 
 Where this differs from the paper: an encoder's g has no bias, which keeps padding from changing anything (see
 recurrent.py); the weights start by Xavier's rule, orthogonal ones from state to state, where the paper draws all
-from −0.08 to 0.08; `</s>` is part of the source and reversed with it, since `<s>` tells the decoder when to begin.
+from −0.08 to 0.08, and embeddings are multiplied by √embedding_dim, as the Transformer's are: with small inputs an
+LSTM is slow to wake. `</s>` is part of the source and reversed with it, since `<s>` tells the decoder when to begin.
 `dropout` and `share` are later habits and off, as in the paper.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -98,14 +100,19 @@ class Sutskever(nn.Module):
         """The encoder: its last layer's output at every word, and the state of all layers after the last one read."""
         if batch.source is None or batch.source_lengths is None:
             raise ValueError("this batch has no source")
-        words = self.dropout((self.own_source_embedding or self.embedding)(batch.source))
+        words = self.embed(batch.source, self.own_source_embedding or self.embedding)
         outputs, memory = self.encoder(words, batch.source_lengths, backwards=self.config.reverse_source)
         return outputs, memory
 
     def write(self, tokens: Int[Tensor, "rows time"], memory: Memory) -> tuple[Float[Tensor, "rows time dim"], Memory]:
         """The decoder: the hidden vector after each of these tokens, and the state after the last."""
-        outputs, memory = self.decoder(self.dropout(self.embedding(tokens)), memory)
+        outputs, memory = self.decoder(self.embed(tokens, self.embedding), memory)
         return self.dropout(outputs), memory
+
+    def embed(self, tokens: Int[Tensor, "rows time"], table: nn.Embedding) -> Float[Tensor, "rows time word_dim"]:
+        """The vectors of tokens, of variance one also where a table serves the output as well."""
+        x: Tensor = self.dropout(table(tokens) * math.sqrt(self.config.embedding_dim))
+        return x
 
     def output(self, hidden: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch words"]:
         """One logit per word of the target vocabulary."""
@@ -127,7 +134,7 @@ class Sutskever(nn.Module):
         return Encoded(layers=[outputs], mask=batch.source_mask, pooled=memory.hidden[:, -1])
 
     def init_weights(self) -> None:
-        """Embeddings of size one in all, Xavier for the output; the layers begin as recurrent.py says."""
+        """embedding_dim^-0.5 for embeddings, Xavier for the output; the layers begin as recurrent.py says."""
         for module in self.modules():
             if isinstance(module, nn.Embedding):
                 nn.init.normal_(module.weight, std=module.embedding_dim**-0.5)
