@@ -15,7 +15,7 @@ from mallang.tasks.translator import Text
 
 __all__ = ["VARIED", "Config", "Task", "Verbs"]
 
-VARIED = {"method": "sampling", "temperature": 0.7, "top_p": 0.9}
+VARIED = {"method": "sampling", "temperature": 0.5, "top_p": 0.9}
 """A search that gives another answer each time, and seldom an odd one."""
 
 
