@@ -4,11 +4,15 @@ import math
 
 import pytest
 import torch
+from torch import nn
 
 from mallang.data.batch import Batch, pad_rows
+from mallang.decoding.contract import Config as Search
+from mallang.decoding.contract import search
 from mallang.errors import UserError
 from mallang.layers.attention import record_attention
 from mallang.layers.convolution import GatedConvolution
+from mallang.layers.int8 import quantize
 from mallang.models.convs2s import SIZES, Config, ConvS2S
 from mallang.text.vocabulary import BOS, EOS, SPECIALS, Vocabulary
 
@@ -131,6 +135,25 @@ def test_normalised_weights_are_length_and_direction():
     parts.original0.mul_(2)
     close(model.input.weight, 2 * plain.input.weight)
     assert not any("parametrizations" in name for name in plain.state_dict())
+
+
+@torch.no_grad()
+def test_all_matrices_can_be_8_bit_integers():
+    model, batch = build(), a_batch()
+    exact = model.output(model(batch))
+    rough = quantize(model)
+    assert not any(isinstance(part, nn.Linear) for part in rough.modules())
+    found = rough.output(rough(batch))
+    assert 0 < (found - exact)[batch.mask].norm() / exact[batch.mask].norm() < 0.05
+
+
+def test_a_search_in_bfloat16_finds_much_the_same():
+    model, batch = build(), a_batch()
+    exact, rough = (
+        search(model, batch, Search(method="greedy", max_length=6, precision=bits)) for bits in ("fp32", "bf16")
+    )
+    for one, other in zip(exact, rough, strict=True):
+        assert one[0].score == pytest.approx(other[0].score, rel=0.05)
 
 
 def test_shared_weights_are_one():
