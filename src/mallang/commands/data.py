@@ -29,7 +29,7 @@ MINIWORLD = {
     "name": "miniworld",
     "kind": "translation",
     "about": "A small generated world, told in Korean and English",
-    "columns": ["ko", "en"],
+    "columns": ["ko", "en", "ko-tree", "en-tree"],
     "licence": "Apache-2.0",
     "state": "built in",
 }
