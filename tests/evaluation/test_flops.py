@@ -12,7 +12,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from mallang.data.batch import Batch
-from mallang.evaluation.flops import counting, flops_per_token
+from mallang.evaluation.flops import counting, flops_of_fit, flops_per_token
 from mallang.layers.cross_entropy import cross_entropy_of
 from mallang.models import transformer
 from mallang.tasks.contract import Loss
@@ -163,3 +163,30 @@ def test_what_learns_without_gradients_has_none():
     )
     assert flops_per_token(task, nn.Linear(1, 1), [batch_of(1, 2, 3, 10)]) is None
     assert flops_per_token(task, nn.Linear(1, 1), []) is None
+
+
+class Fitted(nn.Module):
+    """Reads its text three times, or not at all."""
+
+    def __init__(self, passes):
+        super().__init__()
+        self.passes, self.weight = passes, nn.Parameter(torch.zeros(1), requires_grad=False)
+
+    def fit(self, stream):
+        for _ in range(self.passes):
+            for batch in stream:
+                numbers = batch.tokens.double()
+                table = torch.zeros(50, dtype=torch.float64).index_add_(
+                    0, batch.tokens.flatten(), numbers.flatten() / 2
+                )
+                torch.where(table > 0, table, 1.0).log().sum()
+            yield {"loss": 0.0}
+
+
+def test_of_a_fit_every_number_counts():
+    batch = batch_of(2, 3, 4, 10)
+    task = Plain()
+    # A division and an addition for each of 8 tokens; logarithms of 50 numbers, and their sum.
+    assert flops_of_fit(task, Fitted(3), [batch]) == pytest.approx((8 + 50 + 50 + 50) / 8)
+    assert flops_of_fit(task, Fitted(1), [batch]) == flops_of_fit(task, Fitted(3), [batch])
+    assert flops_of_fit(task, Fitted(0), [batch]) is None

@@ -6,8 +6,9 @@
 
 A multiplication and an addition are two floating-point operations (FLOPs). Matrix products and convolutions are
 counted, those of the backward pass too; what is done to each number by itself (activations, norms, the optimiser) is
-not: it is a small share of the arithmetic, and everyone leaves it out. Attention is counted over the whole square of
-positions, with or without a mask.
+not: it is a small share of the arithmetic, and everyone leaves it out. A model that is fitted without gradients may
+have no products at all: of a fit every number counts that is computed or added. Attention is counted over the whole
+square of positions, with or without a mask.
 
 Fused kernels do their products out of sight: those of LSTMs and of attention are taken apart while it is counted. So
 that the number does not depend on the device, `flops_per_token` counts on the CPU.
@@ -16,7 +17,7 @@ that the number does not depend on the device, `flops_per_token` counts on the C
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -37,8 +38,10 @@ class Count(TorchDispatchMode):  # type: ignore[no-untyped-call]
     operation take many times as long.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, everything: bool = False) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self.everything = everything
+        """Whether what is done to each number by itself counts too."""
         self.flops = 0
         """Floating-point operations so far."""
 
@@ -52,6 +55,8 @@ class Count(TorchDispatchMode):  # type: ignore[no-untyped-call]
         out = func(*args, **given)
         if formula is not None:
             self.flops += int(formula(*args, **given, out_val=out))
+        elif self.everything:
+            self.flops += numbers_of(func, args, out)
         return out
 
 
@@ -61,10 +66,19 @@ def is_composed(func: Any) -> bool:
     return bool(func.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd))
 
 
+def numbers_of(func: Any, args: Sequence[Any], out: Any) -> int:
+    """The numbers that an operation computes one by one, or adds up; to look up and to compare is no arithmetic."""
+    if not isinstance(out, Tensor) or not out.is_floating_point():
+        return 0
+    if func.overloadpacket in SUMS:
+        return max(arg.numel() for arg in args if isinstance(arg, Tensor) and arg.is_floating_point())
+    return out.numel() if torch.Tag.pointwise in func.tags and func.overloadpacket is not aten.where else 0
+
+
 @contextmanager
-def counting() -> Iterator[Count]:
-    """Count the products of all that runs in the block."""
-    with unfused(), Count() as count:
+def counting(*, everything: bool = False) -> Iterator[Count]:
+    """Count the products of all that runs in the block; with `everything` what is done to single numbers too."""
+    with unfused(), Count(everything=everything) as count:
         yield count
 
 
@@ -99,6 +113,30 @@ def flops_per_token(task: Any, model: nn.Module, batches: Iterable[Batch]) -> fl
     return total / tokens if tokens else None
 
 
+class Read:
+    """Batches that are read as often as a fit likes, and how many tokens that were."""
+
+    def __init__(self, task: Any, batches: Iterable[Batch]) -> None:
+        self.task, self.batches, self.tokens = task, list(batches), 0
+
+    def __iter__(self) -> Iterator[Batch]:
+        for batch in self.batches:
+            self.tokens += max(self.task.counts(batch).values())
+            yield batch
+
+
+def flops_of_fit(task: Any, model: Any, batches: Iterable[Batch]) -> float | None:
+    """What a model that learns by its own `fit` takes for each token that it reads, however often it reads them.
+
+    There are few products in it, so that every number counts which is computed or added. None where it reads nothing.
+    """
+    stream = Read(task, batches)
+    with torch.no_grad(), counting(everything=True) as count:
+        for _ in model.to("cpu").fit(stream):
+            pass
+    return count.flops / stream.tokens if stream.tokens else None
+
+
 def product(left: Tensor, right: Tensor, **_: Any) -> int:
     """Two matrices, two stacks of them, a matrix and a vector, or two vectors."""
     return 2 * left.numel() * (1 if right.dim() < 2 else right.shape[-1])
@@ -121,3 +159,5 @@ UNKNOWN = {
     aten.addbmm_: added_product,
 }
 """Products that torch does not count."""
+SUMS = (aten.sum, aten.cumsum, aten.index_add, aten.index_add_, aten.scatter_add, aten.scatter_add_, aten.bincount)
+"""What adds up all that it is given."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from mallang.errors import require
 from mallang.evaluation.lengths import Bucket
+from mallang.inspection.comparison_tables import scientific, short
 from mallang.inspection.figures import check_format, families
 
 if TYPE_CHECKING:
@@ -70,15 +71,22 @@ def draw_points(
     field.set_xlabel(cost, **letters)
     field.set_ylabel(comparison.metric, **letters)
     field.grid(alpha=0.3)
-    drawn = False
+    drawn = []
     for number, system in enumerate(comparison.systems):
         at, value = measure(system), system.scores[comparison.metric]
         if at is not None and at > 0:
-            drawn = True
+            drawn.append(at)
             field.errorbar([at], [value.mean], yerr=reach([value]), **look(number), capsize=3)
     if drawn:
         field.set_xscale("log")
         field.margins(x=0.15)
+        ticker = require("matplotlib.ticker", "plots")
+        # Labels at 1, 2 and 5 where there is room for them.
+        steps = (1, 2, 5) if max(drawn) < 100 * min(drawn) else (1,)
+        name = scientific if cost.startswith("FLOPs") else short
+        field.xaxis.set_major_locator(ticker.LogLocator(subs=steps))
+        field.xaxis.set_major_formatter(ticker.FuncFormatter(lambda at, _: name(float(at))))
+        field.xaxis.set_minor_formatter(ticker.NullFormatter())
     else:
         field.text(0.5, 0.5, "not known", transform=field.transAxes, horizontalalignment="center")
 

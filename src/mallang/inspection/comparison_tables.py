@@ -197,7 +197,7 @@ def short(number: float | None) -> str:
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if number >= size:
             return f"{number / size:.3g} {letter}"
-    return f"{number:.0f}"
+    return f"{number:.3g}"
 
 
 def scientific(number: float | None) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 import mallang
 from mallang.data.batch import Batch
 from mallang.errors import UserError
-from mallang.evaluation.flops import flops_per_token
+from mallang.evaluation.flops import flops_of_fit, flops_per_token
 from mallang.find import find
 from mallang.training.checkpoint import replace_file, to_json
 from mallang.training.loop import seed_everything
@@ -68,9 +68,10 @@ def count(run: Run) -> float:
     materials = prepare_data(recipe, run.folder)
     seed_everything(recipe.seed, 0, 0)
     model = materials.task.build(find("models", recipe.model_name), recipe.model)
-    each = flops_per_token(materials.task, model, some_batches(materials, recipe))
+    count_each = flops_of_fit if hasattr(model, "fit") else flops_per_token
+    each = count_each(materials.task, model, some_batches(materials, recipe))
     if each is None:
-        raise UserError("it is trained without gradients, and does not say what it took")
+        raise UserError("it learns nothing from text by gradients or by a fit")
     return each
 
 
