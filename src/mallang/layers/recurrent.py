@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 import torch
+import torch.backends.cudnn.rnn as cudnn_rnn
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -43,6 +44,10 @@ class Memory(NamedTuple):
         here = slice(layer, layer + 1)
         return Memory(self.hidden[:, here], None if self.cell is None else self.cell[:, here])
 
+    def to(self, dtype: torch.dtype) -> Memory:
+        """The same in another type."""
+        return Memory(self.hidden.to(dtype), None if self.cell is None else self.cell.to(dtype))
+
 
 class Recurrent(nn.RNNBase):
     """A stack of LSTM or GRU layers that goes on from a state, with dropout between the layers."""
@@ -59,7 +64,8 @@ class Recurrent(nn.RNNBase):
         """The outputs of the last layer, and the state after the last of them; without a state it starts at zero."""
         if memory is None:
             memory = self.nothing(x)
-        if not (self.training and self.between.p > 0) and not torch.compiler.is_compiling():
+        drops = self.training and self.between.p > 0
+        if not drops and not stepwise(x):
             return self.run(x, memory, 0, self.num_layers)
         after = []
         for layer in range(self.num_layers):
@@ -70,16 +76,17 @@ class Recurrent(nn.RNNBase):
     def run(self, x: Tensor, memory: Memory, first: int, end: int) -> tuple[Tensor, Memory]:
         """Layers `first` to `end` in one go."""
         weights = self.weights()[4 * first : 4 * end]
-        if torch.compiler.is_compiling():  # a compiler cannot look into cuDNN's layers, but it can fuse ours
+        if stepwise(x):
             return unrolled(self.kind, x, memory, weights)
-        # With gradients cuDNN must keep what its backward pass needs, even where nothing is dropped.
-        options = True, end - first, 0.0, torch.is_grad_enabled(), False, True
-        hidden = layers_first(memory.hidden)
-        if memory.cell is None:
-            outputs, hidden = torch.gru(x, hidden, weights, *options)
-            return outputs, Memory(hidden.transpose(0, 1), None)
-        outputs, hidden, cell = torch.lstm(x, (hidden, layers_first(memory.cell)), weights, *options)
-        return outputs, Memory(hidden.transpose(0, 1), cell.transpose(0, 1))
+        if not x.is_cuda:
+            return whole(x, memory, weights)
+        wanted = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else x.dtype
+        computed = computed_as(wanted)
+        if not (end - first == self.num_layers and computed == weights[0].dtype == torch.float32):
+            weights = list(InOnePiece.apply(computed, self.mode, *weights))  # type: ignore[no-untyped-call]
+        with torch.autocast("cuda", enabled=False):
+            outputs, after = whole(x.to(computed), memory.to(computed), weights)
+        return outputs.to(wanted), after.to(wanted)
 
     def nothing(self, x: Float[Tensor, "rows time inputs"]) -> Memory:
         """The state of zeros, before anything was read."""
@@ -200,12 +207,30 @@ def gru_update(
     return torch.lerp((input_n + r * own_n).tanh(), hidden, z)
 
 
+def stepwise(x: Float[Tensor, "rows time inputs"]) -> bool:
+    """Whether to go step by step: a compiler can fuse that, and for one step cuDNN is not worth calling."""
+    return torch.compiler.is_compiling() or (x.is_cuda and x.shape[1] == 1)
+
+
+def whole(x: Tensor, memory: Memory, weights: list[Tensor]) -> tuple[Tensor, Memory]:
+    """Layers over a whole sequence, in one call of torch."""
+    # With gradients cuDNN must keep what its backward pass needs, even where nothing is dropped.
+    options = True, len(weights) // 4, 0.0, torch.is_grad_enabled(), False, True
+    hidden = layers_first(memory.hidden)
+    if memory.cell is None:
+        outputs, hidden = torch.gru(x, hidden, weights, *options)
+        return outputs, Memory(hidden.transpose(0, 1), None)
+    outputs, hidden, cell = torch.lstm(x, (hidden, layers_first(memory.cell)), weights, *options)
+    return outputs, Memory(hidden.transpose(0, 1), cell.transpose(0, 1))
+
+
 def unrolled(kind: Kind, x: Tensor, memory: Memory, weights: list[Tensor]) -> tuple[Tensor, Memory]:
     """One layer, step by step."""
     w, u, b, d = weights
+    from_words, outputs = F.linear(x, w, b), []
+    memory = memory.to(from_words.dtype)
     hidden, cell = memory.hidden[:, 0], None if memory.cell is None else memory.cell[:, 0]
-    outputs = []
-    for inputs in F.linear(x, w, b).unbind(1):
+    for inputs in from_words.unbind(1):
         own = F.linear(hidden, u, d)
         if cell is None:
             hidden = gru_update(inputs, own, hidden)
@@ -224,6 +249,34 @@ def joined(memories: Sequence[Memory]) -> Memory:
 def layers_first(part: Float[Tensor, "rows layers dim"]) -> Float[Tensor, "layers rows dim"]:
     """As cuDNN wants it."""
     return part.transpose(0, 1).contiguous()
+
+
+def computed_as(wanted: torch.dtype) -> torch.dtype:
+    """What cuDNN computes in: what is wanted, unless that is bfloat16 and its version does not know it yet.
+
+    Autocast would not ask: it gives cuDNN float16 in any case, whose gradients vanish where the loss is not scaled.
+    """
+    version = torch.backends.cudnn.version()  # type: ignore[no-untyped-call]
+    return torch.float32 if wanted == torch.bfloat16 and (version or 0) < 91300 else wanted
+
+
+class InOnePiece(torch.autograd.Function):
+    """Weights in another type, lying in memory one after the other in cuDNN's order; else it would copy and warn."""
+
+    @staticmethod
+    def forward(ctx: Any, dtype: torch.dtype, mode: str, *weights: Tensor) -> tuple[Tensor, ...]:
+        """The new weights."""
+        ctx.dtype = weights[0].dtype
+        copies = [weight.to(dtype, copy=True) for weight in weights]
+        inputs, dim, layers = copies[0].shape[1], copies[1].shape[1], len(copies) // 4
+        number = cudnn_rnn.get_cudnn_mode(mode)  # type: ignore[no-untyped-call]
+        torch._cudnn_rnn_flatten_weight(copies, 4, inputs, number, dim, 0, layers, True, False)
+        return tuple(copies)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        """In the type of the weights as they were."""
+        return None, None, *(gradient.to(ctx.dtype) for gradient in gradients)
 
 
 class Resting(torch.autograd.Function):
