@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from pathlib import Path
 
@@ -42,3 +43,29 @@ def test_mistakes_get_one_message(trained: Path, options: list[str], words: list
     assert ended.code == 2 and "Traceback" not in ended.err
     for word in words:
         assert word in ended.err
+
+
+def test_the_benchmark_writes_a_value_for_every_beam(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the command says becomes results; a beam of which nothing is known becomes none."""
+    monkeypatch.syspath_prepend(Path(__file__).parents[2])
+    from benchmarks import search_error
+
+    def said(arguments: argparse.Namespace, penalty: str) -> dict[str, object]:
+        share, loss = (None, None) if penalty == "average" else (0.25, 0.125)
+        row = {"beam": 4, "errors": 1, "cut": 0, "share": share, "loss": loss}
+        return {"sentences": 10, "solved": 0 if share is None else 4, "empty": 1, "rows": [row]}
+
+    monkeypatch.setattr(search_error, "search_error", said)
+    given = argparse.Namespace(run=trained, split="test", shortest=10, expansions=50, device="cpu")
+    found = search_error.measured(given)
+    assert sorted(found) == [
+        "search-error-transformer-average-solved",
+        *(
+            f"search-error-transformer-{name}-{what}"
+            for name in ("gnmt", "none")
+            for what in ("beam4", "beam4-loss", "solved")
+        ),
+    ]
+    known, error = (found[f"search-error-transformer-none-{what}"] for what in ("solved", "beam4"))
+    assert (known.value, error.value, error.system) == (40.0, 25.0, "transformer, beam 4")
+    assert "10 sources" in known.protocol and "known of 4" in error.protocol
