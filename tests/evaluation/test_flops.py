@@ -190,3 +190,14 @@ def test_of_a_fit_every_number_counts():
     assert flops_of_fit(task, Fitted(3), [batch]) == pytest.approx((8 + 50 + 50 + 50) / 8)
     assert flops_of_fit(task, Fitted(1), [batch]) == flops_of_fit(task, Fitted(3), [batch])
     assert flops_of_fit(task, Fitted(0), [batch]) is None
+
+
+@pytest.mark.slow
+def test_the_papers_base_model():
+    """What docs/how-to/compare.md says of it."""
+    vocabulary = Vocabulary((*SPECIALS, *(f"w{number}" for number in range(36_996))))
+    model = transformer.Model(transformer.Config(), vocabulary, vocabulary)
+    each = flops_per_token(Plain(), model, [batch_of(1, 30, 30, 37_000)])
+    assert each == pytest.approx(3.8e8, rel=0.01)
+    assert each * 100_000 * 25_000 == pytest.approx(9.5e17, rel=0.01)
+    assert 12 * 3600 * 8 * 9.5e12 == pytest.approx(3.3e18, rel=0.01)

@@ -21,7 +21,6 @@ from mallang.inspection.outputs import Scorable, keep, kept, read_parts, stamp_o
 from mallang.recipe import Recipe
 from mallang.training.run import INFO, Run, load
 
-
 ALWAYS = ("bleu", "chrf", "exact")
 """Metrics that every output is scored by."""
 
