@@ -196,5 +196,8 @@ def _fields(config: Any) -> dict[str, Any]:
         if field.default_factory is not dataclasses.MISSING:
             described["default"] = field.default_factory()
     made.pop("title", None)
+    for base in (base for base in config.__mro__[1:] if dataclasses.is_dataclass(base)):
+        for name, inherited in _fields(base)["properties"].items():  # pydantic reads the docstrings of one class only
+            made["properties"][name].setdefault("description", inherited["description"])
     null, none = json.dumps({"type": "null"}), json.dumps(NONE)
     return dict(json.loads(json.dumps(made).replace(null, none)))
