@@ -19,6 +19,7 @@ EXAMPLES = (
     "mallang train transformer-miniworld",
     "mallang train transformer-miniworld model.layers=3 train.epochs=5 --name deeper",
     "mallang train transformer data.train=mine.tsv data.valid=held-out.tsv",
+    "mallang train lexicon data.train=mine.tsv data.valid=held-out.tsv model.file=words.txt",
     "mallang train transformer-miniworld --seeds 1,2,3",
 )
 Start = Annotated[
