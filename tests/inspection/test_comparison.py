@@ -20,7 +20,7 @@ from mallang.evaluation.translation import bleu, exact_match
 from mallang.inspection import comparison, cost
 from mallang.inspection.comparison import compare
 from mallang.inspection.comparison_tables import plain, scientific, short, width
-from mallang.inspection.outputs import kept
+from mallang.inspection.outputs import Scorable, kept
 from mallang.training.run import Run
 from mallang.training.train import Options, train
 
@@ -216,6 +216,21 @@ def test_quality_by_source_length(place):
         assert value.mean == pytest.approx(bleu(*zip(*mine, strict=True)).value)
 
 
+def test_several_corpora_are_scored_together(place, monkeypatch):
+    rows = [tuple(line.split("\t")) for line in (place / "test.tsv").read_text("utf-8").splitlines()]
+    parts = [Scorable("a-test", rows[:20], "a"), Scorable("b-test", rows[20:], "b")]
+    monkeypatch.setattr("mallang.inspection.entrants.read_parts", lambda run, split, data, corpus: parts)
+    found = compare(ALL[2:], speed=0)
+    outputs = [
+        output
+        for name in ("a-test", "b-test")
+        for output in (place / f"runs/wide/outputs/{name}.txt").read_text("utf-8").splitlines()
+    ]
+    wide = next(system for system in found.systems if system.name == "wide")
+    assert found.rows == len(outputs) == len(rows)
+    assert wide.scores["BLEU"].mean == bleu(outputs, [target for _, target in rows]).value
+
+
 def test_another_metric_split_and_baseline(place):
     found = compare(ALL[1:], speed=0, metric="chrf", split="valid", baseline="runs/꼬마-seed2")
     assert found.metric == "chrF2" and found.rows == 12 and found.baseline == "꼬마 (2 seeds)"
@@ -322,7 +337,13 @@ def test_a_figure_of_another_kind_is_refused(found, tmp_path):
 
 
 def test_numbers_as_people_say_them():
-    assert [short(number) for number in (None, 12.0, 1_234.0, 12_345_678.0, 2e9)] == ["–", "12", "1.23 k", "12.3 M", "2 G"]
+    assert [short(number) for number in (None, 12.0, 1_234.0, 12_345_678.0, 2e9)] == [
+        "–",
+        "12",
+        "1.23 k",
+        "12.3 M",
+        "2 G",
+    ]
     assert [scientific(number) for number in (None, 3.3e18, 1.0, 9.96e8)] == ["–", "3.3e18", "1.0e0", "1.0e9"]
     assert [plain(number) for number in (None, 0.1234, 12.34, 1234.5)] == ["–", "0.123", "12.3", "1,234"]
     assert comparison.Value(1.0).deviation is None
