@@ -161,6 +161,7 @@ class Judged:
     scores: list[Score]
     corpus: str = ""
     domain: str | None = None
+    is_of_run: bool = True
 
     @property
     def references(self) -> list[Any]:
@@ -223,7 +224,7 @@ def read_files(outputs: Path | None, references: list[Path], asked: Asked, sente
     golds: list[Any] = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
     if sentence:
         texts, golds = [pick(texts, sentence)], [pick(golds, sentence)]
-    return Judged([(gold,) for gold in golds], texts, quality(texts, golds))
+    return Judged([(gold,) for gold in golds], texts, quality(texts, golds), is_of_run=False)
 
 
 def read_lines(path: Path, like: list[str] | None = None) -> list[str]:
@@ -256,7 +257,7 @@ def compared(judged: Judged, other: Path, asked: Asked) -> list[Comparison]:
     from mallang.evaluation.significance import paired_bootstrap
 
     if other.is_dir():
-        if any(len(row) < 2 for row in judged.rows):
+        if not judged.is_of_run:
             raise UserError(f"{other} is a run, but here are only outputs", todo=f"{other}/outputs/test.txt")
         model = load_for(other, None, "evaluate", asked.device, int8=asked.int8)
         _, theirs = model.evaluate(judged.rows, domain=judged.domain, **read_search(asked.search))
