@@ -54,7 +54,7 @@ def draw_curves(
     figure = require("matplotlib.figure", "plots").Figure(figsize=(8, 5.5), layout="constrained")
     field = figure.subplots()
     draw_lengths(field, buckets, curves, metric, letters)
-    figure.legend(loc="outside right upper", prop={"family": letters["fontfamily"]})
+    figure.legend(loc="outside lower center", ncols=min(3, len(curves)), prop={"family": letters["fontfamily"]})
     figure.suptitle(unicodedata.normalize("NFC", title), **letters)
     figure.savefig(path, dpi=150)
     return path
