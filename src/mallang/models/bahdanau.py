@@ -150,11 +150,11 @@ class Bahdanau(nn.Module):
                     nn.init.zeros_(module.bias)
             elif isinstance(module, nn.Embedding):
                 nn.init.normal_(module.weight, std=module.embedding_dim**-0.5)
-        dim = self.config.dim
-        for gates, each in ((self.word_gates, nn.init.xavier_uniform_), (self.context_gates, nn.init.xavier_uniform_),
-                            (self.state_gates, nn.init.orthogonal_)):  # fmt: skip
-            for gate in gates.weight.detach().split_with_sizes([dim] * 3):  # each by itself, though they are computed as one
-                each(gate)
+        inputs, states = nn.init.xavier_uniform_, nn.init.orthogonal_
+        for gates, rule in ((self.word_gates, inputs), (self.context_gates, inputs), (self.state_gates, states)):
+            # Each gate by itself, though they are computed as one.
+            for gate in gates.weight.detach().split_with_sizes([self.config.dim] * 3):
+                rule(gate)
 
 
 SIZES: dict[str, dict[str, Any]] = {
