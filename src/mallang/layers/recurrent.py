@@ -26,7 +26,6 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from mallang.data.batch import lengths_to_mask
 from mallang.layers.dropout import Dropout
 
 Kind = Literal["lstm", "gru"]
@@ -123,7 +122,8 @@ class Reader(Recurrent):
         Backwards it begins at the last word: the output of a word is what was read from there to it, and the last
         state is that after the first word.
         """
-        x = x * lengths_to_mask(lengths, x.shape[1])[:, :, None].to(x.dtype)
+        real = torch.arange(x.shape[1], device=x.device) < lengths[:, None]
+        x = x * real[:, :, None].to(x.dtype)
         if backwards:
             outputs, memory = super().forward(x.flip(1))
             return outputs.flip(1), memory
