@@ -29,7 +29,7 @@ def text_vectors(model: Any, tokenizer: Tokenizer, texts: Sequence[str]) -> Floa
             todo="take a model that does, such as sutskever, cho or autoencoder; word vectors: --words",
         )
     ids = [[*row, EOS] for row in tokenizer.encode_batch(list(texts))]
-    device, found = device_of(model), {}
+    device, found = device_of(model), dict[int, np.ndarray]()
     with inference(model):
         for group in cut([len(row) for row in ids], BATCH_TOKENS, 1):
             source, lengths = pad_rows([ids[place] for place in group])
