@@ -248,7 +248,7 @@ def test_a_run_of_another_task(run: Path) -> None:
     (run / "run.json").write_text(json.dumps({**info, "task": "language_modeling"}))
     for verb in ("translate", "score", "evaluate"):
         ended = mallang(verb, run, *(["물"] * {"translate": 1, "score": 2}.get(verb, 0)), cwd=run)
-        refused(ended, "trained for language modeling", f"`mallang {verb}`", "translation run")
+        refused(ended, "trained for language modeling", f"`mallang {verb}`", "give the folder of a")
 
 
 def test_weights_that_do_not_fit_the_recipe(run: Path) -> None:

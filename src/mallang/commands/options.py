@@ -131,13 +131,18 @@ def load_for(
     runs = [run, *(others or ())]
     for each in runs:
         trained_for = find.plain(Run.open(each).task)
-        if not (hasattr(find.find("tasks", trained_for).Verbs, verb) if task is None else trained_for == task):
+        if not (has_verb(trained_for, verb) if task is None else trained_for == task):
             needed = f"a run for {task}" if task else "a run whose task has it"
             raise UserError(
                 f"{each} was trained for {trained_for.replace('_', ' ')}, but `mallang {verb}` needs {needed}",
                 todo=f"give the folder of a {task} run" if task else "give the folder of another run",
             )
     return load(runs if others else run, device, "int8" if int8 else "float32")
+
+
+def has_verb(task: str, verb: str) -> bool:
+    """Whether the runs of a task can do this; those of a task that is not known can do nothing."""
+    return task in find.names("tasks") and hasattr(getattr(find.find("tasks", task), "Verbs", None), verb)
 
 
 def print_json(value: Any) -> None:
