@@ -228,6 +228,7 @@ def check_replaying(compile: bool) -> None:
 def test_a_gpu_decodes_in_bfloat16() -> None:
     model, batch = KINDS["transformer"].build(tiny_vocabulary(500), 1).cuda().eval(), source_batch(SOURCES).to("cuda")
     assert precision.usual(model) == "bf16"
+    assert precision.at_precision(model, Config(method="best-first")) is model
     rough, exact = (
         search(model, batch, Config(max_length=9)),
         search(model, batch, Config(max_length=9, precision="fp32")),

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -38,6 +38,13 @@ def systems(seed: int, sentences: int = 30) -> tuple[list[str], list[str], list[
         return [" ".join(w for w, n in zip(text.split(), row, strict=True) for _ in range(n)) for text, row in rows]
 
     return outputs(0.15), outputs(0.2), references
+
+
+@pytest.mark.parametrize("test", [paired_bootstrap, paired_randomisation])
+def test_systems_that_say_the_same_do_not_differ(test: Callable[..., Comparison]) -> None:
+    outputs, _, references = systems(1)
+    assert (test(outputs, outputs, references).difference, test(outputs, outputs, references).p_value) == (0.0, 1.0)
+    assert test(references, references, references, "exact").p_value == 1.0
 
 
 @given(seed=st.integers(0, 1000), metric=st.sampled_from(["bleu", "chrf"]))

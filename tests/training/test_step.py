@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mallang.data.batch import Shapes
 from mallang.errors import UserError
-from mallang.models import transformer
+from mallang.models import cho, transformer
 from mallang.tasks.translation import Config, Task
 from mallang.text.tokenizer import Config as Text
 from mallang.text.tokenizer import Tokenizer
@@ -109,6 +109,13 @@ def check_replayed(engine, device, dropout):
         assert_alike(gradients(step, model, batches, [50]), plain, tolerance=1e-4)
     if device.type == "cuda":
         assert len(step.recorded) == 2 and all(step.recorded.values())
+
+
+def test_a_recurrent_model_is_compiled_for_one_shape_only(task):
+    model = task.build(cho, cho.Config(**cho.SIZES["tiny"]))
+    with pytest.raises(UserError, match="compiled anew for every length"):
+        Step(task, model, CPU, "fp32", "compile")
+    assert Step(task, model, CPU, "fp32", "compile", one_shape=True)
 
 
 @needs_gpu

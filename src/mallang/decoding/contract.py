@@ -109,7 +109,7 @@ class Config:
     runner: RunnerName = "auto"
     """Steps in memory that grows (plain), or reserved, captured on a GPU (static); auto is static where it can."""
     precision: Precision = "auto"
-    """Compute in float32 or bfloat16; auto is bfloat16 on a GPU that has it, float32 elsewhere."""
+    """Compute in float32 or bfloat16; auto is bfloat16 on a GPU that has it, but float32 for exact search."""
     compile: bool = False
     """On a GPU compile the steps before they are captured: half a minute for each new shape, then faster."""
 

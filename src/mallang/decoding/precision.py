@@ -22,7 +22,9 @@ def at_precision(model: Autoregressive, config: Config) -> Autoregressive:
     The copy is made once and filled anew each time, so weights that changed are seen. A copy rather than autocast:
     that would convert every weight at every step.
     """
-    wanted = config.precision if config.precision != "auto" else usual(model)
+    # What looks for the best output of all compares close ones: bfloat16 would decide by rounding.
+    auto = "fp32" if config.method in ("best-first", "exhaustive") else usual(model)
+    wanted = auto if config.precision == "auto" else config.precision
     if wanted == "fp32":
         return model
     if not isinstance(model, nn.Module):

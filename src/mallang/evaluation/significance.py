@@ -174,7 +174,12 @@ def _measured(statistics: Statistics, sums: Float[np.ndarray, "draws statistics"
 
 
 def _p_value(chances: np.ndarray, observed: float) -> float:
-    """The share of chances above what was observed, which counts as one of them, so that it is never zero."""
+    """The share of chances above what was observed, which counts as one of them, so that it is never zero.
+
+    Where every draw is as the others, as for two systems that say the same, nothing was tested.
+    """
+    if observed == 0 and not chances.any():
+        return 1.0
     return float((np.count_nonzero(chances > observed) + 1) / (len(chances) + 1))
 
 

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from mallang.data.batch import Batch, rectangles
 from mallang.errors import UserError
 from mallang.layers.attention import kernels_for
+from mallang.layers.recurrent import Recurrent
 from mallang.tasks.contract import Loss, Task
 from mallang.training.precision import Precision, autocast
 
@@ -56,6 +57,11 @@ class Step:
         if self.engine == "compile" and not getattr(task, "can_compile", True):
             raise UserError(
                 "a loss that goes token by token, as that of scheduled sampling, is not compiled",
+                todo="train.engine=plain, or on a GPU train.engine=graphs",
+            )
+        if self.engine == "compile" and not one_shape and any(isinstance(part, Recurrent) for part in model.modules()):
+            raise UserError(
+                "a recurrent model would be compiled anew for every length of text",
                 todo="train.engine=plain, or on a GPU train.engine=graphs",
             )
         # Where batches have many shapes it is compiled once for all: for each would take longer than most trainings.
