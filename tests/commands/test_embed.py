@@ -81,6 +81,13 @@ def test_an_autoencoder_is_scored(vectors: Path, tmp_path: Path) -> None:
     assert [score["value"] for score in json.loads(ended.out)] == [100.0] * 4
 
 
+@pytest.mark.parametrize("option", [("--explain", "1"), ("--explain", "all"), ("--against", "texts.txt")])
+def test_bags_of_words_are_not_judged_as_texts(vectors: Path, option: tuple[str, str]) -> None:
+    ended = mallang("evaluate", vectors, "--split", "valid", *option, cwd=vectors.parent.parent)
+    assert ended.code == 2 and "Traceback" not in ended.err and ended.out == ""
+    assert f"{option[0]} compares texts, but" in ended.err and "words without their order" in ended.err
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -38,6 +38,14 @@ def test_the_numbers_are_those_of_the_output_that_translate_prints(trained: Path
     assert "<svg" in (tmp_path / "tree.svg").read_text("utf-8")
 
 
+@pytest.mark.parametrize("way", [(), ("--tree",)])
+def test_a_text_that_is_too_long_is_told(trained: Path, tmp_path: Path, way: tuple[str, ...]) -> None:
+    ended = mallang("inspect", trained, " ".join([SENTENCE] * 20), *way, "--out", "page.html", cwd=tmp_path)
+    assert ended.code == 2 and "Traceback" not in ended.err
+    assert "but the model reads fewer than" in ended.err and "give it sentence by sentence" in ended.err
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

@@ -7,11 +7,17 @@ import os
 import pty
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from commands.running import TINY, environment, mallang
+from mallang.commands import reply
+from mallang.tasks import translator
+from mallang.tasks.dialogue import Verbs
 
 TALK = [
     ("안녕", "안녕하세요."),
@@ -46,6 +52,26 @@ def test_lines_of_standard_input_are_answered_one_by_one(chatbot: Path) -> None:
     told = [json.loads(line) for line in ended.out.splitlines()]
     assert [one["output"] for one in told] == ["뭐 좀 챙겨 드세요.", "", "안녕하세요."]
     assert told[0]["input"] == "배고파" and told[0]["score"] < 0
+
+
+def test_lines_of_standard_input_are_answered_together(
+    chatbot: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    groups: list[int] = []
+
+    def search(self: Verbs, texts: Sequence[Any], *given: Any, **named: Any) -> Any:
+        groups.append(len(texts))
+        return translator.Verbs.search(self, texts, *given, **named)
+
+    monkeypatch.setattr(Verbs, "search", search)
+    monkeypatch.setattr("mallang.commands.reply.read_texts", lambda texts, file: iter(said for said, _ in TALK))
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: False))
+    reply.command(chatbot)
+    assert groups == [len(TALK)]
+    assert capsys.readouterr().out.splitlines() == [answer for _, answer in TALK]
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True))
+    reply.command(chatbot, json=True)  # someone at the keyboard waits for every answer
+    assert groups == [len(TALK), 1, 1, 1, 1]
 
 
 def test_varied_answers_differ_from_turn_to_turn_and_come_again_with_their_seed(chatbot: Path) -> None:

@@ -197,7 +197,7 @@ def test_outputs_are_used_again_only_while_they_are_the_runs_own(place, monkeypa
     compare(ALL[2:], speed=0, search={"method": "greedy"})
     assert loads == ALL[2:]  # other rows
     (place / "runs/wide/scores/test.json").write_text("{", "utf-8")
-    assert kept(place / "runs/wide", "test", {}) is None
+    assert kept(place / "runs/wide", "test", {}, 20) is None
 
 
 def test_quality_by_source_length(place):
@@ -239,6 +239,18 @@ def test_another_metric_split_and_baseline(place):
     own = place / "own.tsv"
     own.write_text("하나 둘\tone two\n셋\tthree\n", "utf-8")
     assert compare(ALL[2:], speed=0, data="own.tsv").rows == 2
+
+
+def test_every_measure_can_decide_and_trees_are_compared_by_brackets(place):
+    assert compare(ALL[2:], speed=0, metric="words").metric == "word F"
+    with pytest.raises(UserError, match="not a parse tree"):
+        compare(ALL[2:], speed=0, metric="brackets")
+    trees = [("하나", "(S (NP XX )NP )S"), ("둘 셋", "(S XX XX )S"), ("넷", "(S XX )S")]
+    (place / "trees.tsv").write_text("".join(f"{source}\t{tree}\n" for source, tree in trees), "utf-8")
+    found = compare(ALL[2:], speed=0, data="trees.tsv")
+    assert found.metric == "bracket F1" and found.systems[1].difference.metric == "bracket F1"
+    assert not {"BLEU", "chrF2"} & set(found.systems[0].scores)
+    assert compare(ALL[2:], speed=0, data="trees.tsv", metric="bleu").metric == "BLEU"
 
 
 def test_what_a_reader_must_know_is_noted(place):

@@ -39,6 +39,17 @@ def test_a_word_is_said_at_one_step_and_read_at_the_next():
     assert torch.equal(found["cross", "said"][MEAN], found["cross", "said"][1])
 
 
+def test_words_without_a_token_keep_their_place():
+    looks = torch.tensor([[0.2, 0.7, 0.1], [0.8, 0.1, 0.1], [0.0, 0.0, 1.0]])[None]
+    keys, queries = Words(("x", "\u200b", "z"), (0, 2, None)), Words(("\u200b", "b", "\u200b", "d"), (1, 3))
+    found = between_words({"cross": looks}, keys, queries)
+    expected = torch.tensor([[0.0, 0.0, 0.0], [0.2, 0.0, 0.7], [0.0, 0.0, 0.0], [0.8, 0.0, 0.1]])
+    torch.testing.assert_close(found["cross", "said"][1], expected)
+    assert links(found["cross", "said"][1], None) == {(2, 1), (0, 3)}
+    assert links(found["cross", "said"][1], 0.5) == {(2, 1), (0, 3)}
+    torch.testing.assert_close(found["cross", "read"][MEAN, 1], torch.tensor([0.8, 0.0, 0.1]))
+
+
 def test_weights_between_words_are_those_that_inspect_shows(loaded):  # noqa: F811
     for pair, found in zip(PAIRS, word_weights(loaded, PAIRS), strict=True):
         shown = in_words(attention_of(loaded, pair[0], target=pair[1])).maps

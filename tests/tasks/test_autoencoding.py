@@ -95,6 +95,16 @@ def test_a_text_has_a_vector_whatever_stands_beside_it():
         verbs.embed(["cat"], words=True)
 
 
+def test_no_texts_have_no_vectors():
+    task, model = make(shape=VECTORS)
+    verbs = Verbs(task, model.eval(), decoding.Config(), 30)
+    none = verbs.embed([])
+    assert none.shape == (0, 16) and none.dtype == np.float32 and verbs.reconstruct([]) == []
+    task, model = make(transformer)
+    none = Verbs(task, model.eval(), decoding.Config(), 30).embed([], words=True)
+    assert none.shape == (0, model.source_embedding.table.weight.shape[1]) and none.dtype == np.float32
+
+
 def test_word_vectors_are_rows_of_the_table_or_their_mean():
     task, model = make(transformer)
     verbs = Verbs(task, model.eval(), decoding.Config(), 30)

@@ -23,7 +23,11 @@ def read_lexicon(path: Path | str) -> list[tuple[str, str]]:
         rows: Iterator[Row] = iter(open_files({"train": str(path)}, Config(), ("source", "target")).split("train"))
     else:
         rows = (pair(line, f"{path}, line {number}") for number, line in enumerate(lines(path), start=1))
-    return [(source.strip(), target.strip()) for source, target in rows]
+    pairs = [(source.strip(), target.strip()) for source, target in rows]
+    for number, words in enumerate(pairs, start=1):
+        if not all(words):
+            raise UserError("a row must hold a source word and a target word", where=f"{path}, row {number}")
+    return pairs
 
 
 def pair(line: str, where: str) -> tuple[str, str]:

@@ -1,9 +1,12 @@
-"""Gated convolutions over time (Dauphin et al. 2017, arXiv:1612.08083), and gradients that are scaled on the way back.
+"""Gated convolutions over time (Dauphin et al. 2017, arXiv:1612.08083), and what training them well takes.
 
     output_i = a ⊙ σ(b)      [a; b] = W [x_{i−left}; …; x_{i+right}] + bias      left + right + 1 = width
 
 A convolution over time is one matrix product over windows that lie side by side. Written so it needs no axis swapped,
 works on a window kept from earlier steps as on a whole sentence, and took a CPU 0.6 times what `conv1d` took.
+
+Gradients may be scaled on the way back. Weights may be normalised (Salimans and Kingma 2016, arXiv:1602.07868) while
+they are trained; a model in use has them folded, or every step of a search would compute them anew.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
 
 
 class GatedConvolution(nn.Module):
@@ -40,6 +44,13 @@ class GatedConvolution(nn.Module):
         """One output for every whole window."""
         windows = x.unfold(1, self.width, 1).transpose(2, 3).flatten(2)  # [rows, time, width · dim]
         return F.glu(self.linear(windows), dim=-1)
+
+
+def fold_weights(model: nn.Module) -> None:
+    """Put in the place of every normalised weight what it comes to: for use, the parts of it are trained no more."""
+    for module in list(model.modules()):
+        if parametrize.is_parametrized(module, "weight"):
+            parametrize.remove_parametrizations(module, "weight")
 
 
 def scale_gradient(x: Float[Tensor, "*shape"], scale: float) -> Float[Tensor, "*shape"]:

@@ -17,9 +17,9 @@ from typing import TypeVar
 import torch
 from jaxtyping import Float, Float32, Int8, Int32
 from torch import Tensor, nn
-from torch.nn.utils import parametrize
 
 from mallang.errors import UserError
+from mallang.layers.convolution import fold_weights
 from mallang.layers.head import Projection
 
 LARGEST = 127
@@ -34,9 +34,7 @@ def quantize(model: Module) -> Module:
     place = next(model.parameters()).device
     if place.type != "cpu":
         raise UserError(f"int8 weights work on the CPU only, but the model is on {place}", todo='device = "cpu"')
-    for module in list(model.modules()):
-        if parametrize.is_parametrized(module, "weight"):  # of a normalised weight what it comes to
-            parametrize.remove_parametrizations(module, "weight")
+    fold_weights(model)
     for module in list(model.modules()):
         for name, part in module.named_children():
             # Not of a class made from these: it may use its weight otherwise.

@@ -47,13 +47,18 @@ class LearnedPositions(nn.Module):
         self, time: int, start: int | Int[Tensor, ""] = 0, most: int | None = None
     ) -> Float[Tensor, "{time} {self.dim}"]:
         """The vectors of the positions start … start + time − 1; a start that is a tensor cannot be checked here."""
-        if isinstance(start, int) and start + time > self.max_length:
-            raise UserError(
-                f"a text has {start + time} tokens, but the model learned only {self.max_length} positions",
-                todo="shorten or split the text, train with a larger model.max_length, "
-                'or with model.positions = "sinusoidal", which have no limit',
-            )
+        if isinstance(start, int):
+            check_length(start + time, self.max_length)
         return rows_from(self.table.weight, start, time)
+
+
+def check_length(tokens: int, most: int) -> None:
+    """Refuse a text that has more tokens than a model has learned positions for."""
+    if tokens > most:
+        raise UserError(
+            f"a text has {tokens} tokens, but the model learned only {most} positions",
+            todo="shorten or split the text, or train with a larger model.max_length",
+        )
 
 
 def rows_from(table: Float[Tensor, "length dim"], start: int | Int[Tensor, ""], time: int) -> Tensor:

@@ -184,11 +184,6 @@ def roll(x: Float[Tensor, "rows time dim"], by: Int[Tensor, " rows"]) -> Float[T
     return x.gather(1, ((places - by[:, None]) % x.shape[1])[:, :, None].expand_as(x))
 
 
-def last(x: Float[Tensor, "rows time dim"], lengths: Int[Tensor, " rows"]) -> Float[Tensor, "rows dim"]:
-    """The vector of each row's last word."""
-    return x.gather(1, (lengths - 1)[:, None, None].expand(-1, 1, x.shape[2]))[:, 0]
-
-
 def lstm_update(
     gates: Float[Tensor, "rows gates"], cell: Float[Tensor, "rows dim"]
 ) -> tuple[Float[Tensor, "rows dim"], Float[Tensor, "rows dim"]]:

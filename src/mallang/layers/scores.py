@@ -120,12 +120,10 @@ class MultiplicativeScore(Score):
         return keys
 
 
-class AdditiveScore(MultiplicativeScore):
-    """vᵀ tanh(W1 s + W2 h): one hidden layer over both."""
+class TanhScore(Score):
+    """vᵀ tanh(query + key): one hidden layer over both, whatever makes the two parts of it."""
 
-    def __init__(self, query_dim: int, memory_dim: int, hidden_dim: int) -> None:
-        super().__init__(query_dim, memory_dim, hidden_dim)
-        self.v = nn.Parameter(torch.empty(hidden_dim).uniform_(-1, 1) / math.sqrt(hidden_dim))
+    v: nn.Parameter
 
     def compare(
         self, queries: Float[Tensor, "sentences asking key"], keys: Float[Tensor, "sentences source key"]
@@ -138,15 +136,23 @@ class AdditiveScore(MultiplicativeScore):
         return lambda queries: self.compare(queries, keys)
 
 
-class ConcatScore(AdditiveScore):
-    """vᵀ tanh(W [s; h]), never joined: the left part of W meets s, the right part h."""
+class AdditiveScore(TanhScore, MultiplicativeScore):
+    """vᵀ tanh(W1 s + W2 h)."""
 
     def __init__(self, query_dim: int, memory_dim: int, hidden_dim: int) -> None:
         super().__init__(query_dim, memory_dim, hidden_dim)
+        self.v = make_v(hidden_dim)
+
+
+class ConcatScore(TanhScore):
+    """vᵀ tanh(W [s; h]), never joined: the left part of W meets s, the right part h."""
+
+    def __init__(self, query_dim: int, memory_dim: int, hidden_dim: int) -> None:
+        super().__init__()
         self.query_dim = query_dim
+        self.v = make_v(hidden_dim)
         self.joined = nn.Parameter(torch.empty(hidden_dim, query_dim + memory_dim))
         nn.init.xavier_uniform_(self.joined)
-        del self.query, self.key
 
     def ask(self, states: Float[Tensor, "*rows query_dim"]) -> Float[Tensor, "*rows hidden_dim"]:
         """The left part of W times s."""
@@ -159,6 +165,11 @@ class ConcatScore(AdditiveScore):
     def remember(self, memory: Float[Tensor, "sentences source memory_dim"]) -> Float[Tensor, "sentences source key"]:
         """The right part of W times h."""
         return F.linear(memory, self.joined[:, self.query_dim :])
+
+
+def make_v(hidden_dim: int) -> nn.Parameter:
+    """A vector with the spread that `nn.Linear` gives a row."""
+    return nn.Parameter(torch.empty(hidden_dim).uniform_(-1, 1) / math.sqrt(hidden_dim))
 
 
 class ScoredAttention(nn.Module):

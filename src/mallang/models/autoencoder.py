@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from mallang.data.batch import Batch
 from mallang.layers.bag import bag_of
+from mallang.layers.checks import check_sizes
 from mallang.layers.encoded import Encoded
 from mallang.text.vocabulary import Vocabulary
 
@@ -47,8 +48,7 @@ class Config:
     """The non-linearity of the layers; the paper's is logistic. The code itself is linear."""
 
     def __post_init__(self) -> None:
-        if self.dim < 1:
-            raise ValueError(f"dim must be at least 1, but is {self.dim}")
+        check_sizes(self, "dim", dropouts=())
         if any(size < 1 for size in self.hidden_dims):
             raise ValueError(f"hidden_dims must be at least 1, but are {self.hidden_dims}")
 

@@ -29,8 +29,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from mallang.data.batch import Batch
-from mallang.errors import UserError
 from mallang.layers.cache import State
+from mallang.layers.checks import check_alike, check_shared, check_sizes
 from mallang.layers.dropout import Dropout
 from mallang.layers.encoded import Encoded
 from mallang.layers.head import Projection
@@ -56,16 +56,8 @@ class Config:
     """One weight for both embeddings and the output (needs one vocabulary), for the decoder's two, or for none."""
 
     def __post_init__(self) -> None:
-        for name in ("embedding_dim", "dim", "readout_dim"):
-            if (value := getattr(self, name)) < 1:
-                raise ValueError(f"{name} must be at least 1, but is {value}")
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout must be at least 0 and less than 1, but is {self.dropout}")
-        if self.share != "none" and self.embedding_dim != self.readout_dim:
-            raise ValueError(
-                f"embeddings and output can share a weight only if their sizes are alike, but embedding_dim is "
-                f"{self.embedding_dim} and readout_dim {self.readout_dim}"
-            )
+        check_sizes(self, "embedding_dim", "dim", "readout_dim")
+        check_alike(self, "readout_dim")
 
 
 class Cho(nn.Module):
@@ -73,12 +65,7 @@ class Cho(nn.Module):
 
     def __init__(self, config: Config, vocabulary: Vocabulary, source_vocabulary: Vocabulary) -> None:
         super().__init__()
-        if config.share == "all" and vocabulary != source_vocabulary:
-            raise UserError(
-                'model.share = "all" needs one vocabulary, but the source and the target have their own '
-                f"({len(source_vocabulary)} and {len(vocabulary)} tokens)",
-                todo='learn one tokenizer for both sides, or set model.share = "target"',
-            )
+        check_shared(config.share, vocabulary, source_vocabulary)
         self.config, self.vocabulary, self.source_vocabulary = config, vocabulary, source_vocabulary
         words, dim = config.embedding_dim, config.dim
         self.embedding = nn.Embedding(len(vocabulary), words)

@@ -30,9 +30,9 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 
 from mallang.data.batch import Batch
-from mallang.errors import UserError
 from mallang.layers.attention import Attention, KeysValues, Mask, additive, padding_mask
 from mallang.layers.cache import State
+from mallang.layers.checks import check_shared, check_sizes
 from mallang.layers.convolution import GatedConvolution, scale_gradient
 from mallang.layers.dropout import Dropout
 from mallang.layers.embedding import Embedding
@@ -70,11 +70,7 @@ class Config:
     """Whether the length of each row of a matrix is learned apart from its direction."""
 
     def __post_init__(self) -> None:
-        for name in ("layers", "decoder_layers", "dim", "embedding_dim", "width", "max_length"):
-            if (value := getattr(self, name)) is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1, but is {value}")
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout must be at least 0 and less than 1, but is {self.dropout}")
+        check_sizes(self, "layers", "decoder_layers", "dim", "embedding_dim", "width", "max_length")
 
 
 class ConvS2S(nn.Module):
@@ -82,12 +78,7 @@ class ConvS2S(nn.Module):
 
     def __init__(self, config: Config, vocabulary: Vocabulary, source_vocabulary: Vocabulary) -> None:
         super().__init__()
-        if config.share == "all" and vocabulary != source_vocabulary:
-            raise UserError(
-                'model.share = "all" needs one vocabulary, but the source and the target have their own '
-                f"({len(source_vocabulary)} and {len(vocabulary)} tokens)",
-                todo='learn one tokenizer for both sides, or set model.share = "target"',
-            )
+        check_shared(config.share, vocabulary, source_vocabulary)
         self.config, self.vocabulary, self.source_vocabulary = config, vocabulary, source_vocabulary
         dim, size = config.dim, config.embedding_dim or config.dim
         decoder_layers = config.decoder_layers or config.layers

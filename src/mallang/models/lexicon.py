@@ -31,6 +31,7 @@ from mallang.data.lexicon import read_lexicon
 from mallang.errors import UserError
 from mallang.layers.attention import Recorder
 from mallang.layers.cache import State
+from mallang.layers.checks import check_sizes
 from mallang.text.vocabulary import Vocabulary
 
 __all__ = ["SIZES", "Config", "Lexicon", "Model", "expectation"]
@@ -55,9 +56,7 @@ class Config:
     """Share of the probability that is spread evenly over the vocabulary, for words that come in another order."""
 
     def __post_init__(self) -> None:
-        for name in ("passes", "candidates"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, but is {getattr(self, name)}")
+        check_sizes(self, "passes", "candidates", dropouts=())
         if not 0 < self.smoothing < 1:
             raise ValueError(f"smoothing must lie between 0 and 1, but is {self.smoothing}")
         if self.file is not None and self.passes != Config.passes:
@@ -101,8 +100,9 @@ class Lexicon(nn.Module):
     def output(self, hidden: Float[Tensor, "*batch 1"]) -> Float[Tensor, "*batch words"]:
         """The logarithm of the probability of every target word."""
         words = hidden[..., 0].long()
-        nothing = self.probabilities.new_zeros(*words.shape, len(self.vocabulary))
-        given = nothing.scatter_add_(-1, self.candidates[words], self.probabilities[words])
+        likely = self.probabilities[words].float()  # in a bfloat16 copy too: sums and logarithms stay exact
+        nothing = likely.new_zeros(*words.shape, len(self.vocabulary))
+        given = nothing.scatter_add_(-1, self.candidates[words], likely)
         return given.mul_(1 - self.config.smoothing).add_(self.config.smoothing / len(self.vocabulary)).log_()
 
     def start(self, batch: Batch) -> State:

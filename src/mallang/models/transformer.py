@@ -24,10 +24,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from mallang.data.batch import Batch
-from mallang.errors import UserError
 from mallang.layers.attention import CrossAttention, KeysValues, SelfAttention, additive, causal_mask, padding_mask
 from mallang.layers.block import Block, Blocks
 from mallang.layers.cache import Past, State
+from mallang.layers.checks import check_shared, check_sizes
 from mallang.layers.embedding import Embedding
 from mallang.layers.feedforward import FeedForward
 from mallang.layers.head import Projection
@@ -73,12 +73,8 @@ class Config:
     """The non-linearity of the feed-forward networks."""
 
     def __post_init__(self) -> None:
-        for name in ("layers", "decoder_layers", "dim", "heads", "hidden_dim", "key_dim", "value_dim", "max_length"):
-            if (value := getattr(self, name)) is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1, but is {value}")
-        for name in ("dropout", "attention_dropout"):
-            if not 0 <= (share := getattr(self, name)) < 1:
-                raise ValueError(f"{name} must be at least 0 and less than 1, but is {share}")
+        sizes = "layers", "decoder_layers", "dim", "heads", "hidden_dim", "key_dim", "value_dim", "max_length"
+        check_sizes(self, *sizes, dropouts=("dropout", "attention_dropout"))
         if self.window is not None and self.window < 0:
             raise ValueError(f"window must be at least 0, but is {self.window}")
         if self.dim % self.heads and (self.key_dim is None or self.value_dim is None):
@@ -98,12 +94,7 @@ class Transformer(nn.Module):
 
     def __init__(self, config: Config, vocabulary: Vocabulary, source_vocabulary: Vocabulary) -> None:
         super().__init__()
-        if config.share == "all" and vocabulary != source_vocabulary:
-            raise UserError(
-                'model.share = "all" needs one vocabulary, but the source and the target have their own '
-                f"({len(source_vocabulary)} and {len(vocabulary)} tokens)",
-                todo='learn one tokenizer for both sides, or set model.share = "target"',
-            )
+        check_shared(config.share, vocabulary, source_vocabulary)
         self.config, self.vocabulary, self.source_vocabulary = config, vocabulary, source_vocabulary
         self.source_embedding = Embedding(len(source_vocabulary), config.dim, make_positions(config), config.dropout)
         self.encoder = Blocks(make_block(config) for _ in range(config.layers))

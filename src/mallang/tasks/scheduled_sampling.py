@@ -28,6 +28,7 @@ from mallang.data.batch import Batch
 from mallang.decoding.contract import normalize
 from mallang.decoding.sampling import pick
 from mallang.layers.cross_entropy import summed
+from mallang.layers.position import check_length
 from mallang.tasks.contract import Loss
 from mallang.text.vocabulary import Vocabulary
 
@@ -101,6 +102,8 @@ class ScheduledSampling:
     def loss(self, model: Any, batch: Batch, smoothing: float) -> Loss:
         """Cross-entropy with label smoothing, summed; `nll` is the plain one, `own` how many own words were read."""
         assert batch.labels is not None
+        if (longest := getattr(model, "longest", None)) is not None:  # a step cannot check where it stands
+            check_length(batch.tokens.shape[1], longest)
         if self.probability.device != batch.tokens.device:
             self.probability = self.probability.to(batch.tokens.device)
         keeps = torch.rand(batch.tokens.shape, device=batch.tokens.device) < self.probability

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from mallang.data.readers import lines
+from mallang.data.lexicon import read_lexicon as read_pairs
 from mallang.decoding.contract import Hypothesis
 from mallang.decoding.coverage import cross_attention
 from mallang.errors import UserError
@@ -95,13 +95,7 @@ def word_at(text: str, span: tuple[int, int]) -> str:
 
 
 def read_lexicon(given: Mapping[str, str] | Path | str | None) -> Mapping[str, str]:
-    """A lexicon as it is, or from a file with a source word, a tab and a target word on each line."""
+    """A lexicon as it is, or from a file (data/lexicon.py says of what form); of several lines for a word the last holds."""
     if given is None or isinstance(given, Mapping):
         return given or {}
-    lexicon = {}
-    for number, line in enumerate(lines(Path(given)), start=1):
-        source, tab, target = line.partition("\t")
-        if not tab or not source.strip() or "\t" in target:
-            raise UserError("a line must hold a source word, a tab and a target word", where=f"{given}, line {number}")
-        lexicon[source.strip()] = target.strip()
-    return lexicon
+    return dict(read_pairs(given))

@@ -29,7 +29,7 @@ def choose_device(name: str = "auto", local_rank: int = 0) -> torch.device:
         torch.cuda.set_device(device)
         # cuDNN would round the inputs of recurrent layers to 10 bits where float32 was asked for: a score of a sentence
         # moved by 1e-3, while the same layers step by step round nothing.
-        torch.backends.cudnn.rnn.fp32_precision = "ieee"
+        torch.backends.cudnn.allow_tf32 = False
     elif device.type != "cpu":
         raise UserError(f"the device {name!r} is not supported", todo="use --device cpu or cuda")
     return device

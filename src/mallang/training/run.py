@@ -27,6 +27,7 @@ import mallang
 from mallang import recipe as recipes
 from mallang.errors import UserError, nearest
 from mallang.find import find, names
+from mallang.layers.convolution import fold_weights
 from mallang.layers.int8 import quantize
 from mallang.recipe import Recipe
 from mallang.text.tokenizer import Tokenizer
@@ -151,6 +152,7 @@ def assemble(run: Run, trained: Mapping[str, Tensor], place: torch.device, weigh
     task = module.Task(recipe.task, run.tokenizers(module.Task.columns))
     model = task.build(find("models", recipe.model_name), recipe.model)
     set_weights(model, trained, run.folder / WEIGHTS)
+    fold_weights(model)
     model = model.to(place).eval()
     if weights == "int8":
         model = quantize(model)
