@@ -41,6 +41,15 @@ def test_a_bad_line_is_named(tmp_path, line):
     assert refused.value.where == f"{path}, line 2"
 
 
+@pytest.mark.parametrize("line", ["cat\t", "\tKatze", " \t "])
+def test_a_row_of_a_table_without_a_word_is_named(tmp_path, line):
+    path = tmp_path / "a.tsv"
+    path.write_text(f"dog\tHund\n{line}\n", "utf-8")
+    with pytest.raises(UserError, match="a row must hold a source word and a target word") as refused:
+        read_lexicon(path)
+    assert refused.value.where == f"{path}, row 2"
+
+
 def test_a_missing_file_is_told(tmp_path):
     with pytest.raises(UserError, match="there is no lexicon"):
         read_lexicon(tmp_path / "none.txt")

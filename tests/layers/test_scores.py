@@ -209,3 +209,14 @@ def test_hypotheses_share_the_memory_of_their_sentence(kind):
                   attention.steps(keys, memory, mask)(attention.score.ask(rows[:, 0]))):  # fmt: skip
         torch.testing.assert_close(found[0::2], attention(states, keys, memory, mask)[:, 0])
         torch.testing.assert_close(found[1::2], attention(other, keys, memory, mask)[:, 0])
+
+
+def test_concat_draws_its_own_weights_alone():
+    torch.manual_seed(3)
+    score = ConcatScore(QUERY, MEMORY, HIDDEN)
+    after = torch.rand(1)
+    torch.manual_seed(3)
+    v = torch.empty(HIDDEN).uniform_(-1, 1) / math.sqrt(HIDDEN)
+    joined = nn.init.xavier_uniform_(torch.empty(HIDDEN, QUERY + MEMORY))
+    assert torch.equal(score.v, v) and torch.equal(score.joined, joined) and torch.equal(torch.rand(1), after)
+    assert dict(score.named_parameters()).keys() == {"v", "joined"}

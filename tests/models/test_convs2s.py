@@ -5,16 +5,24 @@ import math
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import parametrize
 
+import mallang
+from mallang import recipe as recipes
 from mallang.data.batch import Batch, pad_rows
 from mallang.decoding.contract import Config as Search
 from mallang.decoding.contract import search
 from mallang.errors import UserError
 from mallang.layers.attention import record_attention
-from mallang.layers.convolution import GatedConvolution
+from mallang.layers.convolution import GatedConvolution, fold_weights
 from mallang.layers.int8 import quantize
 from mallang.models.convs2s import SIZES, Config, ConvS2S
+from mallang.text.tokenizer import Config as Text
+from mallang.text.tokenizer import Tokenizer
 from mallang.text.vocabulary import BOS, EOS, SPECIALS, Vocabulary
+from mallang.training.run import begin
+from mallang.training.train import save_tokenizers
+from mallang.training.weights import own_weights
 
 WORDS = Vocabulary((*SPECIALS, *"abcdefg"))
 HALF = math.sqrt(0.5)
@@ -138,6 +146,34 @@ def test_normalised_weights_are_length_and_direction():
 
 
 @torch.no_grad()
+def test_folded_weights_say_the_same():
+    model, batch = build(), a_batch()
+    for name, weight in model.named_parameters():
+        if name.endswith("original0"):  # lengths that are no longer those of the directions
+            weight.mul_(torch.rand_like(weight) + 0.5)
+    whole, stepped = model.output(model(batch)), model.step(batch.tokens, model.start(batch))[0]
+    fold_weights(model)
+    close(model.output(model(batch)), whole)
+    close(model.step(batch.tokens, model.start(batch))[0], stepped)
+    plain = build(weight_norm=False)
+    assert model.state_dict().keys() == plain.state_dict().keys()
+
+
+def test_a_loaded_run_has_folded_weights(tmp_path):
+    tokenizer = Tokenizer.train(["a b c d e f g h"], Text(unit="char", vocabulary=20))
+    torch.manual_seed(1)
+    trained = ConvS2S(Config(**SIZES["tiny"]), tokenizer.vocabulary, tokenizer.vocabulary).eval()
+    run = begin(tmp_path / "run", recipes.read("convs2s", ["model.size=tiny"]).build(), fresh=False)
+    save_tokenizers(run.folder, {"source": tokenizer, "target": tokenizer})
+    run.write_weights(own_weights(trained))
+    loaded = mallang.load(run.folder, "cpu").model
+    assert any(parametrize.is_parametrized(part) for part in trained.modules())
+    assert not any(parametrize.is_parametrized(part) for part in loaded.modules())
+    with torch.no_grad():
+        close(loaded(a_batch()), trained(a_batch()))
+
+
+@torch.no_grad()
 def test_all_matrices_can_be_8_bit_integers():
     model, batch = build(), a_batch()
     exact = model.output(model(batch))
@@ -173,8 +209,9 @@ def test_one_table_needs_one_vocabulary():
 def test_texts_are_no_longer_than_the_positions():
     model = build(max_length=4)
     assert model.longest == 4
-    with pytest.raises(UserError, match="a text has 5 tokens, but the model learned only 4 positions"):
+    with pytest.raises(UserError, match="a text has 5 tokens, but the model learned only 4 positions") as caught:
         model(a_batch(sources=((4, 5, 6, 7),), targets=((4,),)))
+    assert "model.max_length" in str(caught.value) and "sinusoidal" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -189,6 +189,17 @@ def test_a_lexicon_from_a_file(tmp_path):
     assert written(model, [5, 6, 4, 8]) == [5, 6, UNK, TARGET.id("."), EOS, EOS, EOS]  # das stands in no line
 
 
+def test_a_copy_in_bfloat16_computes_in_float32():
+    """Only the table is rounded: to 8 bits, half a percent of a probability."""
+    model, batch = fitted(smoothing=0.001), batches([([4, 6], [4])])[0]
+    exact = model.output(model(batch))
+    rough = model.to(torch.bfloat16)
+    found = rough.output(rough(batch))
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, exact, rtol=0, atol=0.005)
+    torch.testing.assert_close(found.exp().sum(dim=-1), torch.ones(found.shape[:-1]), rtol=0, atol=0.005)
+
+
 def test_a_lexicon_of_other_words_is_refused(tmp_path):
     path = tmp_path / "lexicon.txt"
     path.write_text("house haus\n", "utf-8")

@@ -116,6 +116,22 @@ def test_without_true_words_the_best_ones_are_those_of_greedy_search(name):
     assert int(loss.report["own"]) == 4 + 2 + 9, "every word but <s>"
 
 
+@pytest.mark.parametrize(
+    ("name", "changes"), [("convs2s", {}), ("transformer", {"positions": "learned"})], ids=["convs2s", "transformer"]
+)
+def test_a_target_of_more_positions_than_were_learned_is_refused_as_without_it(name, changes):
+    told = []
+    for options in (ALWAYS_TRUE, {}):
+        task, model = make(name, **options)
+        config = replace(model.config, max_length=6, **changes)
+        model = task.build(find("models", name), config)
+        task.loss(model, make_batch(task, [(3, 5)]), None)  # <s> and five words
+        with pytest.raises(UserError, match="a text has 7 tokens, but the model learned only 6 positions") as caught:
+            task.loss(model, make_batch(task, [(3, 5), (3, 6)]), None)
+        told.append(str(caught.value))
+    assert told[0] == told[1]
+
+
 def test_every_position_flips_its_own_coin():
     task, model = make(scheduled_sampling="linear", sampling_k=0.7, sampling_c=1e-9)
     lengths = [(2, 30)] * 40

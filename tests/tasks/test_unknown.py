@@ -129,9 +129,16 @@ def test_a_lexicon_is_a_file_or_a_dictionary(tmp_path: Path) -> None:
     path = tmp_path / "words.tsv"
     path.write_text("Haus\thouse\nhund\tdog\n", encoding="utf-8")
     assert read_lexicon(path) == read_lexicon(str(path)) == {"Haus": "house", "hund": "dog"}
+    path.write_text("source\ttarget\nHaus\thome\nHaus\tNew York\n", encoding="utf-8")
+    assert read_lexicon(path) == {"Haus": "New York"}, "a table may have a header; the last line of a word holds"
     path.write_text("Haus house\n", encoding="utf-8")
-    with pytest.raises(UserError, match="a source word, a tab and a target word"):
+    with pytest.raises(UserError, match="has 1 column, but 2 are needed"):
         read_lexicon(path)
+    path = tmp_path / "words.txt"
+    path.write_text("Haus house\nhund\n", encoding="utf-8")
+    with pytest.raises(UserError, match="a line must hold a source word") as caught:
+        read_lexicon(path)
+    assert caught.value.where == f"{path}, line 2"
     assert read_lexicon(None) == {}
 
 

@@ -95,7 +95,7 @@ def word_at(text: str, span: tuple[int, int]) -> str:
 
 
 def read_lexicon(given: Mapping[str, str] | Path | str | None) -> Mapping[str, str]:
-    """A lexicon as it is, or from a file (data/lexicon.py says of what form); of several lines for a word the last holds."""
+    """A lexicon as it is, or from a file, as data/lexicon.py reads it; of several lines for a word the last holds."""
     if given is None or isinstance(given, Mapping):
         return given or {}
     return dict(read_pairs(given))

@@ -1,0 +1,38 @@
+"""What all models refuse: sizes below one, dropout of everything, and weights that cannot be shared."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from mallang.errors import UserError
+from mallang.text.vocabulary import Vocabulary
+
+
+def check_sizes(config: Any, *sizes: str, dropouts: Sequence[str] = ("dropout",)) -> None:
+    """Refuse a size below 1, where one is given, and a dropout that is no share of values or all of them."""
+    for name in sizes:
+        if (value := getattr(config, name)) is not None and value < 1:
+            raise ValueError(f"{name} must be at least 1, but is {value}")
+    for name in dropouts:
+        if not 0 <= (share := getattr(config, name)) < 1:
+            raise ValueError(f"{name} must be at least 0 and less than 1, but is {share}")
+
+
+def check_alike(config: Any, output: str) -> None:
+    """Refuse one weight for embeddings and output where the size named `output` is not that of the embeddings."""
+    if config.share != "none" and config.embedding_dim != getattr(config, output):
+        raise ValueError(
+            f"embeddings and output can share a weight only if their sizes are alike, but embedding_dim is "
+            f"{config.embedding_dim} and {output} {getattr(config, output)}"
+        )
+
+
+def check_shared(share: str, vocabulary: Vocabulary, source_vocabulary: Vocabulary) -> None:
+    """Refuse one weight for both sides where each side has a vocabulary of its own."""
+    if share == "all" and vocabulary != source_vocabulary:
+        raise UserError(
+            'model.share = "all" needs one vocabulary, but the source and the target have their own '
+            f"({len(source_vocabulary)} and {len(vocabulary)} tokens)",
+            todo='learn one tokenizer for both sides, or set model.share = "target"',
+        )
