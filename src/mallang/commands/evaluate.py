@@ -123,7 +123,8 @@ def command(
     elif outputs is not None or references:
         raise UserError("a run and files to score were both given", todo="leave out RUN, or --outputs and --references")
     else:
-        judged = list(of_run(run, asked, sentence, quiet=quiet or json))
+        option = "--explain" if explain is not None else "--against" if against is not None else None
+        judged = list(of_run(run, asked, sentence, option, quiet=quiet or json))
     found = [explained(each, sentence) if explain is not None else each.scores for each in judged]
     tests = [compared(each, against, asked) if against is not None else [] for each in judged]
     if json:
@@ -174,14 +175,18 @@ class Judged:
         return [f"source     {self.rows[0][0]}"] if len(self.rows) == 1 and len(self.rows[0]) > 1 else []
 
 
-def of_run(run: Path, asked: Asked, sentence: int, *, quiet: bool) -> Iterator[Judged]:
-    """What a run writes for each of its corpora, or for one sentence, with its scores; kept where it is all."""
+def of_run(run: Path, asked: Asked, sentence: int, option: str | None, *, quiet: bool) -> Iterator[Judged]:
+    """What a run writes for each of its corpora, or for one sentence, with its scores; kept where it is all.
+
+    `option` is the one that goes on to hold outputs against references as texts.
+    """
     from mallang.decoding.options import change_search
     from mallang.training.run import Run
 
     split = choose_split(asked.split, asked.data, usual="test")
     options = read_search(asked.search)
     model = load_for(run, None, "evaluate", asked.device, int8=asked.int8, others=asked.others)
+    check_texts(model, run, option)
     opened, wanted = Run.open(run), change_search(model.config, options)
     lexicon = asked.lexicon and str(asked.lexicon)
     if asked.replace_unknown or lexicon:
@@ -260,11 +265,21 @@ def compared(judged: Judged, other: Path, asked: Asked) -> list[Comparison]:
         if not judged.is_of_run:
             raise UserError(f"{other} is a run, but here are only outputs", todo=f"{other}/outputs/test.txt")
         model = load_for(other, None, "evaluate", asked.device, int8=asked.int8)
+        check_texts(model, other, "--against")
         _, theirs = model.evaluate(judged.rows, domain=judged.domain, **read_search(asked.search))
     else:
         theirs = read_lines(other, like=judged.outputs)
     names = suited(judged.references)
     return [paired_bootstrap(judged.outputs, theirs, judged.references, name) for name in names]
+
+
+def check_texts(model: Any, run: Path, option: str | None) -> None:
+    """Refuse an option that compares texts where the outputs are none: a vector autoencoder gives bags of words."""
+    if option is not None and model.task_name == "autoencoding" and not hasattr(model.model, "step"):
+        raise UserError(
+            f"{option} compares texts, but what {run} gives are words without their order",
+            todo=f"leave {option} out: the scores are those of bags of words",
+        )
 
 
 def show_json(judged: list[Judged], found: list[list[Score] | Explanation], tests: list[list[Comparison]]) -> None:
