@@ -24,7 +24,7 @@ from mallang.data import miniworld
 from mallang.errors import UserError, nearest
 from mallang.evaluation.alignment import Link, Links, alignment_scores, error_rate
 from mallang.evaluation.score import Score
-from mallang.inspection.alignment import Words, check_attentive, membership, padded, words_in
+from mallang.inspection.alignment import Words, check_attentive, padded, words_in
 from mallang.inspection.attention import attention_maps
 
 Step = Literal["said", "read"]
@@ -136,9 +136,11 @@ def check_way(model: Any, weights: Sequence[Weights], way: Way) -> None:
 
 
 def links(weights: Float[Tensor, "target source"], threshold: float | None) -> set[Link]:
-    """Links from the weights between words: one for each target word, or all from some weight on."""
+    """Links from the weights between words: one for each target word that looks at any, or all from some weight on."""
     if threshold is None:
-        return {(source, target) for target, source in enumerate(weights.argmax(dim=1).tolist())}
+        most = weights.max(dim=1)  # 0 for a word without a token, which looks at nothing
+        looks = zip(most.indices.tolist(), most.values.tolist(), strict=True)
+        return {(source, target) for target, (source, weight) in enumerate(looks) if weight > 0}
     return {(source, target) for target, source in (weights >= threshold).nonzero().tolist()}
 
 
@@ -160,15 +162,27 @@ def word_weights(model: Any, pairs: Iterable[tuple[str, str]]) -> Iterator[Weigh
 
 
 def between_words(looks: dict[str, Tensor], keys: Words, queries: Words) -> Weights:
-    """Weights between words, those of `</s>` left out, the mean of the heads first. A word is read one step later."""
+    """Weights between words, those of `</s>` left out, the mean of the heads first. A word is read one step later.
+
+    Every word has its place: one without a token looks at nothing, and nothing looks at it.
+    """
     found: Weights = {}
-    sources, targets = membership(keys)[:-1].T, membership(queries)
-    targets = targets / targets.sum(dim=1, keepdim=True)
+    sources, targets = pieces(keys).T, pieces(queries)
+    targets = targets / targets.sum(dim=1, keepdim=True).clamp(min=1.0)
     for name, weights in looks.items():
         every = torch.cat((weights.mean(dim=0, keepdim=True), weights)) @ sources
         found[name, "said"] = targets @ every[:, : len(queries.owners)]
         found[name, "read"] = targets @ every[:, 1 : len(queries.owners) + 1]
     return found
+
+
+def pieces(words: Words) -> Float[Tensor, "words tokens"]:
+    """1 where a token is part of a word, with a row for every word; tokens of none are left out."""
+    table = torch.zeros(len(words.words), len(words.owners))
+    for token, owner in enumerate(words.owners):
+        if owner is not None:
+            table[owner, token] = 1.0
+    return table
 
 
 def miniworld_gold(split: str, source: str, target: str) -> tuple[list[tuple[str, str]], list[set[Link]]]:
