@@ -49,7 +49,13 @@ Baseline = Annotated[
         autocompletion=complete_run, show_default=False,
     ),
 ]  # fmt: skip
-Metric = Annotated[str, typer.Option("--metric", metavar="NAME", help="What decides: bleu, chrf or exact.")]
+Metric = Annotated[
+    str | None,
+    typer.Option(
+        "--metric", metavar="NAME", show_default=False,
+        help="What decides: bleu, chrf, words, exact or brackets; otherwise bleu, for parse trees brackets.",
+    ),
+]  # fmt: skip
 Lengths = Annotated[
     str | None,
     typer.Option(
@@ -72,7 +78,7 @@ def command(
     split: Split = None,
     data: Data = None,
     baseline: Baseline = None,
-    metric: Metric = "bleu",
+    metric: Metric = None,
     search: Search = None,
     lengths: Lengths = None,
     speed: Speed = 100,

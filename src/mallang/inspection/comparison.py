@@ -184,7 +184,7 @@ class Group:
         difference, reduction = None, None
         if self is not baseline:
             both = middle.outputs, baseline.middle.outputs
-            difference = paired_bootstrap(*both, middle.references, middle.options.metric)
+            difference = paired_bootstrap(*both, middle.references, middle.measure)
             away = 100 - baseline.value
             reduction = 100 * (self.value - baseline.value) / away if away else None
         return System(

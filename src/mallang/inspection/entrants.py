@@ -13,16 +13,13 @@ from mallang.data.corpus import SPLITS
 from mallang.decoding.options import change_search
 from mallang.errors import UserError, nearest
 from mallang.evaluation.lengths import Bucket
+from mallang.evaluation.quality import MEASURES, suited
 from mallang.evaluation.score import Score, Statistics
-from mallang.evaluation.significance import METRICS
 from mallang.find import find
 from mallang.inspection.cost import Speed, decoding_speed
 from mallang.inspection.outputs import Scorable, keep, kept, read_parts, stamp_of
 from mallang.recipe import Recipe
 from mallang.training.run import INFO, Run, load
-
-ALWAYS = ("bleu", "chrf", "exact")
-"""Metrics that every output is scored by."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,8 +30,8 @@ class Options:
     """The split of the runs' corpus."""
     data: str | None = None
     """A file of one's own pairs instead."""
-    metric: str = "bleu"
-    """What decides: bleu, chrf, exact, or another that `evaluation/significance.py` names."""
+    metric: str | None = None
+    """What decides: bleu, chrf, words, exact or brackets; not given: bleu, or brackets where references are trees."""
     baseline: Path | str | None = None
     """The run that the others are held against; not given: the system with the lowest score."""
     search: Mapping[str, Any] = field(default_factory=dict)
@@ -49,8 +46,8 @@ class Options:
     """Is told what takes long."""
 
     def __post_init__(self) -> None:
-        if self.metric not in METRICS:
-            raise UserError(f"there is no metric {self.metric!r} to compare by", todo=nearest(self.metric, METRICS))
+        if self.metric is not None and self.metric not in MEASURES:
+            raise UserError(f"there is no metric {self.metric!r} to compare by", todo=nearest(self.metric, MEASURES))
         if self.speed < 0:
             raise UserError(f"speed cannot be measured on {self.speed} sentences", todo="give 0 to leave it out")
 
@@ -106,7 +103,8 @@ class Entrant:
     def write(self) -> None:
         """Find the outputs of all rows and their scores, or make them."""
         stamps = [stamp_of(self.run, part.rows, self.search, {"domain": part.domain}) for part in self.parts]
-        found = [kept(self.path, part.name, stamp) for part, stamp in zip(self.parts, stamps, strict=True)]
+        pairs = zip(self.parts, stamps, strict=True)
+        found = [kept(self.path, part.name, stamp, len(part.rows)) for part, stamp in pairs]
         if None in found:
             self.options.say(f"{self.path}: translating {len(self.rows):,} rows")
             model = self.load()
@@ -119,8 +117,8 @@ class Entrant:
         self.outputs = [output for outputs, _ in known for output in outputs]
         self.scores = {score.name: score for score in known[0][1]} if len(known) == 1 else {}
         # Those of several parts are not the score of all together, and a run may have kept fewer than are wanted.
-        for name in dict.fromkeys((*ALWAYS, self.options.metric)):
-            statistics = METRICS[name](self.outputs, self.references)
+        for name in dict.fromkeys((*suited(self.references), self.measure)):
+            statistics = MEASURES[name](self.outputs, self.references)
             if statistics.name not in self.scores:
                 self.scores[statistics.name] = statistics.score()
 
@@ -130,13 +128,18 @@ class Entrant:
         return [row[-1] for row in self.rows]
 
     @cached_property
+    def measure(self) -> str:
+        """What decides, as options name it: what was asked for, or what suits the references best."""
+        return self.options.metric or suited(self.references)[0]
+
+    @cached_property
     def metric(self) -> str:
         """The name of the score that decides."""
-        return METRICS[self.options.metric](self.outputs[:1], self.references[:1]).name
+        return MEASURES[self.measure](self.outputs[:1], self.references[:1]).name
 
     def statistics(self, bucket: Bucket) -> Statistics:
         """What the score that decides is computed from, of some of the rows."""
-        return METRICS[self.options.metric](bucket.take(self.outputs), bucket.take(self.references))
+        return MEASURES[self.measure](bucket.take(self.outputs), bucket.take(self.references))
 
     def speed(self) -> Speed | None:
         """How fast it writes, on sentences from all over the text."""

@@ -99,7 +99,10 @@ def keep(
     options: dict[str, Any],
     stamp: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write outputs and scores into the run folder; with a stamp they can be used again."""
+    """Write outputs, a line each, and scores into the run folder; with a stamp they can be used again.
+
+    An output that has line ends is written without them, and as it is beside the scores.
+    """
     from mallang.training.checkpoint import replace_file, to_json, unwritable
 
     try:
@@ -107,16 +110,19 @@ def keep(
             (run / folder).mkdir(exist_ok=True)
     except OSError as error:
         raise unwritable(run, error) from error
-    written = "".join(f"{output}\n" for output in outputs).encode()
+    lines = [" ".join(output.splitlines()) for output in outputs]
+    written = "".join(f"{line}\n" for line in lines).encode()
+    whole = {str(row): output for row, (output, line) in enumerate(zip(outputs, lines, strict=True)) if output != line}
     kept: dict[str, Any] = {"split": name, "search": options, "scores": [score.to_json() for score in scores]}
+    kept |= {"with_line_ends": whole} if whole else {}
     if stamp is not None:
         kept["made_of"] = {**stamp, "outputs": hashlib.sha256(written).hexdigest()}
     replace_file(run / "outputs" / f"{name}.txt", written)
     replace_file(run / "scores" / f"{name}.json", to_json(kept))
 
 
-def kept(run: Path, name: str, stamp: Mapping[str, Any]) -> tuple[list[str], list[Score]] | None:
-    """The outputs and scores in the run folder, if they are what the run would write now."""
+def kept(run: Path, name: str, stamp: Mapping[str, Any], count: int) -> tuple[list[str], list[Score]] | None:
+    """The outputs and scores in the run folder, if they are what the run would write now for so many rows."""
     from mallang.evaluation.score import Score
 
     try:
@@ -126,6 +132,11 @@ def kept(run: Path, name: str, stamp: Mapping[str, Any]) -> tuple[list[str], lis
         if about["made_of"] != json.loads(json.dumps(now)):
             return None
         scores = [Score.from_json(score) for score in about["scores"]]
-    except (OSError, ValueError, KeyError, TypeError):
+        outputs = written.decode().split("\n")[:-1]
+        if len(outputs) != count:
+            return None
+        for row, output in about.get("with_line_ends", {}).items():
+            outputs[int(row)] = output
+    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError):
         return None  # not there, or of an older version, or damaged: they can be made again
-    return written.decode().split("\n")[:-1], scores
+    return outputs, scores
