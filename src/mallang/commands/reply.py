@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -53,7 +53,7 @@ def command(
     int8: Int8 = False,
     quiet: Quiet = False,
 ) -> None:
-    """Answer what is said: in arguments, on standard input line by line, or in a talk at the keyboard.
+    """Answer what is said: in arguments, on standard input a line each, in order, or in a talk at the keyboard.
 
     Each answer is to one line alone; the model does not know what was said before. --varied draws answers at random;
     --search changes how: --search temperature=1.0 --search seed=7.
@@ -69,12 +69,20 @@ def command(
         options = several(nbest, options, model.config)
     if not texts and not json and sys.stdin.isatty():
         return talk(model, options, nbest, quiet)
-    for turn, text in enumerate(read_texts(texts, None)):
-        result = model.reply(text, **at_turn(turn, options, model.config))
+    given = read_texts(texts, None)
+    # Many together are faster; who types them waits for the answer to each.
+    alone = not texts and sys.stdin.isatty()
+    for result in one_by_one(model, given, options) if alone else model.stream(given, **options):
         show(result, json=json, nbest=nbest, scores=False)
         if result.note and not quiet and not json:
             typer.echo(f"note: {result.input[:40]!r}: {result.note}", err=True)
     return None
+
+
+def one_by_one(model: Any, texts: Iterable[str], options: Mapping[str, Any]) -> Iterator[Any]:
+    """The answer to each text before the next one is read."""
+    for turn, text in enumerate(texts):
+        yield model.reply(text, **at_turn(turn, options, model.config))
 
 
 def talk(model: Any, options: Mapping[str, Any], nbest: int, quiet: bool) -> None:
@@ -95,7 +103,7 @@ def talk(model: Any, options: Mapping[str, Any], nbest: int, quiet: bool) -> Non
             return
         result = model.reply(text, **at_turn(turn, options, model.config))
         for output, *_ in result.nbest[:nbest] if nbest > 1 else ((result.output,),):
-            print(f"  {output}")
+            print(f"  {output}", flush=True)
         turn += 1
 
 
