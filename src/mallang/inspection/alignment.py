@@ -87,15 +87,20 @@ def read(model: Any, text: str, tag: Sequence[int]) -> tuple[Batch, Words]:
     encoding = model.task.source.encode(text)
     if not text.strip() or not encoding.ids:
         raise UserError("there is nothing to look at in an empty text", todo="give a text with a word in it")
-    if model.max_length and len(encoding.ids) >= model.max_length:
-        raise UserError(
-            f"the text has {len(encoding.ids)} tokens, but the model reads fewer than {model.max_length} at once",
-            todo="give it sentence by sentence",
-        )
+    check_length(model, len(encoding.ids))
     source, lengths = pad_rows([[*tag, *encoding.ids, EOS]])
     start = torch.full((1, 1), BOS)
     batch = Batch(tokens=start, lengths=torch.ones_like(lengths), source=source, source_lengths=lengths)
     return batch, padded(words_in(text, encoding.offsets), len(tag), 1)
+
+
+def check_length(model: Any, tokens: int) -> None:
+    """Refuse a text that is longer than those a model has learned to read."""
+    if model.max_length and tokens >= model.max_length:
+        raise UserError(
+            f"the text has {tokens} tokens, but the model reads fewer than {model.max_length} at once",
+            todo="give it sentence by sentence",
+        )
 
 
 def check_attentive(model: Any) -> None:

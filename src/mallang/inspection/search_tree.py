@@ -20,6 +20,7 @@ from mallang.data.batch import Batch
 from mallang.decoding.options import change_search
 from mallang.decoding.tree import FATES, Node, Tree, record
 from mallang.errors import UserError, require
+from mallang.inspection.alignment import check_length
 from mallang.inspection.figures import FORMATS, families, show
 from mallang.text.vocabulary import BOS, EOS
 
@@ -62,7 +63,9 @@ def tree_of(model: Any, text: str, *, domain: str | None = None, alternatives: i
     if not text.strip():
         raise UserError("there is no text to search a translation for")
     (tag,) = islice(model.tags(domain), 1)
-    source = torch.tensor([[*tag, *model.task.source.encode_batch([text])[0], EOS]])
+    (ids,) = model.task.source.encode_batch([text])
+    check_length(model, len(ids))
+    source = torch.tensor([[*tag, *ids, EOS]])
     batch = Batch(
         tokens=torch.full((1, 1), BOS),
         lengths=torch.ones(1, dtype=torch.long),
