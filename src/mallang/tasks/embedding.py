@@ -28,6 +28,8 @@ def text_vectors(model: Any, tokenizer: Tokenizer, texts: Sequence[str]) -> Floa
             f"{type(model).__name__} keeps no single vector of a text",
             todo="take a model that does, such as sutskever, cho or autoencoder; word vectors: --words",
         )
+    if not texts:
+        return text_vectors(model, tokenizer, [""])[:0]  # the model alone knows how wide its vectors are
     ids = [[*row, EOS] for row in tokenizer.encode_batch(list(texts))]
     device, found = device_of(model), dict[int, np.ndarray]()
     with inference(model):
@@ -51,7 +53,7 @@ def word_vectors(model: Any, tokenizer: Tokenizer, words: Sequence[str]) -> Floa
                 f"the model knows nothing of {word!r}", todo="leave it out, or give words of its vocabulary"
             )
         found.append(weight[known].mean(axis=0))
-    return np.stack(found)
+    return np.stack(found) if found else weight[:0]
 
 
 def table_of(model: Any) -> nn.Embedding:
