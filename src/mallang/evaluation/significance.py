@@ -31,6 +31,8 @@ METRICS = {name: MEASURES[name] for name in ("bleu", "chrf", "exact")}
 """Those by which translations are usually compared."""
 TRIALS = 10_000
 """Exchanges of an approximate randomisation, as many as sacreBLEU makes."""
+ROUNDING = 1e-9
+"""Differences that are smaller are the same."""
 AT_ONCE = 4_000_000
 """Sentences times draws that are held in memory together."""
 
@@ -174,13 +176,11 @@ def _measured(statistics: Statistics, sums: Float[np.ndarray, "draws statistics"
 
 
 def _p_value(chances: np.ndarray, observed: float) -> float:
-    """The share of chances above what was observed, which counts as one of them, so that it is never zero.
+    """The share of chances at least as large as what was observed, which is one of them, so that it is never zero.
 
-    Where every draw is as the others, as for two systems that say the same, nothing was tested.
+    Equals count, where sacreBLEU leaves them out: systems that say the same do not differ.
     """
-    if observed == 0 and not chances.any():
-        return 1.0
-    return float((np.count_nonzero(chances > observed) + 1) / (len(chances) + 1))
+    return float((np.count_nonzero(chances >= observed - ROUNDING) + 1) / (len(chances) + 1))
 
 
 def _signature(statistics: Statistics, test: str) -> str:
