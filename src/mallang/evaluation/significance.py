@@ -27,8 +27,6 @@ from mallang.evaluation.translation import References
 
 Metric = str | Callable[[Sequence[str], References], Statistics]
 """bleu, chrf, words, exact or brackets; or a function from outputs and references to statistics."""
-METRICS = {name: MEASURES[name] for name in ("bleu", "chrf", "exact")}
-"""Those by which translations are usually compared."""
 TRIALS = 10_000
 """Exchanges of an approximate randomisation, as many as sacreBLEU makes."""
 ROUNDING = 1e-9
