@@ -50,9 +50,8 @@ def fold_weights(model: nn.Module) -> None:
     """Put in the place of every normalised weight what it comes to: for use, the parts of it are trained no more."""
     for module in list(model.modules()):
         if parametrize.is_parametrized(module, "weight"):
-            shared = type(
-                module
-            )  # a deep copy has the very class of its original, and removal takes `weight` out of it
+            # A deep copy has the very class of its original, and removal takes `weight` out of the class.
+            shared = type(module)
             module.__class__ = type(shared.__name__, shared.__bases__, dict(shared.__dict__))
             parametrize.remove_parametrizations(module, "weight")
 
