@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from pathlib import Path
 
 import pytest
@@ -87,6 +88,14 @@ def test_files_are_scored_without_a_run(tmp_path: Path) -> None:
     both = mallang("evaluate", *files, "--references", "out.txt", "--json", cwd=tmp_path)
     assert {score["name"]: score["value"] for score in json.loads(both.out)}["exact match"] == 100
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out.txt", "ref.txt"]
+
+
+def test_a_run_of_another_task_is_not_held_against(run: Path, tmp_path: Path) -> None:
+    other = shutil.copytree(run, tmp_path / "other")
+    info = json.loads((other / "run.json").read_text())
+    (other / "run.json").write_text(json.dumps({**info, "task": "dialogue"}))
+    ended = mallang("evaluate", run, "--against", other, cwd=run.parent)
+    assert (ended.code, ended.out) == (2, "") and "but " in ended.err and "for dialogue" in ended.err
 
 
 def test_two_systems_are_tested_against_each_other(run: Path, tmp_path: Path) -> None:

@@ -124,6 +124,7 @@ def command(
         raise UserError("a run and files to score were both given", todo="leave out RUN, or --outputs and --references")
     else:
         option = "--explain" if explain is not None else "--against" if against is not None else None
+        check_task(run, against)
         judged = list(of_run(run, asked, sentence, option, quiet=quiet or json))
     found = [explained(each, sentence) if explain is not None else each.scores for each in judged]
     tests = [compared(each, against, asked) if against is not None else [] for each in judged]
@@ -271,6 +272,16 @@ def compared(judged: Judged, other: Path, asked: Asked) -> list[Comparison]:
         theirs = read_lines(other, like=judged.outputs)
     names = suited(judged.references)
     return [paired_bootstrap(judged.outputs, theirs, judged.references, name) for name in names]
+
+
+def check_task(run: Path, other: Path | None) -> None:
+    """Refuse a run of another task before anything is scored: its outputs answer another question."""
+    from mallang.training.run import Run
+
+    if other is not None and other.is_dir() and (theirs := Run.open(other).task) != (ours := Run.open(run).task):
+        raise UserError(
+            f"{run} was trained for {ours}, but {other} for {theirs}", todo="--against a run of the same task"
+        )
 
 
 def check_texts(model: Any, run: Path, option: str | None) -> None:
