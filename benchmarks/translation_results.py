@@ -21,10 +21,14 @@ from mallang.evaluation.score import Score
 
 HYPOTHESES = report.RESULTS / "hypotheses"
 PUBLISHED = {
-    ("multi30k", "en-de", "test2016", "moses-lc-tok"): 41.02,
-    ("multi30k", "en-de", "test2017", "moses-lc-tok"): 33.36,
+    ("transformer", "en-de", "test2016"): 41.02,
+    ("transformer", "en-de", "test2017"): 33.36,
+    **{(system, "en-de", "test2016"): 35.16 for system in ("bahdanau", "luong")},
+    **{(system, "de-en", "test2016"): 38.38 for system in ("bahdanau", "luong")},
+    **{(system, "en-fr", "test2016"): 56.83 for system in ("bahdanau", "luong")},
 }
-"""Wu et al. 2021, text-only Transformer-Tiny, by corpus, direction, split and protocol."""
+"""On Multi30k by moses-lc-tok, by system, direction and split: the text-only Transformer-Tiny of Wu et al. 2021
+(arXiv:2105.14462), and the LSTM with attention of Lample et al. 2018 (arXiv:1711.00043), searched greedily."""
 LABELS = {("moses-lc-tok", "BLEU"): "moses-lc-tok", ("sacrebleu", "BLEU"): "bleu", ("sacrebleu", "chrF2"): "chrf"}
 """What a protocol and its metric are called in file names and tables."""
 
@@ -56,6 +60,12 @@ class Scored:
         direction = f"{self.run['source']}-{self.run['target']}"
         return " ".join(filter(None, [self.corpus, direction, self.output["split"], self.output["search"]]))
 
+    def published(self, direction: str) -> float | None:
+        """What others reached there with such a system."""
+        return (
+            PUBLISHED.get((self.run["system"], direction, self.output["split"])) if self.corpus == "multi30k" else None
+        )
+
     def result(self, label: str) -> Result:
         """One of its values with all that is known of it."""
         score, run, output = self.scores[label], self.run, self.output
@@ -71,7 +81,7 @@ class Scored:
             protocol=f"{protocol}, {search_of(run, output)}",
             metric=f"{score.name}, {protocol}",
             value=round(score.value, 2),
-            published=PUBLISHED.get((self.corpus, direction, output["split"], protocol)),
+            published=self.published(direction) if protocol == "moses-lc-tok" else None,
             seed=run["seed"],
             commit=self.file["commit"],
             hardware=self.file["hardware"],
