@@ -111,9 +111,11 @@ def test_links_between_words_are_printed(trained: Path, tmp_path: Path) -> None:
         ([SENTENCE, ENGLISH, "--head", "first"], ["no head 'first'"]),
         ([SENTENCE, ENGLISH, "--layer", "decoder.cross"], ["no layer 'decoder.cross'", "decoder.0.cross"]),
         (["--file", "pairs.tsv", "--gold", "links.txt"], ["1 pairs, but 2 lines"]),
+        (["--file", "pairs.tsv", "--gold", "far.txt"], ["0-9 names a word that is not there", "far.txt, line 1"]),
     ],
 )
 def test_what_cannot_be_aligned_is_told(trained: Path, tmp_path: Path, arguments: list[str], words: list[str]) -> None:
     (tmp_path / "pairs.tsv").write_text(f"{SENTENCE}\t{ENGLISH}\n", "utf-8")
     (tmp_path / "links.txt").write_text("0-0\n1-1\n")
+    (tmp_path / "far.txt").write_text("0-9\n")
     refused(mallang("align", trained, *arguments, cwd=tmp_path), *words)

@@ -83,7 +83,7 @@ def command(
     way = choose_way(model, layer, head, read, threshold)
     found = aligned(model, pairs, way)
     if gold is not None:
-        return tell_scores(found, gold, way, json)
+        return tell_scores(found, pairs, gold, way, json)
     for (source, target), links in zip(pairs, found, strict=True):
         if json:
             print(json_format.dumps({"source": source, "target": target, "links": sorted(links)}, ensure_ascii=False))
@@ -139,13 +139,25 @@ def as_json(report: Report, split: str) -> dict[str, Any]:
     return {"split": split, "way": asdict(report.way), "scores": [s.to_json() for s in report.scores], "valid": tried}
 
 
-def tell_scores(found: Sequence[set[tuple[int, int]]], gold: Path, way: Way, json: bool) -> None:
+def tell_scores(
+    found: Sequence[set[tuple[int, int]]], pairs: Sequence[tuple[str, str]], gold: Path, way: Way, json: bool
+) -> None:
     """Score links against a file of right ones."""
     from mallang.evaluation.alignment import alignment_scores, read_links
 
     sure, possible = read_links(gold)
     if len(sure) != len(found):
         raise UserError(f"there are {len(found)} pairs, but {len(sure)} lines of links", where=str(gold))
+    for line, (links, (source, target)) in enumerate(zip(possible, pairs, strict=True), start=1):
+        words = len(source.split()), len(target.split())
+        for link in sorted(links):
+            if link[0] >= words[0] or link[1] >= words[1]:
+                raise UserError(
+                    f"the link {link[0]}-{link[1]} names a word that is not there: the pair has {words[0]} source and "
+                    f"{words[1]} target words",
+                    where=f"{gold}, line {line}",
+                    todo="count words from 0, those of the source first",
+                )
     scores: list[Score] = alignment_scores(found, sure, None if sure == possible else possible, how=str(way))
     if json:
         return print_json([score.to_json() for score in scores])
