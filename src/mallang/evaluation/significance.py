@@ -5,7 +5,8 @@
 Both tests compare two systems on the same sentences. Paired bootstrap resampling (Koehn, 2004, "Statistical
 Significance Tests for Machine Translation Evaluation") draws the sentences again and again, the same for both. Paired
 approximate randomisation (Riezler and Maxwell, 2005) exchanges the two outputs of random sentences: if the systems
-are equal, it cannot matter whose output is whose. Draws and p-values are sacreBLEU's, number for number.
+are equal, it cannot matter whose output is whose. Draws are sacreBLEU's, number for number, and so are p-values, but
+where draws equal what was seen: here those count.
 
 Nothing is counted anew for a draw: how often each sentence was drawn, times the statistics of the sentences, is one
 matrix product for many draws at once.
@@ -45,7 +46,7 @@ class Comparison:
     p_value: float
     """How often chance alone makes a difference as large, if the systems are equal; the smaller the more certain.
 
-    That of the bootstrap is sacreBLEU's; near a clear difference it is one-sided, about half that of randomisation.
+    That of the bootstrap is one-sided near a clear difference, as sacreBLEU's: about half that of randomisation.
     """
     count: int
     """How many sentences were compared."""

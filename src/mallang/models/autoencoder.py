@@ -26,6 +26,7 @@ from mallang.data.batch import Batch
 from mallang.layers.bag import bag_of
 from mallang.layers.checks import check_sizes
 from mallang.layers.encoded import Encoded
+from mallang.layers.initialisation import xavier
 from mallang.text.vocabulary import Vocabulary
 
 __all__ = ["SIZES", "Autoencoder", "Config", "Model"]
@@ -79,10 +80,7 @@ class Autoencoder(nn.Module):
 
     def init_weights(self) -> None:
         """Xavier for every matrix, zero for every bias."""
-        for module in self.modules():
-            if isinstance(module, nn.Linear):
-                nn.init.xavier_uniform_(module.weight)
-                nn.init.zeros_(module.bias)
+        xavier(self)
 
 
 def layers(sizes: Sequence[int], activation: Activation) -> Iterator[nn.Module]:

@@ -32,6 +32,7 @@ from mallang.layers.cache import State
 from mallang.layers.checks import check_alike, check_shared, check_sizes
 from mallang.layers.dropout import Dropout
 from mallang.layers.head import Projection
+from mallang.layers.initialisation import xavier
 from mallang.layers.recurrent import BidirectionalReader, Maxout
 from mallang.layers.scores import AdditiveScore, ScoredAttention
 from mallang.layers.stepping import gru_cell, repeated
@@ -130,13 +131,7 @@ class Bahdanau(nn.Module):
 
     def init_weights(self) -> None:
         """Xavier for every matrix, orthogonal for U as in the paper; embeddings of size one in all."""
-        for module in self.modules():
-            if isinstance(module, nn.Linear):
-                nn.init.xavier_uniform_(module.weight)
-                if module.bias is not None:
-                    nn.init.zeros_(module.bias)
-            elif isinstance(module, nn.Embedding):
-                nn.init.normal_(module.weight, std=module.embedding_dim**-0.5)
+        xavier(self)
         inputs, states = nn.init.xavier_uniform_, nn.init.orthogonal_
         for gates, rule in ((self.word_gates, inputs), (self.context_gates, inputs), (self.state_gates, states)):
             # Each gate by itself, though they are computed as one.

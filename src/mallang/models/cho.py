@@ -34,6 +34,7 @@ from mallang.layers.checks import check_alike, check_shared, check_sizes
 from mallang.layers.dropout import Dropout
 from mallang.layers.encoded import Encoded
 from mallang.layers.head import Projection
+from mallang.layers.initialisation import xavier
 from mallang.layers.recurrent import Maxout, Memory, Reader, Recurrent
 from mallang.text.vocabulary import Vocabulary
 
@@ -122,13 +123,7 @@ class Cho(nn.Module):
 
     def init_weights(self) -> None:
         """Xavier for every matrix, embedding_dim^-0.5 for embeddings; the layers begin as recurrent.py says."""
-        for module in self.modules():
-            if isinstance(module, nn.Linear):
-                nn.init.xavier_uniform_(module.weight)
-                if module.bias is not None:
-                    nn.init.zeros_(module.bias)
-            elif isinstance(module, nn.Embedding):
-                nn.init.normal_(module.weight, std=module.embedding_dim**-0.5)
+        xavier(self)
 
 
 SIZES: dict[str, dict[str, Any]] = {

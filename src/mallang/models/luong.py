@@ -34,6 +34,7 @@ from mallang.layers.cache import State
 from mallang.layers.checks import check_alike, check_shared, check_sizes
 from mallang.layers.dropout import Dropout
 from mallang.layers.head import Projection
+from mallang.layers.initialisation import xavier
 from mallang.layers.recurrent import Memory, Reader, Recurrent
 from mallang.layers.scores import ConcatScore, DotScore, GeneralScore, Score, ScoredAttention
 from mallang.layers.stepping import LSTMSteps, repeated
@@ -143,11 +144,7 @@ class Luong(nn.Module):
 
     def init_weights(self) -> None:
         """Xavier for every matrix; embeddings of size one in all; the stacks are ready."""
-        for module in self.modules():
-            if isinstance(module, nn.Linear):
-                nn.init.xavier_uniform_(module.weight)
-            elif isinstance(module, nn.Embedding):
-                nn.init.normal_(module.weight, std=module.embedding_dim**-0.5)
+        xavier(self)
 
 
 def make_score(config: Config) -> Score:

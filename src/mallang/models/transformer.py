@@ -31,6 +31,7 @@ from mallang.layers.checks import check_shared, check_sizes
 from mallang.layers.embedding import Embedding
 from mallang.layers.feedforward import FeedForward
 from mallang.layers.head import Projection
+from mallang.layers.initialisation import xavier
 from mallang.layers.position import LearnedPositions, SinusoidalPositions
 from mallang.text.vocabulary import Vocabulary
 
@@ -153,13 +154,7 @@ class Transformer(nn.Module):
 
     def init_weights(self) -> None:
         """Xavier for every matrix, dim^-0.5 for embeddings, so that √dim times them is of size one."""
-        for module in self.modules():
-            if isinstance(module, nn.Linear):
-                nn.init.xavier_uniform_(module.weight)
-                if module.bias is not None:
-                    nn.init.zeros_(module.bias)
-            elif isinstance(module, nn.Embedding):
-                nn.init.normal_(module.weight, std=module.embedding_dim**-0.5)
+        xavier(self)
         for module in self.modules():
             if isinstance(module, SelfAttention | CrossAttention):
                 for matrix in module.input_weights():  # each by itself, though they are computed as one
