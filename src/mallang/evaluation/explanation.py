@@ -187,7 +187,7 @@ def _lines(one: Explanation) -> Iterator[str]:
     made = f"100 × {one.brevity_penalty:.4f} × {one.geometric_mean:.4f} = {one.bleu:.2f}"
     yield f"BLEU              {made} ({one.signature})"
     if any(order.smoothed for order in one.orders):
-        yield "                  0 without smoothing: one order has no match"
+        yield "                  0 without smoothing: an n-gram order without any match makes the product 0"
     yield f"words             {one.right} right: precision {one.precision:.2f}, recall {one.recall:.2f}, F {one.f:.2f}"
 
 
@@ -212,7 +212,7 @@ def _listed(order: Order) -> Iterator[str]:
 def _shown(ngram: NGram) -> str:
     text = f"“{' '.join(ngram.words)}”"
     if 0 < ngram.allowed < ngram.count:
-        return f"{text} {ngram.count} times, {ngram.allowed} count"
+        return f"{text} {ngram.count} times, {ngram.allowed} {'counts' if ngram.allowed == 1 else 'count'}"
     return text if ngram.count == 1 else f"{text} {ngram.count} times"
 
 
