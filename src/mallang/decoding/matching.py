@@ -165,14 +165,18 @@ class Matcher:
 @lru_cache(maxsize=64)
 def look_for(phrases: tuple[str, ...], spelling: Spelling) -> Matcher:
     """The automaton that finds any of these phrases in what tokens spell."""
-    patterns = [spelling.pattern(phrase) for phrase in phrases]
+    return look_for_patterns([spelling.pattern(phrase) for phrase in phrases], spelling)
+
+
+def look_for_patterns(patterns: Sequence[Pattern], spelling: Spelling) -> Matcher:
+    """The same for patterns, whose edges are as they are given."""
     known = sorted({ord(element) for pattern in patterns for element in pattern if element is not None})
     kinds = [*((chr(point), spelling.is_letter(chr(point))) for point in known), (None, True), (None, False)]
     moves, middle = letter_moves(patterns, kinds)
     points, letters = spelling.characters
     if len(moves) * len(points) > MOST_CELLS:
         raise UserError(
-            f"{len(phrases)} phrases of {len(moves)} letters are too many for a vocabulary of {len(points)} tokens",
+            f"{len(patterns)} phrases of {len(moves)} letters are too many for a vocabulary of {len(points)} tokens",
             todo="look for fewer at once",
         )
     # What each letter of each token is to the patterns: one of theirs, another letter, another mark, or past the end.
