@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mallang.data.sampler import Buckets, Packed, Streams, cut
+from mallang.data.sampler import Buckets, Packed, Shuffled, Streams, cut
 from mallang.errors import UserError
 
 lengths_1d = st.lists(st.integers(1, 40), min_size=1, max_size=200).map(lambda xs: np.array(xs, dtype=np.int32))
@@ -49,12 +49,48 @@ def test_cuts_are_within_the_budget_and_lose_nothing(widths, tokens):
         assert stop > start and (stop - start) * widths[stop - 1] <= tokens
 
 
-@given(st.integers(1, 8), st.integers(1, 50))
-def test_streams_go_on_where_they_ended(rows, steps):
-    plan = Streams(rows * steps + rows // 2, rows=rows)
-    for row in range(rows):
-        read = [plan[k][row][0] for k in range(len(plan))]
-        assert read == list(range(row * steps, row * steps + steps))
+@settings(deadline=None)
+@given(
+    st.integers(1, 6),
+    st.integers(1, 3),
+    st.integers(0, 200),
+    st.integers(1, 30),
+    st.none() | st.tuples(st.just(1), st.integers(0, 3)),
+)
+def test_streams_go_on_where_they_ended_and_ask_for_every_label_once(rows, lanes, more, width, jitter):
+    labels = rows * lanes + more
+    plan = Streams(labels, rows=rows, width=width, lanes=lanes, jitter=jitter)
+    batches = [plan[k] for k in range(len(plan))]
+    assert len(batches) % lanes == 0
+    asked = [place for batch in batches for begin, end in batch for place in range(begin, end)]
+    assert sorted(asked) == list(range(labels))
+    for lane in range(lanes):
+        mine = batches[lane::lanes]
+        for before, after in pairwise(mine):
+            assert [end for _, end in before] == [begin for begin, _ in after]
+            assert len({end - begin for begin, end in before}) == 1, "a window that is followed by another is full"
+        widths = [end - begin for begin, end in mine[-1]]
+        assert max(widths) - min(widths) <= 1
+
+
+def test_jittered_windows_are_of_about_the_width_and_change_with_the_epoch():
+    first, again, other = (Streams(200_000, rows=1, width=70, jitter=key).edges for key in ((1, 0), (1, 0), (1, 1)))
+    assert (first == again).all() and len(first) != len(other)
+    widths = np.diff(first)[:-1]
+    assert widths.min() >= 5
+    short = widths < 52
+    assert 0.02 < short.mean() < 0.09
+    assert abs(widths[~short].mean() - 69.5) < 1 and abs(widths[short].mean() - 34.5) < 2
+
+
+@settings(deadline=None)
+@given(st.integers(1, 300), st.integers(1, 6), st.integers(1, 40), st.integers(0, 3))
+def test_shuffled_windows_ask_for_every_label_once(labels, rows, width, epoch):
+    plan = Shuffled(labels, rows=rows, width=width, seed=1, epoch=epoch)
+    windows = [window for k in range(len(plan)) for window in plan[k]]
+    assert sorted(place for begin, end in windows for place in range(begin, end)) == list(range(labels))
+    assert all(0 < end - begin <= width for begin, end in windows)
+    assert all(len(plan[k]) == rows for k in range(len(plan) - 1))
 
 
 @settings(deadline=None)
@@ -72,7 +108,7 @@ def test_packed_rows_fit_and_hold_everything_once(lengths, rows, width):
     [
         (lambda: Buckets(np.array([[50, 3]]), tokens=40, seed=1, epoch=0), "50 tokens"),
         (lambda: Packed(np.array([50]), width=40, rows=2, seed=1, epoch=0), "50 tokens"),
-        (lambda: Streams(3, rows=4), "3 windows"),
+        (lambda: Streams(3, rows=4, width=2), "3 tokens"),
         (lambda: Buckets(np.zeros((0, 2), dtype=np.int32), tokens=40, seed=1, epoch=0), "empty"),
     ],
 )

@@ -27,6 +27,8 @@ class Batch:
     source: Int[Tensor, "batch source"] | None = None
     """The sentence to translate, ended by `</s>`."""
     source_lengths: Int[Tensor, " batch"] | None = None
+    segments: Int[Tensor, "batch time"] | None = None
+    """Where several texts are packed into one row: the number of each token's text, from 1 on; padding has 0."""
 
     @property
     def mask(self) -> Bool[Tensor, "batch time"]:
@@ -95,7 +97,7 @@ class Shapes:
 
 def rectangles(batch: Batch) -> list[tuple[str, Tensor]]:
     """The parts of a batch that have a time axis."""
-    named = ((name, getattr(batch, name)) for name in ("tokens", "labels", "source"))
+    named = ((name, getattr(batch, name)) for name in ("tokens", "labels", "source", "segments"))
     return [(name, value) for name, value in named if value is not None and value.dim() == 2]
 
 

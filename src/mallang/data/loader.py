@@ -148,7 +148,9 @@ class Kitchen(Dataset[tuple[Batch, Position]]):
 
 
 def gather(examples: Any, rows: Rows) -> list[tuple[Any, ...]]:
-    """The examples of a batch; all at once where they can be had so."""
+    """The examples of a batch; all at once where they can be had so, and as rows where they are windows of a text."""
+    if hasattr(examples, "gather"):
+        return list(examples.gather(rows))
     if not hasattr(examples, "many"):
         return [tuple([examples[i] for i in row]) for row in rows]
     found = iter(examples.many([i for row in rows for i in row]))

@@ -1,13 +1,15 @@
-"""Which examples go into which batch: three plans, each an arithmetic function of (seed, epoch).
+"""Which examples go into which batch: four plans, each an arithmetic function of (seed, epoch).
 
 A plan is a list that is computed rather than replayed: `plan[k]` is batch k of this epoch, so that resuming at
 position k costs nothing and means the same for any number of workers or processes.
 
     buckets   whole examples of like length under a budget of padded tokens, in random order
     streams   one long text cut into parallel rows, read window after window (a model may carry its state)
+    shuffled  windows of one long text in random order
     packed    several short examples laid end to end in rows of a fixed width
 
-A batch is a list of rows, a row a tuple of example numbers: one number, or several where they are packed.
+A batch is a list of rows, a row a tuple of example numbers: one number, or several where they are packed. A row of a
+long text is a window of it: the first label and the one after the last.
 """
 
 from __future__ import annotations
@@ -21,6 +23,8 @@ from jaxtyping import Integer
 from mallang.errors import UserError
 
 Rows = list[tuple[int, ...]]
+WIDTHS = 5
+"""Sets the random numbers of window widths apart from all others."""
 
 
 class Buckets(Sequence[Rows]):
@@ -81,23 +85,67 @@ def cut(widths: Integer[np.ndarray, " examples"], tokens: int, sentences: int | 
 
 
 class Streams(Sequence[Rows]):
-    """Row r of every batch goes on where row r of the batch before ended; the order never changes."""
+    """One long text in parallel rows: row r of every batch goes on where row r of the batch before ended.
 
-    def __init__(self, windows: int, *, rows: int) -> None:
-        if windows < rows:
+    The rows are as even as they can be, so that only the last batch of an epoch may have a row that is one label
+    shorter. With several `lanes` the batches take turns: batch k belongs to lane k mod lanes, and each lane has rows
+    of its own, so that micro-batches of one update, or several processes, each go on with theirs.
+    """
+
+    def __init__(
+        self, labels: int, *, rows: int, width: int, lanes: int = 1, jitter: tuple[int, int] | None = None
+    ) -> None:
+        if labels < rows * lanes:
             raise UserError(
-                f"the text fills {windows} windows, too few for {rows} parallel rows",
-                todo="lower the number of rows or the window",
+                f"the text has {labels} tokens, too few for {rows * lanes} parallel rows",
+                todo="lower train.batch_tokens, which divided by task.context is the number of rows",
             )
-        self.rows, self.steps = rows, windows // rows
+        self.rows, self.lanes = rows, lanes
+        self.starts = np.arange(rows * lanes + 1) * labels // (rows * lanes)
+        longest = int(np.diff(self.starts).max())
+        self.edges = jittered(longest, width, jitter) if jitter else np.append(np.arange(0, longest, width), longest)
 
     def __len__(self) -> int:
-        return self.steps
+        return (len(self.edges) - 1) * self.lanes
 
     def __getitem__(self, position: int) -> Rows:  # type: ignore[override]
-        if not 0 <= position < self.steps:
+        if not 0 <= position < len(self):
             raise IndexError(position)
-        return [(row * self.steps + position,) for row in range(self.rows)]
+        window, lane = divmod(position, self.lanes)
+        mine = slice(lane * self.rows, (lane + 1) * self.rows)
+        starts, ends = self.starts[:-1][mine], self.starts[1:][mine]
+        begins, stops = starts + self.edges[window], np.minimum(starts + self.edges[window + 1], ends)
+        return [(int(begin), int(stop)) for begin, stop in zip(begins, stops, strict=True)]
+
+
+def jittered(longest: int, width: int, key: tuple[int, int]) -> Integer[np.ndarray, " edges"]:
+    """Windows of unequal width, so that they end elsewhere in every epoch (Merity et al. 2017, section 5).
+
+    Nineteen of twenty are about `width` wide, the others about half of it: normal with deviation 5, 5 at the least.
+    """
+    random, most = generator(*key, WIDTHS), longest // 5 + 1
+    middle = np.where(random.random(most) < 0.95, width, width / 2)
+    edges = np.cumsum(np.maximum(5, random.normal(middle, 5.0).astype(np.int64)))
+    return np.concatenate(([0], edges[edges < longest], [longest]))
+
+
+class Shuffled(Sequence[Rows]):
+    """One long text cut into windows that come in random order; where the cuts lie changes with the epoch."""
+
+    def __init__(self, labels: int, *, rows: int, width: int, seed: int, epoch: int) -> None:
+        random = generator(seed, epoch)
+        first = int(random.integers(1, width + 1))
+        self.edges = np.concatenate(([0], np.arange(first, labels, width), [labels]))
+        self.rows, self.order = rows, random.permutation(len(self.edges) - 1)
+
+    def __len__(self) -> int:
+        return -(-len(self.order) // self.rows)
+
+    def __getitem__(self, position: int) -> Rows:  # type: ignore[override]
+        if not 0 <= position < len(self):
+            raise IndexError(position)
+        chosen = self.order[position * self.rows : (position + 1) * self.rows]
+        return [(int(self.edges[i]), int(self.edges[i + 1])) for i in chosen]
 
 
 class Packed(Sequence[Rows]):

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from mallang.data.batch import Batch, pad_rows
@@ -31,14 +31,15 @@ def score(model: Any, batch: Batch) -> list[list[float]]:
         if hasattr(model, "token_log_probs"):
             flat = model.token_log_probs(batch)[asked].float()
         else:
-            flat = _label_log_probs(model, batch, asked)
+            flat = label_log_probs(model, model(batch)[asked], batch.labels[asked])
     numbers = iter(flat.tolist())
     return [list(islice(numbers, count)) for count in asked.sum(dim=1).tolist()]
 
 
-def _label_log_probs(model: Any, batch: Batch, asked: Bool[Tensor, "batch time"]) -> Float[Tensor, " labels"]:
-    assert batch.labels is not None
-    hidden, labels = model(batch)[asked], batch.labels[asked]
+def label_log_probs(
+    model: Any, hidden: Float[Tensor, "labels dim"], labels: Int[Tensor, " labels"]
+) -> Float[Tensor, " labels"]:
+    """The natural log-probability of each label, given what was known before it."""
     parts = [hidden.new_empty(0, dtype=torch.float32)]
     for begin in range(0, len(labels), CHUNK):
         log_probs = model.output(hidden[begin : begin + CHUNK]).float().log_softmax(dim=-1)

@@ -23,28 +23,33 @@ def perplexities(
     *,
     ends: bool = True,
     tokenizer: str | None = None,
+    manner: str | None = None,
 ) -> dict[str, Score]:
     """The scores "token", "word" and "byte" of a text, from one number per sentence in every list.
 
     `log_probs` are natural logarithms summed over a sentence; the counts are those of its text, without `</s>`. With
     `ends` the sums include `</s>`, and it is counted as one token, one word and one byte (the end of the line) of
-    every sentence. `tokenizer` says in the signature what a token is.
+    every sentence. `tokenizer` says in the signature what a token is, `manner` how the text was read: its layout, the
+    context that a token could see, and the stride of windows.
     """
     counts = {"token": tokens, "word": words, "byte": bytes}
     for name, numbers in counts.items():
         if len(numbers) != len(log_probs):
             raise UserError(f"there are {len(log_probs)} sentences but {len(numbers)} counts of their {name}s")
     end = 1 if ends else 0
+    read = [] if manner is None else [manner]
+    cut = [] if tokenizer is None else [f"tok:{tokenizer}"]
     scores = {}
     for unit, numbers in counts.items():
         statistics = np.array([[-nats, number + end] for nats, number in zip(log_probs, numbers, strict=True)])
         if not len(statistics) or not statistics[:, 1].sum() > 0:
             raise UserError(f"there is no {unit} to compute a perplexity of")
-        scores[unit] = _score(unit, statistics, ends, tokenizer)
+        about = [*(cut if unit == "token" or read else []), *read]
+        scores[unit] = _score(unit, statistics, ends, about)
     return scores
 
 
-def _score(unit: str, statistics: np.ndarray, ends: bool, tokenizer: str | None) -> Score:
+def _score(unit: str, statistics: np.ndarray, ends: bool, about: list[str]) -> Score:
     """Total surprise over the count: its exponential, or for bytes the value itself in bits."""
 
     def measure(sums: np.ndarray) -> float:
@@ -59,7 +64,5 @@ def _score(unit: str, statistics: np.ndarray, ends: bool, tokenizer: str | None)
     low, high = interval(statistics, measure)
     name = "bits per byte" if unit == "byte" else f"perplexity per {unit}"
     parts = [f"unit:{unit}", f"ends:{'counted' if ends else 'not-counted'}", f"log:{'2' if unit == 'byte' else 'e'}"]
-    if unit == "token" and tokenizer is not None:
-        parts.append(f"tok:{tokenizer}")
-    parts += [f"bs:{RESAMPLES}", f"seed:{SEED}"]
+    parts += [*about, f"bs:{RESAMPLES}", f"seed:{SEED}"]
     return Score(name, measure(statistics.sum(axis=0)), "|".join(parts), low, high, len(statistics))

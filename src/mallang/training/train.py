@@ -197,21 +197,24 @@ def prepare_data(
     if folder is not None and not (folder / "tokenizer.json").exists():
         save_tokenizers(folder, tokenizers)
     task = kind(recipe.task, tokenizers)
-    data = recipe.data
-    filters = Filters(
+    filters, anything = task.filters(recipe.data) if hasattr(task, "filters") else usual_filters(recipe.data)
+    chosen = [tokenizers[column] for column in kind.columns]
+    tags = tokenizers[kind.columns[0]].domains
+    prepared = prepare_split(rows, chosen, filters, tags)
+    say(str(prepared.account))
+    held_out = prepare_split(held_out_rows, chosen, anything, tags)
+    return Materials(task, corpus, prepared, held_out)
+
+
+def usual_filters(data: Any) -> tuple[Filters, Filters]:
+    """Which rows are trained on, and which are judged: all but those that the model could not read."""
+    some = Filters(
         min_length=data.min_length,
         max_length=data.max_length,
         max_ratio=data.max_ratio,
         drop_duplicates=data.drop_duplicates,
     )
-    chosen = [tokenizers[column] for column in kind.columns]
-    tags = tokenizers[kind.columns[0]].domains
-    prepared = prepare_split(rows, chosen, filters, tags)
-    say(str(prepared.account))
-    # Held-out rows are judged as they are: only those that the model could not read are left out.
-    anything = Filters(min_length=0, max_length=data.max_length, max_ratio=0.0, drop_empty=False)
-    held_out = prepare_split(held_out_rows, chosen, anything, tags)
-    return Materials(task, corpus, prepared, held_out)
+    return some, Filters(min_length=0, max_length=data.max_length, max_ratio=0.0, drop_empty=False)
 
 
 def tokenizers_of(start: Path, recipe: Recipe, columns: tuple[str, ...]) -> dict[str, Tokenizer]:
@@ -289,7 +292,8 @@ def source_of(recipe: Recipe, materials: Materials, device: torch.device) -> Sou
     """Where the loop draws its batches from; an engine that prepares for every shape meets a short list of them."""
     task, config = materials.task, recipe.train
     few_shapes = device.type == "cuda" and choose_engine(config.engine, device) != "plain"
-    shapes = Shapes(config.batch_tokens, config.batch_sentences) if few_shapes else None
+    shapes_of = getattr(task, "shapes", Shapes)
+    shapes = shapes_of(config.batch_tokens, config.batch_sentences) if few_shapes else None
     return Source(
         examples=lambda epoch: task.examples(materials.train, recipe.seed, epoch),
         plan=lambda epoch: task.plan(

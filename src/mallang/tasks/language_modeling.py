@@ -1,0 +1,248 @@
+"""Language modelling: what comes next, in sentences, in one long text, or in packed documents.
+
+    sentences   each line by itself, padded, lines of like length together
+    stream      all lines as one text, in windows of `context` tokens:
+                sequential: parallel rows that go on where they ended, with the state carried along (truncated
+                back-propagation through time, over `context` tokens); shuffled: windows in random order
+    packed      several whole documents in a row of `context` tokens, none of which sees another
+
+A context as long as the longest line, in sentences, is back-propagation through all of time.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from torch import nn
+
+from mallang.data.batch import Batch, Shapes
+from mallang.data.filters import Filters
+from mallang.data.prepared import Prepared
+from mallang.data.sampler import Buckets, Packed, Rows, Shuffled, Streams
+from mallang.data.streams import Pieces, Stream, lines_batch, packed_batch, stream_ends, windows_batch
+from mallang.decoding import contract as decoding
+from mallang.errors import UserError
+from mallang.evaluation.perplexity import perplexities
+from mallang.evaluation.score import Score
+from mallang.layers.cross_entropy import cross_entropy_of
+from mallang.layers.reading import Reading, ReadsOn
+from mallang.tasks.contract import Better, Group, Loss
+from mallang.tasks.surprise import Lines, Manner, line_log_probs
+from mallang.text.tokenizer import Tokenizer
+from mallang.text.vocabulary import PAD
+
+__all__ = ["Config", "Task", "Verbs"]
+
+VALIDATION_ROWS = 16
+"""Parallel rows of a carried text in validation, where a number is wanted soon; `evaluate` reads it as one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """How text is laid out in batches, and how it is read in evaluation."""
+
+    layout: Literal["sentences", "stream", "packed"] = "sentences"
+    """Each line by itself, all lines as one text, or several whole documents a row."""
+    context: int | None = None
+    """Width of a window, in tokens: stream and packed need it."""
+    order: Literal["sequential", "shuffled"] = "sequential"
+    """Windows of a stream go on where the last ones ended and carry the state along, or come in random order."""
+    jitter: bool = False
+    """Draw the width of every window of a sequential stream anew, about `context`, as AWD-LSTM does."""
+    stride: int | None = None
+    """Tokens that a window predicts in evaluation, seeing those before them; none: all, windows do not overlap."""
+
+    def __post_init__(self) -> None:
+        for name in ("context", "stride"):
+            if (value := getattr(self, name)) is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, but is {value}")
+        if self.layout == "sentences" and self.context is not None:
+            raise ValueError(f"context = {self.context} has no effect on sentences, which are read whole")
+        if self.layout != "sentences" and self.context is None:
+            raise ValueError(f"layout = {self.layout!r} needs context, the width of a window, such as 128")
+        if self.layout != "stream" and self.order != "sequential":
+            raise ValueError(f"order = {self.order!r} has no effect on {self.layout}; it is for layout = 'stream'")
+        if self.jitter and (self.layout, self.order) != ("stream", "sequential"):
+            raise ValueError("jitter is for a sequential stream alone")
+        if self.stride and self.context and self.stride > self.context:
+            raise ValueError(f"stride = {self.stride} would leave out tokens between windows of {self.context}")
+
+
+class Task:
+    """Learn p(next token | all tokens before it) from text."""
+
+    columns = ("text",)
+    parts = ("loss",)
+    metrics: Mapping[str, Better] = {"loss": "lower"}
+
+    def __init__(self, config: Config, tokenizers: Mapping[str, Tokenizer]) -> None:
+        self.config, self.tokenizers, self.text = config, tokenizers, tokenizers["text"]
+        if self.text.domains:
+            raise UserError("domains are told by tags before a source, and a language model has no source")
+        self.carries = config.layout == "stream" and config.order == "sequential"
+        """Whether a batch goes on where the one before it ended."""
+
+    def build(self, model: Any, config: Any) -> nn.Module:
+        """The model for this vocabulary."""
+        if "source_vocabulary" in inspect.signature(model.Model).parameters:
+            raise UserError(
+                f"{model.__name__.rsplit('.', 1)[-1]} reads one text and writes another: it is no language model",
+                todo="task.name=translation, or a language model such as model.name=gpt",
+            )
+        built: nn.Module = model.Model(config, self.text.vocabulary)
+        self.check(built)
+        return built
+
+    def check(self, model: nn.Module) -> None:
+        """Refuse what this model cannot do, or would not notice."""
+        config, longest = self.config, getattr(model, "longest", None)
+        if self.carries and not isinstance(model, ReadsOn):
+            raise UserError(
+                "task.order = 'sequential' carries a state from window to window, and this model has none",
+                todo="task.order=shuffled",
+            )
+        if config.layout == "packed" and not getattr(model, "reads_segments", False):
+            raise UserError(
+                "task.layout = 'packed' puts several documents into a row, and this model would read them as one",
+                todo="task.layout=sentences, or task.layout=stream",
+            )
+        if config.context and longest and config.context > longest:
+            raise UserError(
+                f"task.context = {config.context} is more than the {longest} tokens that the model can read",
+                todo=f"task.context={longest}",
+            )
+        if config.stride and self.manner(model).context is None:
+            raise UserError(f"task.stride = {config.stride} has no effect: this model reads texts without windows")
+
+    def filters(self, data: Any) -> tuple[Filters, Filters]:
+        """Which rows are trained on and which are judged: of one long text, and of held-out text, all."""
+        everything = Filters(min_length=0, max_length=0, max_ratio=0.0, drop_empty=False)
+        if self.config.layout == "sentences":
+            some = Filters(
+                min_length=data.min_length, max_length=data.max_length, max_ratio=0.0,
+                drop_duplicates=data.drop_duplicates, drop_empty=data.min_length > 0,
+            )  # fmt: skip
+            return some, everything
+        return everything, everything
+
+    def shapes(self, tokens: int, sentences: int | None) -> Shapes | None:
+        """The rectangles that batches are filled up to where an engine wants few shapes."""
+        if self.config.layout == "sentences":
+            return Shapes(tokens, sentences)
+        # Windows that go on have their shape already, and padding would stand between a window and the next.
+        return None if self.carries else Shapes(tokens, sentences, multiple=self.config.context or 1)
+
+    def examples(self, corpus: Prepared, seed: int, epoch: int) -> Any:
+        """The lines that an epoch reads, as one stream, or in pieces that fit a row."""
+        lines = corpus.epoch(seed, epoch)
+        if self.config.layout == "sentences":
+            return lines
+        return Stream(lines) if self.config.layout == "stream" else Pieces(lines, self.config.context or 1)
+
+    def plan(
+        self,
+        corpus: Prepared,
+        *,
+        tokens: int,
+        sentences: int | None = None,
+        multiple: int = 1,
+        seed: int,
+        epoch: int,
+        lanes: int = 1,
+    ) -> Sequence[Rows]:
+        """Lines of like length together, windows, or filled rows; `lanes` is how many batches make an update."""
+        lines, width = corpus.epoch(seed, epoch), self.config.context
+        if width is None:
+            lengths = lines.lengths + 1
+            return Buckets(lengths, tokens=tokens, sentences=sentences, multiple=multiple, seed=seed, epoch=epoch)
+        rows = min(tokens // width, sentences or tokens)
+        if rows < 1:
+            raise UserError(
+                f"a window of {width} tokens does not fit into a batch of {tokens}",
+                todo="raise train.batch_tokens or lower task.context",
+            )
+        if self.config.layout == "packed":
+            return Packed(Pieces(lines, width).lengths, width=width, rows=rows, seed=seed, epoch=epoch)
+        labels = int(stream_ends(lines)[-1])
+        if self.config.order == "shuffled":
+            return Shuffled(labels, rows=rows, width=width, seed=seed, epoch=epoch)
+        jitter = (seed, epoch) if self.config.jitter else None
+        return Streams(labels, rows=rows, width=width, lanes=lanes, jitter=jitter)
+
+    def prepare(self, rows: list[tuple[Any, ...]], random: np.random.Generator) -> Batch:
+        """`<s>` and the words predict the words and `</s>`."""
+        if self.config.layout == "sentences":
+            return lines_batch([line for ((line,),) in rows])
+        return windows_batch([window for (window,) in rows]) if self.config.layout == "stream" else packed_batch(rows)
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        """The tokens that are asked for."""
+        assert batch.labels is not None
+        return {"loss": int((batch.labels != PAD).sum())}
+
+    def loss(self, model: Any, batch: Batch, carry: Any) -> Loss:
+        """Cross-entropy, summed, and the penalties of the model; the plain sum is reported as `nll`."""
+        assert batch.labels is not None
+        reading = model.read_on(batch, carry) if hasattr(model, "read_on") else Reading(model(batch), None)
+        hidden, labels = reading.hidden.flatten(0, 1), batch.labels.flatten()
+        if not hidden.is_cuda:  # a GPU would have to wait for the host to learn how many there are
+            asked = labels != PAD
+            hidden, labels = hidden[asked], labels[asked]
+        loss, nll = cross_entropy_of(model, hidden, labels)
+        for penalty in reading.penalties.values():
+            loss = loss + penalty
+        if self.config.jitter:  # a short window says less, so it moves the weights less: the paper scales its rate
+            loss = loss * (batch.tokens.shape[1] / (self.config.context or 1))
+        report = {"nll": nll.detach(), **{name: value.detach() for name, value in reading.penalties.items()}}
+        return Loss(sums={"loss": loss}, report=report, carry=reading.carry if self.carries else None)
+
+    def updates(self, model: nn.Module) -> list[Group]:
+        """All parameters alike."""
+        return [Group(list(model.named_parameters()))]
+
+    def manner(self, model: Any, rows: int = 1) -> Manner:
+        """In which way a text is read in evaluation."""
+        if self.config.layout == "stream" and isinstance(model, ReadsOn):
+            return Manner("carried", rows=rows)
+        if self.config.layout == "stream":
+            return Manner("sliding", self.config.context, self.config.stride)
+        return Manner("lines", self.config.context or getattr(model, "longest", None), self.config.stride)
+
+    def validate(self, model: nn.Module, corpus: Prepared, rows: Sequence[tuple[str, ...]], metric: str) -> list[Score]:
+        """The mean loss a token, `</s>` counted."""
+        manner = self.manner(model, VALIDATION_ROWS)
+        found = np.concatenate(line_log_probs(model, corpus, manner))
+        signature = f"nats a token|</s> counted|{manner.signature}"
+        return [Score("loss", -float(found.mean()), signature, count=len(found))]
+
+    def perplexity(self, model: nn.Module, texts: Sequence[str]) -> tuple[list[Score], list[float]]:
+        """Perplexity per token, word and byte of a whole text, given line by line; and what each line contributes."""
+        lines, manner = self.text.encode_batch(list(texts)), self.manner(model)
+        sums = [float(numbers.sum()) for numbers in line_log_probs(model, Lines(lines), manner)]
+        scores = perplexities(
+            sums,
+            tokens=[len(line) for line in lines],
+            words=[len(text.split()) for text in texts],
+            bytes=[len(text.encode()) for text in texts],
+            tokenizer=self.text.config.unit,
+            manner=manner.signature,
+        )
+        return list(scores.values()), sums
+
+
+class Verbs:
+    """A trained language model."""
+
+    task_name = "language_modeling"
+
+    def __init__(self, task: Task, model: Any, config: decoding.Config, max_length: int) -> None:
+        self.task, self.model, self.config, self.max_length = task, model, config, max_length
+
+    def evaluate(self, rows: Sequence[tuple[str, ...]], **options: Any) -> tuple[list[Score], list[str]]:
+        """Perplexity per token, word and byte; and the log-probability of every line."""
+        scores, sums = self.task.perplexity(self.model, [text for (text,) in rows])
+        return scores, [f"{number:.6f}" for number in sums]

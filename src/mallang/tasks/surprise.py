@@ -1,0 +1,151 @@
+"""How surprised a language model is by a whole text: the log-probability of every token, each asked for once.
+
+    carried   the text is one stream; a model that can go on where it ended reads it from the first word to the last
+    sliding   the text is one stream; a model with a limited context reads windows of it, each of which predicts its
+              last `stride` tokens and sees as many before them as fit
+    lines     every line by itself after `<s>`; one that is longer than the model's context by sliding windows
+
+Which of them suits follows from how the model was trained and what it can do. The signature of a perplexity names it,
+for the same model gives another number under another of them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float64, Integer
+
+from mallang.data.batch import Batch
+from mallang.data.sampler import Streams, cut
+from mallang.data.streams import Stream, lines_batch, windows_batch
+from mallang.decoding.contract import device_of, inference
+from mallang.decoding.scoring import label_log_probs, score
+from mallang.text.vocabulary import PAD
+
+BATCH_TOKENS = {"cpu": 4096, "cuda": 32768}
+"""Tokens read at once."""
+STEP = 512
+"""Tokens of every row that a carried text is read by at a time; another number gives the same."""
+
+
+@dataclass(frozen=True)
+class Manner:
+    """In which way a text is read."""
+
+    kind: Literal["carried", "sliding", "lines"]
+    context: int | None = None
+    """Tokens that a window holds; none: all there are."""
+    stride: int | None = None
+    """How many of them it predicts; none: all of them, so that windows do not overlap."""
+    rows: int = 1
+    """Parallel rows that a carried text is cut into; each begins without a past."""
+
+    @property
+    def signature(self) -> str:
+        """What must be known to read a text so again."""
+        layout = "lines" if self.kind == "lines" else "stream"
+        if self.kind == "carried":
+            return f"layout:{layout}|context:carried|stride:none|rows:{self.rows}"
+        if self.context is None:
+            return f"layout:{layout}|context:line|stride:none"
+        return f"layout:{layout}|context:{self.context}|stride:{self.stride or self.context}"
+
+
+class Lines:
+    """Lines of ids as a corpus of one column."""
+
+    def __init__(self, lines: Sequence[Any]) -> None:
+        self.lines = lines
+        self.lengths = np.array([[len(line)] for line in lines], dtype=np.int64).reshape(-1, 1)
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    def __getitem__(self, number: int) -> tuple[Any]:
+        return (self.lines[number],)
+
+
+def line_log_probs(model: Any, lines: Any, manner: Manner) -> list[Float64[np.ndarray, " labels"]]:
+    """For every line the natural log-probability of each of its tokens and of `</s>`.
+
+    `lines` is a corpus of one column: prepared text, or `Lines`.
+    """
+    with inference(model):
+        if manner.kind == "lines":
+            return by_lines(model, lines, manner)
+        stream = Stream(lines)
+        flat = (carried if manner.kind == "carried" else sliding)(model, stream, manner)
+    return np.split(flat, stream.ends[:-1])
+
+
+def carried(model: Any, stream: Stream, manner: Manner) -> Float64[np.ndarray, " labels"]:
+    """The text in a few parallel rows, each from its first word to its last."""
+    device = device_of(model)
+    rows = min(manner.rows, len(stream))
+    found, carry = np.empty(len(stream)), None
+    for windows in Streams(len(stream), rows=rows, width=STEP):
+        batch = windows_batch([window for (window,) in stream.gather(windows)]).to(device)
+        reading = model.read_on(batch, carry)
+        carry, asked = reading.carry, batch.labels != PAD
+        numbers = label_log_probs(model, reading.hidden[asked], batch.labels[asked]).double().cpu().numpy()
+        found[np.concatenate([np.arange(begin, end) for begin, end in windows])] = numbers
+    return found
+
+
+def sliding(model: Any, stream: Stream, manner: Manner) -> Float64[np.ndarray, " labels"]:
+    """The text in windows that overlap, or lie end to end."""
+    assert manner.context is not None
+    found = np.empty(len(stream))
+    bounds = windows_of(len(stream), manner.context, manner.stride or manner.context)
+    together = max(1, BATCH_TOKENS.get(device_of(model).type, 4096) // manner.context)
+    for first in range(0, len(bounds), together):
+        some = bounds[first : first + together]
+        batch = windows_batch([stream.window(int(begin), int(end)) for begin, _, end in some])
+        for (_, fresh, end), numbers in zip(some, scored(model, batch, some[:, 1] - some[:, 0]), strict=True):
+            found[fresh:end] = numbers
+    return found
+
+
+def by_lines(model: Any, lines: Any, manner: Manner) -> list[Float64[np.ndarray, " labels"]]:
+    """Every line by itself, those of like length together."""
+    lengths = lines.lengths[:, 0].astype(np.int64) + 1
+    most = manner.context or int(lengths.max(initial=1))
+    found: list[Any] = [None] * len(lengths)
+    for place in np.flatnonzero(lengths > most):
+        found[place] = sliding(model, Stream(Lines([lines[int(place)][0]])), manner)
+    short = np.flatnonzero(lengths <= most)
+    order = short[np.argsort(lengths[short], kind="stable")]
+    edges = cut(lengths[order], max(BATCH_TOKENS.get(device_of(model).type, 4096), most), None)
+    for begin, end in itertools.pairwise(edges):
+        group = order[begin:end]
+        batch = lines_batch([lines[int(place)][0] for place in group])
+        for place, numbers in zip(group, scored(model, batch), strict=True):
+            found[place] = np.array(numbers)
+    return found
+
+
+def scored(model: Any, batch: Batch, known: Integer[np.ndarray, " rows"] | None = None) -> list[list[float]]:
+    """The log-probabilities of the labels of each row, without the first ones, which are `known` already."""
+    if known is not None and known.any():
+        assert batch.labels is not None
+        places = torch.arange(batch.labels.shape[1])
+        batch.labels[places[None, :] < torch.from_numpy(known)[:, None]] = PAD
+    return score(model, batch.to(device_of(model)))
+
+
+def windows_of(labels: int, context: int, stride: int) -> Integer[np.ndarray, "windows 3"]:
+    """Of every window its first label, the first that it predicts, and the one after its last."""
+    return np.array(list(_windows(labels, context, stride)), dtype=np.int64).reshape(-1, 3)
+
+
+def _windows(labels: int, context: int, stride: int) -> Iterator[tuple[int, int, int]]:
+    done = 0
+    while done < labels:
+        end = min(labels, done + stride if done else context)
+        yield max(0, end - context), done, end
+        done = end
