@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -79,7 +79,7 @@ class Attention(nn.Module):
 
     def split_heads(self, x: Float[Tensor, "batch time inner"]) -> Float[Tensor, "batch {self.heads} time head_dim"]:
         """The share of every head, as a view."""
-        return x.view(*x.shape[:2], self.heads, -1).transpose(1, 2)
+        return x.view(*x.shape[:2], self.heads, x.shape[-1] // self.heads).transpose(1, 2)
 
     def attend(
         self,
@@ -153,9 +153,25 @@ class SelfAttention(Attention):
         Where the past has a row per sentence, the width folds into the query axis as in cross-attention.
         """
         folded = x if past is None else x.reshape(len(past.keys), -1, x.shape[-1])
-        queries, keys, values = map(self.split_heads, self.query_key_value(folded).split(self.sizes, dim=-1))
+        queries, keys, values = self.project(folded)
         seen = KeysValues(keys, values) if past is None else past.extend(keys, values)
         return self.attend(queries, *seen, mask).view_as(x), seen
+
+    def project(
+        self, x: Float[Tensor, "batch time dim"]
+    ) -> tuple[
+        Float[Tensor, "batch heads time key_dim"],
+        Float[Tensor, "batch heads time key_dim"],
+        Float[Tensor, "batch heads time value_dim"],
+    ]:
+        """The queries, keys and values of these positions."""
+        queries, keys, values = map(self.split_heads, self.query_key_value(x).split(self.sizes, dim=-1))
+        return queries, keys, values
+
+    def remember_nothing(self, x: Float[Tensor, "rows time dim"]) -> KeysValues:
+        """The past of rows that have read nothing yet, in the precision that keys and values will have."""
+        _, keys, values = self.project(x[:, :0])
+        return KeysValues(keys, values)
 
 
 class CrossAttention(Attention):
@@ -198,6 +214,13 @@ def causal_mask(time: int, past: int = 0, window: int | None = None, device: tor
     back = distance(time, past, device)
     seen = back >= 0 if window is None else (back >= 0) & (back <= window)
     return seen[None, None]
+
+
+def segment_mask(segments: Int[Tensor, "batch time"], window: int | None = None) -> Bool[Tensor, "batch 1 time time"]:
+    """What the positions of packed rows may see: nothing later than itself, and nothing of another segment."""
+    back = distance(segments.shape[1], 0, segments.device)
+    seen = back >= 0 if window is None else (back >= 0) & (back <= window)
+    return (seen & (segments[:, :, None] == segments[:, None, :]))[:, None]
 
 
 def padding_mask(real: Bool[Tensor, "batch time"], window: int | None = None) -> Bool[Tensor, "batch 1 queries time"]:

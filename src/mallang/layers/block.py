@@ -30,17 +30,18 @@ class Block(nn.Module):
         norm: Norm = "post",
         dropout: float = 0.0,
         epsilon: float = 1e-5,
+        bias: bool = True,
     ) -> None:
         super().__init__()
         dim = self_attention.output.out_features
         self.norm_first = norm == "pre"
         self.self_attention = self_attention
-        self.self_norm = nn.LayerNorm(dim, epsilon)
+        self.self_norm = nn.LayerNorm(dim, epsilon, bias=bias)
         if cross_attention is not None:
             self.cross_attention = cross_attention
-            self.cross_norm = nn.LayerNorm(dim, epsilon)
+            self.cross_norm = nn.LayerNorm(dim, epsilon, bias=bias)
         self.feedforward = feedforward
-        self.feedforward_norm = nn.LayerNorm(dim, epsilon)
+        self.feedforward_norm = nn.LayerNorm(dim, epsilon, bias=bias)
         self.dropout = Dropout(dropout)
 
     def forward(

@@ -36,9 +36,21 @@ class Embedding(nn.Module):
         return self.tied[0].table if self.own is None else self.own
 
     def forward(
-        self, tokens: Int[Tensor, "rows time"], start: int | Int[Tensor, ""] = 0, most: int | None = None
+        self,
+        tokens: Int[Tensor, "rows time"],
+        start: int | Int[Tensor, ""] = 0,
+        most: int | None = None,
+        places: Int[Tensor, "rows time"] | None = None,
     ) -> Float[Tensor, "rows time dim"]:
-        """The vectors of tokens whose first stands at position `start`; if that is a tensor, `most` is the last."""
-        vectors = self.table(tokens) * self.scale + self.positions(tokens.shape[1], start, most)
+        """The vectors of tokens whose first stands at position `start`; if that is a tensor, `most` is the last.
+
+        `places` says instead where every token stands, as in packed rows.
+        """
+        if places is None:
+            at = self.positions(tokens.shape[1], start, most)
+        else:
+            at = self.positions.at(places)  # type: ignore[operator]  # learned positions have it
+        vectors = self.table(tokens)
+        vectors = (vectors if self.scale == 1 else vectors * self.scale) + at
         x: Tensor = self.dropout(vectors)
         return x

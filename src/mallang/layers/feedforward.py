@@ -10,19 +10,35 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-Activation: TypeAlias = Literal["relu", "gelu"]
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": torch.relu_, "gelu": F.gelu}
+
+def gelu_tanh(x: Tensor) -> Tensor:
+    """GELU as 0.5 x (1 + tanh(√(2/π) (x + 0.044715 x³))): the approximation that GPT was trained with."""
+    return F.gelu(x, approximate="tanh")
+
+
+def relu_squared(x: Tensor) -> Tensor:
+    """max(x, 0)² (So et al. 2021, Primer, arXiv:2109.08668)."""
+    return torch.relu_(x).square()
+
+
+Activation: TypeAlias = Literal["relu", "gelu", "gelu-tanh", "relu-squared"]
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": torch.relu_,
+    "gelu": F.gelu,  # Hendrycks and Gimpel 2016, arXiv:1606.08415
+    "gelu-tanh": gelu_tanh,
+    "relu-squared": relu_squared,
+}
 """They are given what nobody else holds, so ReLU writes where it reads: new memory would take longer than the ReLU."""
 
 
 class FeedForward(nn.Module):
     """Two linear maps with an activation between them, the same at every position."""
 
-    def __init__(self, dim: int, hidden_dim: int, activation: Activation = "relu") -> None:
+    def __init__(self, dim: int, hidden_dim: int, activation: Activation = "relu", bias: bool = True) -> None:
         super().__init__()
-        self.widen = nn.Linear(dim, hidden_dim)
+        self.widen = nn.Linear(dim, hidden_dim, bias=bias)
         self.activation = ACTIVATIONS[activation]
-        self.narrow = nn.Linear(hidden_dim, dim)
+        self.narrow = nn.Linear(hidden_dim, dim, bias=bias)
 
     def forward(self, x: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
         """The new x."""

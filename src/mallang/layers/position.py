@@ -1,4 +1,9 @@
-"""Where a token stands, as a vector: computed from sines (Vaswani et al. 2017, section 3.5) or learned."""
+"""Where a token stands: as a vector, computed from sines (Vaswani et al. 2017, section 3.5) or learned, or as an angle.
+
+Rotary positions (Su et al. 2021, arXiv:2104.09864) add nothing to a token. They turn its queries and keys, two values
+at a time, by an angle that grows with the position, so that the product of a query and a key knows how far apart the
+two stand and nothing else of where they are.
+"""
 
 from __future__ import annotations
 
@@ -50,6 +55,39 @@ class LearnedPositions(nn.Module):
         if isinstance(start, int):
             check_length(start + time, self.max_length)
         return rows_from(self.table.weight, start, time)
+
+    def at(self, places: Int[Tensor, "batch time"]) -> Float[Tensor, "batch time dim"]:
+        """The vectors of these positions, each row with its own."""
+        check_length(places.shape[1], self.max_length)
+        vectors: Tensor = self.table(places)
+        return vectors
+
+
+class RotaryPositions(SinusoidalPositions):
+    """The sine and the cosine of every angle: position / 10000^(2i/dim) for the values i and i + dim/2 of a head."""
+
+    def forward(
+        self, time: int, start: int | Int[Tensor, ""] = 0, most: int | None = None
+    ) -> Float[Tensor, "{time} half 2"]:
+        """The angles of the positions start … start + time − 1."""
+        return super().forward(time, start, most).view(time, -1, 2)
+
+
+def rotate(
+    x: Float[Tensor, "*batch time dim"], angles: Float[Tensor, "#time half 2"]
+) -> Float[Tensor, "*batch time dim"]:
+    """Queries or keys, each pair of values turned by its angle."""
+    sine, cosine = angles.unbind(-1)
+    left, right = x.chunk(2, dim=-1)
+    turned = torch.cat((left * cosine - right * sine, right * cosine + left * sine), dim=-1)
+    return turned.to(x.dtype)
+
+
+def places_within(segments: Int[Tensor, "batch time"]) -> Int[Tensor, "batch time"]:
+    """How far each position of packed rows lies behind the beginning of its segment."""
+    places = torch.arange(segments.shape[1], device=segments.device).expand_as(segments)
+    begins = torch.nn.functional.pad(segments[:, 1:] != segments[:, :-1], (1, 0), value=True)
+    return places - (places * begins).cummax(dim=1).values
 
 
 def check_length(tokens: int, most: int) -> None:

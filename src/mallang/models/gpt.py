@@ -1,0 +1,224 @@
+"""GPT: the Transformer's decoder alone, as a language model, in the shapes of GPT-1, GPT-2 and GPT-3.
+
+GPT-1: Improving Language Understanding by Generative Pre-Training. Radford, Narasimhan, Salimans, Sutskever 2018.
+GPT-2: Language Models are Unsupervised Multitask Learners. Radford, Wu, Child, Luan, Amodei, Sutskever 2019.
+GPT-3: Language Models are Few-Shot Learners. Brown et al. 2020, arXiv:2005.14165.
+
+New against the Transformer: no source and no cross-attention; one vector learned for each position; GELU instead of
+ReLU; every weight begins as N(0, 0.02). What the generations changed among themselves are options here:
+
+    GPT-1   norm = "post", scaled_residuals = false: the norm after each sublayer, as in the Transformer
+    GPT-2   norm = "pre", and one more norm at the end; what a sublayer adds begins smaller by the root of their number
+    GPT-3   window and windowed = "alternate": every second layer sees only the last tokens
+
+    tokens → embedding + position → blocks (causal) → norm → hidden → logits, by the embedding's own weight
+
+Where this differs from the papers: GPT-3's bands are those of the Sparse Transformer (arXiv:1904.10509), ours are the
+plain `window` last tokens. `output_dropout` is not theirs: small corpora need it (Merity et al. 2017). In rows where
+several texts are packed every text is read by itself, from its first position on.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from mallang.data.batch import Batch
+from mallang.layers.attention import Mask, SelfAttention, causal_mask, segment_mask
+from mallang.layers.block import Block, Blocks
+from mallang.layers.cache import Past, State
+from mallang.layers.checks import check_sizes
+from mallang.layers.dropout import Dropout
+from mallang.layers.embedding import Embedding
+from mallang.layers.feedforward import FeedForward
+from mallang.layers.head import Projection
+from mallang.layers.position import LearnedPositions, places_within
+from mallang.text.vocabulary import Vocabulary
+
+__all__ = ["GPT", "HF_NAMES", "SIZES", "Config", "Model"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """The shape of a GPT; the defaults are the smallest GPT-2."""
+
+    layers: int = 12
+    """Blocks."""
+    dim: int = 768
+    """Size of the vector that stands for a token between the layers."""
+    heads: int = 12
+    """Attention heads of every layer."""
+    hidden_dim: int | None = None
+    """Inner size of the feed-forward networks; none given: 4 · dim."""
+    max_length: int = 1024
+    """The most tokens a text may have: so many positions are learned."""
+    dropout: float = 0.1
+    """Share of values dropped after each sublayer."""
+    embedding_dropout: float | None = None
+    """Share of values dropped after the embedding; none given: as after a sublayer."""
+    attention_dropout: float = 0.1
+    """Share of attention weights dropped."""
+    output_dropout: float = 0.0
+    """Share of values dropped before the logits; the papers drop none."""
+    norm: Literal["pre", "post"] = "pre"
+    """Layer normalisation before each sublayer and at the end, or after each as in GPT-1."""
+    scaled_residuals: bool = True
+    """Let what each sublayer adds begin smaller, by 1/√(2 · layers), as GPT-2 does."""
+    activation: Literal["gelu-tanh", "gelu", "relu", "relu-squared"] = "gelu-tanh"
+    """The non-linearity of the feed-forward networks; the papers' GELU is the approximation by tanh."""
+    biases: bool = True
+    """Whether linear maps and norms have biases."""
+    window: int | None = None
+    """Restricted self-attention: how many tokens back a token sees; none given: all of them."""
+    windowed: Literal["all", "alternate"] = "all"
+    """Which layers have the window: all, or every second one, as in GPT-3."""
+
+    def __post_init__(self) -> None:
+        dropouts = ["dropout", "attention_dropout", "output_dropout"]
+        if self.embedding_dropout is not None:
+            dropouts.append("embedding_dropout")
+        check_sizes(self, "layers", "dim", "heads", "hidden_dim", "max_length", dropouts=dropouts)
+        if self.dim % self.heads:
+            raise ValueError(f"dim {self.dim} cannot be divided among {self.heads} heads; change one of them")
+        if self.window is not None and self.window < 0:
+            raise ValueError(f"window must be at least 0, but is {self.window}")
+        if self.window is None and self.windowed != "all":
+            raise ValueError(f'windowed = "{self.windowed}" has no effect without a window')
+
+
+class GPT(nn.Module):
+    """A stack of blocks that each look back."""
+
+    def __init__(self, config: Config, vocabulary: Vocabulary) -> None:
+        super().__init__()
+        self.config, self.vocabulary = config, vocabulary
+        positions = LearnedPositions(config.dim, config.max_length)
+        dropped = config.dropout if config.embedding_dropout is None else config.embedding_dropout
+        self.embedding = Embedding(len(vocabulary), config.dim, positions, dropped, scale=1.0)
+        self.decoder = Blocks(make_block(config) for _ in range(config.layers))
+        self.windows = [window_of(config, layer) for layer in range(config.layers)]
+        self.decoder_norm = nn.LayerNorm(config.dim, bias=config.biases) if config.norm == "pre" else nn.Identity()
+        self.output_dropout = Dropout(config.output_dropout)
+        self.head = Projection(config.dim, len(vocabulary), self.embedding.table)
+        self.init_weights()
+
+    def forward(self, batch: Batch) -> Float[Tensor, "batch time dim"]:
+        """The hidden vector of every position: all that is known before its next token is chosen."""
+        places = None if batch.segments is None else places_within(batch.segments)
+        x = self.embedding(batch.tokens, places=places)
+        for block, mask in zip(self.decoder, self.masks(batch), strict=True):
+            x = block(x, mask)
+        hidden: Tensor = self.output_dropout(self.decoder_norm(x))
+        return hidden
+
+    def masks(self, batch: Batch) -> list[Mask]:
+        """What each layer may see: what came before, in the window, in the same text."""
+        time, device, made = batch.tokens.shape[1], batch.tokens.device, {}
+        for window in dict.fromkeys(self.windows):
+            if batch.segments is None:
+                made[window] = causal_mask(time, window=window, device=device)
+            else:
+                made[window] = segment_mask(batch.segments, window)
+        return [made[window] for window in self.windows]
+
+    def output(self, hidden: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch words"]:
+        """One logit per word."""
+        logits: Tensor = self.head(hidden)
+        return logits
+
+    def start(self, batch: Batch) -> State:
+        """Nothing is read yet."""
+        x = self.embedding(batch.tokens[:, :0])
+        return State({}, moving=Past([block.self_attention.remember_nothing(x) for block in self.decoder]))
+
+    def step(self, tokens: Int[Tensor, "rows time"], state: State) -> tuple[Float[Tensor, "rows time words"], State]:
+        """The logits after each of these tokens, which follow those of earlier steps."""
+        x = self.embedding(tokens, state.moving.length, state.moving.most)
+        entered = {window: state.moving.enter(tokens.shape[1], window) for window in dict.fromkeys(self.windows)}
+        after = []
+        for layer, (block, window) in enumerate(zip(self.decoder, self.windows, strict=True)):
+            pasts, mask = entered[window]
+            x, past = block.step(x, pasts[layer], mask)
+            after.append(past)
+        return self.output(self.decoder_norm(x)), State(state.fixed, state.moving.leave(after))
+
+    @property
+    def longest(self) -> int | None:
+        """The most tokens it can read and write."""
+        return self.config.max_length
+
+    def init_weights(self) -> None:
+        """N(0, 0.02) for every matrix, zero for every bias; less for what sublayers add to each other."""
+        for module in self.modules():
+            if isinstance(module, nn.Linear | nn.Embedding):
+                nn.init.normal_(module.weight, std=0.02)
+            if isinstance(module, nn.Linear) and module.bias is not None:
+                nn.init.zeros_(module.bias)
+        if self.config.scaled_residuals:
+            for block in self.decoder:
+                for last in (block.self_attention.output, block.feedforward.narrow):
+                    nn.init.normal_(last.weight, std=0.02 / math.sqrt(2 * self.config.layers))
+
+
+def make_block(config: Config) -> Block:
+    """One block: self-attention and the feed-forward network."""
+    share = config.dim // config.heads
+    return Block(
+        SelfAttention(config.dim, config.heads, share, share, config.attention_dropout, config.biases),
+        FeedForward(config.dim, config.hidden_dim or 4 * config.dim, config.activation, config.biases),
+        norm=config.norm,
+        dropout=config.dropout,
+        bias=config.biases,
+    )
+
+
+def window_of(config: Config, layer: int) -> int | None:
+    """How far back a layer sees; of GPT-3's alternating layers the first sees everything."""
+    return config.window if config.windowed == "all" or layer % 2 else None
+
+
+def shape(layers: int, dim: int, heads: int, max_length: int, **changes: Any) -> dict[str, Any]:
+    """One row of a paper's table."""
+    return {"layers": layers, "dim": dim, "heads": heads, "max_length": max_length, **changes}
+
+
+SIZES: dict[str, dict[str, Any]] = {
+    "tiny": shape(2, 32, 4, 64, dropout=0.0, attention_dropout=0.0),
+    "mini": shape(4, 128, 4, 256),
+    "small": shape(6, 384, 6, 256),
+    "gpt1": shape(12, 768, 12, 512, norm="post", scaled_residuals=False),
+    "gpt2": shape(12, 768, 12, 1024),
+    "gpt2-medium": shape(24, 1024, 16, 1024),
+    "gpt2-large": shape(36, 1280, 20, 1024),
+    "gpt2-xl": shape(48, 1600, 25, 1024),
+    "gpt3-125m": shape(12, 768, 12, 2048),
+    "gpt3-350m": shape(24, 1024, 16, 2048),
+    "gpt3-760m": shape(24, 1536, 16, 2048),
+    "gpt3-1.3b": shape(24, 2048, 16, 2048),
+    "gpt3-2.7b": shape(32, 2560, 32, 2048),
+    "gpt3-6.7b": shape(32, 4096, 32, 2048),
+    "gpt3-13b": shape(40, 5120, 40, 2048),
+    "gpt3-175b": shape(96, 12288, 96, 2048),
+}
+"""Named shapes, as changes to the defaults. GPT-3's are its table 2.1, but for two misprints: 24 heads of 128 do not
+make 2048 (1.3b has 16), and 40 heads of 128 make 5120, not 5140 (13b). The paper does not say how wide its bands are,
+so these sizes have none: `windowed = "alternate"` with a `window` adds them."""
+
+HF_NAMES = {
+    "embedding.own": ("wte", "tokens_embed"),
+    "embedding.positions.table": ("wpe", "positions_embed"),
+    "decoder.{}.self_norm": ("h.{}.ln_1", "h.{}.ln_1"),
+    "decoder.{}.self_attention.query_key_value": ("h.{}.attn.c_attn", "h.{}.attn.c_attn"),
+    "decoder.{}.self_attention.output": ("h.{}.attn.c_proj", "h.{}.attn.c_proj"),
+    "decoder.{}.feedforward_norm": ("h.{}.ln_2", "h.{}.ln_2"),
+    "decoder.{}.feedforward.widen": ("h.{}.mlp.c_fc", "h.{}.mlp.c_fc"),
+    "decoder.{}.feedforward.narrow": ("h.{}.mlp.c_proj", "h.{}.mlp.c_proj"),
+    "decoder_norm": ("ln_f", None),
+}
+"""What the parts are called in `transformers`, in GPT-2 and in GPT-1; matrices named c_… lie there transposed."""
+
+Model = GPT
