@@ -32,9 +32,12 @@ def search(
     rules: Rules | None = None,
 ) -> list[list[Hypothesis]]:
     """`nbest` independent samples of each sentence, in the order drawn: the first is the one that `nbest` 1 gives."""
+    return run(model, batch, to_draw(model, batch, config, numbers), config, rules) if len(batch) else []
+
+
+def to_draw(model: Autoregressive, batch: Batch, config: Config, numbers: Sequence[int] | None = None) -> Drawn:
+    """Nothing said yet, and the random numbers of all that will be."""
     most = limits(batch, config, model)
-    if not most:
-        return []
     numbers = range(len(batch)) if numbers is None else numbers
     draws = [
         torch.stack([uniforms(config.seed, number, sample, max(most)) for sample in range(config.nbest)])
@@ -42,8 +45,7 @@ def search(
     ]
     device = batch.tokens.device
     start = Walk.start(most, model.vocabulary, device, width=config.nbest)
-    drawn = Drawn(**{**vars(start), "draws": torch.stack(draws).to(device)})
-    return run(model, batch, drawn, config, rules)
+    return Drawn(**{**vars(start), "draws": torch.stack(draws).to(device)})
 
 
 @dataclass(frozen=True)
