@@ -219,8 +219,8 @@ def test_dropout_falls_between_layers_only_and_follows_the_seed(kind: Any) -> No
         found.append(two(x)[0])
     assert torch.equal(found[0], found[1]) and not torch.equal(found[0], found[2])
     torch.manual_seed(1)
-    lower, _ = two.run(x, two.nothing(x).of_layer(0), 0, 1)
-    upper, _ = two.run(two.between(lower), two.nothing(x).of_layer(1), 1, 2)
+    lower, _ = two.run(x, two.nothing(x).of_layer(0), two.weights()[:4])
+    upper, _ = two.run(two.between(lower), two.nothing(x).of_layer(1), two.weights()[4:])
     close(found[0], upper)
 
 

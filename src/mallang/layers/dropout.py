@@ -26,6 +26,26 @@ class Dropout(nn.Dropout):
         return x * scales(x, self.p)
 
 
+class LockedDropout(nn.Dropout):
+    """The same values of a row dropped at every time (variational dropout: Gal and Ghahramani 2016, arXiv:1512.05287).
+
+    What was dropped once stays dropped to the end of the text, so that the noise a recurrent layer reads is constant.
+    """
+
+    def forward(self, x: Float[Tensor, "rows time dim"]) -> Float[Tensor, "rows time dim"]:
+        """The new x."""
+        if not self.training or self.p == 0:
+            return x
+        return x * kept(x[:, :1], self.p)
+
+
+def kept(x: Float[Tensor, "*shape"], probability: float) -> Float[Tensor, "*shape"]:
+    """For every value 0 or the scale; only the shape of x matters."""
+    if x.is_cuda or torch.compiler.is_compiling():
+        return torch.nn.functional.dropout(torch.ones_like(x), probability)
+    return scales(x, probability)
+
+
 def scales(x: Float[Tensor, "*shape"], probability: float) -> Float[Tensor, "*shape"]:
     """For every value 0 or the scale."""
     dropped = min(round(probability * STEPS), STEPS - 1)

@@ -1,9 +1,10 @@
-"""Recurrent layers over whole sequences and step by step: LSTM and GRU, padding, the state between steps, maxout.
+"""Recurrent layers over whole sequences and step by step: LSTM, GRU, Elman, padding, the state between steps, maxout.
 
     LSTM   i, f, o = σ(W x + U h + b)   g = tanh(W x + U h + b)          c' = f∘c + i∘g     h' = o∘tanh(c')
     GRU    r, z    = σ(W x + U h + b)   n = tanh(W x + b + r∘(U h + b))  h' = (1−z)∘n + z∘h
+    Elman  h' = tanh(W x + U h + b), or relu
 
-Both as in torch: the LSTM (Hochreiter and Schmidhuber 1997) has no peepholes, and the GRU (Cho et al. 2014) resets
+All as in torch: the LSTM (Hochreiter and Schmidhuber 1997) has no peepholes, and the GRU (Cho et al. 2014) resets
 after the product with U, where its paper resets before. A whole sequence is one call of cuDNN.
 
 Sequences are padded to a rectangle, and lengths stay on the GPU, so that a step can be captured and replayed. That
@@ -29,6 +30,10 @@ from torch import Tensor, nn
 from mallang.layers.dropout import Dropout
 
 Kind = Literal["lstm", "gru"]
+"""Those with gates."""
+Cell = Literal["lstm", "gru", "tanh", "relu"]
+"""The last two are Elman's (1990), without gates."""
+MODES: dict[str, str] = {"lstm": "LSTM", "gru": "GRU", "tanh": "RNN_TANH", "relu": "RNN_RELU"}
 
 
 class Memory(NamedTuple):
@@ -36,7 +41,7 @@ class Memory(NamedTuple):
 
     hidden: Float[Tensor, "rows layers dim"]
     cell: Float[Tensor, "rows layers dim"] | None
-    """An LSTM's inner memory; a GRU has none."""
+    """An LSTM's inner memory; others have none."""
 
     def of_layer(self, layer: int) -> Memory:
         """The part of one layer."""
@@ -47,15 +52,19 @@ class Memory(NamedTuple):
         """The same in another type."""
         return Memory(self.hidden.to(dtype), None if self.cell is None else self.cell.to(dtype))
 
+    def detach(self) -> Memory:
+        """The same without its history: gradients end here."""
+        return Memory(self.hidden.detach(), None if self.cell is None else self.cell.detach())
+
 
 class Recurrent(nn.RNNBase):
-    """A stack of LSTM or GRU layers that goes on from a state, with dropout between the layers."""
+    """A stack of recurrent layers that goes on from a state, with dropout between the layers."""
 
-    def __init__(self, kind: Kind, input_dim: int, dim: int, layers: int = 1, dropout: float = 0.0) -> None:
-        super().__init__(kind.upper(), input_dim, dim, layers, batch_first=True)
+    def __init__(self, kind: Cell, input_dim: int, dim: int, layers: int = 1, dropout: float = 0.0) -> None:
+        super().__init__(MODES[kind], input_dim, dim, layers, batch_first=True)
         self.kind = kind
         # Not cuDNN's own dropout: its random numbers follow no seed of ours.
-        self.between = Dropout(dropout)
+        self.between: nn.Dropout = Dropout(dropout)
 
     def forward(
         self, x: Float[Tensor, "rows time inputs"], memory: Memory | None = None
@@ -63,28 +72,28 @@ class Recurrent(nn.RNNBase):
         """The outputs of the last layer, and the state after the last of them; without a state it starts at zero."""
         if memory is None:
             memory = self.nothing(x)
-        drops = self.training and self.between.p > 0
+        drops, weights = self.training and self.between.p > 0, self.weights()
         if not drops and not stepwise(x):
-            return self.run(x, memory, 0, self.num_layers)
+            return self.run(x, memory, weights)
         after = []
         for layer in range(self.num_layers):
-            x, own = self.run(x if layer == 0 else self.between(x), memory.of_layer(layer), layer, layer + 1)
+            x = x if layer == 0 else self.between(x)
+            x, own = self.run(x, memory.of_layer(layer), weights[4 * layer : 4 * layer + 4])
             after.append(own)
         return x, joined(after)
 
-    def run(self, x: Tensor, memory: Memory, first: int, end: int) -> tuple[Tensor, Memory]:
-        """Layers `first` to `end` in one go."""
-        weights = self.weights()[4 * first : 4 * end]
+    def run(self, x: Tensor, memory: Memory, weights: list[Tensor]) -> tuple[Tensor, Memory]:
+        """The layers of these weights in one go."""
         if stepwise(x):
             return unrolled(self.kind, x, memory, weights)
         if not x.is_cuda:
-            return whole(x, memory, weights)
+            return whole(self.kind, x, memory, weights)
         wanted = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else x.dtype
         computed = computed_as(wanted)
-        if not (end - first == self.num_layers and computed == weights[0].dtype == torch.float32):
+        if not (self.lies_in_one_piece(weights) and computed == weights[0].dtype == torch.float32):
             weights = list(InOnePiece.apply(computed, self.mode, *weights))  # type: ignore[no-untyped-call]
         with torch.autocast("cuda", enabled=False):
-            outputs, after = whole(x.to(computed), memory.to(computed), weights)
+            outputs, after = whole(self.kind, x.to(computed), memory.to(computed), weights)
         return outputs.to(wanted), after.to(wanted)
 
     def nothing(self, x: Float[Tensor, "rows time inputs"]) -> Memory:
@@ -95,6 +104,10 @@ class Recurrent(nn.RNNBase):
     def weights(self) -> list[Tensor]:
         """Of each layer: W, U, and the biases of both."""
         return list(self._flat_weights)  # type: ignore[arg-type]
+
+    def lies_in_one_piece(self, weights: list[Tensor]) -> bool:
+        """Whether these are the weights of all layers, where torch has put them for cuDNN."""
+        return len(weights) == 4 * self.num_layers
 
     def reset_parameters(self) -> None:
         """Xavier for W and orthogonal for U, gate by gate; no biases, but 1 for an LSTM's forget gate.
@@ -113,6 +126,9 @@ class Recurrent(nn.RNNBase):
 
 class Reader(Recurrent):
     """A stack that reads whole padded texts from nothing; the biases of its g or n stay at zero."""
+
+    def __init__(self, kind: Kind, input_dim: int, dim: int, layers: int = 1, dropout: float = 0.0) -> None:
+        super().__init__(kind, input_dim, dim, layers, dropout)
 
     def forward(  # type: ignore[override]
         self, x: Float[Tensor, "rows time inputs"], lengths: Int[Tensor, " rows"], backwards: bool = False
@@ -207,19 +223,20 @@ def stepwise(x: Float[Tensor, "rows time inputs"]) -> bool:
     return torch.compiler.is_compiling() or (x.is_cuda and x.shape[1] == 1)
 
 
-def whole(x: Tensor, memory: Memory, weights: list[Tensor]) -> tuple[Tensor, Memory]:
+def whole(kind: Cell, x: Tensor, memory: Memory, weights: list[Tensor]) -> tuple[Tensor, Memory]:
     """Layers over a whole sequence, in one call of torch."""
     # With gradients cuDNN must keep what its backward pass needs, even where nothing is dropped.
     options = True, len(weights) // 4, 0.0, torch.is_grad_enabled(), False, True
     hidden = layers_first(memory.hidden)
     if memory.cell is None:
-        outputs, hidden = torch.gru(x, hidden, weights, *options)
+        run = {"gru": torch.gru, "tanh": torch.rnn_tanh, "relu": torch.rnn_relu}[kind]
+        outputs, hidden = run(x, hidden, weights, *options)
         return outputs, Memory(hidden.transpose(0, 1), None)
     outputs, hidden, cell = torch.lstm(x, (hidden, layers_first(memory.cell)), weights, *options)
     return outputs, Memory(hidden.transpose(0, 1), cell.transpose(0, 1))
 
 
-def unrolled(kind: Kind, x: Tensor, memory: Memory, weights: list[Tensor]) -> tuple[Tensor, Memory]:
+def unrolled(kind: Cell, x: Tensor, memory: Memory, weights: list[Tensor]) -> tuple[Tensor, Memory]:
     """One layer, step by step."""
     w, u, b, d = weights
     from_words, outputs = F.linear(x, w, b), []
@@ -227,10 +244,12 @@ def unrolled(kind: Kind, x: Tensor, memory: Memory, weights: list[Tensor]) -> tu
     hidden, cell = memory.hidden[:, 0], None if memory.cell is None else memory.cell[:, 0]
     for inputs in from_words.unbind(1):
         own = F.linear(hidden, u, d)
-        if cell is None:
+        if cell is not None:
+            hidden, cell = lstm_update(inputs + own, cell)
+        elif kind == "gru":
             hidden = gru_update(inputs, own, hidden)
         else:
-            hidden, cell = lstm_update(inputs + own, cell)
+            hidden = (inputs + own).tanh() if kind == "tanh" else (inputs + own).relu()
         outputs.append(hidden)
     return torch.stack(outputs, dim=1), Memory(hidden[:, None], None if cell is None else cell[:, None])
 

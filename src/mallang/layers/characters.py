@@ -1,0 +1,119 @@
+"""A word as a vector, read from its characters: convolutions of several widths, then highway layers.
+
+    c a t s  →  vectors of the characters  →  every filter keeps its largest answer  →  highways  →  word
+
+The filters of all widths are one matrix over windows of the widest, with zeros where a filter is narrower: one product
+a batch. tanh is taken after the largest was chosen, which is the same, for it grows with what it is given.
+(Kim et al. 2016, arXiv:1508.06615; highway: Srivastava et al. 2015, arXiv:1505.00387.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from mallang.text.hangul import decompose
+from mallang.text.vocabulary import Vocabulary
+
+NOTHING, BEGIN, END = 0, 1, 2
+"""The ids of the padding after a word, and of the marks around it."""
+
+
+class Characters(nn.Module):
+    """The vector of every token of a vocabulary, made from how it is spelled."""
+
+    spelling: Int[Tensor, "words length"]
+    lengths: Int[Tensor, " words"]
+
+    def __init__(
+        self, vocabulary: Vocabulary, dim: int, filters: Sequence[int], longest: int = 65, jamo: bool = False
+    ) -> None:
+        """`filters[w − 1]` filters of width w; words are cut to `longest` characters, marks included."""
+        super().__init__()
+        spelling, lengths, letters = spelled(vocabulary, longest, jamo)
+        self.register_buffer("spelling", spelling, persistent=False)  # the vocabulary knows
+        self.register_buffer("lengths", lengths, persistent=False)
+        self.letters = nn.Embedding(letters, dim, padding_idx=NOTHING)
+        self.filters = tuple(filters)
+        self.weights = nn.ParameterList(torch.empty(count, width * dim) for width, count in self.widths())
+        self.bias = nn.Parameter(torch.zeros(self.dim))
+
+    @property
+    def dim(self) -> int:
+        """Numbers in the vector of a word: one a filter."""
+        return sum(self.filters)
+
+    def widths(self) -> list[tuple[int, int]]:
+        """Every width that there are filters of, and how many."""
+        return [(width, count) for width, count in enumerate(self.filters, start=1) if count]
+
+    def forward(self, tokens: Int[Tensor, "rows time"]) -> Float[Tensor, "rows time filters"]:
+        """The vectors of words."""
+        widest = self.widths()[-1][0]
+        spelling, lengths = self.spelling[tokens.flatten()], self.lengths[tokens.flatten()]
+        letters = F.pad(self.letters(spelling), (0, 0, 0, widest - 1))
+        windows = letters.unfold(1, widest, 1).transpose(2, 3).flatten(2)  # words, places, widest × dim
+        answers = windows @ self.matrix(widest).t()
+        outside = ~self.inside(lengths, spelling.shape[1])
+        largest = answers.masked_fill(outside, -torch.inf).amax(dim=1)
+        return (largest + self.bias).tanh().view(*tokens.shape, -1)
+
+    def matrix(self, widest: int) -> Float[Tensor, "filters inputs"]:
+        """All filters as if they were of the greatest width."""
+        size = widest * self.letters.embedding_dim
+        return torch.cat([F.pad(weight, (0, size - weight.shape[1])) for weight in self.weights])
+
+    def inside(self, lengths: Int[Tensor, " words"], places: int) -> Bool[Tensor, "words places filters"]:
+        """Where a filter stands wholly inside its word; one that is wider than the word stands at its beginning."""
+        width = torch.cat([lengths.new_full((count,), width) for width, count in self.widths()])
+        place = torch.arange(places, device=lengths.device)[:, None]
+        return (place == 0) | (place + width <= lengths[:, None, None])
+
+    def init_weights(self, spread: float) -> None:
+        """All of them evenly from −spread to spread."""
+        for weight in (self.letters.weight, *self.weights, self.bias):
+            nn.init.uniform_(weight, -spread, spread)
+        nn.init.zeros_(self.letters.weight.detach()[NOTHING])
+
+
+class Highway(nn.Module):
+    """y = t∘relu(W x + b) + (1 − t)∘x, t = σ(V x + c): a share of x goes on as it is. c begins at −2, so most of it."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.both = nn.Linear(dim, 2 * dim)
+
+    def forward(self, x: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
+        """The new x."""
+        new, share = self.both(x).chunk(2, dim=-1)
+        return torch.lerp(x.to(new.dtype), new.relu(), share.sigmoid())
+
+    def init_weights(self, spread: float) -> None:
+        """All of them evenly from −spread to spread, but c = −2."""
+        nn.init.uniform_(self.both.weight, -spread, spread)
+        new, share = self.both.bias.detach().chunk(2)
+        nn.init.uniform_(new, -spread, spread)
+        nn.init.constant_(share, -2.0)
+
+
+def spelled(vocabulary: Vocabulary, longest: int, jamo: bool) -> tuple[Tensor, Tensor, int]:
+    """The characters of every token between the two marks, their numbers, and how many characters there are.
+
+    A special token is a character of its own; Hangul may be spelled in jamo.
+    """
+    spellings: list[Sequence[str]] = [
+        [token] if number in vocabulary.specials else (decompose(token) if jamo else token)
+        for number, token in enumerate(vocabulary.tokens)
+    ]
+    inventory = sorted({letter for spelling in spellings for letter in spelling})
+    ids = {letter: number for number, letter in enumerate(inventory, start=END + 1)}
+    rows = [[BEGIN, *(ids[letter] for letter in spelling[: longest - 2]), END] for spelling in spellings]
+    lengths = torch.tensor([len(row) for row in rows])
+    table = torch.full((len(rows), int(lengths.max())), NOTHING)
+    for number, row in enumerate(rows):
+        table[number, : len(row)] = torch.tensor(row)
+    return table, lengths, END + 1 + len(inventory)

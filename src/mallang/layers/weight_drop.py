@@ -1,0 +1,48 @@
+"""A recurrent stack that is kept from learning its text by heart: locked dropout between its layers, U dropped.
+
+Weight drop (DropConnect on U: Wan et al. 2013; for LSTMs Merity et al. 2017, arXiv:1708.02182) sets single weights
+from state to state to zero, once for a whole text. The recurrence itself stays one call of cuDNN: nothing happens
+between its steps, as it would where the state was dropped.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from mallang.layers.dropout import LockedDropout, kept
+from mallang.layers.recurrent import Cell, Recurrent
+
+
+class WeightDropped(Recurrent):
+    """Recurrent layers of one size whose matrices from state to state lose a share of their weights in training."""
+
+    def __init__(
+        self,
+        kind: Cell,
+        input_dim: int,
+        dim: int,
+        layers: int = 1,
+        dropout: float = 0.0,
+        weight_dropout: float = 0.0,
+        locked: bool = True,
+    ) -> None:
+        super().__init__(kind, input_dim, dim, layers, dropout)
+        if locked:
+            self.between = LockedDropout(dropout)
+        self.weight_dropout = weight_dropout
+
+    @property
+    def drops_weights(self) -> bool:
+        """Whether some weights are zero for now."""
+        return self.training and self.weight_dropout > 0
+
+    def weights(self) -> list[Tensor]:
+        """Of each layer: W, U with some of it dropped, and the biases of both."""
+        own = super().weights()
+        if self.drops_weights:
+            own[1::4] = [u * kept(u, self.weight_dropout) for u in own[1::4]]
+        return own
+
+    def lies_in_one_piece(self, weights: list[Tensor]) -> bool:
+        """Not where some of it was made anew."""
+        return not self.drops_weights and super().lies_in_one_piece(weights)

@@ -1,0 +1,141 @@
+"""A language model that reads characters and says words: what a word is made of tells what it is like.
+
+Character-Aware Neural Language Models. Kim, Jernite, Sontag, Rush 2016, arXiv:1508.06615.
+
+New against the recurrent model, rnn_lm: there is no table of words on the way in. The vector of a word is made from its
+characters by convolutions and highway layers, so that *looked* and *looking*, or 먹었다 and 먹었고, are alike before
+either was seen often, and the model is smaller by that table. What comes out is still one logit a word.
+
+    words → characters → vectors → convolutions of widths 1 … w → the largest answer of each filter → highway layers
+                                                                        ↓
+                                              logits ← LSTM layers ←  word
+
+Where this differs from the paper: a filter looks at windows inside the word only, marks of its beginning and end
+included, so that it does not matter to how many characters words are padded. `jamo` spells Hangul in consonants and
+vowels; else a syllable is a character. As in the paper the LSTM drops between its layers and before the output, not the
+word that goes in.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from mallang.data.batch import Batch
+from mallang.layers.cache import State
+from mallang.layers.characters import Characters, Highway
+from mallang.layers.checks import check_sizes
+from mallang.layers.dropout import Dropout
+from mallang.layers.head import Projection
+from mallang.layers.reading import Reading
+from mallang.layers.recurrent import Memory, Recurrent
+from mallang.text.vocabulary import Vocabulary
+
+__all__ = ["SIZES", "CharAware", "Config", "Model"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """The shape of the model; the defaults are the paper's small one."""
+
+    character_dim: int = 15
+    """Size of the vector of a character."""
+    filters: tuple[int, ...] = (25, 50, 75, 100, 125, 150)
+    """Filters of width 1, of width 2, and so on."""
+    highways: int = 1
+    """Highway layers between the filters and the LSTM."""
+    layers: int = 2
+    """LSTM layers."""
+    dim: int = 300
+    """Size of the state of a layer."""
+    dropout: float = 0.5
+    """Share of values dropped between layers and from the hidden vectors."""
+    jamo: bool = False
+    """Spell Hangul in jamo, not in syllables."""
+    longest_word: int = 65
+    """Characters of a word that are read, the two marks around it included."""
+    init: float = 0.05
+    """All weights begin evenly in ±init; the gates of the highways at −2."""
+
+    def __post_init__(self) -> None:
+        check_sizes(self, "character_dim", "layers", "dim")
+        if self.highways < 0:
+            raise ValueError(f"highways must not be negative, but is {self.highways}")
+        if min(self.filters, default=0) < 0 or not sum(self.filters):
+            raise ValueError(f"filters are a number for each width, some above 0, but are {list(self.filters)}")
+        if self.longest_word < 3:
+            raise ValueError(f"longest_word must be at least 3, a character and two marks, but is {self.longest_word}")
+        if self.init <= 0:
+            raise ValueError(f"init must be above 0, but is {self.init}")
+
+
+class CharAware(nn.Module):
+    """Convolutions over characters, highways, and an LSTM over words."""
+
+    def __init__(self, config: Config, vocabulary: Vocabulary) -> None:
+        super().__init__()
+        self.config, self.vocabulary = config, vocabulary
+        self.characters = Characters(
+            vocabulary, config.character_dim, config.filters, longest=config.longest_word, jamo=config.jamo
+        )
+        self.highways = nn.ModuleList(Highway(self.characters.dim) for _ in range(config.highways))
+        self.lstm = Recurrent("lstm", self.characters.dim, config.dim, config.layers, config.dropout)
+        self.dropout = Dropout(config.dropout)
+        self.head = Projection(config.dim, len(vocabulary), bias=True)
+        self.init_weights()
+
+    def forward(self, batch: Batch) -> Float[Tensor, "batch time dim"]:
+        """The hidden vector of every position: all that is known before its next token is chosen."""
+        return self.read(batch.tokens, None)[0]
+
+    def read_on(self, batch: Batch, carry: Memory | None) -> Reading:
+        """The same where an earlier batch of these rows ended, or from zeros; and where this one ends."""
+        hidden, memory = self.read(batch.tokens, carry)
+        return Reading(hidden, memory.detach())
+
+    def read(
+        self, tokens: Int[Tensor, "rows time"], memory: Memory | None
+    ) -> tuple[Float[Tensor, "rows time dim"], Memory]:
+        """The hidden vector after each of these tokens, and the state after the last."""
+        x = self.characters(tokens)
+        for highway in self.highways:
+            x = highway(x)
+        states, memory = self.lstm(x, memory)
+        return self.dropout(states), memory
+
+    def output(self, hidden: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch words"]:
+        """One logit per word of the vocabulary."""
+        logits: Tensor = self.head(hidden)
+        return logits
+
+    def start(self, batch: Batch) -> State:
+        """Nothing was read yet: zeros."""
+        return State(fixed=None, moving=self.lstm.nothing(self.head.weight.new_zeros(len(batch), 1, 1)))
+
+    def step(self, tokens: Int[Tensor, "rows time"], state: State) -> tuple[Float[Tensor, "rows time words"], State]:
+        """The logits after each of these tokens, which follow those of earlier steps."""
+        hidden, memory = self.read(tokens, state.moving)
+        return self.output(hidden), State(None, memory)
+
+    def init_weights(self) -> None:
+        """As in the paper: all weights evenly in ±init, the highways' gates nearly closed."""
+        spread = self.config.init
+        for weight in self.parameters():
+            nn.init.uniform_(weight, -spread, spread)
+        self.characters.init_weights(spread)
+        for part in self.modules():
+            if isinstance(part, Highway):
+                part.init_weights(spread)
+
+
+SIZES: dict[str, dict[str, Any]] = {
+    "tiny": {"character_dim": 8, "filters": (8, 12, 12), "layers": 1, "dim": 32, "dropout": 0.1, "init": 0.2},
+    "small": {},
+    "large": {"filters": (50, 100, 150, 200, 200, 200, 200), "highways": 2, "dim": 650},
+}
+"""Named shapes, as changes to the defaults; small and large are the paper's."""
+
+Model = CharAware
