@@ -23,7 +23,7 @@ from mallang.text.unicode import Form, normalize
 from mallang.text.vocabulary import SPECIALS, UNK
 
 UNITS: tuple[Unit, ...] = get_args(Unit)
-LOSSLESS = tuple(unit for unit in UNITS if unit != "wordpiece")
+LOSSLESS = tuple(unit for unit in UNITS if unit not in ("wordpiece", "space"))
 LEARNED = tuple(unit for unit in UNITS if unit != "byte")
 
 KOREAN = ["나는", "학교에서", "사과를", "먹었다.", "한글은", "아름답다!", "우리", "집에", "가자?", "좋은", "날이다."]
@@ -114,10 +114,11 @@ def test_unknown_tokens_are_left_out_and_keep_their_place(unit: Unit, text: str)
     assert tokenizer.encode_batch([text]) == [encoding.ids]
 
 
+@pytest.mark.parametrize("unit", ["wordpiece", "space"])
 @settings(deadline=None, max_examples=60)
 @given(text=TEXTS)
-def test_wordpiece_leaves_out_white_space_alone(text: str) -> None:
-    encoding = trained("wordpiece").encode(text)
+def test_some_leave_out_white_space_alone(unit: Unit, text: str) -> None:
+    encoding = trained(unit).encode(text)
     covered = {place for start, end in encoding.offsets for place in range(start, end)}
     assert all(text[place].isspace() for place in set(range(len(text))) - covered)
     assert all(left[1] <= right[1] and left[0] <= right[0] for left, right in pairwise(encoding.offsets))
@@ -142,6 +143,7 @@ def test_small_letters_stay_as_they_are(unit: Unit, text: str) -> None:
             ["▁the", "▁dog", ".", "▁(", "<unk>", ")"],
             [(0, 3), (3, 7), (7, 8), (8, 10), (10, 11), (11, 12)],
         ),
+        ("space", " the  dog. (a) ", ["the", "dog.", "<unk>"], [(1, 4), (6, 10), (11, 14)]),
         ("char", "집 a", ["집", " ", "a"], [(0, 1), (1, 2), (2, 3)]),
         ("syllable", "집\u1112\u1161\u11ab", ["집", "한"], [(0, 1), (1, 4)]),
         ("jamo", "집a", ["\u110c", "\u1175", "\u11b8", "a"], [(0, 1), (0, 1), (0, 1), (1, 2)]),
@@ -169,7 +171,29 @@ def test_what_readers_see_as_one_character_is_one_syllable() -> None:
     assert tokenizer.encode("".join(clusters)).tokens == clusters
 
 
-@pytest.mark.parametrize("unit", UNITS)
+@settings(deadline=None, max_examples=60)
+@given(text=st.text("ab <>/sunkpad\t", max_size=30) | TEXTS)
+def test_what_stands_between_spaces_is_a_token(text: str) -> None:
+    tokenizer = Tokenizer.train([text, "a"], Config(unit="space", vocabulary=5000))
+    words = normalize(text).split()  # python and the library agree on what a space is, but for control characters
+    if any(unicodedata.category(character) == "Cc" for character in text if character not in "\t\n\r"):
+        return
+    encoding = tokenizer.encode(text)
+    assert encoding.tokens == ["<unk>" if word in SPECIALS else word for word in words]
+    assert tokenizer.decode(encoding.ids) == " ".join(encoding.tokens)
+    assert tokenizer.encode_batch([text]) == [encoding.ids]
+
+
+def test_the_unknown_word_of_a_tokenised_text_is_the_unknown_token() -> None:
+    tokenizer = Tokenizer.train([" the <unk> sat ", "the N"], Config(unit="space", vocabulary=100))
+    assert tokenizer.vocabulary.tokens == (*SPECIALS, "the", "N", "sat")
+    encoding = tokenizer.encode(" the <unk> never <s> ")
+    assert encoding.ids == [4, UNK, UNK, UNK]
+    assert encoding.offsets == [(1, 4), (5, 10), (11, 16), (17, 20)]
+    assert tokenizer.decode([2, *encoding.ids, 3]) == "the <unk> <unk> <unk>"
+
+
+@pytest.mark.parametrize("unit", [unit for unit in UNITS if unit != "space"])
 @pytest.mark.parametrize("carry", [lambda it: it, copy.deepcopy, lambda it: pickle.loads(pickle.dumps(it))])
 def test_text_cannot_spell_special_tokens(unit: Unit, carry: Callable[[Tokenizer], Tokenizer]) -> None:
     samples = ["<s> a</s><pad>x <unk></s> <s><s>", *SPECIALS, *(f" {token}" for token in SPECIALS)]
@@ -187,7 +211,8 @@ def test_special_tokens_are_left_out_of_decoded_text(unit: Unit) -> None:
     tokenizer = trained(unit)
     ids = tokenizer.encode("the dog.").ids
     assert tokenizer.decode([2, *ids, 3, 0, 0]) == "the dog."
-    assert tokenizer.decode([]) == tokenizer.decode([0, 1, 2, 3]) == ""
+    assert tokenizer.decode([]) == tokenizer.decode([0, 2, 3]) == ""
+    assert tokenizer.decode([UNK]) == ("<unk>" if unit == "space" else "")
 
 
 def test_broken_bytes_decode_to_a_replacement_character() -> None:
@@ -362,7 +387,7 @@ def test_long_text_is_no_trouble(unit: Unit) -> None:
     tokenizer = trained(unit)
     text = "학교에서" * 5000 + " the" * 5000
     ids = tokenizer.encode(text).ids
-    assert unit in ("word", "wordpiece") or tokenizer.decode(ids) == text
+    assert unit in ("word", "space", "wordpiece") or tokenizer.decode(ids) == text
     assert tokenizer.encode_batch([text]) == [ids]
 
 

@@ -17,7 +17,7 @@ from mallang.errors import UserError
 from mallang.text.vocabulary import SPECIALS, UNK
 
 Unit: TypeAlias = Literal[
-    "word", "char", "syllable", "jamo", "byte", "bpe", "byte-bpe", "morpheme", "wordpiece", "unigram"
+    "word", "space", "char", "syllable", "jamo", "byte", "bpe", "byte-bpe", "morpheme", "wordpiece", "unigram"
 ]
 
 COVERAGE = 0.9995
@@ -31,7 +31,7 @@ def learn(unit: Unit, counts: Mapping[str, int], size: int, min_count: int) -> m
     if unit != "byte" and not counts:
         raise UserError("there is no text to learn a tokenizer from", todo="look at what data.train names")
     match unit:
-        case "word" | "syllable":
+        case "word" | "space" | "syllable":
             return models.WordLevel(
                 vocab=numbered(ranked(counts, min_count)[: size - len(SPECIALS)]), unk_token=UNKNOWN
             )
@@ -78,8 +78,9 @@ def not_text(line: str, where: str) -> UserError:
 
 
 def ranked(counts: Mapping[str, int], min_count: int) -> list[str]:
-    """The frequent pieces, most frequent first, equal ones by their code points."""
-    return sorted((piece for piece in counts if counts[piece] >= min_count), key=lambda piece: (-counts[piece], piece))
+    """The frequent pieces, most frequent first, equal ones by their code points; `<unk>` has its id already."""
+    frequent = (piece for piece in counts if counts[piece] >= min_count and piece not in SPECIALS)
+    return sorted(frequent, key=lambda piece: (-counts[piece], piece))
 
 
 def numbered(pieces: Iterable[str]) -> dict[str, int]:

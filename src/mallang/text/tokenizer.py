@@ -1,8 +1,9 @@
-"""Text to token ids and back, in ten units, on the `tokenizers` library.
+"""Text to token ids and back, in eleven units, on the `tokenizers` library.
 
 | unit      | a token is                                             | text comes back                         |
 |-----------|--------------------------------------------------------|-----------------------------------------|
 | word      | a word or one punctuation mark, ▁ for a space before   | exactly, but for unknown words          |
+| space     | what stands between spaces, `<unk>` the unknown one    | with single spaces                      |
 | char      | a code point                                           | exactly, but for unknown ones           |
 | syllable  | what a reader sees as one character: 한, é, 👨‍👩‍👧        | exactly, but for unknown ones           |
 | jamo      | a code point of the decomposed text: ᄒ ᅡ ᆫ             | composed, but for unknown ones          |
@@ -13,7 +14,8 @@
 | wordpiece | a merged piece, ## within a word, as in BERT           | without the exact white space           |
 | unigram   | a likely piece, ▁ for a space before                   | exactly, but for unknown characters     |
 
-"Exactly" means the text after normalisation. Text cannot spell a special token: "<s>" is three characters.
+"Exactly" means the text after normalisation. Text cannot spell a special token: "<s>" is three characters. `space` is
+for text that was tokenised by others, where `<unk>` stands for a word that is not told (the Penn Treebank, WikiText).
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ from mallang.errors import UserError, nearest
 from mallang.text import morphemes, pieces
 from mallang.text.pieces import Unit
 from mallang.text.unicode import Form
-from mallang.text.vocabulary import SPECIALS, Vocabulary
+from mallang.text.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Vocabulary
 
 FORMAT = 1
 SIDES = ("source_unit", "target_unit")
@@ -41,12 +43,15 @@ SIDES = ("source_unit", "target_unit")
 BYTE_UNITS = ("byte", "byte-bpe")
 SPACED_UNITS = ("word", "bpe", "morpheme", "unigram")
 """Units whose pieces begin with the space before them; ▁ is how that space is written in token names."""
+NOT_WORDS = frozenset((PAD, BOS, EOS))
+"""Special tokens that no text between spaces means, though it may spell them."""
 SPACE_MARK = str.maketrans(" ▁", "▁ ")
 DETOKENIZING = {
     **dict.fromkeys(get_args(Unit), "join"),
     **dict.fromkeys(SPACED_UNITS, "join, drop the first space"),
     **dict.fromkeys(BYTE_UNITS, "join bytes, read as UTF-8"),
     "jamo": "join, NFC",
+    "space": "join with spaces",
     "wordpiece": "join with spaces, ## without, none before punctuation",
 }
 """What `decode` does, for readers of text.json."""
@@ -194,7 +199,7 @@ class Tokenizer:
                 ids, offsets = morphemes.encode(text, self.backend, self.analyzer)
             else:
                 encoded = self.backend.encode(text, add_special_tokens=False)
-                ids, offsets = encoded.ids, encoded.offsets
+                ids, offsets = self.unspelled(encoded.ids), encoded.offsets
         except (TypeError, UnicodeEncodeError) as error:
             raise pieces.not_text(text, "the text to encode") from error
         tokens = [self.vocabulary.tokens[number] for number in ids]
@@ -213,10 +218,18 @@ class Tokenizer:
                 if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
                     raise pieces.not_text(text, f"text {number} of those to encode") from error
             raise
-        return [encoding.ids for encoding in encoded]
+        return [self.unspelled(encoding.ids) for encoding in encoded]
+
+    def unspelled(self, ids: list[int]) -> list[int]:
+        """The ids with unknown ones for special tokens that a text spells; only words between spaces can."""
+        if self.config.unit != "space" or NOT_WORDS.isdisjoint(ids):
+            return ids
+        return [UNK if number in NOT_WORDS else number for number in ids]
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of some tokens; special ones are left out."""
+        if self.config.unit == "space":  # there `<unk>` is a word like others
+            return " ".join(self.vocabulary.tokens[i] for i in ids if i not in NOT_WORDS)
         text: str = self.backend.decode(list(ids), skip_special_tokens=True)
         return normalizers.NFC().normalize_str(text) if self.config.unit == "jamo" else text
 
@@ -227,7 +240,9 @@ class Tokenizer:
         for start, end in (*offsets, (len(text), len(text))):
             if start > reached:
                 missing = text[reached:start]
-                gaps[reached] = reached + len(missing.rstrip() if self.config.unit == "wordpiece" else missing)
+                gaps[reached] = reached + len(
+                    missing.rstrip() if self.config.unit in ("wordpiece", "space") else missing
+                )
             reached = max(reached, end)
         spread = [(start, gaps.get(end, end)) for start, end in offsets]
         if self.config.unit in SPACED_UNITS and tokens[:1] == ["▁"]:
@@ -257,6 +272,8 @@ def pre_tokenizer_of(unit: Unit) -> pre_tokenizers.PreTokenizer | None:
     match unit:
         case "word":
             return pre_tokenizers.Split(Regex(r" ?\w+| ?[^\w\s]|\s"), "isolated")
+        case "space":
+            return pre_tokenizers.WhitespaceSplit()
         case "syllable":
             return pre_tokenizers.Split(Regex(r"\X"), "isolated")
         case "byte":
