@@ -93,6 +93,9 @@ class Config:
 class GPT(nn.Module):
     """A stack of blocks that each look back."""
 
+    reads_segments = True
+    """Documents that are packed into one row do not see each other."""
+
     def __init__(self, config: Config, vocabulary: Vocabulary) -> None:
         super().__init__()
         self.config, self.vocabulary = config, vocabulary
@@ -187,7 +190,7 @@ def shape(layers: int, dim: int, heads: int, max_length: int, **changes: Any) ->
 
 
 SIZES: dict[str, dict[str, Any]] = {
-    "tiny": shape(2, 32, 4, 64, dropout=0.0, attention_dropout=0.0),
+    "tiny": shape(2, 32, 4, 64),
     "mini": shape(4, 128, 4, 256),
     "small": shape(6, 384, 6, 256),
     "gpt1": shape(12, 768, 12, 512, norm="post", scaled_residuals=False),
