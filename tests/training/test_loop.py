@@ -58,7 +58,7 @@ def make_model():
     return nn.Sequential(nn.Embedding(WORDS, 8), nn.Dropout(0.3), nn.Linear(8, WORDS))
 
 
-def make(folder, model=None, validate=None, rate=0.01, schedule=None, tokens=40, **options):
+def make(folder, model=None, validate=None, rate=0.01, rule=None, schedule=None, tokens=40, **options):
     model = make_model() if model is None else model
     task = ToyTask()
     source = Source(
@@ -72,7 +72,7 @@ def make(folder, model=None, validate=None, rate=0.01, schedule=None, tokens=40,
     config = Config(**{"steps": 20, "log_every": 3, "validate_every": 7, "workers": 0, **options})
     return Loop(
         Plan(
-            config=config, optimizer=optimizer.Config(rate=rate), seed=1, task=task, model=model, source=source,
+            config=config, optimizer=rule or optimizer.Config(rate=rate), seed=1, task=task, model=model, source=source,
             schedule=schedule or Schedule(name="constant", warmup=0), validate=validate, folder=folder,
             device=torch.device("cpu"), world=World(),
             recorder=Recorder(folder, console=Console(file=io.StringIO()), quiet=False),
@@ -99,7 +99,10 @@ def same(some, other):
     return all(torch.equal(a, b) for a, b in zip(some, other, strict=True))
 
 
-@pytest.mark.parametrize("options", [{}, {"ema": 0.9, "final": "ema"}, {"accumulation": 3, "save_every": 2}])
+ASGD = {"rule": optimizer.Config(name="asgd", rate=0.5, average_from=7)}
+
+
+@pytest.mark.parametrize("options", [{}, {"ema": 0.9, "final": "ema"}, {"accumulation": 3, "save_every": 2}, ASGD])
 @pytest.mark.parametrize("stops", [[5], [1, 2, 13, 19]])
 def test_stopping_anywhere_changes_nothing(tmp_path, options, stops):
     whole, parts = tmp_path / "whole", tmp_path / "parts"
@@ -115,6 +118,7 @@ def test_stopping_anywhere_changes_nothing(tmp_path, options, stops):
     assert resumed.run(Stop())
     assert same(weights(straight), weights(resumed))
     if straight.average is not None:
+        assert straight.average.weights.keys() == resumed.average.weights.keys() != set()
         assert all(torch.equal(v, resumed.average.weights[k]) for k, v in straight.average.weights.items())
     metrics = [[without_clock(entry) for entry in read(folder / FILE)] for folder in (whole, parts)]
     assert metrics[0] == metrics[1] and len(metrics[0]) == 10

@@ -18,8 +18,8 @@ from mallang.training.weights import own_weights, set_weights
 class Config:
     """The optimiser and its peak learning rate."""
 
-    name: Literal["adam", "adamw", "sgd"] = "adam"
-    """Which rule turns gradients into changes."""
+    name: Literal["adam", "adamw", "sgd", "asgd"] = "adam"
+    """Which rule turns gradients into changes; asgd is sgd that ends with a mean of its weights."""
     rate: float = 1e-3
     """Peak learning rate; for noam the factor before dim^-0.5."""
     betas: tuple[float, float] = (0.9, 0.98)
@@ -29,16 +29,24 @@ class Config:
     decay: float = 0.0
     """Weight decay of matrices; biases and norms have none. adamw decouples it from the gradient."""
     momentum: float = 0.0
-    """sgd: share of the last change that goes on."""
+    """sgd, asgd: share of the last change that goes on."""
+    trigger: int = 5
+    """asgd: averaging begins when a validation is worse than the best of those before the last so many."""
+    average_from: int | None = None
+    """asgd: averaging begins at the latest with the first validation from this update on."""
     clip: float = 0.0
     """Longest gradient (norm over all parameters); 0 = any."""
 
     def __post_init__(self) -> None:
         if self.rate <= 0:
             raise ValueError(f"rate must be above 0, but is {self.rate}")
-        if self.name != "sgd" and self.momentum:
+        if self.name not in ("sgd", "asgd") and self.momentum:
             raise ValueError(f"momentum belongs to sgd; {self.name} has betas")
-        if self.name == "sgd" and (self.betas, self.epsilon) != ((0.9, 0.98), 1e-9):
+        if self.name != "asgd" and (self.trigger, self.average_from) != (5, None):
+            raise ValueError(f"trigger and average_from belong to asgd and have no effect on {self.name}")
+        if self.trigger < 0 or (self.average_from or 0) < 0:
+            raise ValueError("trigger and average_from must not be negative")
+        if self.name in ("sgd", "asgd") and (self.betas, self.epsilon) != ((0.9, 0.98), 1e-9):
             raise ValueError("betas and epsilon belong to adam and adamw; sgd has momentum")
         if self.decay < 0 or self.clip < 0 or self.epsilon <= 0:
             raise ValueError("decay and clip must not be negative, and epsilon must be above 0")
@@ -55,7 +63,7 @@ def build(config: Config, groups: Sequence[Group]) -> torch.optim.Optimizer:
             if chosen:
                 decay = config.decay if decayed else 0.0
                 parts.append({"params": chosen, "scale": group.scale, "weight_decay": decay, "lr": config.rate})
-    if config.name == "sgd":
+    if config.name in ("sgd", "asgd"):
         return torch.optim.SGD(parts, lr=config.rate, momentum=config.momentum)
     kind = torch.optim.AdamW if config.name == "adamw" else torch.optim.Adam
     return kind(parts, lr=config.rate, betas=config.betas, eps=config.epsilon, fused=True)
@@ -113,7 +121,7 @@ class Average:
             else:
                 mean.copy_(value)
 
-    def restore(self, saved: Mapping[str, Tensor]) -> None:
+    def restore(self, saved: Mapping[str, Tensor], updates: int) -> None:
         """Go on from a saved average."""
         for name, value in saved.items():
             self.weights[name].copy_(value)

@@ -1,0 +1,102 @@
+"""Averaged SGD that begins when validation says so: NT-ASGD (Merity et al. 2017, arXiv:1708.02182, algorithm 1).
+
+SGD with a constant rate ends up running around a good place; the mean of where it was is nearer to that place than it
+is itself (Polyak and Juditsky 1992). Averaging too early takes the way there into account. So it begins when a
+validation is worse than the best of those made before the last `trigger` ones: a bad one alone does not start it.
+
+    validations  5.1  4.9  4.7  4.6  4.8  4.5  4.55  4.65  |  trigger 2: worse than 4.6, which was long ago: begin
+    mean ← mean + (weights − mean) / number of updates since then          validated, and what the run ends with
+
+The updates themselves go on from the weights, never from their mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from mallang.errors import UserError
+from mallang.training.optimizer import Average, Config
+from mallang.training.weights import own_weights
+
+
+@dataclass(frozen=True)
+class Trigger:
+    """What the rule has seen so far: part of a checkpoint, changed only by validation."""
+
+    losses: list[float] = field(default_factory=list)
+    """The validations up to when averaging began; lower is better."""
+    began: int | None = None
+    """The update after which averaging began."""
+
+    def after(self, loss: float, step: int, config: Config) -> Trigger:
+        """The rule's state once a validation is known."""
+        if config.name != "asgd" or self.began is not None:
+            return self
+        long_ago = self.losses[: len(self.losses) - config.trigger]
+        late = config.average_from is not None and step >= config.average_from
+        begins = late or (len(self.losses) > config.trigger and loss > min(long_ago))
+        return Trigger([*self.losses, loss], step if begins else None)
+
+    def updates(self, step: int) -> int:
+        """Updates since averaging began, after update number `step`."""
+        return 0 if self.began is None else step - self.began
+
+
+class Mean(Average):
+    """The mean of the weights after every update since averaging began; before that the weights themselves."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model, self.weights, self.count = model, {}, 0
+        """Updates in the mean."""
+
+    def follow(self, trigger: Trigger) -> None:
+        """Begin if it is time to."""
+        if trigger.began is not None and not self.weights:
+            self.weights = {name: value.clone() for name, value in own_weights(self.model).items()}
+
+    @torch.no_grad()
+    def update(self, model: nn.Module) -> None:
+        """Count the weights of now in."""
+        if not self.weights:
+            return
+        self.count += 1
+        for name, value in own_weights(model).items():
+            mean = self.weights[name]
+            if mean.is_floating_point():
+                mean.lerp_(value, 1 / self.count)
+            else:
+                mean.copy_(value)
+
+    def restore(self, saved: Mapping[str, Tensor], updates: int) -> None:
+        """Go on from a saved mean of so many updates, if it had begun."""
+        places = {name: value.device for name, value in own_weights(self.model).items()}
+        self.weights = {name: value.to(places[name], copy=True) for name, value in saved.items()}
+        self.count = updates
+
+    @contextmanager
+    def in_place_of(self, model: nn.Module) -> Iterator[None]:
+        """The model runs with the mean, once there is one, while the block lasts."""
+        if not self.weights:
+            yield
+            return
+        with super().in_place_of(model):
+            yield
+
+
+def average_of(model: nn.Module, config: Config, ema: float, final: str) -> Average | None:
+    """What is averaged beside the training: nothing, a moving average, or the mean that averaged SGD ends with."""
+    if config.name != "asgd":
+        return Average(model, ema) if ema else None
+    if ema:
+        raise UserError('train.ema and optimizer.name = "asgd" both average the weights', todo="leave train.ema out")
+    if final == "average":
+        raise UserError(
+            'optimizer.name = "asgd" ends with a mean of its own; train.final = "average" is that of checkpoints',
+            todo="train.final=best, or train.final=last",
+        )
+    return Mean(model)
