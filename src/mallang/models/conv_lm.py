@@ -1,0 +1,226 @@
+"""Convolutional language models: a window of fixed width slid along a text, once, or layer upon layer with gates.
+
+Language Modeling with Gated Convolutional Networks. Dauphin, Fan, Auli, Grangier 2017, arXiv:1612.08083; the windowed
+form: Bengio, Ducharme, Vincent, Jauvin 2003.
+
+New against nplm: the network that reads a window is one layer of several, so that the second layer sees windows of
+windows, and the last one as far back as there are layers. Gates (GLU) choose what goes up, and residuals let many
+layers learn. New against rnn_lm: no state goes from word to word, so that a text is trained in one go; and no word
+further back than `context` tokens is seen.
+
+    tokens → embedding → convolution → [convolution × block_layers, residual] × blocks → hidden → logits
+
+    windowed   h_t = tanh(W [e_{t−width+1}; …; e_t] + b)      gated = false, blocks = 0: nplm of order width + 1
+    gated      h = a ⊙ σ(b)    [a; b] = W [x_{t−width+1}; …; x_t] + c, weight-normalised
+
+A residual sum of two is scaled by √½, as in the authors' code, so that its variance stays as it was.
+
+Where this differs from the paper: a full softmax, which can be tied to the embedding, not an adaptive one; dropout, for
+corpora as small as Penn Treebank. While it writes, every layer keeps the width − 1 inputs that its next window needs;
+`read_on` carries them from one window of text to the next, so that where a text is cut makes no difference.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn.utils.parametrizations import weight_norm
+
+from mallang.data.batch import Batch
+from mallang.layers.cache import State
+from mallang.layers.checks import check_sizes
+from mallang.layers.convolution import Convolution, GatedConvolution
+from mallang.layers.dropout import Dropout, kept
+from mallang.layers.head import Projection
+from mallang.layers.reading import Reading
+from mallang.text.vocabulary import Vocabulary
+
+__all__ = ["SIZES", "Config", "ConvLM", "Model"]
+
+HALF = math.sqrt(0.5)
+"""The sum of two values of variance 1, times this, has variance 1."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """The shape of a convolutional language model; the defaults are of the size of the paper's smaller ones."""
+
+    gated: bool = True
+    """Gated linear units; without them tanh."""
+    blocks: int = 4
+    """Residual blocks after the first convolution; 0: that convolution alone."""
+    block_layers: int = 2
+    """Convolutions in a block, between the narrow ones if it has them."""
+    bottleneck: int | None = None
+    """Channels inside a block, which then begins and ends with a convolution of width 1; none given: dim."""
+    width: int = 4
+    """Tokens that a convolution sees, the current one included."""
+    dim: int = 800
+    """Channels of every block, and size of the hidden vectors."""
+    embedding_dim: int = 280
+    """Size of the vector of a token."""
+    tied: bool = False
+    """One weight for embedding and output; both must be of one size."""
+    weight_norm: bool = True
+    """Whether the length of each row of a convolution's matrix is learned apart from its direction."""
+    dropout: float = 0.0
+    """Share of values dropped before each convolution of a block."""
+    input_dropout: float = 0.0
+    """Share of values dropped from the vectors of tokens."""
+    output_dropout: float = 0.0
+    """Share of values dropped from the hidden vectors."""
+    word_dropout: float = 0.0
+    """Share of the words of the table whose vectors are zero throughout a batch."""
+
+    def __post_init__(self) -> None:
+        shares = ("dropout", "input_dropout", "output_dropout", "word_dropout")
+        check_sizes(self, "block_layers", "bottleneck", "width", "dim", "embedding_dim", dropouts=shares)
+        if self.blocks < 0:
+            raise ValueError(f"blocks must be at least 0, but is {self.blocks}")
+        for name, default in (("block_layers", 2), ("bottleneck", None), ("dropout", 0.0)):
+            if not self.blocks and (value := getattr(self, name)) != default:
+                raise ValueError(f"{name} = {value} has no effect where blocks = 0: it is about the inside of blocks")
+        if self.tied and self.dim != self.embedding_dim:
+            raise ValueError(
+                f"tied needs embedding and hidden vectors of one size, but embedding_dim is {self.embedding_dim} "
+                f"and dim {self.dim}"
+            )
+
+
+class ConvLM(nn.Module):
+    """An embedding, convolutions that see what lies before, and a softmax."""
+
+    def __init__(self, config: Config, vocabulary: Vocabulary) -> None:
+        super().__init__()
+        self.config, self.vocabulary = config, vocabulary
+        self.embedding = nn.Embedding(len(vocabulary), config.embedding_dim)
+        self.input_dropout = Dropout(config.input_dropout)
+        self.first = make_convolution(config, config.embedding_dim, config.width, config.dim)
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config.blocks))
+        self.output_dropout = Dropout(config.output_dropout)
+        self.head = Projection(config.dim, len(vocabulary), self.embedding if config.tied else None, bias=True)
+        self.init_weights()
+
+    def forward(self, batch: Batch) -> Float[Tensor, "batch time dim"]:
+        """The hidden vector of every position: all that is known before its next token is chosen."""
+        return self.read(batch.tokens, self.nothing(batch))[0]
+
+    def read_on(self, batch: Batch, carry: list[Tensor] | None) -> Reading:
+        """The same where an earlier batch of these rows ended, or before any; and where this one ends."""
+        hidden, windows = self.read(batch.tokens, self.nothing(batch) if carry is None else carry)
+        return Reading(hidden, [window.detach() for window in windows])
+
+    def read(
+        self, tokens: Int[Tensor, "rows time"], windows: Sequence[Float[Tensor, "rows kept _"]]
+    ) -> tuple[Float[Tensor, "rows time dim"], list[Tensor]]:
+        """The hidden vectors of tokens that follow the windows, and the windows after them."""
+        x, window = self.first.step(self.embed(tokens), windows[0])
+        after = [window]
+        for block in self.blocks:
+            x, its = block(x, windows[len(after) : len(after) + self.config.block_layers])
+            after += its
+        return self.output_dropout(x), after
+
+    def embed(self, tokens: Int[Tensor, "rows time"]) -> Float[Tensor, "rows time embedding_dim"]:
+        """The vectors of tokens; in training some words have none (Gal and Ghahramani 2016, arXiv:1512.05287)."""
+        x: Tensor = self.embedding(tokens)
+        if self.training and self.config.word_dropout:
+            x = x * kept(self.embedding.weight[:, :1].detach(), self.config.word_dropout)[tokens]
+        dropped: Tensor = self.input_dropout(x)
+        return dropped
+
+    def nothing(self, batch: Batch) -> list[Float[Tensor, "batch kept _"]]:
+        """The windows before the first token: zeros."""
+        inside = self.config.bottleneck or self.config.dim
+        sizes = [self.first.dim, *[inside] * (self.config.blocks * self.config.block_layers)]
+        return [self.embedding.weight.new_zeros(len(batch), self.config.width - 1, size) for size in sizes]
+
+    def output(self, hidden: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch words"]:
+        """One logit per word of the vocabulary."""
+        logits: Tensor = self.head(hidden)
+        return logits
+
+    def start(self, batch: Batch) -> State:
+        """Nothing was read yet."""
+        return State(fixed=None, moving=self.nothing(batch))
+
+    def step(self, tokens: Int[Tensor, "rows time"], state: State) -> tuple[Float[Tensor, "rows time words"], State]:
+        """The logits after each of these tokens, which follow those of earlier steps."""
+        hidden, windows = self.read(tokens, state.moving)
+        return self.output(hidden), State(None, windows)
+
+    @property
+    def context(self) -> int:
+        """How many tokens a prediction can depend on."""
+        layers = 1 + self.config.blocks * self.config.block_layers
+        return layers * (self.config.width - 1) + 1
+
+    def init_weights(self) -> None:
+        """Outputs of the variance of their inputs, of which gates take three quarters (arXiv:1705.03122, 3.5)."""
+        gain = 4.0 if self.config.gated else 1.0
+        nn.init.normal_(self.embedding.weight, std=0.1)
+        if self.head.own is not None:
+            nn.init.normal_(self.head.own.weight, std=self.config.dim**-0.5)
+        for module in list(self.modules()):
+            if isinstance(module, Convolution):
+                nn.init.normal_(module.linear.weight, std=math.sqrt(gain / module.linear.in_features))
+                nn.init.zeros_(module.linear.bias)
+                if self.config.weight_norm:
+                    weight_norm(module.linear)
+
+
+class Block(nn.Module):
+    """(x + convolutions of x) · √½; with a bottleneck narrow ones lead into it and out of it."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        inside = config.bottleneck or config.dim
+        self.dropout = Dropout(config.dropout)
+        self.narrow = make_convolution(config, config.dim, 1, inside) if config.bottleneck else None
+        self.wide = nn.ModuleList(
+            make_convolution(config, inside, config.width, inside) for _ in range(config.block_layers)
+        )
+        self.widen = make_convolution(config, inside, 1, config.dim) if config.bottleneck else None
+
+    def forward(
+        self, x: Float[Tensor, "rows time dim"], windows: Sequence[Float[Tensor, "rows kept inside"]]
+    ) -> tuple[Float[Tensor, "rows time dim"], list[Tensor]]:
+        """The new x of tokens that follow the windows, and the windows after them."""
+        new, after = x if self.narrow is None else self.narrow(self.dropout(x)), []
+        layer: Any
+        for layer, window in zip(self.wide, windows, strict=True):
+            new, window = layer.step(self.dropout(new), window)
+            after.append(window)
+        new = new if self.widen is None else self.widen(self.dropout(new))
+        return (new + x) * HALF, after
+
+
+class TanhConvolution(Convolution):
+    """A convolution without gates."""
+
+    def slide(self, x: Float[Tensor, "rows padded dim"]) -> Float[Tensor, "rows time output_dim"]:
+        """One output for every whole window."""
+        return torch.tanh(super().slide(x))
+
+
+def make_convolution(config: Config, dim: int, width: int, output_dim: int) -> Convolution:
+    """One layer, with gates or without."""
+    kind = GatedConvolution if config.gated else TanhConvolution
+    return kind(dim, width, causal=True, output_dim=output_dim)
+
+
+SIZES: dict[str, dict[str, Any]] = {
+    "tiny": {"blocks": 2, "block_layers": 1, "width": 3, "dim": 32, "embedding_dim": 24},
+    "small": {"blocks": 2, "dim": 256, "embedding_dim": 256, "tied": True},
+    "windowed": {"gated": False, "blocks": 0, "width": 5, "dim": 100, "embedding_dim": 60, "weight_norm": False},
+    "base": {},
+}
+"""Named shapes, as changes to the defaults; windowed is nplm's default slid along."""
+
+Model = ConvLM
