@@ -32,3 +32,24 @@ class Projection(nn.Module):
     def forward(self, hidden: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch words"]:
         """One logit per word."""
         return F.linear(hidden, self.weight, self.bias)
+
+
+class Capped(nn.Module):
+    """A projection whose logits bend: cap · tanh(logit / cap) (Gemma 2, arXiv:2408.00118, section 2).
+
+    It is no Projection itself: a loss that fuses the projection would forget the cap.
+    """
+
+    def __init__(self, projection: Projection, cap: float) -> None:
+        super().__init__()
+        self.projection, self.cap = projection, cap
+
+    @property
+    def weight(self) -> Float[Tensor, "words dim"]:
+        """The vector of every word."""
+        return self.projection.weight
+
+    def forward(self, hidden: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch words"]:
+        """One logit per word, none beyond the cap."""
+        logits: Tensor = self.projection(hidden)
+        return self.cap * torch.tanh(logits / self.cap)

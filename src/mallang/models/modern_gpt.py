@@ -1,0 +1,276 @@
+"""A GPT with the parts that later language models settled on, each of them to be switched off.
+
+modded-nanogpt (Jordan et al. 2024, github.com/KellerJordan/modded-nanogpt) put them together and trained GPT-2's
+smallest size to the same loss on a fraction of the tokens. New against GPT, with the option that goes back:
+
+    rotary positions     queries and keys are turned, nothing is added to the tokens; Su et al. 2021, arXiv:2104.09864;
+                         positions = "learned"
+    QK-norm              queries and keys have one length, so that no score grows without end; Henry et al. 2020,
+                         arXiv:2010.04245; query_key_norm = false
+    RMS norm             vectors are divided by their size, with no mean taken off and nothing learned; Zhang and
+                         Sennrich 2019, arXiv:1910.07467; also right after the embedding; norm = "layer"
+    ReLU²                So et al. 2021, arXiv:2109.08668; activation = "gelu-tanh"
+    a head of its own    embedding and output are no longer one weight; tied = true
+    a start from zero    the head, and the last map of every sublayer, begin as zeros: at first every word is as
+                         probable as any other and every block is the identity (Zhang et al. 2019, arXiv:1901.09321);
+                         zero_start = false
+    no biases            as in PaLM (Chowdhery et al. 2022, arXiv:2204.02311)
+    a soft cap           logits = cap · tanh(logits / cap), as in Gemma 2 (arXiv:2408.00118), where soft_cap is given
+
+Its optimiser is Muon: `optimizer.name = "muon"`.
+
+    tokens → embedding → norm → blocks (norm → attention, norm → feed-forward) → norm → hidden → logits
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from mallang.data.batch import Batch
+from mallang.layers.attention import Extensible, KeysValues, Mask, SelfAttention, causal_mask, segment_mask
+from mallang.layers.cache import Past, State
+from mallang.layers.checks import check_sizes
+from mallang.layers.dropout import Dropout
+from mallang.layers.feedforward import FeedForward
+from mallang.layers.head import Capped, Projection
+from mallang.layers.position import LearnedPositions, RotaryPositions, check_length, places_within, rotate
+from mallang.text.vocabulary import Vocabulary
+
+__all__ = ["SIZES", "Config", "Model", "ModernGPT"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """The shape of a modern GPT; the defaults are modded-nanogpt's, at the size of the smallest GPT-2."""
+
+    layers: int = 12
+    """Blocks."""
+    dim: int = 768
+    """Size of the vector that stands for a token between the layers."""
+    heads: int = 6
+    """Attention heads of every layer."""
+    hidden_dim: int | None = None
+    """Inner size of the feed-forward networks; none given: 4 · dim."""
+    max_length: int = 1024
+    """The most tokens a text may have: farther than it was trained it would not read well."""
+    dropout: float = 0.0
+    """Share of values dropped after the embedding, after each sublayer and before the logits."""
+    attention_dropout: float = 0.0
+    """Share of attention weights dropped."""
+    window: int | None = None
+    """Restricted self-attention: how many tokens back a token sees; none given: all of them."""
+    positions: Literal["rotary", "learned"] = "rotary"
+    """Queries and keys turned by an angle, or one learned vector added at each position."""
+    query_key_norm: bool = True
+    """Norm queries and keys before they meet."""
+    norm: Literal["rms", "layer"] = "rms"
+    """Vectors divided by their size, or layer normalisation with a learned scale."""
+    activation: Literal["relu-squared", "relu", "gelu", "gelu-tanh"] = "relu-squared"
+    """The non-linearity of the feed-forward networks."""
+    tied: bool = False
+    """One weight for the embedding and the output."""
+    zero_start: bool = True
+    """Begin with zeros in the head, unless it is tied, and in the last map of every sublayer."""
+    soft_cap: float | None = None
+    """Logits bend towards this number and never pass it, such as 15; none given: they are free."""
+
+    def __post_init__(self) -> None:
+        sizes = "layers", "dim", "heads", "hidden_dim", "max_length"
+        check_sizes(self, *sizes, dropouts=("dropout", "attention_dropout"))
+        if self.dim % self.heads:
+            raise ValueError(f"dim {self.dim} cannot be divided among {self.heads} heads; change one of them")
+        if self.positions == "rotary" and self.dim // self.heads % 2:
+            raise ValueError(f"rotary positions turn pairs, but a head of {self.dim // self.heads} values is odd")
+        if self.window is not None and self.window < 0:
+            raise ValueError(f"window must be at least 0, but is {self.window}")
+        if self.soft_cap is not None and self.soft_cap <= 0:
+            raise ValueError(f"soft_cap must be above 0, but is {self.soft_cap}")
+
+
+class ModernGPT(nn.Module):
+    """A stack of blocks that each look back."""
+
+    def __init__(self, config: Config, vocabulary: Vocabulary) -> None:
+        super().__init__()
+        self.config, self.vocabulary = config, vocabulary
+        self.embedding = nn.Embedding(len(vocabulary), config.dim)
+        learned = config.positions == "learned"
+        self.positions = LearnedPositions(config.dim, config.max_length) if learned else None
+        self.angles = None if learned else RotaryPositions(config.dim // config.heads)
+        self.dropout = Dropout(config.dropout)
+        self.embedding_norm = make_norm(config)
+        self.decoder = ModernBlocks(ModernBlock(config) for _ in range(config.layers))
+        self.decoder_norm = make_norm(config)
+        head = Projection(config.dim, len(vocabulary), self.embedding if config.tied else None)
+        self.head = head if config.soft_cap is None else Capped(head, config.soft_cap)
+        self.init_weights()
+
+    def forward(self, batch: Batch) -> Float[Tensor, "batch time dim"]:
+        """The hidden vector of every position: all that is known before its next token is chosen."""
+        time, window, segments = batch.tokens.shape[1], self.config.window, batch.segments
+        check_length(time, self.config.max_length)
+        mask = causal_mask(time, 0, window, batch.tokens.device) if segments is None else segment_mask(segments, window)
+        x, angles = self.enter(batch.tokens, segments=segments)
+        for block in self.decoder:
+            x, _ = block(x, mask, angles)
+        hidden: Tensor = self.dropout(self.decoder_norm(x))
+        return hidden
+
+    def enter(
+        self,
+        tokens: Int[Tensor, "rows time"],
+        start: int | Int[Tensor, ""] = 0,
+        most: int | None = None,
+        segments: Int[Tensor, "rows time"] | None = None,
+    ) -> tuple[Float[Tensor, "rows time dim"], Float[Tensor, "time half 2"] | None]:
+        """The vectors of tokens, and the angles of where they stand.
+
+        Angles need not begin anew in each segment of a packed row: only their differences are ever seen.
+        """
+        x: Tensor = self.embedding(tokens)
+        if self.positions is not None:
+            if segments is None:
+                x = x + self.positions(tokens.shape[1], start, most)
+            else:
+                x = x + self.positions.at(places_within(segments))
+        angles = None if self.angles is None else self.angles(tokens.shape[1], start, most)
+        return self.dropout(self.embedding_norm(x)), angles
+
+    def output(self, hidden: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch words"]:
+        """One logit per word."""
+        logits: Tensor = self.head(hidden)
+        return logits
+
+    def start(self, batch: Batch) -> State:
+        """Nothing is read yet."""
+        x = self.embedding(batch.tokens[:, :0])
+        return State({}, moving=Past([block.self_attention.remember_nothing(x) for block in self.decoder]))
+
+    def step(self, tokens: Int[Tensor, "rows time"], state: State) -> tuple[Float[Tensor, "rows time words"], State]:
+        """The logits after each of these tokens, which follow those of earlier steps."""
+        past = state.moving
+        x, angles = self.enter(tokens, past.length, past.most)
+        layers, mask = past.enter(tokens.shape[1], self.config.window)
+        after = []
+        for block, layer in zip(self.decoder, layers, strict=True):
+            x, seen = block(x, mask, angles, layer)
+            after.append(seen)
+        return self.output(self.decoder_norm(x)), State(state.fixed, past.leave(after))
+
+    @property
+    def longest(self) -> int | None:
+        """The most tokens it can read and write."""
+        return self.config.max_length
+
+    def init_weights(self) -> None:
+        """Uniform and small for every matrix, as torch begins; N(0, 1) for a table; zeros where it starts from zero."""
+        for module in self.modules():
+            if isinstance(module, nn.Linear):  # of standard deviation 0.5 / √inputs, as in modded-nanogpt
+                bound = 0.5 * math.sqrt(3 / module.in_features)
+                nn.init.uniform_(module.weight, -bound, bound)
+        table = 0.02 if self.config.tied else 1.0
+        for part in (self.embedding, *([] if self.positions is None else [self.positions.table])):
+            nn.init.normal_(part.weight, std=table)
+        if self.config.zero_start:
+            for block in self.decoder:
+                nn.init.zeros_(block.self_attention.output.weight)
+                nn.init.zeros_(block.feedforward.narrow.weight)
+            if not self.config.tied:
+                nn.init.zeros_(self.head.weight)
+
+
+class ModernBlock(nn.Module):
+    """Self-attention and the feed-forward network, each reading a norm of x and adding to x."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.self_norm = make_norm(config)
+        self.self_attention = TurningAttention(config)
+        self.feedforward_norm = make_norm(config)
+        hidden_dim = config.hidden_dim or 4 * config.dim
+        self.feedforward = FeedForward(config.dim, hidden_dim, config.activation, bias=False)
+        self.dropout = Dropout(config.dropout)
+
+    def forward(
+        self,
+        x: Float[Tensor, "rows time dim"],
+        mask: Mask,
+        angles: Float[Tensor, "time half 2"] | None,
+        past: Extensible | None = None,
+    ) -> tuple[Float[Tensor, "rows time dim"], KeysValues]:
+        """The new x, and the keys and values of all positions so far."""
+        attended, seen = self.self_attention(self.self_norm(x), mask, past, angles)
+        x = x + self.dropout(attended)
+        return x + self.dropout(self.feedforward(self.feedforward_norm(x))), seen
+
+
+class ModernBlocks(nn.ModuleList):
+    """A stack of blocks."""
+
+    if TYPE_CHECKING:
+
+        def __iter__(self) -> Iterator[ModernBlock]: ...
+
+
+class TurningAttention(SelfAttention):
+    """Self-attention whose queries and keys are normed and turned to where they stand."""
+
+    def __init__(self, config: Config) -> None:
+        share = config.dim // config.heads
+        super().__init__(config.dim, config.heads, share, share, config.attention_dropout, bias=False)
+        self.normed = config.query_key_norm
+
+    def forward(
+        self,
+        x: Float[Tensor, "rows time dim"],
+        mask: Mask = None,
+        past: Extensible | None = None,
+        angles: Float[Tensor, "time half 2"] | None = None,
+    ) -> tuple[Float[Tensor, "rows time dim"], KeysValues]:
+        """The new x, and the keys and values of all positions so far, the keys already turned."""
+        folded = x if past is None else x.reshape(len(past.keys), -1, x.shape[-1])
+        queries, keys, values = self.project(folded)
+        if self.normed:
+            queries, keys = rms_norm(queries), rms_norm(keys)
+        if angles is not None:  # hypotheses that share a past stand at one position: one angle serves them all
+            queries, keys = rotate(queries, angles), rotate(keys, angles)
+        seen = KeysValues(keys, values) if past is None else past.extend(keys, values)
+        return self.attend(queries, *seen, mask).view_as(x), seen
+
+
+class RMSNorm(nn.Module):
+    """Vectors divided by the root of the mean of their squares."""
+
+    def forward(self, x: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
+        """The new x."""
+        return rms_norm(x)
+
+
+def rms_norm(x: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
+    """The same directions, all of them √dim long."""
+    return nn.functional.rms_norm(x, x.shape[-1:], eps=torch.finfo(torch.float32).eps).to(x.dtype)
+
+
+def make_norm(config: Config) -> nn.Module:
+    """The norm of vectors between the layers."""
+    return RMSNorm() if config.norm == "rms" else nn.LayerNorm(config.dim, bias=False)
+
+
+SIZES: dict[str, dict[str, Any]] = {
+    "tiny": {"layers": 2, "dim": 32, "heads": 4, "max_length": 64, "zero_start": False},
+    "mini": {"layers": 4, "dim": 128, "heads": 4, "max_length": 256},
+    "small": {"layers": 6, "dim": 384, "heads": 6, "max_length": 256},
+    "base": {},
+    "medium": {"layers": 16, "dim": 1024, "heads": 8},
+}
+"""Named shapes, as changes to the defaults; base and medium are modded-nanogpt's. The tiny one, made for tests, has
+something to say from the start."""
+
+Model = ModernGPT
