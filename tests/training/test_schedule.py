@@ -33,6 +33,34 @@ def test_ends():
     assert multiplier(Config(name="inverse-sqrt", warmup=0), 4, total=9, dim=8) == pytest.approx(0.5)
 
 
+@given(st.floats(0, 0.9), st.integers(1, 1000))
+def test_a_rate_is_held_then_falls_as_it_would_in_the_steps_that_are_left(hold, step):
+    for name, floor in (("linear", 0.0), ("cosine", 0.1), ("exponential", 0.01)):
+        held = multiplier(Config(name=name, warmup=0, hold=hold, floor=floor), step, total=1000, dim=8)
+        if step <= 1000 * hold:
+            assert held == 1.0
+        else:
+            done = (step / 1000 - hold) / (1 - hold)
+            left = multiplier(Config(name=name, warmup=0, floor=floor), 1, total=1 / done, dim=8)
+            assert held == pytest.approx(left)
+
+
+def test_exponential_divides_by_the_same_number_in_every_epoch():
+    """Zaremba's medium model: 39 epochs, from the seventh on the rate is divided by 1.2 in each."""
+    config = Config(name="exponential", warmup=0, hold=6 / 39, floor=1.2**-33)
+    for epoch in range(40):
+        value = multiplier(config, epoch * 100, total=3900, dim=8)
+        assert value == pytest.approx(1.2 ** -max(0, epoch - 6))
+
+
+@pytest.mark.parametrize(
+    "options", [{"name": "constant", "hold": 0.5}, {"name": "linear", "hold": 1.0}, {"name": "exponential"}]
+)
+def test_a_hold_that_does_nothing_and_a_fall_to_nowhere_are_refused(options):
+    with pytest.raises(ValueError, match="hold|floor"):
+        Config(**options)
+
+
 def test_plateau_waits_falls_and_recovers_its_patience():
     config = Config(name="plateau", factor=0.5, patience=2, floor=0.2)
     state = Plateau()

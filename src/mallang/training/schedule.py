@@ -11,12 +11,14 @@ from typing import Literal
 class Config:
     """The learning-rate schedule. The rate it bends is `optimizer.rate`."""
 
-    name: Literal["noam", "inverse-sqrt", "linear", "cosine", "constant", "plateau"] = "inverse-sqrt"
+    name: Literal["noam", "inverse-sqrt", "linear", "cosine", "exponential", "constant", "plateau"] = "inverse-sqrt"
     """noam: dim^-0.5 · min(step^-0.5, step · warmup^-1.5), as in the Transformer paper; the others peak at the rate."""
     warmup: int = 4000
     """Steps over which the rate grows linearly from zero; 0 starts at the full rate."""
+    hold: float = 0.0
+    """linear, cosine, exponential: share of the steps after the warm-up that keep the full rate before it falls."""
     floor: float = 0.0
-    """Share of the peak rate that linear and cosine end at, and plateau never falls below."""
+    """Share of the peak rate that linear, cosine and exponential end at, and plateau never falls below."""
     factor: float = 0.5
     """plateau: what the rate is multiplied with when validation stops improving."""
     patience: int = 1
@@ -31,10 +33,20 @@ class Config:
             raise ValueError(f"floor is a share of the peak, so it lies between 0 and 1, but is {self.floor}")
         if not 0.0 < self.factor < 1.0:
             raise ValueError(f"factor must lie between 0 and 1, but is {self.factor}")
+        if not 0.0 <= self.hold < 1.0:
+            raise ValueError(f"hold is a share of the steps, so it lies between 0 and 1, but is {self.hold}")
+        if self.hold and self.name not in ("linear", "cosine", "exponential"):
+            raise ValueError(
+                f"hold = {self.hold} has no effect on {self.name}; linear, cosine and exponential have one"
+            )
+        if self.name == "exponential" and not self.floor:
+            raise ValueError("exponential needs floor, the share of the peak rate that it ends at, such as 0.01")
         if self.name != "plateau" and (self.factor, self.patience) != (0.5, 1):
             raise ValueError(f"factor and patience belong to plateau and have no effect on {self.name}")
         if self.floor and self.name in ("noam", "inverse-sqrt", "constant"):
-            raise ValueError(f"floor = {self.floor} has no effect on {self.name}; linear, cosine and plateau have one")
+            raise ValueError(
+                f"floor = {self.floor} has no effect on {self.name}; linear, cosine, exponential and plateau do"
+            )
         if self.patience < 1:
             raise ValueError(f"patience must be at least 1, but is {self.patience}")
 
@@ -48,6 +60,9 @@ def multiplier(config: Config, step: int, *, total: int, dim: int) -> float:
     if config.name == "inverse-sqrt":
         return math.sqrt(max(1, config.warmup) / step)
     done = min(1.0, (step - config.warmup) / max(1, total - config.warmup))
+    done = max(0.0, done - config.hold) / (1 - config.hold)
+    if config.name == "exponential":
+        return float(config.floor**done)
     if config.name == "linear":
         return config.floor + (1 - config.floor) * (1 - done)
     if config.name == "cosine":
