@@ -85,6 +85,8 @@ class Task:
             raise UserError("domains are told by tags before a source, and a language model has no source")
         self.carries = config.layout == "stream" and config.order == "sequential"
         """Whether a batch goes on where the one before it ended."""
+        self.width = config.context
+        """How wide all batches are, if they are windows."""
 
     def build(self, model: Any, config: Any) -> nn.Module:
         """The model for this vocabulary."""

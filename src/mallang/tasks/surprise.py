@@ -91,6 +91,7 @@ def carried(model: Any, stream: Stream, manner: Manner) -> Float64[np.ndarray, "
     for windows in Streams(len(stream), rows=rows, width=STEP):
         batch = windows_batch([window for (window,) in stream.gather(windows)]).to(device)
         reading = model.read_on(batch, carry)
+        assert batch.labels is not None
         carry, asked = reading.carry, batch.labels != PAD
         numbers = label_log_probs(model, reading.hidden[asked], batch.labels[asked]).double().cpu().numpy()
         found[np.concatenate([np.arange(begin, end) for begin, end in windows])] = numbers

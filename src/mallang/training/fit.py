@@ -8,7 +8,7 @@ real: forward and backward of the largest batches an epoch has, beside what the 
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +17,9 @@ import torch
 from torch import nn
 
 from mallang.data.batch import Batch, Shapes
+from mallang.data.loader import gather
 from mallang.data.prepared import Prepared
+from mallang.data.sampler import Rows
 from mallang.errors import UserError
 from mallang.tasks.contract import Task
 from mallang.training.loop import Config
@@ -54,7 +56,7 @@ class Trial:
                 "train.fit looks at a GPU's memory, but this training runs on a CPU", todo="train.fit=false"
             )
         self.task, self.model, self.corpus, self.config, self.device = task, model, corpus, config, device
-        self.longest = int(corpus.lengths.max()) + 2
+        self.longest = getattr(task, "width", None) or int(corpus.lengths.max()) + 2
 
     def fits(self, tokens: int) -> bool:
         """Try it."""
@@ -80,14 +82,20 @@ class Trial:
 
 def largest(task: Task, corpus: Prepared, tokens: int, sentences: int | None) -> list[Batch]:
     """The batch with the most tokens on all sides, and the one with the most rows, padded as training pads them."""
-    shapes = Shapes(tokens, sentences)
-    plan = task.plan(corpus, tokens=tokens, sentences=sentences, multiple=shapes.multiple, seed=0, epoch=0)
+    shapes = getattr(task, "shapes", Shapes)(tokens, sentences)
+    multiple = shapes.multiple if shapes else 1
+    plan = task.plan(corpus, tokens=tokens, sentences=sentences, multiple=multiple, seed=0, epoch=0)
+    examples, random = task.examples(corpus, 0, 0), np.random.default_rng(0)
+    made = [task.prepare(gather(examples, rows), random) for rows in chosen_rows(task, corpus, plan)]
+    return [shapes.fill(batch) if shapes else batch for batch in made]
+
+
+def chosen_rows(task: Task, corpus: Prepared, plan: Sequence[Rows]) -> list[Rows]:
+    """The rows of those batches; where all windows have one width, of the first."""
+    if getattr(task, "width", None):
+        return [plan[0]]
     batches = [plan[place] for place in range(len(plan))]
     lengths = corpus.epoch(0, 0).lengths
     area = [len(rows) * int(lengths[[row[0] for row in rows]].max(axis=0).sum()) for rows in batches]
     chosen = {int(np.argmax(area)), int(np.argmax([len(rows) for rows in batches]))}
-    examples, random = task.examples(corpus, 0, 0), np.random.default_rng(0)
-    return [
-        shapes.fill(task.prepare([tuple(examples[i] for i in row) for row in batches[place]], random))
-        for place in sorted(chosen)
-    ]
+    return [batches[place] for place in sorted(chosen)]

@@ -12,9 +12,9 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -27,13 +27,16 @@ from mallang.evaluation.score import Score
 from mallang.tasks.contract import Paced, Task
 from mallang.training import checkpoint as checkpoints
 from mallang.training import optimizer as optimizers
+from mallang.training.averaged_sgd import Mean, average_of
+from mallang.training.carry import Carries
 from mallang.training.checkpoint import Checkpoint
 from mallang.training.diagnosis import check_health
 from mallang.training.distributed import World
 from mallang.training.precision import Precision
+from mallang.training.progress import Progress
 from mallang.training.record import Recorder
 from mallang.training.schedule import Config as Schedule
-from mallang.training.schedule import Plateau, multiplier
+from mallang.training.schedule import multiplier
 from mallang.training.step import Engine, Step
 from mallang.training.stopping import Stop
 from mallang.training.weights import own_weights, set_weights
@@ -108,31 +111,6 @@ class Config:
             raise ValueError(f"workers must not be negative, but is {self.workers}")
 
 
-@dataclass
-class Progress:
-    """All that the loop carries from step to step besides tensors; it is part of every checkpoint."""
-
-    position: Position = field(default_factory=Position)
-    plateau: Plateau = field(default_factory=Plateau)
-    best: float | None = None
-    best_step: int = 0
-    waited: int = 0
-    stopped: bool = False
-    first_loss: float | None = None
-    """The mean loss of the first log line: what later ones are held against."""
-    tokens: int = 0
-    seconds: float = 0.0
-    sums: dict[str, float] = field(default_factory=dict)
-    """What the next log line will be made of."""
-    counts: dict[str, int] = field(default_factory=dict)
-
-    @classmethod
-    def from_json(cls, saved: Mapping[str, Any]) -> Progress:
-        """Back from a checkpoint's `state.json`."""
-        plain = dict(saved)
-        return cls(position=Position(**plain.pop("position")), plateau=Plateau(**plain.pop("plateau")), **plain)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """What is trained, on what, where to."""
@@ -164,11 +142,11 @@ class Loop:
         self.names: dict[Tensor, str] = {parameter: name for group in groups for name, parameter in group.parameters}
         self.optimizer = optimizers.build(plan.optimizer, groups)
         self.gradients = Step(self.task, self.model, plan.device, self.config.precision, self.config.engine)
-        self.average = optimizers.Average(self.model, self.config.ema) if self.config.ema else None
+        self.average = average_of(self.model, plan.optimizer, self.config.ema, self.config.final)
         self.step, self.saved, self.progress = 0, 0, Progress()
         self.origin = (0, 0)
         """The step and the number of the micro-batch that this process began at."""
-        self.carry: Any = None
+        self.carries = Carries(self.each_step, self.world)
         self.batches = len(plan.source.plan(0))
         self.sums: dict[str, Tensor] = {}
         self.norm = torch.zeros(())
@@ -244,10 +222,12 @@ class Loop:
             self.task.at_step(self.step)
         self.model.train()
         self.optimizer.zero_grad(set_to_none=not self.gradients.keeps_gradients)
+        self.carries.begin(self.progress.position.place)
         for number, (batch, _) in enumerate(drawn):
-            seed_everything(self.plan.seed, self.step, number * self.world.size + self.world.rank)
-            loss = self.gradients.run(batch, totals, self.carry)
-            self.carry = loss.carry
+            lane = number * self.world.size + self.world.rank
+            seed_everything(self.plan.seed, self.step, lane)
+            loss = self.gradients.run(batch, totals, self.carries.get(lane))
+            self.carries.put(lane, loss.carry)
             self.remember({**loss.sums, **loss.report})
         self.world.sum_gradients(self.parameters)
         self.norm = optimizers.clip_gradients(self.parameters, self.plan.optimizer)
@@ -336,6 +316,9 @@ class Loop:
         else:
             progress.waited += 1
         progress.plateau = progress.plateau.after(improved, self.plan.schedule)
+        progress.trigger = progress.trigger.after(-sign * value, self.step, self.plan.optimizer)
+        if isinstance(self.average, Mean):
+            self.average.follow(progress.trigger)
         progress.stopped = self.config.patience is not None and progress.waited >= self.config.patience
         if self.world.is_first:
             self.plan.recorder.write(kind="valid", step=self.step, epoch=progress.position.epoch, **values)
@@ -346,15 +329,16 @@ class Loop:
         """Write a checkpoint and let go of those no longer needed."""
         self.gather()
         self.check()
+        carried = self.carries.tensors()
         if self.world.is_first:
             tensors: dict[str, Mapping[str, Tensor]] = {
                 "model": own_weights(self.model),
                 "optimizer": optimizers.optimizer_tensors(self.optimizer, self.names),
             }
-            if self.average is not None:
+            if self.average is not None and self.average.weights:
                 tensors["average"] = self.average.weights
-            if self.carry is not None:
-                tensors["carry"] = self.carry
+            if carried:
+                tensors["carry"] = carried
             state = {**asdict(self.progress), "validated": validated}
             folder = self.plan.folder / "checkpoints"
             checkpoints.write(folder, Checkpoint(self.step, state, tensors))
@@ -372,11 +356,11 @@ class Loop:
         if saved is not None:
             set_weights(self.model, saved.tensors["model"], self.plan.folder)
             optimizers.restore_optimizer(self.optimizer, self.names, dict(saved.tensors["optimizer"]))
-            if self.average is not None:
-                self.average.restore(saved.tensors["average"])
-            self.carry = saved.tensors.get("carry")
             self.step = self.saved = saved.step
             self.progress = Progress.from_json({k: v for k, v in saved.state.items() if k != "validated"})
+            self.carries.restore(saved.tensors.get("carry"), self.model, self.progress.position.place)
+            if self.average is not None:
+                self.average.restore(saved.tensors.get("average", {}), self.progress.trigger.updates(self.step))
             share = 1.0 if self.world.is_first else 0.0  # the sums are those of all: one process goes on with them
             self.sums = {
                 name: torch.tensor(share * value, dtype=torch.float64, device=self.plan.device)

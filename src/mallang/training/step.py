@@ -22,8 +22,10 @@ from torch import Tensor, nn
 from mallang.data.batch import Batch, rectangles
 from mallang.errors import UserError
 from mallang.layers.attention import kernels_for
+from mallang.layers.cache import map_nest
 from mallang.layers.recurrent import Recurrent
 from mallang.tasks.contract import Loss, Task
+from mallang.training.carry import leaves
 from mallang.training.precision import Precision, autocast
 
 Engine = Literal["auto", "plain", "graphs", "compile"]
@@ -77,11 +79,11 @@ class Step:
 
         What the loss holds may be overwritten by the next micro-batch: add it up or copy it before.
         """
-        if self.stream is None or carry is not None:
+        if self.stream is None:
             return self.compute(batch.to(self.device), self.on_device(totals), carry)
         self.stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self.stream):
-            loss = self.replay(batch, self.on_device(totals))
+            loss = self.replay(batch, self.on_device(totals), carry)
         torch.cuda.current_stream().wait_stream(self.stream)
         return loss
 
@@ -94,27 +96,27 @@ class Step:
         (parts / totals).sum().backward()  # type: ignore[no-untyped-call]
         return replace(loss, sums={name: value.detach() for name, value in loss.sums.items()})
 
-    def replay(self, batch: Batch, totals: Tensor) -> Loss:
+    def replay(self, batch: Batch, totals: Tensor, carry: Any = None) -> Loss:
         """The first batch of a shape runs op by op, the second is recorded; all from then on are replayed."""
-        key = tuple(tuple(value.shape) for value in tensors(batch))
+        key = tuple(tuple(value.shape) for value in (*tensors(batch), *leaves(carry)))
         if key not in self.recorded:
-            loss = self.compute(batch.to(self.device), totals, None)
-            if len(self.recorded) < SHAPES and loss.carry is None:
+            loss = self.compute(batch.to(self.device), totals, carry)
+            if len(self.recorded) < SHAPES:
                 self.recorded[key] = None
             return loss
         recorded = self.recorded[key]
         if recorded is None:
-            recorded = self.recorded[key] = self.record(batch.to(self.device), totals)
-        return recorded.replay(batch, totals)
+            recorded = self.recorded[key] = self.record(batch.to(self.device), totals, map_nest(carry, torch.clone))
+        return recorded.replay(batch, totals, carry)
 
-    def record(self, batch: Batch, totals: Tensor) -> Recorded:
+    def record(self, batch: Batch, totals: Tensor, carry: Any = None) -> Recorded:
         """Record forward and backward of this shape; nothing is computed yet."""
         graph = torch.cuda.CUDAGraph()
         # Other threads, such as the loader's that pins memory, may use the GPU meanwhile.
         with torch.cuda.graph(graph, pool=self.pool, stream=self.stream, capture_error_mode="thread_local"):
-            loss = self.compute(batch, totals, None)
+            loss = self.compute(batch, totals, carry)
         # Buffers that a module replaces later, as a growing table of positions, must outlive the graph that reads them.
-        return Recorded(graph, batch, totals, loss, list(self.model.buffers()))
+        return Recorded(graph, batch, totals, loss, list(self.model.buffers()), carry)
 
     def on_device(self, totals: Sequence[int]) -> Tensor:
         """The counts as a tensor."""
@@ -138,14 +140,19 @@ class Recorded:
     totals: Tensor
     loss: Loss
     buffers: list[Tensor]
+    carry: Any = None
 
-    def replay(self, batch: Batch, totals: Tensor) -> Loss:
-        """Compute with this batch."""
-        for place, value in zip(tensors(self.batch), tensors(batch), strict=True):
+    def replay(self, batch: Batch, totals: Tensor, carry: Any = None) -> Loss:
+        """Compute with this batch, from this carry."""
+        given = zip((*tensors(batch), *leaves(carry)), (*tensors(self.batch), *leaves(self.carry)), strict=True)
+        for value, place in given:
             place.copy_(value, non_blocking=True)
         self.totals.copy_(totals)
         self.graph.replay()
-        return self.loss
+        if self.loss.carry is None:
+            return self.loss
+        # What is carried must outlive the graphs of other shapes, which use the same memory.
+        return replace(self.loss, carry=map_nest(self.loss.carry, torch.clone))
 
 
 def tensors(batch: Batch) -> list[Tensor]:

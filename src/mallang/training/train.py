@@ -132,7 +132,7 @@ def train_here(recipe: Recipe, run: Run, options: Options, world: World, device:
             seed=recipe.seed,
             task=task,
             model=model,
-            source=source_of(recipe, materials, device),
+            source=source_of(recipe, materials, device, world.size),
             validate=lambda: scores_of(task, model, materials.valid, valid_rows, recipe),
             folder=run.folder,
             device=device,
@@ -288,10 +288,12 @@ def with_fitted_batches(recipe: Recipe, run: Run, materials: Materials, model: t
     return replace(recipe, train=restored(recipe.train, world.share(known)))
 
 
-def source_of(recipe: Recipe, materials: Materials, device: torch.device) -> Source:
+def source_of(recipe: Recipe, materials: Materials, device: torch.device, processes: int = 1) -> Source:
     """Where the loop draws its batches from; an engine that prepares for every shape meets a short list of them."""
     task, config = materials.task, recipe.train
     few_shapes = device.type == "cuda" and choose_engine(config.engine, device) != "plain"
+    # Batches that go on where others ended must know how many of them make an update.
+    lanes = {"lanes": config.micro_batches or config.accumulation * processes} if getattr(task, "carries", 0) else {}
     shapes_of = getattr(task, "shapes", Shapes)
     shapes = shapes_of(config.batch_tokens, config.batch_sentences) if few_shapes else None
     return Source(
@@ -303,6 +305,7 @@ def source_of(recipe: Recipe, materials: Materials, device: torch.device) -> Sou
             multiple=shapes.multiple if shapes else 1,
             seed=recipe.seed,
             epoch=epoch,
+            **lanes,
         ),
         prepare=task.prepare,
         seed=recipe.seed,
@@ -367,5 +370,5 @@ def final_weights(folder: Path, config: Config, best_step: int, say: Callable[[s
         say(f"the checkpoint {path.name} is damaged: the last whole one is taken instead")
         path = [each for each in checkpoints.found(folder) if checkpoints.damage(each) is None][-1]
     tensors = checkpoints.read(path).tensors
-    # Validation scores the moving average where there is one, so the best of it is what was found best.
-    return tensors["average"] if kind == "ema" or (kind == "best" and "average" in tensors) else tensors["model"]
+    # Validation scores the average where there is one, so the best of it is what was found best.
+    return tensors.get("average", tensors["model"])

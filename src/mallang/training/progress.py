@@ -1,0 +1,38 @@
+"""What a training has come to, besides tensors: where it reads on, how well it did, what the next log line will say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from mallang.data.loader import Position
+from mallang.training.averaged_sgd import Trigger
+from mallang.training.schedule import Plateau
+
+
+@dataclass
+class Progress:
+    """All that the loop carries from step to step besides tensors; it is part of every checkpoint."""
+
+    position: Position = field(default_factory=Position)
+    plateau: Plateau = field(default_factory=Plateau)
+    trigger: Trigger = field(default_factory=Trigger)
+    best: float | None = None
+    best_step: int = 0
+    waited: int = 0
+    stopped: bool = False
+    first_loss: float | None = None
+    """The mean loss of the first log line: what later ones are held against."""
+    tokens: int = 0
+    seconds: float = 0.0
+    sums: dict[str, float] = field(default_factory=dict)
+    """What the next log line will be made of."""
+    counts: dict[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def from_json(cls, saved: Mapping[str, Any]) -> Progress:
+        """Back from a checkpoint's `state.json`."""
+        plain = dict(saved)
+        kinds = {"position": Position, "plateau": Plateau, "trigger": Trigger}
+        return cls(**{name: kinds[name](**plain.pop(name, {})) for name in kinds}, **plain)
