@@ -46,7 +46,7 @@ def test_adamw_decays_matrices_alone_and_apart_from_the_gradient():
 
 @pytest.mark.parametrize("name", ["adam", "adamw", "sgd"])
 def test_memory_comes_back(name):
-    config = Config(name=name, rate=0.05, momentum=0.9 if name == "sgd" else 0.0)
+    config = Config(name=name, rate=0.05, momentum=0.9 if name == "sgd" else None)
     model, optimizer = make(config)
     step(model, optimizer, 1)
     names = {parameter: key for key, parameter in model.named_parameters()}

@@ -140,7 +140,7 @@ class Loop:
         groups = self.task.updates(self.model)
         self.parameters = [parameter for group in groups for _, parameter in group.parameters]
         self.names: dict[Tensor, str] = {parameter: name for group in groups for name, parameter in group.parameters}
-        self.optimizer = optimizers.build(plan.optimizer, groups)
+        self.optimizer = optimizers.build(plan.optimizer, groups, self.model)
         self.gradients = Step(self.task, self.model, plan.device, self.config.precision, self.config.engine)
         self.average = average_of(self.model, plan.optimizer, self.config.ema, self.config.final)
         self.step, self.saved, self.progress = 0, 0, Progress()

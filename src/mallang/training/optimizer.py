@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from mallang.tasks.contract import Group
+from mallang.training import muon
 from mallang.training.weights import own_weights, set_weights
 
 
@@ -18,18 +19,20 @@ from mallang.training.weights import own_weights, set_weights
 class Config:
     """The optimiser and its peak learning rate."""
 
-    name: Literal["adam", "adamw", "sgd", "asgd"] = "adam"
+    name: Literal["adam", "adamw", "sgd", "asgd", "muon"] = "adam"
     """Which rule turns gradients into changes; asgd is sgd that ends with a mean of its weights."""
     rate: float = 1e-3
     """Peak learning rate; for noam the factor before dim^-0.5."""
     betas: tuple[float, float] = (0.9, 0.98)
-    """adam, adamw: how much of the old first and second moment is kept."""
+    """adam, adamw, muon: how much of the old first and second moment is kept."""
     epsilon: float = 1e-9
-    """adam, adamw: added to the root of the second moment."""
+    """adam, adamw, muon: added to the root of the second moment."""
     decay: float = 0.0
-    """Weight decay of matrices; biases and norms have none. adamw decouples it from the gradient."""
-    momentum: float = 0.0
-    """sgd, asgd: share of the last change that goes on."""
+    """Weight decay of matrices; biases and norms have none. adamw and muon decouple it from the gradient."""
+    momentum: float | None = None
+    """sgd, asgd: share of the last change that goes on, 0 if none is given; muon: 0.95 if none is given."""
+    adam_rate: float | None = None
+    """muon: peak rate of embeddings, output and vectors, which adamw changes; none given: the same rate."""
     trigger: int = 5
     """asgd: averaging begins when a validation is worse than the best of those before the last so many."""
     average_from: int | None = None
@@ -40,8 +43,14 @@ class Config:
     def __post_init__(self) -> None:
         if self.rate <= 0:
             raise ValueError(f"rate must be above 0, but is {self.rate}")
-        if self.name not in ("sgd", "asgd") and self.momentum:
-            raise ValueError(f"momentum belongs to sgd; {self.name} has betas")
+        if self.name in ("adam", "adamw") and self.momentum is not None:
+            raise ValueError(f"momentum belongs to sgd and muon; {self.name} has betas")
+        if self.name != "muon" and self.adam_rate is not None:
+            raise ValueError(f"adam_rate belongs to muon; {self.name} has one rate")
+        if self.adam_rate is not None and self.adam_rate <= 0:
+            raise ValueError(f"adam_rate must be above 0, but is {self.adam_rate}")
+        if not 0 <= (self.momentum or 0.0) < 1:
+            raise ValueError(f"momentum must be at least 0 and less than 1, but is {self.momentum}")
         if self.name != "asgd" and (self.trigger, self.average_from) != (5, None):
             raise ValueError(f"trigger and average_from belong to asgd and have no effect on {self.name}")
         if self.trigger < 0 or (self.average_from or 0) < 0:
@@ -54,8 +63,15 @@ class Config:
             raise ValueError(f"betas must lie between 0 and 1, but are {self.betas}")
 
 
-def build(config: Config, groups: Sequence[Group]) -> torch.optim.Optimizer:
-    """One optimiser over the task's parameter groups; each group's rate is scaled as the task says."""
+def build(config: Config, groups: Sequence[Group], model: nn.Module | None = None) -> torch.optim.Optimizer:
+    """One optimiser over the task's parameter groups; each group's rate is scaled as the task says.
+
+    Muon treats the parts of a model differently, so it must see the model.
+    """
+    if config.name == "muon":
+        if model is None:
+            raise ValueError("muon needs the model")
+        return muon.build(config, groups, model)
     parts: list[dict[str, Any]] = []
     for group in groups:
         for decayed in (True, False):
@@ -64,7 +80,7 @@ def build(config: Config, groups: Sequence[Group]) -> torch.optim.Optimizer:
                 decay = config.decay if decayed else 0.0
                 parts.append({"params": chosen, "scale": group.scale, "weight_decay": decay, "lr": config.rate})
     if config.name in ("sgd", "asgd"):
-        return torch.optim.SGD(parts, lr=config.rate, momentum=config.momentum)
+        return torch.optim.SGD(parts, lr=config.rate, momentum=config.momentum or 0.0)
     kind = torch.optim.AdamW if config.name == "adamw" else torch.optim.Adam
     return kind(parts, lr=config.rate, betas=config.betas, eps=config.epsilon, fused=True)
 

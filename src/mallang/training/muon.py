@@ -1,0 +1,147 @@
+"""Muon: every update of a matrix is made orthogonal (Jordan et al. 2024, kellerjordan.github.io/posts/muon).
+
+    M ← momentum · M + (1 − momentum) · G                G' = (1 − momentum) · G + momentum · M     (Nesterov)
+    G' = U S Vᵀ  →  U Vᵀ                                 all directions of the update become equally strong
+    W ← (1 − rate · decay) · W − rate · 0.2 √max(rows, columns) · U Vᵀ
+
+The last factor gives an update the size that AdamW's usually has, so that one rate serves both (Liu et al. 2025,
+arXiv:2502.16982). No singular value is ever computed: five steps of X ← a X + b (X Xᵀ) X + c (X Xᵀ)² X, which begin
+with X = G' / |G'|, bring all of them near 1 (Newton–Schulz; with these a, b, c between 0.68 and 1.14, unless they were
+next to nothing). On a GPU the steps run in bfloat16, matrices of one shape together.
+
+This is for the matrices between the layers. Embeddings and the output have a row per word, and most words are not in a
+batch; they, and all that is no matrix, are updated by AdamW. Matrices that are computed as one, as W^Q, W^K and W^V or
+the gates of an LSTM, are made orthogonal each by itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from mallang.errors import UserError
+from mallang.layers.attention import CrossAttention, SelfAttention
+from mallang.layers.head import Projection
+from mallang.tasks.contract import Group
+
+if TYPE_CHECKING:
+    from mallang.training.optimizer import Config
+
+COEFFICIENTS = (3.4445, -4.7750, 2.0315)
+"""a, b and c: they lift small singular values as fast as can be."""
+STEPS = 5
+MOMENTUM = 0.95
+
+
+def build(config: Config, groups: Sequence[Group], model: nn.Module) -> Muon:
+    """Muon for the matrices between a model's layers, AdamW for all else."""
+    tables, matrices, others = tables_of(model), [], []
+    for group in groups:
+        hidden = [p for _, p in group.parameters if p.dim() == 2 and p not in tables]
+        decayed = [p for _, p in group.parameters if p.dim() > 2 or p in tables]
+        plain = [p for _, p in group.parameters if p.dim() < 2]
+        scale = group.scale * (config.adam_rate or config.rate) / config.rate
+        if hidden:
+            matrices.append({"params": hidden, "scale": group.scale, "weight_decay": config.decay})
+        others += [{"params": decayed, "scale": scale, "weight_decay": config.decay}] if decayed else []
+        others += [{"params": plain, "scale": scale, "weight_decay": 0.0}] if plain else []
+    if not matrices:
+        raise UserError("muon is for models with matrices between their layers", todo="optimizer.name=adamw")
+    rest = (
+        torch.optim.AdamW(others, lr=config.rate, betas=config.betas, eps=config.epsilon, fused=True)
+        if others
+        else None
+    )
+    momentum = MOMENTUM if config.momentum is None else config.momentum
+    return Muon(matrices, rest, rate=config.rate, momentum=momentum, pieces=pieces_of(model))
+
+
+class Muon(torch.optim.Optimizer):
+    """Both rules as one optimiser: one list of groups, one memory, one step."""
+
+    def __init__(
+        self,
+        matrices: list[dict[str, Any]],
+        rest: torch.optim.Optimizer | None,
+        *,
+        rate: float,
+        momentum: float = MOMENTUM,
+        pieces: Mapping[Tensor, Sequence[int]] | None = None,
+    ) -> None:
+        super().__init__(matrices, {"lr": rate, "weight_decay": 0.0, "momentum": momentum})
+        self.own, self.rest, self.pieces = list(self.param_groups), rest, pieces or {}
+        if rest is not None:
+            self.param_groups.extend(rest.param_groups)
+            rest.state = self.state  # what is saved and put back is the memory of both
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+        """One update."""
+        for group in self.own:
+            self.update(group, [parameter for parameter in group["params"] if parameter.grad is not None])
+        if self.rest is not None:
+            self.rest.step()
+
+    def update(self, group: Mapping[str, Any], parameters: list[Tensor]) -> None:
+        """Move these matrices, those of one shape together."""
+        if not parameters:
+            return
+        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        for parameter in parameters:
+            if "momentum" not in self.state[parameter]:
+                self.state[parameter]["momentum"] = torch.zeros_like(parameter)
+        memories = [self.state[parameter]["momentum"] for parameter in parameters]
+        torch._foreach_lerp_(memories, gradients, 1 - group["momentum"])
+        wanted = torch._foreach_lerp(gradients, memories, group["momentum"])
+        torch._foreach_mul_(parameters, 1 - group["lr"] * group["weight_decay"])
+        alike: dict[tuple[int, int], list[tuple[Tensor, Tensor]]] = defaultdict(list)
+        for parameter, change in zip(parameters, wanted, strict=True):
+            sizes = list(self.pieces.get(parameter, [len(parameter)]))
+            for place, piece in zip(torch.split(parameter, sizes), torch.split(change, sizes), strict=True):
+                upright = len(piece) <= piece.shape[1]
+                pair = (place, piece) if upright else (place.T, piece.T)
+                alike[pair[1].shape[0], pair[1].shape[1]].append(pair)
+        for (_, longer), pairs in alike.items():
+            changes = orthogonal(torch.stack([piece for _, piece in pairs]))
+            places = [place for place, _ in pairs]
+            torch._foreach_add_(places, list(changes.unbind()), alpha=-group["lr"] * 0.2 * math.sqrt(longer))
+
+
+def orthogonal(matrices: Float[Tensor, "count rows columns"]) -> Float[Tensor, "count rows columns"]:
+    """U Vᵀ of each, about: the same singular vectors, singular values near 1. No more rows than columns, please."""
+    a, b, c = COEFFICIENTS
+    x = matrices / (matrices.norm(dim=(1, 2), keepdim=True) + 1e-7)
+    if x.is_cuda:
+        x = x.bfloat16()
+    for _ in range(STEPS):
+        gram = x @ x.mT
+        x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+    turned: Tensor = x.to(matrices.dtype)
+    return turned
+
+
+def tables_of(model: nn.Module) -> set[Tensor]:
+    """The weights that have a row per word or position."""
+    kinds = nn.Embedding | nn.EmbeddingBag | Projection
+    return {module.weight for module in model.modules() if isinstance(module, kinds)}
+
+
+def pieces_of(model: nn.Module) -> dict[Tensor, Sequence[int]]:
+    """The rows of each matrix where several were joined into one."""
+    pieces: dict[Tensor, Sequence[int]] = {}
+    for module in model.modules():
+        if isinstance(module, SelfAttention):
+            pieces[module.query_key_value.weight] = module.sizes
+        elif isinstance(module, CrossAttention):
+            pieces[module.key_value.weight] = module.sizes
+        elif isinstance(module, nn.RNNBase | nn.RNNCellBase):
+            for parameter in module.parameters():
+                if parameter.dim() == 2 and len(parameter) % module.hidden_size == 0:
+                    pieces[parameter] = [int(module.hidden_size)] * (len(parameter) // int(module.hidden_size))
+    return pieces
