@@ -97,6 +97,9 @@ class Config:
 class ModernGPT(nn.Module):
     """A stack of blocks that each look back."""
 
+    reads_segments = True
+    """Documents that are packed into one row do not see each other."""
+
     def __init__(self, config: Config, vocabulary: Vocabulary) -> None:
         super().__init__()
         self.config, self.vocabulary = config, vocabulary
