@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -42,7 +43,7 @@ def text(tokens: Any) -> str:
 def test_outputs_end_with_the_token_that_completes_a_stop_string(config: Config, seed: int, stops: list[str]) -> None:
     model = Table(VOCABULARY, random_table(VOCABULARY, seed).logits)
     batch = prompt_batch([[2], [2]])
-    for one in sum(search(model, batch, config, rules=stop_at(stops, SPELLING)), []):
+    for one in itertools.chain(*search(model, batch, config, rules=stop_at(stops, SPELLING))):
         said = text(one.tokens)
         found = any(stop in said for stop in stops)
         assert not any(stop in text(one.tokens[:-1]) for stop in stops)

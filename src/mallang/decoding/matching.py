@@ -49,7 +49,10 @@ class Spelling:
 
     @classmethod
     def of(cls, tokenizer: Tokenizer) -> Spelling:
-        """The spelling of a tokenizer's tokens; special ones and tags leave no text, `<unk>` a gap between words."""
+        """The spelling of a tokenizer's tokens; special ones and tags leave no text, `<unk>` a gap between words.
+
+        Where words are what stands between spaces, `<unk>` is one of them.
+        """
         unit, vocabulary = tokenizer.config.unit, tokenizer.vocabulary
         hidden = set(vocabulary.specials) | set(tokenizer.backend.get_added_tokens_decoder())
         texts = ["" if number in hidden else token for number, token in enumerate(vocabulary.tokens)]
@@ -57,9 +60,11 @@ class Spelling:
             texts = [text.translate(SPACE_MARK) for text in texts]
         elif unit in BYTE_UNITS:
             texts = [text.translate(BYTE_OF) for text in texts]
+        elif unit == "space":
+            texts = [f" {text}" if text else text for text in texts]
         elif unit == "wordpiece":
             texts = [text.removeprefix("##") if text.startswith("##") or not text else f" {text}" for text in texts]
-        texts[vocabulary.unk] = "\ufffd"
+        texts[vocabulary.unk] = " <unk>" if unit == "space" else "\ufffd"
         return cls(vocabulary, tuple(texts), tokenizer)
 
     def pattern(self, phrase: str) -> Pattern:

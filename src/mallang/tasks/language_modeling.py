@@ -24,13 +24,13 @@ from mallang.data.filters import Filters
 from mallang.data.prepared import Prepared
 from mallang.data.sampler import Buckets, Packed, Rows, Shuffled, Streams
 from mallang.data.streams import Pieces, Stream, lines_batch, packed_batch, stream_ends, windows_batch
-from mallang.decoding import contract as decoding
 from mallang.errors import UserError
 from mallang.evaluation.perplexity import perplexities
 from mallang.evaluation.score import Score
 from mallang.layers.cross_entropy import cross_entropy_of
 from mallang.layers.reading import Reading, ReadsOn
 from mallang.tasks.contract import Better, Group, Loss
+from mallang.tasks.generation import Verbs
 from mallang.tasks.surprise import Lines, Manner, line_log_probs
 from mallang.text.tokenizer import Tokenizer
 from mallang.text.vocabulary import PAD
@@ -234,17 +234,3 @@ class Task:
             manner=manner.signature,
         )
         return list(scores.values()), sums
-
-
-class Verbs:
-    """A trained language model."""
-
-    task_name = "language_modeling"
-
-    def __init__(self, task: Task, model: Any, config: decoding.Config, max_length: int) -> None:
-        self.task, self.model, self.config, self.max_length = task, model, config, max_length
-
-    def evaluate(self, rows: Sequence[tuple[str, ...]], **options: Any) -> tuple[list[Score], list[str]]:
-        """Perplexity per token, word and byte; and the log-probability of every line."""
-        scores, sums = self.task.perplexity(self.model, [text for (text,) in rows])
-        return scores, [f"{number:.6f}" for number in sums]

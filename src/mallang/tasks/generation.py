@@ -1,0 +1,317 @@
+"""A trained language model that writes, and says how probable it finds what others wrote."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, get_args
+
+from mallang.decoding import contract as decoding
+from mallang.decoding.contract import Hypothesis, device_of
+from mallang.decoding.ensemble import Ensemble
+from mallang.decoding.matching import Spelling
+from mallang.decoding.options import change_search
+from mallang.decoding.prompted import Prompted, prompt_batch
+from mallang.decoding.ranking import penalty
+from mallang.decoding.stop_strings import StopStrings, stop_at
+from mallang.decoding.streaming import stream
+from mallang.decoding.workers import spread, workers
+from mallang.errors import UserError, nearest
+from mallang.evaluation.minimal_pairs import By, Preference, accuracy
+from mallang.evaluation.score import Score
+from mallang.tasks.continuation import Draft, Reader, Wish, settled
+from mallang.tasks.surprise import Lines, Manner, line_log_probs
+from mallang.text.vocabulary import EOS, UNK
+
+if TYPE_CHECKING:
+    from mallang.tasks.language_modeling import Task
+
+CHUNK = 512
+"""Prompts or texts that are read, sorted by length and worked on together: long files stream out in such pieces."""
+BATCH_TOKENS = {"cpu": 4096, "cuda": 65536}
+"""Tokens written at once, over all outputs, the prompts counted."""
+OWN = ("stop", "lines", "max_tokens")
+"""Options of `generate` that are none of the search."""
+
+
+@dataclass(frozen=True)
+class Generated:
+    """A text that was written; `str()` gives it with its prompt."""
+
+    input: str
+    """The prompt."""
+    output: str
+    """What was written after it."""
+    text: str
+    """Both."""
+    score: float
+    """Log-probability of the output after the prompt, `</s>` included where it was said."""
+    tokens: tuple[str, ...]
+    nbest: tuple[tuple[str, float, float], ...] = ()
+    """The best outputs, or the samples, each with its log-probability and with what it was ranked by."""
+    texts: tuple[str, ...] = ()
+    """The same with the prompt."""
+    note: str = ""
+    """What the reader should know: the prompt was cut, or holds what the model does not know."""
+    is_cut: bool = False
+    """Whether it ended because it may not be longer."""
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True)
+class Scored:
+    """How probable a model finds a text."""
+
+    text: str
+    score: float
+    """Log-probability, `</s>` included."""
+    tokens: tuple[str, ...]
+    """Its tokens, and `</s>`."""
+    token_scores: tuple[float, ...]
+    unknown: tuple[str, ...] = ()
+    """What of the text the model has no token for."""
+
+    @property
+    def surprisals(self) -> tuple[float, ...]:
+        """How surprising each token is, in bits: −log2 of its probability."""
+        return tuple(abs(score) / math.log(2) for score in self.token_scores)
+
+    @property
+    def mean(self) -> float:
+        """Log-probability a token."""
+        return self.score / len(self.token_scores)
+
+    def __str__(self) -> str:
+        return f"{self.score:.4f}"
+
+
+class Verbs:
+    """A trained model that writes and scores raw text."""
+
+    task_name = "language_modeling"
+
+    def __init__(self, task: Task, model: Any, config: decoding.Config, max_length: int) -> None:
+        self.task, self.model, self.config, self.max_length = task, model, config, max_length
+        self.device = device_of(model)
+        self.tokenizer = task.text
+        self.prompted = Prompted(model)
+        limits = [limit for limit in (getattr(model, "longest", None), task.manner(model).context) if limit]
+        self.reader = Reader(task.text, min(limits, default=None), task.config.layout == "stream")
+
+    @cached_property
+    def spelling(self) -> Spelling:
+        """What each token spells."""
+        return Spelling.of(self.tokenizer)
+
+    def generate(self, prompts: str | Iterable[str] = "", **options: Any) -> Any:
+        """Go on from one prompt or many; without any, from the beginning of a text.
+
+        `max_tokens` is the longest line, `lines` how many of them, `stop` a text or texts at which to end; all options
+        of a search, such as `method="beam"`, `temperature=0.8`, `top_k=40`, `nbest=3` or `seed=2`, say how.
+        """
+        if isinstance(prompts, str):
+            return next(self.stream([prompts], **options))
+        return list(self.stream(prompts, **options))
+
+    def stream(self, prompts: Iterable[str], **options: Any) -> Iterator[Generated]:
+        """What follows each prompt, in order, as soon as a part of them is done."""
+        wish, source, done = self.wish(options), iter(prompts), 0
+        rule = self.rule(wish)
+        while chunk := list(itertools.islice(source, CHUNK)):
+            read = [self.reader.prompt(prompt) for prompt in chunk]
+            begun = [Draft(prompt, done + place) for place, prompt in enumerate(read)]
+            texts = [[draft] for draft in begun]
+            for several, found in zip(texts, self.ask(begun, wish.config, rule), strict=True):
+                several += [replace(several[0], sample=rank, lines=[[]], scores=[]) for rank in range(1, len(found))]
+                for draft, hypothesis in zip(several, found, strict=True):
+                    draft.take(hypothesis, wish, self.tokenizer)
+            single = wish.config if wish.config.nbest == 1 else replace(wish.config, nbest=1)
+            while going := [draft for several in texts for draft in several if not draft.is_done]:
+                for draft, nbest in zip(going, self.ask(going, single, rule), strict=True):
+                    draft.take(nbest[0], wish, self.tokenizer)
+            done += len(chunk)
+            for several in texts:
+                yield self.result(several, wish.config)
+
+    def write(self, prompt: str = "", **options: Any) -> Generator[str, None, Generated]:
+        """One text bit by bit as it is written, the prompt first; what was given out never changes.
+
+        Together the bits are what `generate` gives, and a generator's value is its result.
+        """
+        wish = self.wish(options)
+        rule, draft, told = self.rule(wish), Draft(self.reader.prompt(prompt), 0), 0
+        while not draft.is_done:
+            ids, config = self.piece(draft, wish.config)
+            token = None
+            for token, score in stream(self.prompted, prompt_batch([ids]).to(self.device), config, draft.key, rule):
+                draft.scores.append(score)
+                if token != EOS:
+                    draft.lines[-1].append(token)
+                if draft.stop(wish.stop, self.tokenizer, growing=True):
+                    break
+                text = draft.text(self.tokenizer)
+                if (sure := settled(text, self.tokenizer, wish.stop)) > told:
+                    yield text[told:sure]
+                    told = sure
+            if not draft.is_done:
+                draft.close(token == EOS, wish, self.tokenizer)
+        result = self.result([draft], wish.config)
+        if result.text[told:]:
+            yield result.text[told:]
+        return result
+
+    def wish(self, options: Mapping[str, Any]) -> Wish:
+        """What is asked for, checked."""
+        search = {name: value for name, value in options.items() if name not in OWN}
+        if "max_tokens" in options:
+            if "max_length" in options:
+                raise UserError("max_tokens and max_length say the same", todo="give one of them")
+            search["max_length"] = options["max_tokens"]
+        config = change_search(self.config, search)
+        for name in ("coverage", "max_ratio"):
+            if options.get(name, decoding.DEFAULTS[name]) != decoding.DEFAULTS[name]:
+                raise UserError(
+                    f"decoding.{name} has no effect: a language model has no source", todo=f"leave {name} out"
+                )
+        lines, stop = options.get("lines", 1), options.get("stop", ())
+        stops = tuple(dict.fromkeys([stop] if isinstance(stop, str) else stop))
+        if not isinstance(lines, int) or lines < 1:
+            raise UserError(f"lines must be a number from 1, but is {lines!r}")
+        if lines > 1 and not self.reader.is_stream:
+            raise UserError(
+                f"lines = {lines} has no effect: this model has learned from lines one by one, not from their order",
+                todo="ask for several outputs by nbest, or train with task.layout=stream",
+            )
+        if lines > 1 and config.nbest > 1 and config.method != "sampling":
+            raise UserError(
+                f"{lines} lines of {config.nbest} outputs at once can be sampled, but not found by {config.method}",
+                todo="leave out lines or nbest, or choose method=sampling",
+            )
+        return Wish(config, lines, stops)
+
+    def rule(self, wish: Wish) -> StopStrings | None:
+        """What ends outputs at stop strings; those that reach over the end of a line are seen in the text alone."""
+        within = [stop for stop in wish.stop if wish.lines == 1 or "\n" not in stop]
+        return stop_at(within, self.spelling, self.device) if within else None
+
+    def piece(self, draft: Draft, config: decoding.Config) -> tuple[list[int], decoding.Config]:
+        """What the model reads for the next piece of a text, and how that is searched for."""
+        said = len(draft.lines[-1])
+        ids, room = self.reader.window(draft.ids, config.max_length - said, again=draft.pieces > 0)
+        least = min(room, max(1, config.min_length - said))
+        return ids, replace(config, max_length=room, min_length=least)
+
+    def ask(self, drafts: Sequence[Draft], config: decoding.Config, rule: StopStrings | None) -> list[list[Hypothesis]]:
+        """The next piece of every text; those that read and may say equally many tokens are searched together."""
+        pieces = [self.piece(draft, config) for draft in drafts]
+        width = config.beam if config.method in ("beam", "best-first") else max(1, config.nbest)
+        budget, count = BATCH_TOKENS.get(self.device.type, 4096), workers(config, self.device)
+        alike: dict[tuple[int, int, int], list[int]] = {}
+        for place, (ids, own) in enumerate(pieces):
+            alike.setdefault((len(ids), own.max_length, own.min_length), []).append(place)
+        groups = []
+        for (length, room, _), places in alike.items():
+            size = max(1, min(budget // (width * (length + room)), math.ceil(len(places) / count)))
+            groups += [places[first : first + size] for first in range(0, len(places), size)]
+
+        def together(group: list[int]) -> list[list[Hypothesis]]:
+            batch = prompt_batch([pieces[place][0] for place in group]).to(self.device)
+            return decoding.search(
+                self.prompted, batch, pieces[group[0]][1], [drafts[place].key for place in group], rule
+            )
+
+        found: list[list[Hypothesis]] = [[] for _ in drafts]
+        for group, outputs in zip(groups, spread(self.prompted, together, groups, count), strict=True):
+            for place, nbest in zip(group, outputs, strict=True):
+                found[place] = nbest
+        return found
+
+    def result(self, drafts: Sequence[Draft], config: decoding.Config) -> Generated:
+        """What is told of the outputs of one prompt."""
+        best, prompt = drafts[0], drafts[0].prompt
+        notes = prompt.notes(self.reader)
+        unknown = sum(line.count(UNK) for line in best.lines)
+        if unknown and self.tokenizer.config.unit != "space":  # there `<unk>` is a word like others
+            notes.append(f"unknown tokens left out: {unknown}")
+        if best.proven is False:
+            notes.append("not proven to be the best: max_expansions were not enough")
+        outputs = [draft.output(self.tokenizer) for draft in drafts]
+        sums = [sum(draft.scores) for draft in drafts]
+        ranks = [total / penalty(max(1, len(draft.scores)), config) for total, draft in zip(sums, drafts, strict=True)]
+        return Generated(
+            input=prompt.text,
+            output=outputs[0],
+            text=best.text(self.tokenizer),
+            score=sums[0],
+            tokens=best.tokens(self.tokenizer),
+            nbest=tuple(zip(outputs, sums, map(float, ranks), strict=True)),
+            texts=tuple(draft.text(self.tokenizer) for draft in drafts),
+            note="; ".join(notes),
+            is_cut=best.is_cut,
+        )
+
+    def score(self, texts: str | Iterable[str]) -> Any:
+        """How probable the model finds one text, or each of many, token by token."""
+        if isinstance(texts, str):
+            return self.score([texts])[0]
+        return list(itertools.chain.from_iterable(self.score_chunks(texts)))
+
+    def score_chunks(self, texts: Iterable[str]) -> Iterator[list[Scored]]:
+        """The scores of a long stream of texts, piece by piece; each text by itself, after `<s>`."""
+        source, context = iter(texts), self.reader.context
+        manner = Manner("lines", context, max(1, context // 2) if context else None)
+        while chunk := list(itertools.islice(source, CHUNK)):
+            encoded = [self.tokenizer.encode(text) for text in chunk]
+            found = line_log_probs(self.model, Lines([line.ids for line in encoded]), manner)
+            yield [
+                Scored(
+                    text=text,
+                    score=float(numbers.sum()),
+                    tokens=(*line.tokens, self.tokenizer.vocabulary.tokens[EOS]),
+                    token_scores=tuple(numbers.tolist()),
+                    unknown=tuple(
+                        text[slice(*place)] for token, place in zip(line.ids, line.offsets, strict=True) if token == UNK
+                    ),
+                )
+                for text, line, numbers in zip(chunk, encoded, found, strict=True)
+            ]
+
+    def prefer(self, pairs: Iterable[tuple[str, str]], by: By = "total") -> list[Preference]:
+        """Which text of each pair the model finds better formed, by its log-probability or by that a token."""
+        given = list(pairs)
+        if by not in get_args(By):
+            raise UserError(f"pairs cannot be compared by {by!r}", todo=nearest(by, get_args(By)))
+        if any(isinstance(pair, str) or len(pair) != 2 for pair in given):
+            raise UserError("a minimal pair is two texts, the better one first", todo="prefer([(better, worse), …])")
+        scored = self.score([text for pair in given for text in pair])
+        values = [each.mean if by == "token" else each.score for each in scored]
+        return [Preference(*pair, *values[2 * place : 2 * place + 2]) for place, pair in enumerate(given)]
+
+    def accuracy(self, pairs: Iterable[tuple[str, str]], by: By = "total") -> Score:
+        """In how many of the pairs the model prefers the first text."""
+        return accuracy(self.prefer(pairs, by), by)
+
+    def perplexity(self, texts: str | Iterable[str]) -> dict[str, Score]:
+        """Perplexity per token and word, and bits per byte, of a text given line by line."""
+        scores, _ = self.task.perplexity(self.model, [texts] if isinstance(texts, str) else list(texts))
+        return dict(zip(("token", "word", "byte"), scores, strict=True))
+
+    def evaluate(self, rows: Sequence[tuple[str, ...]], **options: Any) -> tuple[list[Score], list[str]]:
+        """Perplexity per token, word and byte; and the log-probability of every line."""
+        scores, sums = self.task.perplexity(self.model, [text for (text,) in rows])
+        return scores, [f"{number:.6f}" for number in sums]
+
+    def ensemble(self, others: Sequence[Verbs]) -> Verbs:
+        """This model and others as one, searched as this one is; they must cut texts alike."""
+        if any(other.tokenizer.fingerprint != self.tokenizer.fingerprint for other in others):
+            raise UserError(
+                "these models cannot be one: their tokenizers differ",
+                todo="train them on the same text, or one --from the other; seeds of one recipe always fit",
+            )
+        model = Ensemble([self.model, *(other.model for other in others)])
+        return type(self)(self.task, model, self.config, self.max_length)
