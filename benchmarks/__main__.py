@@ -5,7 +5,7 @@ python -m benchmarks --write
 python -m benchmarks memory_5m --pairs 200000
 
 A benchmark is a file here with a function `measure`: it prints what it finds and returns values by file name. The
-function's arguments, whole numbers all, are the options of the command.
+function's arguments, whole numbers or texts, are the options of the command.
 """
 
 from __future__ import annotations
@@ -55,11 +55,13 @@ def parser(known: dict[str, ModuleType]) -> argparse.ArgumentParser:
         one = names.add_parser(name, help=claim(module), description=module.__doc__)
         one.add_argument("--write", action="store_true", default=argparse.SUPPRESS, help="write into results/")
         for option, default in options(module).items():
-            one.add_argument(f"--{option}", type=int, default=default, metavar="N", help=f"{default:,} if not given")
+            text = f"{default:,}" if isinstance(default, int) else repr(default)
+            kind, shown = type(default), "N" if isinstance(default, int) else "TEXT"
+            one.add_argument(f"--{option}", type=kind, default=default, metavar=shown, help=f"{text} if not given")
     return whole
 
 
-def options(module: ModuleType) -> dict[str, int]:
+def options(module: ModuleType) -> dict[str, int | str]:
     """The arguments of a benchmark and what they are if not given."""
     return {name: each.default for name, each in inspect.signature(module.measure).parameters.items()}
 
