@@ -21,7 +21,7 @@ from jaxtyping import Integer
 from mallang.data.batch import Batch, pad_rows
 from mallang.text.vocabulary import BOS, EOS
 
-Window = tuple[Integer[np.ndarray, " tokens"], Integer[np.ndarray, " tokens"]]
+Window = tuple[Integer[np.ndarray, " _"], Integer[np.ndarray, " _"]]
 """What is read, and what is to be said."""
 
 
@@ -81,7 +81,7 @@ class Pieces(Sequence[Window]):
     def __getitem__(self, number: int) -> Window:  # type: ignore[override]
         line = int(np.searchsorted(self.ends, number, side="right"))
         begin = (number - (int(self.ends[line - 1]) if line else 0)) * self.width
-        words = self.lines[line][0]
+        words = np.asarray(self.lines[line][0], dtype=np.int64)
         inputs, labels = np.concatenate(([BOS], words)), np.concatenate((words, [EOS]))
         return inputs[begin : begin + self.width], labels[begin : begin + self.width]
 

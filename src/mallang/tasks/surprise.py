@@ -70,7 +70,7 @@ class Lines:
         return (self.lines[number],)
 
 
-def line_log_probs(model: Any, lines: Any, manner: Manner) -> list[Float64[np.ndarray, " labels"]]:
+def line_log_probs(model: Any, lines: Any, manner: Manner) -> list[Float64[np.ndarray, " _"]]:
     """For every line the natural log-probability of each of its tokens and of `</s>`.
 
     `lines` is a corpus of one column: prepared text, or `Lines`.
@@ -112,7 +112,7 @@ def sliding(model: Any, stream: Stream, manner: Manner) -> Float64[np.ndarray, "
     return found
 
 
-def by_lines(model: Any, lines: Any, manner: Manner) -> list[Float64[np.ndarray, " labels"]]:
+def by_lines(model: Any, lines: Any, manner: Manner) -> list[Float64[np.ndarray, " _"]]:
     """Every line by itself, those of like length together."""
     lengths = lines.lengths[:, 0].astype(np.int64) + 1
     most = manner.context or int(lengths.max(initial=1))
@@ -147,6 +147,7 @@ def windows_of(labels: int, context: int, stride: int) -> Integer[np.ndarray, "w
 def _windows(labels: int, context: int, stride: int) -> Iterator[tuple[int, int, int]]:
     done = 0
     while done < labels:
-        end = min(labels, done + stride if done else context)
-        yield max(0, end - context), done, end
+        begin = done - (context - stride) if done else 0
+        end = min(labels, begin + context)
+        yield begin, done, end
         done = end
