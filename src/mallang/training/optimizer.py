@@ -43,7 +43,7 @@ class Config:
     def __post_init__(self) -> None:
         if self.rate <= 0:
             raise ValueError(f"rate must be above 0, but is {self.rate}")
-        if self.name in ("adam", "adamw") and self.momentum is not None:
+        if self.name in ("adam", "adamw") and self.momentum:  # runs of earlier versions say 0
             raise ValueError(f"momentum belongs to sgd and muon; {self.name} has betas")
         if self.name != "muon" and self.adam_rate is not None:
             raise ValueError(f"adam_rate belongs to muon; {self.name} has one rate")
