@@ -33,6 +33,14 @@ MINIWORLD = {
     "licence": "Apache-2.0",
     "state": "built in",
 }
+MADE = {
+    "miniworld-prompts": {
+        "kind": "language modelling",
+        "about": "Episodes of miniworld's sentences with labels that are new in each, for learning in context",
+    },
+    "miniworld-topics": {"kind": "classification", "about": "Short sentences of miniworld and what they are about"},
+}
+"""Corpora that are made of miniworld's sentences."""
 
 
 @app.command("list", epilog="\b\nExample:\n  mallang data list translation")
@@ -44,10 +52,14 @@ def list_corpora(
 
     State: here (on this machine), download, download in part, or own copy (MALLANG_DATA must name a folder with it).
     """
-    from mallang.data import registry
+    from mallang.data import miniworld_prompts, registry
     from mallang.data.miniworld import SPLITS
 
     found: list[dict[str, Any]] = [{**MINIWORLD, "splits": dict(SPLITS)}]
+    for name, about in MADE.items():
+        rows_of = {split: miniworld_prompts.size(name, split) for split in SPLITS}
+        columns = list(miniworld_prompts.COLUMNS[name])
+        found.append({**MINIWORLD, **about, "name": name, "columns": columns, "splits": rows_of})
     for name in registry.names():
         known = registry.entry(name)
         facts = {"name": name, "kind": known.kind, "about": known.about, "columns": list(known.columns)}
@@ -127,8 +139,8 @@ def fetch(name: str) -> dict[str, Any]:
     """Bring the files of a corpus, or of a whole set, onto this machine."""
     from mallang.data import registry
 
-    if name == "miniworld":
-        return {**MINIWORLD, "folder": None, "files": [], "missing": []}
+    if name == "miniworld" or name in MADE:
+        return {**MINIWORLD, **MADE.get(name, {}), "name": name, "folder": None, "files": [], "missing": []}
     entries = registry.entries(name)
     home = entries[0].home
     wanted = {path.as_posix() for entry in entries for split in entry.splits.values() for path in split.files.paths}
@@ -155,7 +167,7 @@ def open_targets(targets: list[str], columns: str, source: str, target: str) -> 
 
     chosen: list[str | int] | None = [name.strip() for name in columns.split(",")] if columns else None
     first = targets[0]
-    if len(targets) == 1 and first in ("miniworld", *registry.names()) and not Path(first).is_file():
+    if len(targets) == 1 and first in ("miniworld", *MADE, *registry.names()) and not Path(first).is_file():
         corpus = open_corpus(Config(corpus=first, columns=chosen), ())
         return corpus, corpus.kind == "translation" and not chosen
     missing = [spec for spec in targets if spec != "-" and not is_there(spec)]
