@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -23,8 +24,26 @@ def own_weights(model: nn.Module) -> dict[str, Tensor]:
     return chosen
 
 
+@runtime_checkable
+class Adopts(Protocol):
+    """A model whose arrays are as long as its text made them: it takes saved ones as they are, mapped from the disk."""
+
+    def adopt(self, arrays: Mapping[str, Tensor]) -> None:
+        """Use these arrays; a ValueError says what does not fit."""
+
+
 def set_weights(model: nn.Module, weights: Mapping[str, Tensor], where: Path | str) -> None:
     """Put weights into a model, or name the first one that does not fit."""
+    if isinstance(model, Adopts):
+        try:
+            model.adopt(weights)
+        except (ValueError, KeyError) as error:
+            raise UserError(
+                f"the weights do not fit the recipe: {error}",
+                where=str(where),
+                todo="use the recipe and the tokeniser that the weights were trained with",
+            ) from error
+        return
     own = own_weights(model)
     for name in [*own, *weights]:
         here, there = own.get(name), weights.get(name)
