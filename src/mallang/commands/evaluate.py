@@ -42,6 +42,7 @@ EXAMPLES = (
     "mallang evaluate runs/a --against runs/b",
     "mallang evaluate runs/joint --corpus korean-english/bible --domain none",
     "mallang evaluate runs/a --with runs/b --with runs/c",
+    "mallang evaluate runs/gpt-miniworld --stride 32",
     "mallang evaluate --outputs out.txt --references ref.txt --explain all",
 )
 Split = Annotated[
@@ -84,6 +85,18 @@ References = Annotated[
     list[Path] | None,
     typer.Option("--references", metavar="FILE", help="What --outputs should say. Repeatable.", show_default=False),
 ]
+Stride = Annotated[
+    int | None,
+    typer.Option(
+        "--stride", metavar="N", help="Language models: tokens that each window predicts.", show_default=False
+    ),
+]
+Parallel = Annotated[
+    int | None,
+    typer.Option(
+        "--rows", metavar="N", help="Language models: read a carried text in N parallel rows.", show_default=False
+    ),
+]
 
 
 def command(
@@ -100,6 +113,8 @@ def command(
     others: With = None,
     replace_unknown: ReplaceUnknown = False,
     lexicon: Lexicon = None,
+    stride: Stride = None,
+    rows: Parallel = None,
     json: Json = False,
     plugin: Plugin = None,
     device: Device = "auto",
@@ -108,13 +123,17 @@ def command(
 ) -> None:
     """Score a run on a split of its corpus, or on your own pairs; or score any outputs against references.
 
+    A language model is scored by its perplexity per token, word and byte on the whole text; what is written to
+    RUN/outputs is then the log-probability of every line.
+
     Where it was trained on several corpora each is scored by itself, with the tag of its domain; --domain NAME takes
     another, --domain none takes none. The outputs are written to RUN/outputs and the scores to RUN/scores, as JSON;
     those of an ensemble under a name that tells its other runs. --explain shows how BLEU comes about instead: matching
     n-grams, their precisions, the geometric mean, the brevity penalty.
     """
     add_plugins(plugin)
-    asked = Asked(split, data, corpus, domain, search, others, replace_unknown, lexicon, device, int8)
+    reading = {name: value for name, value in (("stride", stride), ("parallel", rows)) if value is not None}
+    asked = Asked(split, data, corpus, domain, search, others, replace_unknown, lexicon, device, int8, reading)
     sentence = sentence_of(explain)
     if explain is not None and against is not None:
         raise UserError("--explain and --against were both given", todo="give one of them")
@@ -151,6 +170,8 @@ class Asked:
     lexicon: Path | None
     device: str
     int8: bool
+    reading: dict[str, int]
+    """How a language model reads the text."""
 
 
 @dataclass(frozen=True)
@@ -188,12 +209,15 @@ def of_run(run: Path, asked: Asked, sentence: int, option: str | None, *, quiet:
     options = read_search(asked.search)
     model = load_for(run, None, "evaluate", asked.device, int8=asked.int8, others=asked.others)
     check_texts(model, run, option)
+    check_reading(model, asked)
     opened, wanted = Run.open(run), change_search(model.config, options)
     lexicon = asked.lexicon and str(asked.lexicon)
     if asked.replace_unknown or lexicon:
         options |= {"replace_unknown": asked.replace_unknown, "lexicon": lexicon}
+    options |= asked.reading
     others = asked.others or []
-    stamped = {"unknown": asked.replace_unknown, "lexicon": lexicon, "int8": asked.int8, "with": bool(others)}
+    stamped = {"unknown": asked.replace_unknown, "lexicon": lexicon, "int8": asked.int8, **asked.reading}
+    stamped["with"] = bool(others)
     for part in read_parts(run, split, asked.data, asked.corpus):
         chosen = part.domain if asked.domain is None else None if asked.domain == "none" else asked.domain
         rows = [pick(part.rows, sentence)] if sentence else part.rows
@@ -207,7 +231,8 @@ def of_run(run: Path, asked: Asked, sentence: int, option: str | None, *, quiet:
         keep(run, name, outputs, scores, told, stamp_of(opened, rows, wanted, stamped | {"domain": chosen}))
         if not quiet:
             tag = "" if chosen is None else f" as domain {chosen}"
-            typer.echo(f"{len(rows)} pairs of {part.name}{tag}; outputs in {run / 'outputs' / name}.txt", err=True)
+            kind = "texts" if model.task_name == "language_modeling" else "pairs"
+            typer.echo(f"{len(rows)} {kind} of {part.name}{tag}; outputs in {run / 'outputs' / name}.txt", err=True)
 
 
 def read_files(outputs: Path | None, references: list[Path], asked: Asked, sentence: int) -> Judged:
@@ -223,7 +248,7 @@ def read_files(outputs: Path | None, references: list[Path], asked: Asked, sente
     usual = {"device": "auto"}
     for name, value in vars(asked).items():
         if value and value != usual.get(name):
-            option = {"others": "with"}.get(name, name.replace("_", "-"))
+            option = {"others": "with", "reading": "stride or --rows"}.get(name, name.replace("_", "-"))
             raise UserError(f"--{option} has no effect on files of outputs", todo="leave it out, or give a run")
     texts = read_lines(outputs)
     columns = [read_lines(path, like=texts) for path in references]
@@ -285,12 +310,23 @@ def check_task(run: Path, other: Path | None) -> None:
 
 
 def check_texts(model: Any, run: Path, option: str | None) -> None:
-    """Refuse an option that compares texts where the outputs are none: a vector autoencoder gives bags of words."""
+    """Refuse an option that compares texts where the outputs are none: numbers, or bags of words."""
+    if option is not None and model.task_name == "language_modeling":
+        raise UserError(
+            f"{option} compares outputs, but what {run} gives is how probable a text is",
+            todo="mallang compare RUN RUN lays language models side by side",
+        )
     if option is not None and model.task_name == "autoencoding" and not hasattr(model.model, "step"):
         raise UserError(
             f"{option} compares texts, but what {run} gives are words without their order",
             todo=f"leave {option} out: the scores are those of bags of words",
         )
+
+
+def check_reading(model: Any, asked: Asked) -> None:
+    """Refuse how a text should be read where none is read so."""
+    if asked.reading and model.task_name != "language_modeling":
+        raise UserError("--stride and --rows are for language models", todo="leave them out")
 
 
 def show_json(judged: list[Judged], found: list[list[Score] | Explanation], tests: list[list[Comparison]]) -> None:

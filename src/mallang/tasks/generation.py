@@ -9,6 +9,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, get_args
 
+import numpy as np
+from jaxtyping import Float64
+
 from mallang.decoding import contract as decoding
 from mallang.decoding.contract import Hypothesis, device_of
 from mallang.decoding.ensemble import Ensemble
@@ -24,6 +27,7 @@ from mallang.evaluation.minimal_pairs import By, Preference, accuracy
 from mallang.evaluation.score import Score
 from mallang.tasks.continuation import Draft, Reader, Wish, settled
 from mallang.tasks.surprise import Lines, Manner, line_log_probs
+from mallang.text.tokenizer import Encoding
 from mallang.text.vocabulary import EOS, UNK
 
 if TYPE_CHECKING:
@@ -73,6 +77,8 @@ class Scored:
     tokens: tuple[str, ...]
     """Its tokens, and `</s>`."""
     token_scores: tuple[float, ...]
+    places: tuple[tuple[int, int], ...] = ()
+    """Which characters of the text each token stands for."""
     unknown: tuple[str, ...] = ()
     """What of the text the model has no token for."""
 
@@ -138,10 +144,10 @@ class Verbs:
             for several in texts:
                 yield self.result(several, wish.config)
 
-    def write(self, prompt: str = "", **options: Any) -> Generator[str, None, Generated]:
-        """One text bit by bit as it is written, the prompt first; what was given out never changes.
+    def write(self, prompt: str = "", *, echo: bool = True, **options: Any) -> Generator[str, None, Generated]:
+        """One text bit by bit as it is written, with `echo` the prompt first; what was given out never changes.
 
-        Together the bits are what `generate` gives, and a generator's value is its result.
+        Together the bits are what `generate` gives, which is also the value that the generator ends with.
         """
         wish = self.wish(options)
         rule, draft, told = self.rule(wish), Draft(self.reader.prompt(prompt), 0), 0
@@ -154,15 +160,15 @@ class Verbs:
                     draft.lines[-1].append(token)
                 if draft.stop(wish.stop, self.tokenizer, growing=True):
                     break
-                text = draft.text(self.tokenizer)
+                text = draft.text(self.tokenizer) if echo else draft.output(self.tokenizer)
                 if (sure := settled(text, self.tokenizer, wish.stop)) > told:
                     yield text[told:sure]
                     told = sure
             if not draft.is_done:
                 draft.close(token == EOS, wish, self.tokenizer)
         result = self.result([draft], wish.config)
-        if result.text[told:]:
-            yield result.text[told:]
+        if rest := (result.text if echo else result.output)[told:]:
+            yield rest
         return result
 
     def wish(self, options: Mapping[str, Any]) -> Wish:
@@ -268,18 +274,19 @@ class Verbs:
         while chunk := list(itertools.islice(source, CHUNK)):
             encoded = [self.tokenizer.encode(text) for text in chunk]
             found = line_log_probs(self.model, Lines([line.ids for line in encoded]), manner)
-            yield [
-                Scored(
-                    text=text,
-                    score=float(numbers.sum()),
-                    tokens=(*line.tokens, self.tokenizer.vocabulary.tokens[EOS]),
-                    token_scores=tuple(numbers.tolist()),
-                    unknown=tuple(
-                        text[slice(*place)] for token, place in zip(line.ids, line.offsets, strict=True) if token == UNK
-                    ),
-                )
-                for text, line, numbers in zip(chunk, encoded, found, strict=True)
-            ]
+            yield [self.scored(*each) for each in zip(chunk, encoded, found, strict=True)]
+
+    def scored(self, text: str, line: Encoding, numbers: Float64[np.ndarray, " labels"]) -> Scored:
+        """What is told of one text."""
+        offsets = zip(line.ids, line.offsets, strict=True)
+        return Scored(
+            text=text,
+            score=float(numbers.sum()),
+            tokens=(*line.tokens, self.tokenizer.vocabulary.tokens[EOS]),
+            token_scores=tuple(numbers.tolist()),
+            places=(*line.offsets, (len(text), len(text))),
+            unknown=tuple(text[begin:end] for token, (begin, end) in offsets if token == UNK),
+        )
 
     def prefer(self, pairs: Iterable[tuple[str, str]], by: By = "total") -> list[Preference]:
         """Which text of each pair the model finds better formed, by its log-probability or by that a token."""
@@ -301,9 +308,23 @@ class Verbs:
         scores, _ = self.task.perplexity(self.model, [texts] if isinstance(texts, str) else list(texts))
         return dict(zip(("token", "word", "byte"), scores, strict=True))
 
-    def evaluate(self, rows: Sequence[tuple[str, ...]], **options: Any) -> tuple[list[Score], list[str]]:
-        """Perplexity per token, word and byte; and the log-probability of every line."""
-        scores, sums = self.task.perplexity(self.model, [text for (text,) in rows])
+    def evaluate(
+        self,
+        rows: Sequence[tuple[str, ...]],
+        *,
+        domain: str | None = None,
+        parallel: int = 1,
+        stride: int | None = None,
+        **options: Any,
+    ) -> tuple[list[Score], list[str]]:
+        """Perplexity per token, word and byte of the whole text; and the log-probability of every line.
+
+        A text that is carried on is read in so many `parallel` rows; `stride` is that of windows.
+        """
+        unread = [*options, *(["domain"] if domain is not None else [])]
+        if unread:
+            raise UserError(f"{unread[0]} has no effect on the perplexity of a given text", todo="leave it out")
+        scores, sums = self.task.perplexity(self.model, [text for (text,) in rows], rows=parallel, stride=stride)
         return scores, [f"{number:.6f}" for number in sums]
 
     def ensemble(self, others: Sequence[Verbs]) -> Verbs:

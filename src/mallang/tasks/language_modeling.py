@@ -206,13 +206,27 @@ class Task:
         """All parameters alike."""
         return [Group(list(model.named_parameters()))]
 
-    def manner(self, model: Any, rows: int = 1) -> Manner:
-        """In which way a text is read in evaluation."""
+    def manner(self, model: Any, rows: int = 1, stride: int | None = None) -> Manner:
+        """In which way a text is read in evaluation; `rows` is of use to a carried text alone."""
+        stride = stride or self.config.stride
         if self.config.layout == "stream" and isinstance(model, ReadsOn):
-            return Manner("carried", rows=rows)
+            return Manner("carried", stride=stride, rows=rows)
         if self.config.layout == "stream":
-            return Manner("sliding", self.config.context, self.config.stride)
-        return Manner("lines", self.config.context or getattr(model, "longest", None), self.config.stride)
+            return Manner("sliding", self.config.context, stride)
+        return Manner("lines", self.config.context or getattr(model, "longest", None), stride)
+
+    def asked_manner(self, model: Any, rows: int = 1, stride: int | None = None) -> Manner:
+        """The same as someone asks for it, who is told what has no effect."""
+        manner = self.manner(model, rows, stride)
+        if rows > 1 and manner.kind != "carried":
+            raise UserError("parallel rows are for a text that is carried on; this model reads windows or lines")
+        if stride is not None and manner.context is None:
+            raise UserError("a stride is for windows, and this model reads the text without them", todo="leave it out")
+        if stride is not None and manner.context is not None and not 0 < stride <= manner.context:
+            raise UserError(f"a stride must lie between 1 and the context, {manner.context}, but is {stride}")
+        if rows < 1:
+            raise UserError(f"a text cannot be read in {rows} rows", todo="give 1 or more")
+        return manner
 
     def validate(self, model: nn.Module, corpus: Prepared, rows: Sequence[tuple[str, ...]], metric: str) -> list[Score]:
         """The mean loss a token, `</s>` counted."""
@@ -221,9 +235,15 @@ class Task:
         signature = f"nats a token|</s> counted|{manner.signature}"
         return [Score("loss", -float(found.mean()), signature, count=len(found))]
 
-    def perplexity(self, model: nn.Module, texts: Sequence[str]) -> tuple[list[Score], list[float]]:
-        """Perplexity per token, word and byte of a whole text, given line by line; and what each line contributes."""
-        lines, manner = self.text.encode_batch(list(texts)), self.manner(model)
+    def perplexity(
+        self, model: nn.Module, texts: Sequence[str], *, rows: int = 1, stride: int | None = None
+    ) -> tuple[list[Score], list[float]]:
+        """Perplexity per token, word and byte of a whole text, given line by line; and what each line contributes.
+
+        A carried text is read in so many parallel `rows`; `stride` stands above that of the configuration.
+        """
+        manner = self.asked_manner(model, rows, stride)
+        lines = self.text.encode_batch(list(texts))
         sums = [float(numbers.sum()) for numbers in line_log_probs(model, Lines(lines), manner)]
         scores = perplexities(
             sums,
