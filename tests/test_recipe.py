@@ -327,3 +327,13 @@ def test_steps_and_epochs_replace_each_other():
 def test_numbers_without_end_and_options_without_effect_are_refused(override, said):
     with pytest.raises(UserError, match=re.escape(said)):
         read("transformer-miniworld", override.split(" & ")).build()
+
+
+def test_a_task_may_have_defaults_of_its_own():
+    told = recipe.read("gpt")
+    assert told.resolved()["decoding"]["method"] == "sampling"
+    assert told.origins["decoding.method"] == "task language_modeling"
+    chosen = recipe.read("gpt", ["decoding.method=beam"])
+    assert (chosen.resolved()["decoding"]["method"], chosen.origins["decoding.method"]) == ("beam", "command line")
+    assert recipe.read("transformer").resolved()["decoding"]["method"] == "beam"
+    assert told.build().decoding.method == "sampling"

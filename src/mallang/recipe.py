@@ -225,6 +225,11 @@ class Resolved:
             )
         task = schema.part("model", values["model"]["name"])["x-task"]
         values["task"] = {"name": task, **values.get("task", {})}
+        chosen = values["task"]["name"]
+        for section, defaults in schema.part("task", chosen).get("x-defaults", {}).items():
+            for key, value in defaults.items():
+                if key not in values.setdefault(section, {}):
+                    values[section][key], origins[f"{section}.{key}"] = value, f"task {chosen}"
         return values, origins
 
     def _writable(self) -> Values:

@@ -170,6 +170,8 @@ def _named_part(section: str, name: str, module: ModuleType) -> dict[str, Any]:
     made["properties"] = {**extra, **made["properties"]}
     if section == "model":
         made["x-task"] = getattr(module, "TASK", "translation")
+    if section == "task" and hasattr(module, "DEFAULTS"):
+        made["x-defaults"] = module.DEFAULTS
     return made
 
 

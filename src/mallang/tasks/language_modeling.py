@@ -37,6 +37,8 @@ from mallang.text.vocabulary import PAD
 
 __all__ = ["Config", "Task", "Verbs"]
 
+DEFAULTS = {"decoding": {"method": "sampling"}}
+"""What a recipe says unless it says something else: a language model is a distribution, so texts are drawn from it."""
 VALIDATION_ROWS = 16
 """Parallel rows of a carried text in validation, where a number is wanted soon; `evaluate` reads it as one."""
 
