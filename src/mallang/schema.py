@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import inspect
 import json
 import re
 from collections.abc import Iterable
@@ -169,10 +170,16 @@ def _named_part(section: str, name: str, module: ModuleType) -> dict[str, Any]:
     made["description"] = (module.__doc__ or "").strip().split("\n")[0]
     made["properties"] = {**extra, **made["properties"]}
     if section == "model":
-        made["x-task"] = getattr(module, "TASK", "translation")
+        made["x-task"] = getattr(module, "TASK", _usual_task(module))
     if section == "task" and hasattr(module, "DEFAULTS"):
         made["x-defaults"] = module.DEFAULTS
     return made
+
+
+def _usual_task(module: ModuleType) -> str:
+    """What a model is for that does not say it: to read a source and write a target, or one text alone."""
+    reads_source = "source_vocabulary" in inspect.signature(module.Model).parameters
+    return "translation" if reads_source else "language_modeling"
 
 
 def _spellings(name: str) -> list[str]:
