@@ -15,6 +15,7 @@ EXAMPLES = (
     "mallang export runs/transformer-miniworld --to ctranslate2",
     "mallang export runs/transformer-miniworld --to ctranslate2 --int8 --output small",
     "mallang export runs/transformer-miniworld --to onnx",
+    "mallang export runs/ngram-miniworld --to arpa --output miniworld.arpa.gz",
 )
 
 
@@ -23,12 +24,15 @@ class Format(StrEnum):
 
     ctranslate2 = "ctranslate2"
     onnx = "onnx"
+    arpa = "arpa"
 
 
-To = Annotated[Format, typer.Option("--to", help="The runtime it is for.", show_default=False)]
+To = Annotated[Format, typer.Option("--to", help="The runtime, or the format, it is for.", show_default=False)]
 Output = Annotated[
     Path | None,
-    typer.Option("--output", "-o", metavar="FOLDER", help="Where to; otherwise RUN/FORMAT.", show_default=False),
+    typer.Option(
+        "--output", "-o", metavar="PATH", help="Folder, or file for arpa; otherwise RUN/FORMAT.", show_default=False
+    ),
 ]
 Int8 = Annotated[
     bool, typer.Option("--int8", help="CTranslate2: weights of 8 bits, a quarter of the size.", show_default=False)
@@ -38,14 +42,17 @@ Int8 = Annotated[
 def command(
     run: RunFolder, to: To, output: Output = None, int8: Int8 = False, plugin: Plugin = None, quiet: Quiet = False
 ) -> None:
-    """Write a trained Transformer for CTranslate2 or ONNX Runtime.
+    """Write a trained Transformer for CTranslate2 or ONNX Runtime, or n-grams as an ARPA file.
 
-    The folder also holds the tokenizers and a script, so that it runs where there is neither mallang nor torch:
-    python FOLDER/translate.py "a text".
+    The folder of a Transformer also holds the tokenizers and a script, so that it runs where there is neither mallang
+    nor torch: python FOLDER/translate.py "a text".
     """
     if int8 and to is not Format.ctranslate2:
-        raise UserError("--int8 has no effect on --to onnx", todo="leave --int8 out, or --to ctranslate2")
+        raise UserError(f"--int8 has no effect on --to {to.value}", todo="leave --int8 out, or --to ctranslate2")
     add_plugins(plugin)
+    if to is Format.arpa:
+        export_arpa(run, output, quiet)
+        return
     folder = output or run / to.value
     model = load_for(run, "translation", "export", "cpu")
     if to is Format.ctranslate2:
@@ -59,3 +66,15 @@ def command(
     if not quiet:
         size = sum(path.stat().st_size for path in folder.iterdir()) / 1e6
         print(f'{folder}  {size:.1f} MB; try: python {folder}/translate.py "a text"')
+
+
+def export_arpa(run: Path, output: Path | None, quiet: bool) -> None:
+    """Write n-grams to RUN/model.arpa, or to a file; one that ends in .gz is packed."""
+    from mallang.interop import ngram_run
+
+    path = output or run / "model.arpa"
+    if path.exists():
+        raise UserError(f"{path} is there already", todo="remove it, or --output FILE")
+    ngram_run.export_arpa(load_for(run, "language_modeling", "export", "cpu"), path)
+    if not quiet:
+        print(f"{path}  {path.stat().st_size / 1e6:.1f} MB; KenLM and others read it")

@@ -96,7 +96,7 @@ def start(version: Version = False) -> None:
 def add(app: typer.Typer, name: str, module: ModuleType) -> None:
     """Make one file's verb known under the name of the file."""
     examples = epilog(getattr(module, "EXAMPLES", ()))
-    verb = name.replace("_", "-")
+    verb = name.rstrip("_").replace("_", "-")  # import_.py is `import`, which Python keeps for itself
     if hasattr(module, "app"):
         app.add_typer(module.app, name=verb, epilog=examples)
     else:

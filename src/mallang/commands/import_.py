@@ -1,0 +1,46 @@
+"""`mallang import`: a model of others as a run folder of ours."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mallang.commands.options import Quiet
+from mallang.errors import UserError
+
+EXAMPLES = (
+    "mallang import news.arpa",
+    "mallang import news.arpa.gz --name news",
+)
+SUFFIXES = (".arpa", ".arpa.gz", ".lm", ".lm.gz")
+
+File = Annotated[Path, typer.Argument(metavar="FILE", help="An ARPA file, packed by gzip or not.", show_default=False)]
+Name = Annotated[
+    str | None,
+    typer.Option("--name", metavar="NAME", help="Name of the run; otherwise that of the file.", show_default=False),
+]
+Runs = Annotated[Path, typer.Option("--runs", metavar="FOLDER", help="Where run folders are.")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Replace a run of that name.", show_default=False)]
+
+
+def command(
+    file: File, name: Name = None, runs: Runs = Path("runs"), fresh: Fresh = False, quiet: Quiet = False
+) -> None:
+    """Make a run of the n-grams in an ARPA file.
+
+    KenLM, SRILM and others write such files. The run scores, generates and is evaluated like one that was trained
+    here; its tokens are what stands between spaces.
+    """
+    suffix = next((suffix for suffix in sorted(SUFFIXES, key=len, reverse=True) if file.name.endswith(suffix)), None)
+    if suffix is None:
+        raise UserError(
+            f"{file} is no file that can be imported: ARPA files end in .arpa or .arpa.gz",
+            todo="rename it, if it is one",
+        )
+    from mallang.interop.ngram_run import import_arpa
+
+    run = import_arpa(file, runs / (name or file.name.removesuffix(suffix)), fresh=fresh)
+    if not quiet:
+        print(f"the run is in {run.folder}")
