@@ -27,7 +27,7 @@ from mallang.errors import UserError
 from mallang.evaluation.lengths import Bucket, buckets_of
 from mallang.evaluation.translation import bleu_statistics, tokenization
 from mallang.inspection.comparison import Value
-from mallang.inspection.comparison_figure import draw_curves
+from mallang.inspection.comparison_figure import Lengths, draw_curves
 
 FOLDER = report.ROOT / "docs" / "ladder"
 PROTOCOLS = ("sacrebleu", "moses-lc-tok")
@@ -132,7 +132,8 @@ def make(arguments: argparse.Namespace, folder: Path = report.RESULTS) -> list[P
         base = f"{arguments.corpus.replace('/', '-')}-{direction}-{arguments.split}"
         arguments.out.mkdir(parents=True, exist_ok=True)
         curves = {rung.name: rung.by_length for rung in rungs}
-        figure = draw_curves(arguments.out / f"{base}.{arguments.format}", buckets, curves, "BLEU", title)
+        lengths = Lengths(buckets, curves, "BLEU", f"{buckets[0].unit} of the source; rows")
+        figure = draw_curves(arguments.out / f"{base}.{arguments.format}", lengths, title)
         table = arguments.out / f"{base}.md"
         table.write_text(page(rungs, buckets, title, figure.name), "utf-8")
         report.show(title, [("system", "all", *(bucket.name for bucket in buckets)), *(shown(rung) for rung in rungs)])

@@ -23,12 +23,14 @@ from mallang.errors import UserError
 
 if TYPE_CHECKING:
     from mallang.inspection.comparison import Comparison
+    from mallang.inspection.language_comparison import LanguageComparison
 
 EXAMPLES = (
     "mallang compare runs/transformer-miniworld runs/deeper",
     "mallang compare runs/* --split valid --search method=greedy --figure comparison.png",
     "mallang compare runs/* --baseline runs/lexicon-miniworld --metric exact --markdown",
     "mallang compare runs/* --data mine.tsv --lengths 10,20,30 --speed 0 --csv",
+    "mallang compare runs/nplm-miniworld runs/gpt-miniworld --prompt 나는 --samples 3 --figure models.png",
 )
 Runs = Annotated[
     list[Path],
@@ -40,12 +42,13 @@ Split = Annotated[
     str | None, typer.Option("--split", help="The split of the runs' corpus; otherwise test.", show_default=False)
 ]
 Data = Annotated[
-    str | None, typer.Option("--data", metavar="PATH", help="Your own pairs instead of a split.", show_default=False)
+    str | None,
+    typer.Option("--data", metavar="PATH", help="Your own pairs, or text, instead of a split.", show_default=False),
 ]
 Baseline = Annotated[
     Path | None,
     typer.Option(
-        "--baseline", metavar="RUN", help="Hold the others against this one; otherwise the lowest score.",
+        "--baseline", metavar="RUN", help="Hold the others against this one; otherwise the worst.",
         autocompletion=complete_run, show_default=False,
     ),
 ]  # fmt: skip
@@ -53,17 +56,31 @@ Metric = Annotated[
     str | None,
     typer.Option(
         "--metric", metavar="NAME", show_default=False,
-        help="What decides: bleu, chrf, words, exact or brackets; otherwise bleu, for parse trees brackets.",
+        help="What decides: bleu, chrf, words, exact or brackets; otherwise bleu, for parse trees brackets. "
+        "Language models: word, token or byte; otherwise word.",
     ),
 ]  # fmt: skip
 Lengths = Annotated[
     str | None,
     typer.Option(
-        "--lengths", metavar="10,20,30", help="Ends of the ranges of source length, in words.", show_default=False
+        "--lengths", metavar="10,20,30", show_default=False,
+        help="Ends of the ranges of source length, in words; language models: of the words before a word.",
     ),
-]
+]  # fmt: skip
 Speed = Annotated[
     int, typer.Option("--speed", metavar="N", help="Sentences to measure decoding speed on; 0: do not measure.")
+]
+Samples = Annotated[
+    int, typer.Option("--samples", metavar="N", help="Language models: texts that each writes; 0: none.")
+]
+Prompt = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--prompt", metavar="TEXT", help="Language models: what they go on from. Repeatable.", show_default=False
+    ),
+]
+Context = Annotated[
+    int, typer.Option("--context", metavar="N", help="Language models: words of a window for the loss by position.")
 ]
 Figure = Annotated[
     Path | None,
@@ -82,6 +99,9 @@ def command(
     search: Search = None,
     lengths: Lengths = None,
     speed: Speed = 100,
+    samples: Samples = 2,
+    prompt: Prompt = None,
+    context: Context = 128,
     figure: Figure = None,
     json: Json = False,
     csv: Csv = False,
@@ -96,6 +116,9 @@ def command(
     that of a paired bootstrap against the baseline; error reduction says how much of its distance from 100 is gone.
     Outputs in RUN/outputs are used where the run would write them again. The FLOPs of training are counted on some of
     its batches, without the optimiser; speed is measured now, on the same sentences for all, after a warm-up.
+
+    Language models are compared by perplexity per word, token and byte, by what they cost, by how surprising a word is
+    to them when so many words stand before it, and by what they write.
     """
     if json + csv + markdown > 1:
         raise UserError("--json, --csv and --markdown exclude each other", todo="give one of them")
@@ -107,7 +130,8 @@ def command(
 
     options = Options(
         split=wanted, data=data, metric=metric, baseline=baseline, search=read_search(search),
-        lengths=read_lengths(lengths), speed=speed, device=device,
+        lengths=read_lengths(lengths), speed=speed, samples=samples, prompts=tuple(prompt or ()), context=context,
+        device=device,
         say=lambda text: None if quiet else typer.echo(text, err=True),
     )  # fmt: skip
     found = compare(runs, options)
@@ -146,21 +170,19 @@ def read_lengths(text: str | None) -> list[int] | None:
         raise UserError(f"--lengths {text!r} is not a list of whole numbers", todo="--lengths 10,20,30") from error
 
 
-def show(comparison: Comparison, *, quiet: bool) -> None:
+def show(comparison: Comparison | LanguageComparison, *, quiet: bool) -> None:
     """Tables with lines on a terminal, plain columns in a pipe."""
     from rich.console import Console
     from rich.table import Table
-
-    from mallang.inspection.comparison_tables import tables
 
     console = Console()
     if not console.is_terminal:
         print(str(comparison).partition("\n\nnote: ")[0] if quiet else comparison)
         return
-    for each in tables(comparison):
+    for each in comparison.tables():
         table = Table(title=each.title, title_justify="left")
         for place, name in enumerate(each.head):
-            table.add_column(name, justify="right" if place else "left", overflow="fold")
+            table.add_column(name, justify="right" if place and not each.is_text else "left", overflow="fold")
         for line in each.lines:
             table.add_row(*line)
         console.print(table, markup=False)

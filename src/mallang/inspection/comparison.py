@@ -16,7 +16,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mallang.errors import UserError, nearest
 from mallang.evaluation.lengths import Bucket, buckets_of
@@ -24,8 +24,12 @@ from mallang.evaluation.score import Score, Statistics
 from mallang.evaluation.significance import Comparison as Difference
 from mallang.evaluation.significance import paired_bootstrap
 from mallang.inspection import comparison_figure, comparison_tables
+from mallang.inspection.comparison_tables import Table
 from mallang.inspection.cost import Speed, training_flops
-from mallang.inspection.entrants import Entrant, Options, check_rows, check_task, listed, open_all
+from mallang.inspection.entrants import Entrant, LanguageEntrant, Options, check_rows, check_task, listed, open_all
+
+if TYPE_CHECKING:
+    from mallang.inspection.language_comparison import LanguageComparison
 
 __all__ = ["Comparison", "Options", "System", "Value", "compare"]
 
@@ -98,8 +102,12 @@ class Comparison:
     systems: Sequence[System]
     notes: Sequence[str]
 
+    def tables(self) -> list[Table]:
+        """Quality, cost, and quality by source length."""
+        return comparison_tables.tables(self)
+
     def __str__(self) -> str:
-        return comparison_tables.as_text(self)
+        return comparison_tables.as_text(self.tables(), self.notes)
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
@@ -107,18 +115,24 @@ class Comparison:
 
     def to_csv(self) -> str:
         """One line a system, with every number."""
-        return comparison_tables.as_csv(self)
+        return comparison_tables.as_csv([comparison_tables.flat(self, system) for system in self.systems])
 
     def to_markdown(self) -> str:
         """Tables for a page."""
-        return comparison_tables.as_markdown(self)
+        return comparison_tables.as_markdown(self.tables(), self.notes)
 
     def draw(self, path: Path | str) -> Path:
         """A figure: quality against parameters, FLOPs and seconds, and by source length; PNG or SVG."""
-        return comparison_figure.draw_comparison(Path(path), self)
+        curves = {system.name: system.by_length for system in self.systems}
+        axis = f"{self.buckets[0].unit} of the source; rows"
+        lengths = comparison_figure.Lengths(self.buckets, curves, self.metric, axis)
+        title = f"{self.metric}, {self.rows:,} rows of {self.text}"
+        return comparison_figure.draw_fields(Path(path), self, lengths, title)
 
 
-def compare(runs: Iterable[Path | str], options: Options | None = None, **changes: Any) -> Comparison:
+def compare(
+    runs: Iterable[Path | str], options: Options | None = None, **changes: Any
+) -> Comparison | LanguageComparison:
     """Compare runs; options may be given one by one: `mallang.compare([...], split="valid", metric="chrf")`."""
     known = [each.name for each in fields(Options)]
     for name in changes:
@@ -131,10 +145,15 @@ def compare(runs: Iterable[Path | str], options: Options | None = None, **change
     check_task(entrants)
     check_rows(entrants)
     sources = [row[0] for row in entrants[0].rows]
-    buckets = buckets_of(sources, options.lengths)
+    is_language = isinstance(entrants[0], LanguageEntrant)
+    buckets = [] if is_language else buckets_of(sources, options.lengths)
     for entrant in entrants:
         entrant.write()
     groups = grouped(entrants)
+    if is_language:
+        from mallang.inspection.language_comparison import compare_language_models
+
+        return compare_language_models(groups, options, notes)
     worst = min(groups, key=lambda group: group.value)
     baseline = worst
     if options.baseline is not None:
@@ -196,19 +215,20 @@ class Group:
             parameters=mean_of(infos, "parameters"),
             tokens=mean_of(infos, "tokens"),
             seconds=mean_of(infos, "seconds"),
-            flops=self.flops(notes),
+            flops=flops_of(self, notes),
             speed=middle.speed(),
             error_reduction=reduction,
             difference=difference,
         )
 
-    def flops(self, notes: list[str]) -> float | None:
-        """The mean FLOPs of training."""
-        try:
-            return statistics.mean(training_flops(entrant.run) for entrant in self.entrants)
-        except UserError as error:
-            notes.append(f"{self.name}: the FLOPs of training were not counted: {error.what}")
-            return None
+
+def flops_of(group: Group, notes: list[str]) -> float | None:
+    """The mean FLOPs of training."""
+    try:
+        return statistics.mean(training_flops(entrant.run) for entrant in group.entrants)
+    except UserError as error:
+        notes.append(f"{group.name}: the FLOPs of training were not counted: {error.what}")
+        return None
 
 
 def mean_of(infos: Iterable[Mapping[str, Any]], key: str) -> float | None:

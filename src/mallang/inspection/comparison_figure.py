@@ -1,60 +1,80 @@
-"""A comparison as a picture: quality against parameters, FLOPs and seconds of training, and by source length."""
+"""A comparison as a picture: quality against parameters, FLOPs and seconds of training, and curves over ranges."""
 
 from __future__ import annotations
 
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 from mallang.errors import require
-from mallang.evaluation.lengths import Bucket
 from mallang.inspection.comparison_tables import scientific, short
 from mallang.inspection.figures import check_format, families
 
 if TYPE_CHECKING:
-    from mallang.inspection.comparison import Comparison, System, Value
+    from mallang.inspection.comparison import Comparison, Value
+    from mallang.inspection.language_comparison import LanguageComparison
+
+    Compared: TypeAlias = Comparison | LanguageComparison
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999933")
 """Those of Okabe and Ito, which people who see colours differently can tell apart; the last for want of yellow."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
 
 
-def draw_comparison(path: Path, comparison: Comparison) -> Path:
+@runtime_checkable
+class Ranged(Protocol):
+    """A range of lengths or positions, and how much is in it."""
+
+    @property
+    def name(self) -> str:
+        """Such as 8-15."""
+
+    def __len__(self) -> int: ...
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """A curve a system over ranges, and what both axes say."""
+
+    ranges: Sequence[Ranged]
+    curves: Mapping[str, Sequence[Value]]
+    measure: str
+    axis: str
+
+
+def draw_fields(path: Path, comparison: Compared, lengths: Lengths, title: str) -> Path:
     """Three fields of points and one of curves, with one legend."""
     check_format(path)
     letters = {"fontfamily": families(), "parse_math": False}
     figure = require("matplotlib.figure", "plots").Figure(figsize=(11, 8.5), layout="constrained")
     fields = figure.subplots(2, 2).flatten().tolist()
-    costs: list[tuple[str, Callable[[System], float | None]]] = [
+    costs: list[tuple[str, Callable[[Any], float | None]]] = [
         ("parameters", lambda system: system.parameters),
         ("FLOPs of training", lambda system: system.flops),
         ("seconds of training", lambda system: system.seconds),
     ]
     for place, (cost, measure) in enumerate(costs):
         draw_points(fields[place], comparison, cost, measure, letters)
-    curves = {system.name: system.by_length for system in comparison.systems}
-    draw_lengths(fields[3], comparison.buckets, curves, comparison.metric, letters)
+    draw_lengths(fields[3], lengths, letters)
     handles, labels = fields[3].get_legend_handles_labels()
     figure.legend(
         handles, labels, loc="outside lower center", ncols=min(4, len(labels)), prop={"family": letters["fontfamily"]}
     )
-    title = f"{comparison.metric}, {comparison.rows:,} rows of {comparison.text}"
     figure.suptitle(unicodedata.normalize("NFC", title), **letters)
     figure.savefig(path, dpi=150)
     return path
 
 
-def draw_curves(
-    path: Path, buckets: Sequence[Bucket], curves: Mapping[str, Sequence[Value]], metric: str, title: str = ""
-) -> Path:
-    """The curves over source length alone."""
+def draw_curves(path: Path, lengths: Lengths, title: str = "") -> Path:
+    """The curves alone."""
     check_format(path)
     letters = {"fontfamily": families(), "parse_math": False}
     figure = require("matplotlib.figure", "plots").Figure(figsize=(8, 5.5), layout="constrained")
     field = figure.subplots()
-    draw_lengths(field, buckets, curves, metric, letters)
-    figure.legend(loc="outside lower center", ncols=min(3, len(curves)), prop={"family": letters["fontfamily"]})
+    draw_lengths(field, lengths, letters)
+    figure.legend(loc="outside lower center", ncols=min(3, len(lengths.curves)), prop={"family": letters["fontfamily"]})
     figure.suptitle(unicodedata.normalize("NFC", title), **letters)
     figure.savefig(path, dpi=150)
     return path
@@ -62,9 +82,9 @@ def draw_curves(
 
 def draw_points(
     field: Any,
-    comparison: Comparison,
+    comparison: Compared,
     cost: str,
-    measure: Callable[[System], float | None],
+    measure: Callable[[Any], float | None],
     letters: Mapping[str, Any],
 ) -> None:
     """A point a system, with its interval; what has no such cost is not drawn."""
@@ -72,6 +92,7 @@ def draw_points(
     field.set_ylabel(comparison.metric, **letters)
     field.grid(alpha=0.3)
     drawn = []
+    system: Any
     for number, system in enumerate(comparison.systems):
         at, value = measure(system), system.scores[comparison.metric]
         if at is not None and at > 0:
@@ -91,14 +112,9 @@ def draw_points(
         field.text(0.5, 0.5, "not known", transform=field.transAxes, horizontalalignment="center")
 
 
-def draw_lengths(
-    field: Any,
-    buckets: Sequence[Bucket],
-    curves: Mapping[str, Sequence[Value]],
-    metric: str,
-    letters: Mapping[str, Any],
-) -> None:
-    """A curve a system over the ranges of source length, with the number of rows of each."""
+def draw_lengths(field: Any, lengths: Lengths, letters: Mapping[str, Any]) -> None:
+    """A curve a system over the ranges, with how much is in each."""
+    ranges, curves = lengths.ranges, lengths.curves
     for number, (name, values) in enumerate(curves.items()):
         # A little apart, so that the intervals of several systems can be seen.
         places = [place + 0.06 * (number - (len(curves) - 1) / 2) for place in range(len(values))]
@@ -111,10 +127,10 @@ def draw_lengths(
             capsize=2,
             elinewidth=0.8,
         )
-    field.set_xticks(range(len(buckets)), [f"{bucket.name}\n{len(bucket)}" for bucket in buckets], **letters)
-    field.set_xlim(-0.5, len(buckets) - 0.5)
-    field.set_xlabel(f"{buckets[0].unit} of the source; rows", **letters)
-    field.set_ylabel(metric, **letters)
+    field.set_xticks(range(len(ranges)), [f"{some.name}\n{len(some)}" for some in ranges], **letters)
+    field.set_xlim(-0.5, len(ranges) - 0.5)
+    field.set_xlabel(lengths.axis, **letters)
+    field.set_ylabel(lengths.measure, **letters)
     field.grid(alpha=0.3)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,8 @@ class Table:
     title: str
     head: Sequence[str]
     lines: Sequence[Sequence[str]]
+    is_text: bool = False
+    """Whether the cells are texts, and not numbers that stand under each other."""
 
 
 def tables(comparison: Comparison) -> list[Table]:
@@ -73,38 +75,39 @@ def value_of_baseline(comparison: Comparison) -> float:
     return found.scores[comparison.metric].mean
 
 
-def as_text(comparison: Comparison) -> str:
+def as_text(found: Sequence[Table], notes: Sequence[str]) -> str:
     """Columns under each other, and the notes."""
     parts = []
-    for table in tables(comparison):
+    for table in found:
         lines = [table.head, *table.lines]
         widths = [max(map(width, column)) for column in zip(*lines, strict=True)]
         shown_lines = []
-        for first, *rest in lines:
-            cells = [first + " " * (widths[0] - width(first))]
-            cells += [" " * (wide - width(cell)) + cell for cell, wide in zip(rest, widths[1:], strict=True)]
+        for line in lines:
+            cells = []
+            for place, (cell, wide) in enumerate(zip(line, widths, strict=True)):
+                room = " " * (wide - width(cell))
+                cells.append(room + cell if place and not table.is_text else cell + room)
             shown_lines.append("  ".join(cells).rstrip())
         parts.append("\n".join([table.title, *shown_lines]))
-    notes = "\n".join(f"note: {note}" for note in comparison.notes)
-    return "\n\n".join([*parts, *filter(None, [notes])])
+    told = "\n".join(f"note: {note}" for note in notes)
+    return "\n\n".join([*parts, *filter(None, [told])])
 
 
-def as_markdown(comparison: Comparison) -> str:
+def as_markdown(found: Sequence[Table], notes: Sequence[str]) -> str:
     """Tables for a page."""
     parts = []
-    for table in tables(comparison):
+    for table in found:
         head = [cell.replace("|", "\\|") for cell in table.head]
-        lines = [f"| {' | '.join(head)} |", "|---" + "|---:" * (len(head) - 1) + "|"]
+        lines = [f"| {' | '.join(head)} |", "|---" + ("|---" if table.is_text else "|---:") * (len(head) - 1) + "|"]
         lines += [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in table.lines]
         parts.append("\n".join([f"**{table.title}**", "", *lines]))
-    notes = "\n".join(f"- {note}" for note in comparison.notes)
-    return "\n\n".join([*parts, *filter(None, [notes])]) + "\n"
+    told = "\n".join(f"- {note}" for note in notes)
+    return "\n\n".join([*parts, *filter(None, [told])]) + "\n"
 
 
-def as_csv(comparison: Comparison) -> str:
+def as_csv(lines: Sequence[Mapping[str, Any]]) -> str:
     """One line a system, every number in full."""
     written = io.StringIO()
-    lines = [flat(comparison, system) for system in comparison.systems]
     columns = list(dict.fromkeys(column for line in lines for column in line))
     writer = csv.DictWriter(written, columns, restval="", lineterminator="\n")
     writer.writeheader()

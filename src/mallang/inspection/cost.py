@@ -10,12 +10,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 import mallang
 from mallang.data.batch import Batch
+from mallang.data.loader import gather
+from mallang.decoding.contract import device_of, inference
 from mallang.errors import UserError
 from mallang.evaluation.flops import flops_of_fit, flops_per_token
 from mallang.find import find
+from mallang.layers.cache import map_nest
 from mallang.training.checkpoint import replace_file, to_json
 from mallang.training.loop import seed_everything
 from mallang.training.run import RECIPE, Run
@@ -24,6 +29,8 @@ from mallang.training.train import Materials, prepare_data
 FILE = "cost.json"
 BATCHES, TOKENS = 32, 512
 """How many batches of the training text are counted, and the padded tokens of each."""
+LONGEST = 64
+"""Tokens that a text has at most which is written to be looked at, or timed."""
 REPEATS = 3
 """Times that decoding is measured; the best one counts, for nothing makes a machine faster than it is."""
 
@@ -78,13 +85,13 @@ def count(run: Run) -> float:
 def some_batches(materials: Materials, recipe: Any) -> Iterator[Batch]:
     """Batches from all over the first epoch, smaller than those of training: they are padded as little."""
     task, train = materials.task, materials.train
-    tokens = max(min(recipe.train.batch_tokens, TOKENS), int(train.lengths.max()) + 1)
+    widest = getattr(task.config, "context", None) or int(train.lengths.max()) + 1
+    tokens = max(min(recipe.train.batch_tokens, TOKENS), widest)
     plan = task.plan(train, tokens=tokens, sentences=recipe.train.batch_sentences, seed=recipe.seed, epoch=0)
     examples = task.examples(train, recipe.seed, 0)
     chosen = np.unique(np.linspace(0, len(plan) - 1, BATCHES).astype(int))
     for number in chosen.tolist():
-        rows = [tuple(examples[place] for place in row) for row in plan[number]]
-        yield task.prepare(rows, np.random.default_rng(number))
+        yield task.prepare(gather(examples, plan[number]), np.random.default_rng(number))
 
 
 def decoding_speed(model: Any, texts: Sequence[str], domains: Sequence[str | None], **search: Any) -> Speed:
@@ -95,3 +102,32 @@ def decoding_speed(model: Any, texts: Sequence[str], domains: Sequence[str | Non
         model.translate(texts, domain=domains, **search)
         best = min(best, time.perf_counter() - began)
     return Speed(len(texts) / best, sum(len(output.tokens) + 1 for output in outputs) / best)
+
+
+def writing_speed(model: Any, texts: int, **search: Any) -> Speed:
+    """How fast a language model writes texts from nothing, many at once; the first time is not counted."""
+    asked = {"max_length": LONGEST, **search}
+    best, outputs = float("inf"), model.generate([""] * texts, **asked)
+    for _ in range(REPEATS):
+        began = time.perf_counter()
+        model.generate([""] * texts, **asked)
+        best = min(best, time.perf_counter() - began)
+    return Speed(texts / best, sum(len(output.tokens) + 1 for output in outputs) / best)
+
+
+def state_bytes(model: Any, tokens: int) -> int | None:
+    """What a language model keeps of a text of so many tokens while it writes; None where it cannot read as many."""
+    if (longest := getattr(model, "longest", None)) is not None and tokens > longest:
+        return None
+    device, total = device_of(model), 0
+
+    def add(tensor: Tensor) -> Tensor:
+        nonlocal total
+        total += tensor.numel() * tensor.element_size()
+        return tensor
+
+    text = torch.full((1, tokens), model.vocabulary.unk, device=device)
+    with inference(model):
+        _, state = model.step(text, model.start(Batch(tokens=text[:, :1], lengths=text[:, 0] * 0 + 1)))
+    map_nest(state.moving, add)
+    return total

@@ -16,10 +16,13 @@ from mallang.evaluation.lengths import Bucket
 from mallang.evaluation.quality import MEASURES, suited
 from mallang.evaluation.score import Score, Statistics
 from mallang.find import find
-from mallang.inspection.cost import Speed, decoding_speed
+from mallang.inspection.cost import LONGEST, Speed, decoding_speed, writing_speed
 from mallang.inspection.outputs import Scorable, keep, kept, read_parts, stamp_of
 from mallang.recipe import Recipe
 from mallang.training.run import INFO, Run, load
+
+UNITS = {"word": "perplexity per word", "token": "perplexity per token", "byte": "bits per byte"}
+"""What language models can be compared by."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,29 +34,45 @@ class Options:
     data: str | None = None
     """A file of one's own pairs instead."""
     metric: str | None = None
-    """What decides: bleu, chrf, words, exact or brackets; not given: bleu, or brackets where references are trees."""
+    """What decides: bleu, chrf, words, exact or brackets; not given: bleu, or brackets where references are trees.
+
+    Of language models: word, token or byte; not given: perplexity per word."""
     baseline: Path | str | None = None
-    """The run that the others are held against; not given: the system with the lowest score."""
+    """The run that the others are held against; not given: the worst system."""
     search: Mapping[str, Any] = field(default_factory=dict)
     """Search options for all runs; those not given are each run's own."""
     lengths: Sequence[int] | None = None
-    """The longest sources of all ranges but the last, in words; not given: chosen by what there is."""
+    """The longest sources of all ranges but the last, in words; not given: chosen by what there is.
+
+    Of language models: the words that the last word of each range has before it."""
     speed: int = 100
-    """How many sentences are translated to see how fast a system is; 0: none."""
+    """How many sentences are translated, or texts written, to see how fast a system is; 0: none."""
+    samples: int = 2
+    """Language models: how many texts each writes, side by side; after every prompt, if there are some."""
+    prompts: Sequence[str] = ()
+    """Language models: what those texts begin with."""
+    context: int = 128
+    """Language models: words of a window for the loss by position, tokens of a text whose state is measured."""
     device: str = "auto"
     """Where the models run."""
     say: Callable[[str], None] = lambda text: None
     """Is told what takes long."""
 
     def __post_init__(self) -> None:
-        if self.metric is not None and self.metric not in MEASURES:
-            raise UserError(f"there is no metric {self.metric!r} to compare by", todo=nearest(self.metric, MEASURES))
+        if self.metric is not None and self.metric not in (known := [*MEASURES, *UNITS]):
+            raise UserError(f"there is no metric {self.metric!r} to compare by", todo=nearest(self.metric, known))
         if self.speed < 0:
             raise UserError(f"speed cannot be measured on {self.speed} sentences", todo="give 0 to leave it out")
+        if self.samples < 0:
+            raise UserError(f"there are no {self.samples} samples", todo="give 0 to leave them out")
+        if self.context < 1:
+            raise UserError(f"a context of {self.context} holds nothing", todo="give a number from 1")
 
 
 class Entrant:
     """One run of a comparison."""
+
+    verb = "translate"
 
     def __init__(self, path: Path, run: Run, options: Options) -> None:
         self.path, self.run, self.options = path, run, options
@@ -86,15 +105,30 @@ class Entrant:
     @property
     def text(self) -> str:
         """What it is scored on, in words."""
+        return f"{self.origin}, {self.recipe.data.source} → {self.recipe.data.target}"
+
+    @property
+    def origin(self) -> str:
+        """Where the rows come from: a file, or a split of a corpus."""
         data, split = self.recipe.data, self.options.split
         file = self.options.data or (getattr(data, split) if split in SPLITS else None)
         corpus = " + ".join(data.corpora) if data.corpora is not None else data.corpus
-        return f"{file or f'{corpus} {split}'}, {data.source} → {data.target}"
+        return str(file or f"{corpus} {split}")
 
     @cached_property
     def search(self) -> Any:
         """Every option of its search."""
         return change_search(self.recipe.decoding, self.options.search)
+
+    def check(self) -> None:
+        """Refuse options that mean nothing here."""
+        if self.options.metric in UNITS:
+            raise UserError(
+                f"translations are not compared by {UNITS[self.options.metric]}", todo=nearest("", MEASURES)
+            )
+        for name in ("samples", "prompts", "context"):
+            if getattr(self.options, name) != getattr(Options, name):
+                raise UserError(f"{name} has no effect on translations; it is for language models", todo="leave it out")
 
     def load(self) -> Any:
         """The model, with the verbs of its task."""
@@ -152,6 +186,71 @@ class Entrant:
         return decoding_speed(self.load(), texts, domains, **self.options.search)
 
 
+class LanguageEntrant(Entrant):
+    """One language model of a comparison: what it writes for a line is how probable it finds it."""
+
+    verb = "generate"
+
+    @property
+    def text(self) -> str:
+        """What it is scored on, in words."""
+        return f"{self.origin}, {self.recipe.data.source}" if self.origin.startswith("miniworld ") else self.origin
+
+    def check(self) -> None:
+        """Refuse options that mean nothing here."""
+        if self.options.metric is not None and self.options.metric not in UNITS:
+            raise UserError(f"language models have no {self.options.metric}", todo=f"--metric {' or '.join(UNITS)}")
+
+    @cached_property
+    def model(self) -> Any:
+        """The model, with its verbs."""
+        return self.load()
+
+    def write(self) -> None:
+        """Find the log-probability of every line, and the perplexities of all, or compute them."""
+        name, rows = self.parts[0].name if len(self.parts) == 1 else "all", self.rows
+        stamp = stamp_of(self.run, rows, self.recipe.decoding, {})
+        found = kept(self.path, name, stamp, len(rows))
+        if found is None:
+            self.options.say(f"{self.path}: reading {len(rows):,} lines")
+            scores, outputs = self.model.evaluate(rows)
+            keep(self.path, name, outputs, scores, {}, stamp)
+            found = outputs, scores
+        self.outputs, scores = found
+        self.scores = {score.name: score for score in scores}
+
+    @cached_property
+    def references(self) -> list[str]:
+        """The lines themselves."""
+        return [row[0] for row in self.rows]
+
+    @cached_property
+    def metric(self) -> str:
+        """The name of the score that decides."""
+        return UNITS[self.options.metric or "word"]
+
+    def speed(self) -> Speed | None:
+        """How fast it writes."""
+        if not self.options.speed:
+            return None
+        self.options.say(f"{self.path}: measuring speed on {self.options.speed} texts")
+        return writing_speed(self.model, self.options.speed, **self.sampling)
+
+    @property
+    def sampling(self) -> dict[str, Any]:
+        """How texts are written: drawn, unless another search is asked for."""
+        return {"method": "sampling", **self.options.search}
+
+    def write_samples(self) -> list[list[str]]:
+        """Some texts of its own for each prompt, or for none."""
+        if not self.options.samples:
+            return []
+        prompts = [prompt for prompt in self.options.prompts or [""] for _ in range(self.options.samples)]
+        texts = [str(written) for written in self.model.generate(prompts, **{"max_length": LONGEST, **self.sampling})]
+        size = self.options.samples
+        return [texts[first : first + size] for first in range(0, len(texts), size)]
+
+
 def open_all(paths: Sequence[Path], options: Options) -> tuple[list[Entrant], list[str]]:
     """All runs that can be scored; what is no run or not finished is left out with a note."""
     entrants: dict[Path, Entrant] = {}
@@ -166,7 +265,8 @@ def open_all(paths: Sequence[Path], options: Options) -> tuple[list[Entrant], li
         if not run.is_finished:
             notes.append(f"{path} was left out: it is not finished; the command that trains it goes on")
         else:
-            entrants.setdefault(path.resolve(), Entrant(path, run, options))
+            kind = LanguageEntrant if run.task == "language_modeling" else Entrant
+            entrants.setdefault(path.resolve(), kind(path, run, options))
     if options.baseline is not None and Path(options.baseline).resolve() not in entrants:
         raise UserError(f"the baseline {options.baseline} is no finished run", todo="--baseline RUN")
     if len(entrants) < 2:
@@ -183,9 +283,13 @@ def check_task(entrants: Sequence[Entrant]) -> None:
     tasks = listed((entrant.run.task.replace("_", " "), entrant) for entrant in entrants)
     if len(tasks) > 1:
         raise different("these runs are for different tasks", tasks, "give runs of one task")
-    verbs = find("tasks", entrants[0].run.task).Verbs
-    if not (hasattr(verbs, "evaluate") and hasattr(verbs, "translate")):
-        raise UserError(f"runs for {next(iter(tasks))} cannot be compared yet", todo="give runs that translate")
+    first = entrants[0]
+    verbs = find("tasks", first.run.task).Verbs
+    if not (hasattr(verbs, "evaluate") and hasattr(verbs, first.verb)):
+        raise UserError(
+            f"runs for {next(iter(tasks))} cannot be compared yet", todo="give runs that translate, or language models"
+        )
+    first.check()
 
 
 def check_rows(entrants: Sequence[Entrant]) -> None:
@@ -196,7 +300,7 @@ def check_rows(entrants: Sequence[Entrant]) -> None:
             f"text {number}, {len(found[0].rows):,} rows of {found[0].text}": found
             for number, found in enumerate(texts.values(), 1)
         }
-        todo = "give runs of one corpus and one direction, or --data FILE: pairs that all of them can translate"
+        todo = "give runs of one corpus and one direction, or --data FILE: text of your own for all of them"
         raise different("these runs would not be scored on the same rows", named, todo)
 
 
