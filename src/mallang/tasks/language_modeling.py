@@ -234,7 +234,8 @@ class Task:
         """The mean loss a token, `</s>` counted."""
         manner = self.manner(model, VALIDATION_ROWS)
         found = np.concatenate(line_log_probs(model, corpus, manner))
-        signature = f"nats a token|</s> counted|{manner.signature}"
+        what = "nats a token" if is_probability(model) else "scores of tokens, no probabilities"
+        signature = f"{what}|</s> counted|{signature_of(model, manner)}"
         return [Score("loss", -float(found.mean()), signature, count=len(found))]
 
     def perplexity(
@@ -244,6 +245,11 @@ class Task:
 
         A carried text is read in so many parallel `rows`; `stride` stands above that of the configuration.
         """
+        if not is_probability(model):
+            raise UserError(
+                "what this model gives are scores that do not sum to 1 over all words, so it has no perplexity",
+                todo="mallang score compares texts by it; model.smoothing=katz has probabilities",
+            )
         manner = self.asked_manner(model, rows, stride)
         lines = self.text.encode_batch(list(texts))
         sums = [float(numbers.sum()) for numbers in line_log_probs(model, Lines(lines), manner)]
@@ -253,6 +259,16 @@ class Task:
             words=[len(text.split()) for text in texts],
             bytes=[len(text.encode()) for text in texts],
             tokenizer=self.text.config.unit,
-            manner=manner.signature,
+            manner=signature_of(model, manner),
         )
         return list(scores.values()), sums
+
+
+def is_probability(model: Any) -> bool:
+    """Whether what a model says of all words sums to 1; a model that only ranks them says so."""
+    return getattr(model, "is_probability", True)
+
+
+def signature_of(model: Any, manner: Manner) -> str:
+    """In which way a text was read, and what the model adds to that."""
+    return "|".join(part for part in (manner.signature, getattr(model, "signature", "")) if part)
