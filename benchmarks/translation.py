@@ -29,7 +29,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from benchmarks import translation_results, translation_runs
 from mallang import recipe as recipes
@@ -53,6 +53,10 @@ class Experiment:
         """What its run folder is called."""
         return f"{self.name}-seed{self.seed}"
 
+    def words(self, options: Sequence[str]) -> list[str]:
+        """How `mallang evaluate` is told the options of a search."""
+        return [word for option in options for word in ("--search", option)]
+
     def about(self) -> dict[str, Any]:
         """What it is, and what follows from its recipe."""
         resolved = recipes.read(self.recipe, [*self.overrides, f"seed={self.seed}"])
@@ -74,7 +78,10 @@ class Experiment:
         }
 
 
-def read_experiments(path: Path) -> list[Experiment]:
+Kind = TypeVar("Kind", bound=Experiment)
+
+
+def read_experiments(path: Path, kind: type[Kind] = Experiment) -> list[Kind]:  # type: ignore[assignment]
     """All runs of a list, a seed each."""
     try:
         text = path.read_text("utf-8")
@@ -83,14 +90,14 @@ def read_experiments(path: Path) -> list[Experiment]:
         raise UserError(f"{path} cannot be read: {error}") from error
     check_keys(whole, ("defaults", "experiments"), str(path))
     defaults = {"seeds": [1], "overrides": [], "searches": {}, **whole.get("defaults", {})}
-    found = [each for given in whole.get("experiments", []) for each in experiments_of(given, defaults, path)]
+    found = [each for given in whole.get("experiments", []) for each in experiments_of(given, defaults, path, kind)]
     names = [each.run for each in found]
     if not names or len(set(names)) < len(names):
         raise UserError(f"{path} holds no experiments, or two of one name", todo="[[experiments]] with a name each")
     return found
 
 
-def experiments_of(given: Mapping[str, Any], defaults: Mapping[str, Any], path: Path) -> list[Experiment]:
+def experiments_of(given: Mapping[str, Any], defaults: Mapping[str, Any], path: Path, kind: type[Kind]) -> list[Kind]:
     """One entry of a list, once for each of its seeds."""
     check_keys(given, ("name", "recipe", "overrides", "seeds", "splits", "searches"), str(path))
     values = {**defaults, **given}
@@ -99,7 +106,7 @@ def experiments_of(given: Mapping[str, Any], defaults: Mapping[str, Any], path: 
             raise UserError(f"an experiment has no {key}", where=str(path))
     searches = {"": [], **defaults["searches"], **values["searches"]}
     return [
-        Experiment(
+        kind(
             name=values["name"],
             recipe=values["recipe"],
             overrides=(*defaults["overrides"], *given.get("overrides", ())),
@@ -121,7 +128,7 @@ def check_keys(given: Mapping[str, Any], known: Sequence[str], where: str) -> No
 def plan(arguments: argparse.Namespace) -> None:
     """Say which runs there are; leave with 1 where one of them cannot be trained."""
     wrong = 0
-    for experiment in read_experiments(arguments.list):
+    for experiment in chosen(arguments):
         try:
             experiment.about()
             print(experiment.run)
@@ -131,10 +138,21 @@ def plan(arguments: argparse.Namespace) -> None:
     sys.exit(1 if wrong else 0)
 
 
+def chosen(arguments: argparse.Namespace) -> list[Experiment]:
+    """The experiments of the list that are wanted."""
+    found: list[Experiment] = read_experiments(arguments.list, arguments.kind)
+    if arguments.only is None:
+        return found
+    wanted = [each for each in found if any(part in each.name for part in arguments.only)]
+    if not wanted:
+        raise UserError(f"no experiment of {arguments.list} has {' or '.join(arguments.only)} in its name")
+    return wanted
+
+
 def run(arguments: argparse.Namespace) -> None:
-    """Train and translate."""
+    """Train and evaluate."""
     translation_runs.run_all(
-        read_experiments(arguments.list),
+        chosen(arguments),
         translation_runs.Options(
             out=arguments.out,
             work=arguments.work,
@@ -154,16 +172,7 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     verbs = whole.add_subparsers(required=True, metavar="VERB")
-    for verb, do in (("plan", plan), ("run", run)):
-        one = verbs.add_parser(verb, help=do.__doc__)
-        one.set_defaults(do=do)
-        one.add_argument("list", type=Path, help="experiments in TOML or JSON")
-    one.add_argument("--out", type=Path, required=True, help="where runs.json goes")
-    one.add_argument("--work", type=Path, help="keep run folders here and go on with them; else they are removed")
-    one.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:1")
-    one.add_argument("--at-once", type=int, default=1, metavar="N", help="processes side by side; 1 if not given")
-    one.add_argument("--seconds", type=float, default=float("inf"), help="stop then: what is trained by then counts")
-    one.add_argument("--commit", help="the commit of this code, where git cannot tell")
+    add_runs(verbs, Experiment)
     for verb, score in (("sweep", translation_results.sweep), ("collect", translation_results.collect)):
         one = verbs.add_parser(verb, help=score.__doc__)
         one.set_defaults(do=lambda arguments, score=score: score(arguments.files))
@@ -171,6 +180,23 @@ def parser() -> argparse.ArgumentParser:
     one = verbs.add_parser("check", help=translation_results.check.__doc__)
     one.set_defaults(do=lambda arguments: translation_results.check())
     return whole
+
+
+def add_runs(verbs: Any, kind: type[Experiment]) -> None:
+    """The verbs that are the same for experiments of any kind."""
+    for verb, do in (("plan", plan), ("run", run)):
+        one = verbs.add_parser(verb, help=do.__doc__)
+        one.set_defaults(do=do, kind=kind)
+        one.add_argument("list", type=Path, help="experiments in TOML or JSON")
+        one.add_argument(
+            "--only", nargs="+", metavar="NAME", help="of the list only those whose name holds one of these"
+        )
+    one.add_argument("--out", type=Path, required=True, help="where runs.json goes")
+    one.add_argument("--work", type=Path, help="keep run folders here and go on with them; else they are removed")
+    one.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:1")
+    one.add_argument("--at-once", type=int, default=1, metavar="N", help="processes side by side; 1 if not given")
+    one.add_argument("--seconds", type=float, default=float("inf"), help="stop then: what is trained by then counts")
+    one.add_argument("--commit", help="the commit of this code, where git cannot tell")
 
 
 def main() -> None:

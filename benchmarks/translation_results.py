@@ -96,9 +96,9 @@ def sweep(files: Sequence[Path]) -> None:
     show(opened, list(scored(opened)))
 
 
-def show(opened: Sequence[dict[str, Any]], found: Sequence[Scored]) -> None:
+def show(opened: Sequence[dict[str, Any]], found: Sequence[Any], known: Iterable[str] = LABELS.values()) -> None:
     """A table a split and search, and below them what did not come to its end."""
-    labels = [label for label in LABELS.values() if any(label in each.scores for each in found)]
+    labels = [label for label in known if any(label in each.scores for each in found)]
     for table in dict.fromkeys(each.table for each in found):
         mine = [each for each in found if each.table == table]
         rows: list[Sequence[object]] = [("run", *labels, "valid nll", "steps", "seconds", "parameters")]
@@ -112,13 +112,13 @@ def show(opened: Sequence[dict[str, Any]], found: Sequence[Scored]) -> None:
         print(f"\n{run['name']} seed {run['seed']}: {run['status']}; last validation {last}\n{run.get('said', '')}")
 
 
-def row(name: str, same: Sequence[Scored], labels: Iterable[str]) -> list[object]:
+def row(name: str, same: Sequence[Any], labels: Iterable[str]) -> list[object]:
     """A line of the table: one run, or the mean of several."""
 
     def mean(values: Iterable[float]) -> float:
         return statistics.mean(values)
 
-    nll = mean(min(entry["nll"] for entry in each.run["validations"]) for each in same)
+    nll = mean(min(entry.get("nll", entry.get("loss")) for entry in each.run["validations"]) for each in same)
     values = [
         f"{mean(each.scores[label].value for each in same):.2f}" if label in same[0].scores else "" for label in labels
     ]
@@ -128,18 +128,30 @@ def row(name: str, same: Sequence[Scored], labels: Iterable[str]) -> list[object
 
 def collect(files: Sequence[Path], folder: Path = report.RESULTS) -> None:
     """Print the table and write every value into results/, with the hypotheses it was counted on."""
-    opened = list(read_files(files))
+    opened = committed(read_files(files))
+    found = list(scored(opened))
+    show(opened, found)
+    for each in found:
+        keep(folder / HYPOTHESES.name / f"{each.base}-seed{each.run['seed']}.txt.xz", each.output["hypotheses"])
+    write_values(found, folder)
+
+
+def committed(files: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The files, if what they hold was made by code that can be found again."""
+    opened = list(files)
     for commit in (file["commit"] for file in opened):
         if not commit or commit.endswith("-dirty"):
             raise UserError(f"the runs were made by code of no commit ({commit})", todo="run … --commit SUM")
-    found = list(scored(opened))
-    show(opened, found)
+    return opened
+
+
+def write_values(found: Sequence[Any], folder: Path) -> None:
+    """Every value as a file, and what the seeds of one system come to."""
     written: list[Path] = []
     for each in found:
-        seed = f"seed{each.run['seed']}"
-        keep(folder / HYPOTHESES.name / f"{each.base}-{seed}.txt.xz", each.output["hypotheses"])
         for label in each.scores:
-            written.append(report.write_result(f"{each.base}-{label}-{seed}", each.result(label), folder))
+            name = f"{each.base}-{label}-seed{each.run['seed']}"
+            written.append(report.write_result(name, each.result(label), folder))
     for base in dict.fromkeys(each.base for each in found):
         same = [each for each in found if each.base == base]
         for name, result in spread(base, same) if len(same) > 1 else ():
@@ -149,7 +161,7 @@ def collect(files: Sequence[Path], folder: Path = report.RESULTS) -> None:
     print(f"\n{len(written)} values written to {folder}")
 
 
-def spread(base: str, same: Sequence[Scored]) -> Iterator[tuple[str, Result]]:
+def spread(base: str, same: Sequence[Any]) -> Iterator[tuple[str, Result]]:
     """Mean and standard deviation over the seeds of one system."""
     for label in same[0].scores:
         values = [each.scores[label].value for each in same]
@@ -224,7 +236,7 @@ def read_files(files: Iterable[Path]) -> Iterator[dict[str, Any]]:
         except (OSError, ValueError) as error:
             raise UserError(f"{path} cannot be read: {error}") from error
         if not isinstance(file, dict) or file.get("format") != FORMAT:
-            raise UserError(f"{path} was not written by `python -m benchmarks.translation run`")
+            raise UserError(f"{path} was not written by the `run` of a benchmark")
         yield file
 
 

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from benchmarks.translation import Experiment
 
 FORMAT = 1
+HEADLINES = ("BLEU", "perplexity per word")
+"""The score that is told of a run while others are under way."""
 LAST_LINES = 15
 """How much of what a failed command said is kept."""
 GRACE = 30
@@ -88,7 +90,7 @@ def run_all(experiments: Sequence[Experiment], options: Options) -> Path:
 
 
 def run_one(experiment: Experiment, place: Place) -> dict[str, Any]:
-    """Train, then translate every split with every search; what went wrong is part of the record."""
+    """Train, then evaluate every split with every search; what went wrong is part of the record."""
     record: dict[str, Any] = {"name": experiment.name, "seed": experiment.seed, "status": "no time", "outputs": []}
     try:
         with READING:
@@ -132,7 +134,7 @@ def translate(experiment: Experiment, place: Place, split: str, search: str, opt
     corpus, _, split = split.rpartition(":")
     words = ["evaluate", str(folder), "--split", split, "--device", place.device, "--json"]
     words += ["--corpus", corpus] if corpus else []
-    words += [word for option in options for word in ("--search", option)]
+    words += experiment.words(list(options))
     file = "-".join(filter(None, [corpus.replace("/", "-"), split]))
     began = time.monotonic()
     said = json.loads(mallang(words, f"{experiment.run}-{file}", place))
@@ -247,7 +249,7 @@ def told(record: dict[str, Any]) -> str:
     if record.get("steps"):
         shown.append(f"{record['steps']} steps in {record['train_seconds']:.0f} s")
     for output in record["outputs"]:
-        (bleu,) = [score["value"] for score in output["scores"] if score["name"] == "BLEU"]
+        (value,) = [score["value"] for score in output["scores"] if score["name"] in HEADLINES]
         told = ":".join(filter(None, [output["corpus"], output["split"], output["search"]]))
-        shown.append(f"{told} {bleu:.2f}")
+        shown.append(f"{told} {float(value):.2f}")
     return "  ".join(shown) + (f"\n{record['said']}" if record.get("said") else "")
