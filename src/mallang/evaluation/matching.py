@@ -1,0 +1,113 @@
+"""Where the parts of a text stand in a corpus, exactly: the longest match from each of its places.
+
+    matches = Matches(corpus, text)         # two arrays of integer ids; negative ids match nothing
+    matches.lengths[3]                      # how many ids from place 3 on stand together somewhere in the corpus
+    matches.places(3, 2)                    # where the first of the two ids at place 3 stand in the corpus: every place
+
+Corpus and text are sorted together as suffixes by prefix doubling (Manber and Myers, 1993): ranks of all substrings of
+1, 2, 4 … ids, each made of two ranks of half the length, so nothing is hashed and nothing is compared twice. Of the
+corpus, the suffixes that stand next to a suffix of the text in that order are those that share most with it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+import numpy as np
+from jaxtyping import Bool, Int
+
+
+class Matches:
+    """A text held against a corpus, both arrays of ids in which negative ids are boundaries that nothing crosses."""
+
+    def __init__(self, corpus: Int[np.ndarray, " corpus"], text: Int[np.ndarray, " text"]) -> None:
+        ids, self.begin = join(corpus, text)
+        self.corpus = len(corpus)
+        self.levels = substring_ranks(ids, longest_run(text))
+        self.order = np.argsort(self.levels[-1])
+        here = np.empty(len(ids), dtype=np.int64)
+        here[self.order] = np.arange(len(ids))
+        mine = np.arange(self.begin, self.begin + len(text))
+        before, after = (self.common(mine, side[here[mine]]) for side in self.neighbours())
+        self.lengths = np.maximum(before, after)
+        """For every place of the text, how many ids from there on stand together in the corpus."""
+
+    def neighbours(self) -> tuple[Int[np.ndarray, " ids"], Int[np.ndarray, " ids"]]:
+        """For every place in the order, the suffix of the corpus before it and the one after it; its end for none."""
+        numbers = np.arange(len(self.order))
+        is_corpus = self.order < self.corpus
+        places = np.append(self.order, self.corpus)  # the boundary after the corpus, which is like nothing
+        last = len(self.order)
+        before = np.maximum.accumulate(np.where(is_corpus, numbers, -1))
+        after = np.minimum.accumulate(np.where(is_corpus, numbers, last)[::-1])[::-1]
+        return places[np.where(before < 0, last, before)], places[after]
+
+    def common(self, left: Int[np.ndarray, " pairs"], right: Int[np.ndarray, " pairs"]) -> Int[np.ndarray, " pairs"]:
+        """How many ids the suffixes at two places have in common: 16, 8, 4 … of them at a time."""
+        length = np.zeros_like(left)
+        for level in reversed(range(len(self.levels))):
+            ranks = self.levels[level]
+            length += (ranks[left + length] == ranks[right + length]).astype(np.int64) << level
+        return length
+
+    def places(self, start: int, length: int) -> Int[np.ndarray, " places"]:
+        """Every place of the corpus at which the `length` ids of the text from `start` stand, in order."""
+        level = length.bit_length() - 1
+        ranks, shift, mine = self.levels[level], length - (1 << level), self.begin + start
+        # A rank is the first place in the order of all that share it, and these lie together.
+        first = int(ranks[mine])
+        end = bisect_right(range(len(self.order)), first, lo=first, key=lambda place: int(ranks[self.order[place]]))
+        alike = self.order[first:end]
+        alike = alike[alike < self.corpus]
+        return np.sort(alike[ranks[alike + shift] == ranks[mine + shift]])
+
+
+def join(corpus: Int[np.ndarray, " corpus"], text: Int[np.ndarray, " text"]) -> tuple[Int[np.ndarray, " ids"], int]:
+    """Both as one array, a boundary after each, where every boundary is an id of its own; and where the text begins."""
+    ids = np.concatenate([corpus, [-1], text, [-1]]).astype(np.int64)
+    boundary = ids < 0
+    ids[boundary] = ids.max(initial=0) + 1 + np.arange(np.count_nonzero(boundary))
+    return ids, len(corpus) + 1
+
+
+def longest_run(text: Int[np.ndarray, " text"]) -> int:
+    """The most ids without a boundary."""
+    boundaries = np.flatnonzero(np.concatenate([[True], text < 0, [True]]))
+    return int(np.diff(boundaries).max()) - 1
+
+
+def substring_ranks(ids: Int[np.ndarray, " ids"], longest: int) -> list[Int[np.ndarray, " ids"]]:
+    """For 1, 2, 4 … ids, as far as there are equals or up to `longest`: which place each substring has among all.
+
+    Equal substrings have the rank of the first of them, so a rank is finer at each level and never changes order.
+    """
+    order = np.argsort(ids)
+    found = ids[order]
+    rank = np.empty(len(ids), dtype=np.int32 if len(ids) < 1 << 31 else np.int64)
+    rank[order] = first_of_equals(differs(found))
+    levels, width = [rank], 1
+    while width < longest:
+        counts = np.bincount(rank, minlength=len(ids))
+        shared = np.flatnonzero(counts[rank] > 1)  # what is like nothing else already has its place
+        if not len(shared):
+            break
+        # What is shared ends before a boundary, so there is always something `width` places further.
+        keys = rank[shared].astype(np.int64) * len(ids) + rank[shared + width].astype(np.int64)
+        order = np.argsort(keys)
+        places, keys = shared[order], keys[order]
+        within = first_of_equals(differs(keys)) - first_of_equals(differs(rank[places]))
+        finer = rank.copy()
+        finer[places] = rank[places] + within.astype(rank.dtype)
+        rank, width = finer, width * 2
+        levels.append(rank)
+    return levels
+
+
+def differs(values: Int[np.ndarray, " values"]) -> Bool[np.ndarray, " values"]:
+    """Where a sorted array has a value for the first time."""
+    return np.concatenate([[True], values[1:] != values[:-1]]) if len(values) else np.zeros(0, dtype=bool)
+
+
+def first_of_equals(is_first: Bool[np.ndarray, " values"]) -> Int[np.ndarray, " values"]:
+    """For every place, the last one up to it that is a first."""
+    return np.maximum.accumulate(np.where(is_first, np.arange(len(is_first)), 0))
