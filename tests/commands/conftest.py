@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 from pathlib import Path
 
 import pytest
 
-from commands.running import TINY, mallang, write_corpus
+from commands.running import TINY, clauses, mallang, write_corpus
+
+LANGUAGE = (
+    "model.size=tiny", "model.layers=1", "model.max_length=48", "text.vocabulary=120", "task.layout=stream",
+    "task.context=48", "task.order=shuffled", "data.train=train.txt", "data.valid=valid.txt", "data.test=valid.txt",
+    "train.batch_tokens=240", "train.steps=160", "train.validate_every=none", "optimizer.rate=0.01",
+    "schedule.warmup=20",
+)  # fmt: skip
+"""A language model that trains in seconds."""
 
 
 @pytest.fixture(scope="session")
@@ -25,3 +34,15 @@ def run(trained: Path, tmp_path: Path) -> Path:
     """A copy of the trained run, with the files it was trained on, to do anything with."""
     shutil.copytree(trained.parent.parent, tmp_path / "home")
     return tmp_path / "home" / "runs" / "transformer"
+
+
+@pytest.fixture(scope="session")
+def writer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a finished language model that has learned from a stream of Korean lines."""
+    home, draw = tmp_path_factory.mktemp("writer"), random.Random(1)
+    for name, count in (("train.txt", 300), ("valid.txt", 20)):
+        lines = (clauses(draw, draw.randint(1, 2))[0] for _ in range(count))
+        home.joinpath(name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    ended = mallang("train", "gpt", *LANGUAGE, cwd=home)
+    assert ended.code == 0, ended.err
+    return home / "runs" / "gpt"

@@ -245,10 +245,10 @@ def test_no_such_run(home: Path) -> None:
 
 def test_a_run_of_another_task(run: Path) -> None:
     info = json.loads((run / "run.json").read_text())
-    (run / "run.json").write_text(json.dumps({**info, "task": "language_modeling"}))
+    (run / "run.json").write_text(json.dumps({**info, "task": "juggling_balls"}))
     for verb in ("translate", "score", "evaluate"):
         ended = mallang(verb, run, *(["물"] * {"translate": 1, "score": 2}.get(verb, 0)), cwd=run)
-        refused(ended, "trained for language modeling", f"`mallang {verb}`", "give the folder of a")
+        refused(ended, "trained for juggling balls", f"`mallang {verb}`", "give the folder of a")
 
 
 def test_weights_that_do_not_fit_the_recipe(run: Path) -> None:

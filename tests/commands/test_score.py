@@ -1,14 +1,18 @@
-"""`mallang score`: what it says of an output is what `mallang translate` said when it found it."""
+"""`mallang score`: what it says of an output is what `mallang translate` said when it found it; and texts alone."""
 
 from __future__ import annotations
 
 import json
+import math
 import random
+import sys
 from pathlib import Path
 
 import pytest
 
 from commands.running import clauses, mallang
+from mallang.commands.score import paint, readable
+from mallang.tasks.generation import Scored
 
 
 def test_the_score_of_an_output_is_its_own(trained: Path) -> None:
@@ -50,3 +54,110 @@ def test_an_empty_side_has_a_score(trained: Path) -> None:
     assert ended.code == 0, ended.err
     assert all(float(line) < 0 for line in ended.out.splitlines())
     assert len(ended.out.splitlines()) == 3
+
+
+# Language models score texts by themselves.
+
+
+def test_a_text_is_scored_token_by_token(writer: Path, tmp_path: Path) -> None:
+    texts = ["민수는 책을 본다.", "책을 책을 책을"]
+    (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
+    by_file = mallang("score", writer, "--file", "texts.txt", "--json", cwd=tmp_path)
+    assert by_file.code == 0, by_file.err
+    right, wrong = map(json.loads, by_file.out.splitlines())
+    for each in (right, wrong):
+        assert each["score"] == pytest.approx(sum(each["token_scores"]), abs=1e-6)
+        assert each["bits"] == pytest.approx(-each["score"] / math.log(2), abs=1e-6)
+        assert each["surprisals"] == pytest.approx([-score / math.log(2) for score in each["token_scores"]])
+        assert len(each["tokens"]) == len(each["token_scores"]) and each["tokens"][-1] == "</s>"
+    assert right["bits"] < wrong["bits"]
+    assert mallang("score", writer, *texts, "--json", cwd=tmp_path).out == by_file.out
+    assert mallang("score", writer, "--json", cwd=tmp_path, text="\n".join(texts)).out == by_file.out
+    totals = mallang("score", writer, *texts, "--total", cwd=tmp_path).out.split()
+    assert totals == [f"{each['score']:.4f}" for each in (right, wrong)]
+    shown = mallang("score", writer, *texts, cwd=tmp_path).out.splitlines()
+    assert len(shown) == 5 and shown[0].startswith(f"{right['score']:.4f} = {right['bits']:.2f} bits")
+    assert shown[1].split("  ")[0] == f"{right['tokens'][0]} {right['surprisals'][0]:.2f}"
+    assert shown[4].startswith(f"together  {right['score'] + wrong['score']:.4f}")
+    assert "漢" in mallang("score", writer, "漢", cwd=tmp_path).err
+
+
+@pytest.mark.parametrize("plain", [False, True], ids=["colour", "NO_COLOR"])
+def test_surprise_is_coloured_at_a_terminal(plain: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("NO_COLOR", "1") if plain else monkeypatch.delenv("NO_COLOR", raising=False)
+    painted = [paint("물", bits) for bits in (0.0, 3.0, 7.0, 12.0, math.inf)]
+    assert len(set(painted)) == (1 if plain else 4) and all("물" in each for each in painted)
+
+
+def test_bytes_of_a_character_are_shown_as_one() -> None:
+    scored = Scored("a물", -3.0, ("a", "ë", "¬", "¼", "</s>"), (0.0,) * 5, ((0, 1), (1, 2), (1, 2), (1, 2), (2, 2)))
+    assert readable(scored) == ["a", "물", "·", "·", "</s>"]
+
+
+def test_the_better_of_two_texts(writer: Path) -> None:
+    good, bad = "민수는 책을 본다.", "민수는 책을 물을."
+    for texts in ((good, bad), (bad, good)):
+        ended = mallang("score", writer, *texts, "--compare", cwd=writer)
+        assert ended.out.splitlines()[-1].startswith(f"better formed: {good}  (by ")
+        line = json.loads(mallang("score", writer, *texts, "--compare", "--json", "--by", "token", cwd=writer).out)
+        assert line["better"] == good and line["by"] == "token" and line["texts"] == list(texts)
+    assert "equally probable" in mallang("score", writer, good, good, "--compare", cwd=writer).out
+
+
+def test_minimal_pairs(writer: Path, tmp_path: Path) -> None:
+    rows = [
+        ("민수는 책을 본다.", "민수는 책을 물을.", "order"),
+        ("소라는 물을 산다.", "소라는 산다 물을.", "order"),
+        ("지호는 물을 물을 물을", "지호는 책을 산다.", "wrong"),
+    ]
+    (tmp_path / "pairs.tsv").write_text("".join("\t".join(row) + "\n" for row in rows), encoding="utf-8")
+    ended = mallang("score", writer, "--pairs", "pairs.tsv", cwd=tmp_path)
+    assert ended.code == 0, ended.err
+    all_of_them, order, wrong = ended.out.splitlines()
+    assert all_of_them.startswith("accuracy 66.67 [") and "by:total" in all_of_them and "3 pairs" in all_of_them
+    assert order.startswith("accuracy of order 100.00") and wrong.startswith("accuracy of wrong 0.000")
+    lines = mallang("score", writer, "--pairs", "pairs.tsv", "--json", "--by", "token", cwd=tmp_path).out.splitlines()
+    *pairs, last = map(json.loads, lines)
+    assert [pair["right"] for pair in pairs] == [True, True, False] and pairs[0]["kind"] == "order"
+    assert last["scores"][0]["count"] == 3 and "by:token" in last["scores"][0]["signature"]
+
+
+def test_pairs_of_miniworld_are_at_hand(writer: Path) -> None:
+    ended = mallang("score", writer, "--pairs", "miniworld-en", cwd=writer)
+    assert ended.code == 0, ended.err
+    assert [line.split()[0:3] for line in ended.out.splitlines()][1:] == [
+        ["accuracy", "of", "agreement"],
+        ["accuracy", "of", "article"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["a", "--compare"], "needs two texts, but 1"),
+        (["a", "--pairs", "bad.tsv"], "both given"),
+        (["--pairs", "bad.tsv"], "bad.tsv, line 2"),
+        (["--pairs", "same.tsv"], "are the same"),
+        (["--pairs", "empty.tsv"], "there are no pairs"),
+        (["--pairs", "miniworld"], "miniworld"),
+        (["a", "--by", "token"], "--by has no effect"),
+        (["a", "b", "--compare", "--by", "tokens"], "did you mean token"),
+        (["a", "--total", "--json"], "--total has no effect"),
+        (["a", "--domain", "bible"], "--domain has no effect"),
+        (["a", "--file", "bad.tsv"], "both given"),
+    ],
+)
+def test_bad_input(writer: Path, tmp_path: Path, arguments: list[str], message: str) -> None:
+    (tmp_path / "bad.tsv").write_text("a\tb\na\n", encoding="utf-8")
+    (tmp_path / "same.tsv").write_text("a\ta\n", encoding="utf-8")
+    (tmp_path / "empty.tsv").touch()
+    ended = mallang("score", writer, *arguments, cwd=tmp_path)
+    assert ended.code == 2 and ended.err.startswith("mallang: ") and "Traceback" not in ended.err
+    assert message in ended.err and not ended.out
+
+
+@pytest.mark.parametrize("flag", [["--compare"], ["--pairs", "x"], ["--by", "token"], ["--total"]])
+def test_what_only_language_models_do_is_refused(trained: Path, flag: list[str]) -> None:
+    ended = mallang("score", trained, "물", "water", *flag, cwd=trained)
+    assert ended.code == 2 and f"{flag[0]} needs a language model" in ended.err

@@ -136,6 +136,7 @@ def test_what_is_told_as_it_grows_is_the_text(
     assert replace(result, nbest=(), score=0.0) == replace(expected, nbest=(), score=0.0)
     assert result.score == pytest.approx(expected.score, abs=1e-4)
     assert not any(each in expected.output for each in stop)
+    assert "".join(verbs.write(prompt, echo=False, lines=lines, stop=stop, seed=seed, max_tokens=10)) == expected.output
 
 
 class Script(torch.nn.Module):

@@ -135,7 +135,7 @@ def load_for(
             needed = f"a run for {task}" if task else "a run whose task has it"
             raise UserError(
                 f"{each} was trained for {trained_for.replace('_', ' ')}, but `mallang {verb}` needs {needed}",
-                todo=f"give the folder of a {task} run" if task else "give the folder of another run",
+                todo=f"give the folder of {'a ' + task if task else 'another'} run{verbs_of(trained_for)}",
             )
     return load(runs if others else run, device, "int8" if int8 else "float32")
 
@@ -143,6 +143,12 @@ def load_for(
 def has_verb(task: str, verb: str) -> bool:
     """Whether the runs of a task can do this; those of a task that is not known can do nothing."""
     return task in find.names("tasks") and hasattr(getattr(find.find("tasks", task), "Verbs", None), verb)
+
+
+def verbs_of(task: str) -> str:
+    """What the runs of a task can do, as the end of a sentence; those of a task that is not known can do nothing."""
+    verbs = [f"`mallang {name}`" for name in find.names("commands") if has_verb(task, name)]
+    return f"; with this one, {' or '.join(verbs)}" if verbs else ""
 
 
 def print_json(value: Any) -> None:
