@@ -22,11 +22,18 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from mallang.layers.windowed import Window, attend_within, is_worth
+
 Mask: TypeAlias = (
-    Bool[Tensor, "_batch _heads _query _key"] | Float[Tensor, "_batch _heads _query _key"] | Literal["causal"] | None
+    Bool[Tensor, "_batch _heads _query _key"]
+    | Float[Tensor, "_batch _heads _query _key"]
+    | Literal["causal"]
+    | Window
+    | None
 )
 """True = may be seen; or 0 = may be seen, −∞ = may not, which is added to the scores and spares kernels a conversion.
-"causal" lets query i see the keys up to i and has a faster kernel; None hides nothing."""
+"causal" lets query i see the keys up to i and has a faster kernel; a window of a long text is computed in blocks; None
+hides nothing."""
 
 
 SHORT = 256
@@ -89,13 +96,17 @@ class Attention(nn.Module):
         mask: Bool[Tensor, "#batch #heads #query #key"]
         | Float[Tensor, "#batch #heads #query #key"]
         | Literal["causal"]
+        | Window
         | None,
     ) -> Float[Tensor, "batch query dim"]:
         """Look from every query at all keys that the mask lets it see, and join the heads."""
         # A search has few queries and a mask of numbers: on a CPU plain steps are then several times faster.
         searching = isinstance(mask, Tensor) and mask.is_floating_point() and not mask.is_cuda
+        dropout = self.dropout if self.training else 0.0
         if self.recorders or searching:
             context = self.attend_readably(queries, keys, values, mask)
+        elif isinstance(mask, Window):
+            context = attend_within(mask, queries, keys, values, dropout)
         else:
             context = F.scaled_dot_product_attention(
                 queries,
@@ -103,7 +114,7 @@ class Attention(nn.Module):
                 values,
                 attn_mask=None if isinstance(mask, str) else mask,
                 is_causal=isinstance(mask, str),
-                dropout_p=self.dropout if self.training else 0.0,
+                dropout_p=dropout,
             )
         joined: Tensor = self.output(context.transpose(1, 2).flatten(2))
         return joined
@@ -117,6 +128,8 @@ class Attention(nn.Module):
     ) -> Float[Tensor, "batch heads query value_dim"]:
         """The formula of the paper in plain steps; tells the recorders."""
         scores = (queries / math.sqrt(self.key_dim)) @ keys.transpose(-2, -1)
+        if isinstance(mask, Window):
+            mask = mask.mask(scores.shape[-1], scores.device)
         if isinstance(mask, str):
             mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()[None, None]
         if mask is None:
@@ -211,6 +224,8 @@ def causal_mask(time: int, past: int = 0, window: int | None = None, device: tor
         return "causal" if time > 1 else None
     if window is None and time == 1:
         return None
+    if window is not None and past == 0 and isinstance(time, int) and is_worth(time, window):
+        return Window(window)
     back = distance(time, past, device)
     seen = back >= 0 if window is None else (back >= 0) & (back <= window)
     return seen[None, None]
