@@ -3,6 +3,7 @@
 import json
 import math
 import sys
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -42,29 +43,32 @@ def test_the_list_of_all_systems_can_be_trained():
     assert found["gpt-shakespeare"]["system"] == "gpt"
 
 
-def fake(words, name, place):
+def fake(module, words, name, place):
     """Does what the command would, at once; a stride makes it a little better."""
-    if words[0] == "train":
+    if module == "mallang":
         folder = place.folder / words[words.index("--name") + 1]
         (folder / "outputs").mkdir(parents=True, exist_ok=True)
         info = {"status": "finished", "steps": 2, "parameters": 7, "tokens": 9, "seconds": 1.5, "best": 1.0}
         (folder / "run.json").write_text(json.dumps(info), "utf-8")
         (folder / "metrics.jsonl").write_text(json.dumps({"kind": "valid", "step": 2, "loss": 4.5}) + "\n", "utf-8")
         return ""
-    folder, value = Path(words[1]), 80.0 + 2 * words[1].endswith("seed2") - 5 * ("--stride" in words)
-    (folder / "outputs" / f"{words[3]}.txt").write_text("-1.0\n", "utf-8")
-    how = "layout:stream|context:256|stride:32" if "--stride" in words else "layout:stream|context:carried|rows:1"
-    names = {"perplexity per token": value, "perplexity per word": value, "bits per byte": 1.23456}
-    return json.dumps(
-        [
-            {"name": name, "value": number, "signature": f"unit:x|{how}", "low": None, "high": None, "count": 9}
-            for name, number in names.items()
-        ]
-    )
+    asked, records = json.loads(words[1]), []
+    for split, (search, given) in product(asked["splits"], asked["searches"].items()):
+        value = 80.0 + 2 * words[0].endswith("seed2") - 5 * ("--stride" in given["words"])
+        is_cut = "--stride" in given["words"]
+        how = "layout:stream|context:256|stride:32" if is_cut else "layout:stream|context:carried|rows:1"
+        names = {"perplexity per token": value, "perplexity per word": value, "bits per byte": 1.23456}
+        shared = {"signature": f"unit:x|{how}", "low": None, "high": None, "count": 9}
+        scores = [{"name": name, "value": number, **shared} for name, number in names.items()]
+        records.append(
+            {"corpus": "", "split": split, "search": search, "options": given["options"], "scores": scores,
+             "hypotheses": ["-1.0"]}
+        )  # fmt: skip
+    return json.dumps(records)
 
 
 def test_values_are_written_with_their_reading_and_what_was_published(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(translation_runs, "mallang", fake)
+    monkeypatch.setattr(translation_runs, "run", fake)
     monkeypatch.setattr(translation_runs, "ask_gpu", lambda *_: "")
     path = tmp_path / "list.toml"
     path.write_text(LIST, "utf-8")
