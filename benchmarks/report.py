@@ -94,7 +94,12 @@ def cell(value: Any) -> str:
 
 
 def commit() -> str | None:
-    """The commit measured, marked where the code differs from it; None outside a repository."""
+    """The commit measured, marked where the code differs from it; None outside a repository.
+
+    Where the code is a copy without its history, MALLANG_COMMIT says which commit it is a copy of.
+    """
+    if told := os.environ.get("MALLANG_COMMIT"):
+        return told
     head = git("rev-parse", "--short=12", "HEAD")
     return head and head + ("-dirty" if git("status", "--porcelain", "--", "src", "benchmarks") else "")
 
@@ -112,7 +117,17 @@ def hardware() -> str:
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     cores = f"{os.cpu_count()} × {names[0] if names else platform.machine()}"
-    return f"{cores}, {memory:.0f} GiB, {platform.system()}, load {os.getloadavg()[0]:.1f}"
+    told = f"{cores}, {memory:.0f} GiB, {platform.system()}, load {os.getloadavg()[0]:.1f}"
+    return ", ".join([*gpu_names(), told])
+
+
+def gpu_names() -> list[str]:
+    """The GPUs of this machine."""
+    try:
+        command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+        return subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout.splitlines()
+    except (OSError, subprocess.SubprocessError):
+        return []
 
 
 def versions(*packages: str) -> str:
