@@ -118,8 +118,8 @@ def katz(counts: Counts, kept: Sequence[Bool[np.ndarray, " _"]], most: int) -> E
         parents = order.parents
         discounts = good_turing(order.counts, most if probs else 0)
         discounted = order.counts * discounts[np.minimum(order.counts, len(discounts) - 1)] * flags
-        given, size = np.bincount(parents, discounted, len(total)), len(total)
-        has_more = np.bincount(parents, flags & (order.counts > 0), size) < kinds
+        given, size = summed(parents, discounted, len(total)), len(total)
+        has_more = summed(parents, flags & (order.counts > 0), size) < kinds
         total = total + (has_more & (given > (1 - EPSILON) * total))
         told = discounted / np.maximum(total, 1)[parents]
         left = 1 - given / np.maximum(total, 1)
@@ -127,7 +127,7 @@ def katz(counts: Counts, kept: Sequence[Bool[np.ndarray, " _"]], most: int) -> E
             probs.append(share_rest(told, left[0], counts))
             continue
         below = probs[-1][order.suffixes]
-        rest = 1 - np.bincount(parents, below * flags, size)
+        rest = 1 - summed(parents, below * flags, size)
         is_full = rest < EPSILON  # nothing is left to back off to
         scale = np.where(is_full & (given > 0), total / np.maximum(given, EPSILON), 1.0)
         probs.append(told * scale[parents])
@@ -146,7 +146,7 @@ def good_turing(counts: Int64[np.ndarray, " ngrams"], most: int) -> Float64[np.n
     """What a count is multiplied by: for each up to `most`, then 1 for all above.
 
     r* / r = (r + 1) n₍ᵣ₊₁₎ / (r nᵣ), where nᵣ n-grams occur r times, moved so that counts above `most` are reliable.
-    A discount that is none is left out: 1.
+    A discount that is none, not between 0 and 1, is left out: 1.
     """
     discounts = np.ones(most + 2)
     tally = np.bincount(np.minimum(counts, most + 2), minlength=most + 3)
@@ -158,7 +158,7 @@ def good_turing(counts: Int64[np.ndarray, " ngrams"], most: int) -> Float64[np.n
             if tally[r]:
                 ratio = (r + 1) * tally[r + 1] / (r * tally[r])
                 discount = (ratio - beyond) / (1 - beyond) if beyond != 1 else 0.0
-                if discount > EPSILON and ratio <= 1:
+                if EPSILON < discount <= 1 and ratio <= 1:
                     discounts[r] = discount
     return discounts
 
@@ -173,9 +173,9 @@ def kneser_ney(counts: Counts, kept: Sequence[Bool[np.ndarray, " _"]]) -> tuple[
         made_up += not is_estimated
         parents = order.parents
         size = len(counts.orders[number - 1]) if number else 1
-        total = np.bincount(parents, adjusted, size)
+        total = summed(parents, adjusted, size)
         off = discounts[np.minimum(adjusted, 3)]
-        given_up = np.bincount(parents, np.where(flags, off, adjusted), size)
+        given_up = summed(parents, np.where(flags, off, adjusted), size)
         gamma = np.where(total > 0, given_up / np.maximum(total, 1), 1.0)
         below = probs[-1][order.suffixes] if probs else uniform(counts)
         probs.append((adjusted - off) * flags / np.maximum(total, 1)[parents] + gamma[parents] * below)
@@ -271,7 +271,7 @@ def looked_up(
 def totals_of(counts: Counts) -> list[Values]:
     """How often each history of every order went on: for words the whole text, then for words, pairs, …"""
     sizes = [1, *(len(order) for order in counts.orders)]
-    return [np.bincount(order.parents, order.counts, size) for order, size in zip(counts.orders, sizes, strict=False)]
+    return [summed(order.parents, order.counts, size) for order, size in zip(counts.orders, sizes, strict=False)]
 
 
 def frequencies(counts: Counts) -> list[Values]:
@@ -286,3 +286,8 @@ def uniform(counts: Counts) -> Values:
     """One and the same probability for every word that can be said."""
     even: Values = counts.said / counts.said.sum()
     return even
+
+
+def summed(parents: Int64[np.ndarray, " ngrams"], values: np.ndarray, size: int) -> Values:
+    """The sum of the values of each history's n-grams; an empty sum too is a number of 64 bits."""
+    return np.bincount(parents, values, size).astype(np.float64)
