@@ -12,7 +12,8 @@ from mallang.text.vocabulary import BOS, EOS, PAD
 class Corpus:
     """Lines of ids, as prepared text gives them."""
 
-    def __init__(self, lines):
+    def __init__(self, lines, is_flat=False):
+        self.flat = np.array([token for line in lines for token in line], dtype=np.uint16) if is_flat else None
         self.lines = [np.array(line, dtype=np.int64) for line in lines]
         self.lengths = np.array([[len(line)] for line in lines], dtype=np.int32)
 
@@ -30,9 +31,9 @@ def whole(lines):
 
 
 @settings(deadline=None)
-@given(some_lines, st.data())
-def test_a_window_is_a_part_of_the_stream(lines, data):
-    stream = Stream(Corpus(lines))
+@given(some_lines, st.booleans(), st.data())
+def test_a_window_is_a_part_of_the_stream(lines, is_flat, data):
+    stream = Stream(Corpus(lines, is_flat))
     inputs, labels = whole(lines)
     assert len(stream) == len(labels)
     begin = data.draw(st.integers(0, len(labels)))

@@ -26,6 +26,8 @@ RECURRENT = {"layers": 2, "embedding_dim": 12, "dim": 16, "dropout": 0.0}
 class Corpus(Prepared):
     """Lines of ids in memory."""
 
+    flat = None
+
     def __init__(self, lines):
         self.lines = lines
 
@@ -273,8 +275,11 @@ def test_perplexities_come_together_and_say_how_the_text_was_read(module, option
 
 def test_rows_are_kept_as_the_layout_needs():
     task, _ = make(layout="stream", context=5)
-    train, held_out = task.filters(Data(max_length=3))
+    train, held_out = task.filters(Data())
     assert train == held_out and train.max_length == 0 and not train.drop_empty, "one text: nothing is left out"
+    assert task.filters(Data(drop_duplicates=True))[0].drop_duplicates
+    with pytest.raises(UserError, match="max_length = 3 has no effect"):
+        task.filters(Data(max_length=3))
     task, _ = make()
     train, held_out = task.filters(Data(max_length=3))
     assert train.max_length == 3 and train.drop_empty

@@ -103,6 +103,11 @@ class Mixture(Prepared):
         return np.concatenate(found)
 
     @property
+    def flat(self) -> None:
+        """The ids of the parts do not lie together."""
+        return None
+
+    @property
     def domains(self) -> list[str | None]:
         """The domain of every row that was read, those that were left out included."""
         return [part.domain for part in self.parts for _ in range(part.rows.account.read)]

@@ -85,6 +85,11 @@ class Prepared:
         ]
 
     @property
+    def flat(self) -> Integer[np.ndarray, " tokens"] | None:
+        """The ids of the first column, row after row, where they lie so."""
+        return self._columns[0][0]
+
+    @property
     def domains(self) -> list[str | None] | None:
         """The domain of every row that was read; nothing where there are no domains."""
         return None

@@ -33,6 +33,7 @@ class Stream:
 
     def __init__(self, lines: Any) -> None:
         self.lines = lines
+        self.flat = getattr(lines, "flat", None)
         self.ends = stream_ends(lines)
 
     def __len__(self) -> int:
@@ -42,16 +43,25 @@ class Stream:
         """Labels `begin` to `end`, excluded, and what is read before each of them."""
         if begin >= end:
             return np.empty(0, np.int64), np.empty(0, np.int64)
-        before = max(begin - 1, 0)
-        first = int(np.searchsorted(self.ends, before, side="right"))
-        last = int(np.searchsorted(self.ends, end - 1, side="right"))
-        parts: list[Any] = []
-        for line in range(first, last + 1):
-            parts += [self.lines[line][0], [EOS]]
-        start = int(self.ends[first - 1]) if first else 0
-        labels = np.concatenate(parts)[before - start : end - start].astype(np.int64)
+        labels = self.labels(max(begin - 1, 0), end)
         inputs = np.where(labels == EOS, BOS, labels)
         return (inputs[:-1], labels[1:]) if begin else (np.concatenate(([BOS], inputs[:-1])), labels)
+
+    def labels(self, begin: int, end: int) -> Integer[np.ndarray, " _"]:
+        """The labels from `begin` to `end`, excluded."""
+        first = int(np.searchsorted(self.ends, begin, side="right"))
+        last = int(np.searchsorted(self.ends, end - 1, side="right"))
+        if self.flat is None:
+            start = int(self.ends[first - 1]) if first else 0
+            parts = [part for line in range(first, last + 1) for part in (self.lines[line][0], [EOS])]
+            return np.concatenate(parts)[begin - start : end - start].astype(np.int64)
+        # A label of line r is the id that stands r places before it: every line before has one label more than ids.
+        labels, is_word = np.full(end - begin, EOS, dtype=np.int64), np.ones(end - begin, dtype=bool)
+        places = self.ends[first : last + 1] - 1 - begin
+        is_word[places[places < end - begin]] = False
+        words = int(is_word.sum())
+        labels[is_word] = self.flat[begin - first : begin - first + words]
+        return labels
 
     def gather(self, rows: Sequence[tuple[int, ...]]) -> list[tuple[Window, ...]]:
         """The windows of a batch, one a row."""

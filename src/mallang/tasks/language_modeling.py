@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 from torch import nn
 
 from mallang.data.batch import Batch, Shapes
+from mallang.data.corpus import Config as Data
 from mallang.data.filters import Filters
 from mallang.data.prepared import Prepared
 from mallang.data.sampler import Buckets, Packed, Rows, Shuffled, Streams
@@ -122,16 +123,20 @@ class Task:
         if config.stride and self.manner(model).context is None:
             raise UserError(f"task.stride = {config.stride} has no effect: this model reads texts without windows")
 
-    def filters(self, data: Any) -> tuple[Filters, Filters]:
+    def filters(self, data: Data) -> tuple[Filters, Filters]:
         """Which rows are trained on and which are judged: of one long text, and of held-out text, all."""
         everything = Filters(min_length=0, max_length=0, max_ratio=0.0, drop_empty=False)
         if self.config.layout == "sentences":
-            some = Filters(
-                min_length=data.min_length, max_length=data.max_length, max_ratio=0.0,
-                drop_duplicates=data.drop_duplicates, drop_empty=data.min_length > 0,
-            )  # fmt: skip
-            return some, everything
-        return everything, everything
+            some = replace(everything, min_length=data.min_length, max_length=data.max_length)
+            return replace(some, drop_empty=data.min_length > 0, drop_duplicates=data.drop_duplicates), everything
+        usual = Data()
+        for name in ("min_length", "max_length"):
+            if (value := getattr(data, name)) != getattr(usual, name):
+                raise UserError(
+                    f"data.{name} = {value} has no effect on layout = {self.config.layout!r}: no text is left out",
+                    todo="leave it out; task.context says how much is read at once",
+                )
+        return replace(everything, drop_duplicates=data.drop_duplicates), everything
 
     def shapes(self, tokens: int, sentences: int | None) -> Shapes | None:
         """The rectangles that batches are filled up to where an engine wants few shapes."""
