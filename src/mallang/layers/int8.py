@@ -61,8 +61,9 @@ class Int8Linear(nn.Module):
     def forward(self, x: Float[Tensor, "*batch inputs"]) -> Float32[Tensor, "*batch outputs"]:
         """The product, back in float32."""
         integers, scale = quantize_rows(x.reshape(-1, self.in_features).float())
-        y = to_float(multiply(integers, self.weight.t())).mul_(self.scale)
-        y = y.mul_(scale) if self.bias is None else torch.addcmul(self.bias, y, scale, out=y)
+        y = to_float(multiply(integers, self.weight.t())).mul_(scale).mul_(self.scale)
+        if self.bias is not None:
+            y.add_(self.bias)
         return y.view(*x.shape[:-1], self.out_features)
 
 
