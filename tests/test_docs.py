@@ -16,9 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from mallang import find
+from mallang import find, recipe
 from mallang.commands.main import main
 from mallang.data import miniworld
+from mallang.errors import UserError
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
@@ -38,6 +39,8 @@ FITTED = [name for name in find.names("models") if hasattr(find.find("models", n
 """Models that learn without gradients: there are no steps to be few."""
 LITTLE = ("data.train=train.tsv", "data.valid=valid.tsv", "data.test=test.tsv")
 """Added where a page names no data of its own: the run that all pages use was trained on the whole of miniworld."""
+LITTLE_TEXT = ("data.train=train.txt", "data.valid=valid.txt", "data.test=test.txt")
+"""The same for language models."""
 PAIRS = [
     ("나는 물을 마신다.", "I drink water."),
     ("나는 책을 읽는다.", "I read a book."),
@@ -86,6 +89,7 @@ def place(tmp_path, trained, monkeypatch):
     monkeypatch.setenv("TERM", "dumb")
     for name, rows in (("train", PAIRS[:4]), ("valid", PAIRS[4:5]), ("test", PAIRS[5:])):
         Path(f"{name}.tsv").write_text("".join(f"{ko}\t{en}\n" for ko, en in rows), "utf-8")
+        Path(f"{name}.txt").write_text("".join(f"{ko}\n" for ko, _ in rows) * 100, "utf-8")  # for streams of many rows
     Path("in.txt").write_text("".join(f"{ko}\n" for ko, _ in PAIRS[:2]), "utf-8")
     Path("docs").symlink_to(ROOT / "docs")
     Path("corpora").mkdir()
@@ -116,8 +120,10 @@ def run_line(line, place, trained, patch):
     if arguments[0] == "train" and "--from" in arguments:
         shutil.copytree(trained / "runs" / RUN, place / "runs" / RUN, dirs_exist_ok=True)
     if arguments[0] == "train" and not {"--show", "--help"} & set(arguments):
-        few = FEW[-2:] if arguments[1].partition("-")[0] in FITTED else FEW
-        arguments = [*arguments, *few, *([] if "data." in line else LITTLE)]
+        model, task = trained_by(arguments[1])
+        few = FEW[-2:] if model in FITTED else FEW
+        little = LITTLE_TEXT if task == "language_modeling" else LITTLE
+        arguments = [*arguments, *few, *([] if "data." in line else little)]
     with contextlib.ExitStack() as stack:
         inner = stack.enter_context(pytest.MonkeyPatch.context())
         for name, _, value in (setting.partition("=") for setting in settings):
@@ -127,6 +133,15 @@ def run_line(line, place, trained, patch):
                 contextlib.redirect_stdout(stack.enter_context(Path(target).open("w", encoding="utf-8")))
             )
         mallang(patch, arguments)
+
+
+def trained_by(name):
+    """The model and the task of a recipe; of a model in a plugin nothing is known before the file is read."""
+    try:
+        values = recipe.read(name).resolved()
+    except UserError:
+        return name, "translation"
+    return values["model"]["name"], values["task"]["name"]
 
 
 def run_benchmark(line, patch):

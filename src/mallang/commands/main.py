@@ -23,7 +23,7 @@ import mallang
 from mallang import find
 from mallang.errors import UserError
 
-FIRST = ["demo", "train", "translate", "score", "evaluate", "data", "recipes"]
+FIRST = ["demo", "train", "translate", "generate", "score", "evaluate", "data", "recipes"]
 """The order of the help; other verbs follow by name."""
 PATIENCE = 10.0
 """Seconds that the other processes of `torchrun` leave to the first one of their machine to say what is wrong."""
