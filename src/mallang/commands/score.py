@@ -226,7 +226,9 @@ def tell(model: Any, texts: Iterator[str], *, json: bool, total: bool, quiet: bo
                 unknown = ", ".join(map(repr, dict.fromkeys(scored.unknown)))
                 typer.echo(f"note: {scored.text[:40]!r}: unknown to the model, and read as <unk>: {unknown}", err=True)
     if count > 1 and not json and not total:
-        print(f"together  {summary(numbers)}, perplexity {perplexity(numbers):.2f} a token")
+        is_probability = getattr(model.model, "is_probability", True)  # scores alone have no perplexity
+        told = f", perplexity {perplexity(numbers):.2f} a token" if is_probability else ""
+        print(f"together  {summary(numbers)}{told}")
 
 
 def described(scored: Scored) -> str:

@@ -12,12 +12,13 @@ r"""ARPA files: n-grams as text, which KenLM, SRILM, IRSTLM and most others read
 from __future__ import annotations
 
 import gzip
+import io
 import math
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from jaxtyping import Float64, Int64, Integer
@@ -26,7 +27,6 @@ from mallang.errors import UserError
 from mallang.layers.ngram_table import LOG_ZERO, Ngrams
 from mallang.text.vocabulary import BOS, PAD, SPECIALS, UNK
 
-Stream: TypeAlias = IO[bytes] | gzip.GzipFile
 Rows: TypeAlias = list[list[bytes]]
 """Lines, each cut at its white space."""
 LN10 = math.log(10)
@@ -130,15 +130,17 @@ def read(path: Path) -> tuple[tuple[str, ...], Ngrams]:
         raise UserError(f"cannot read: {error.strerror or error}", where=str(path)) from error
 
 
-def opened(path: Path, mode: Literal["rb", "wb"], *, packed: bool) -> Stream:
+def opened(path: Path, mode: Literal["rb", "wb"], *, packed: bool) -> io.BufferedIOBase:
     """A file, packed or not."""
-    return gzip.GzipFile(path, mode, compresslevel=6) if packed else path.open(mode)
+    if packed:
+        return gzip.GzipFile(path, mode, compresslevel=6)
+    return path.open("rb") if mode == "rb" else path.open("wb")
 
 
 class Reader:
     """One file, read from its first line to its last."""
 
-    def __init__(self, path: Path, stream: Stream) -> None:
+    def __init__(self, path: Path, stream: io.BufferedIOBase) -> None:
         self.path, self.stream, self.line = path, stream, 0
         self.words = 0
         self.ids: dict[bytes, int] = {}

@@ -1,0 +1,76 @@
+"""N-grams from the command line: trained, scored, written to ARPA files, read from them, and what is refused."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from commands.running import clauses, mallang
+
+FILES = ("data.train=train.txt", "data.valid=valid.txt", "data.test=valid.txt", "text.unit=space", "text.vocabulary=60")
+TEXT = "지호는 책을 본다."
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a corpus and a trained run."""
+    home, draw = tmp_path_factory.mktemp("ngram"), random.Random(1)
+    for name, count in (("train.txt", 200), ("valid.txt", 20)):
+        lines = (clauses(draw, draw.randint(1, 2))[0] for _ in range(count))
+        home.joinpath(name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    ended = mallang("train", "ngram-miniworld", *FILES, "--name", "own", cwd=home)
+    assert ended.code == 0, ended.err
+    return home
+
+
+def test_what_is_written_and_imported_says_the_same(home: Path, tmp_path: Path) -> None:
+    ended = mallang("export", "runs/own", "--to", "arpa", "-o", str(tmp_path / "a.arpa.gz"), cwd=home)
+    assert (ended.code, ended.err) == (0, "") and "KenLM" in ended.out
+    ended = mallang("import", "a.arpa.gz", cwd=tmp_path)
+    assert (ended.code, ended.out) == (0, "the run is in runs/a\n"), ended.err
+    told = [mallang("score", run, "--total", TEXT, cwd=home) for run in ("runs/own", tmp_path / "runs" / "a")]
+    assert told[0].code == 0 and told[0].out == told[1].out
+    ended = mallang("evaluate", str(tmp_path / "runs" / "a"), "--data", "valid.txt", cwd=home)
+    assert ended.code == 0 and "smoothing:imported|begin:<s>" in ended.out
+    assert [ended.code for _ in range(2) if (ended := mallang("import", "a.arpa.gz", cwd=tmp_path))] == [2, 2]
+    assert "finished" in ended.err and "--name" in ended.err
+    assert mallang("import", "a.arpa.gz", "--fresh", "-q", cwd=tmp_path).code == 0
+
+
+def test_scores_that_are_no_probabilities_have_no_perplexity(home: Path) -> None:
+    ended = mallang("train", "ngram-miniworld", *FILES, "model.smoothing=stupid-back-off", "--name", "stupid", cwd=home)
+    assert ended.code == 0, ended.err
+    ended = mallang("score", "runs/stupid", TEXT, "지호는 본다 책을", cwd=home)
+    assert ended.code == 0 and "perplexity" not in ended.out
+    for arguments, words in (
+        (["evaluate", "runs/stupid"], "no perplexity"),
+        (["export", "runs/stupid", "--to", "arpa"], "ARPA files hold probabilities"),
+    ):
+        ended = mallang(*arguments, cwd=home)
+        assert ended.code == 2 and words in ended.err and "Traceback" not in ended.err, ended.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["import", "none.arpa"], ["there is no file none.arpa"]),
+        (["import", "valid.txt"], ["ARPA files end in .arpa"]),
+        (["import", "broken.arpa"], ["no line \\data\\", "broken.arpa, line 1"]),
+        (["export", "runs/own", "--to", "arpa", "--int8"], ["--int8 has no effect on --to arpa"]),
+        (["export", "runs/own", "--to", "arpa", "-o", "valid.txt"], ["valid.txt is there already"]),
+        (["export", "runs/own", "--to", "onnx"], ["language modeling"]),
+        (["train", "ngram-miniworld", *FILES, "model.alpha=2"], ["alpha = 2.0 has no effect", "add-k"]),
+        (["train", "ngram-miniworld", *FILES, "model.min_counts=[2]"], ["begin with 1"]),
+        (["train", "ngram-miniworld", *FILES, "train.epochs=2"], ["no effect: train.epochs = 2"]),
+        (["train", "ngram-miniworld", *FILES, "model.smoothing=imported"], ["mallang import"]),
+        (["train", "ngram-miniworld", *FILES, "task.layout=stream", "task.context=9"], ["task.order=shuffled"]),
+    ],
+    ids=lambda value: "-".join(value[:2]) if isinstance(value, list) and len(value) > 1 else None,
+)
+def test_bad_input_is_one_message(arguments: list[str], words: list[str], home: Path) -> None:
+    (home / "broken.arpa").write_text("this is no ARPA file\n", "utf-8")
+    ended = mallang(*arguments, cwd=home)
+    assert ended.code == 2 and "Traceback" not in ended.err, ended.err
+    assert all(word in ended.err for word in words), ended.err
