@@ -130,10 +130,13 @@ def test_weights_start_as_in_the_papers():
 
 
 def test_the_output_is_the_embedding_and_biases_can_be_left_out():
-    model = make(biases=False)
+    model = make(biases="none")
     assert model.head.weight is model.embedding.table.weight
     assert not [name for name, _ in model.named_parameters() if "bias" in name]
     assert model(batch_of()).shape == (2, 7, 16)
+    model, plain = make(biases="all"), make()
+    plain.load_state_dict({key: value for key, value in model.state_dict().items() if key != "head.bias"})
+    close(model.output(model(batch_of())), plain.output(plain(batch_of())) + model.head.bias)
 
 
 def test_dropouts_fall_where_they_are_said_to():
@@ -148,7 +151,7 @@ VARIANTS = {
     "gpt-1": {"norm": "post", "scaled_residuals": False},
     "window": {"window": 2},
     "alternate": {"window": 1, "windowed": "alternate", "layers": 3},
-    "narrow": {"hidden_dim": 24, "biases": False, "activation": "relu"},
+    "narrow": {"hidden_dim": 24, "biases": "none", "activation": "relu"},
 }
 
 

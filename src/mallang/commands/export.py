@@ -16,6 +16,7 @@ EXAMPLES = (
     "mallang export runs/transformer-miniworld --to ctranslate2 --int8 --output small",
     "mallang export runs/transformer-miniworld --to onnx",
     "mallang export runs/ngram-miniworld --to arpa --output miniworld.arpa.gz",
+    "mallang export runs/my-gpt --to huggingface",
 )
 
 
@@ -25,6 +26,7 @@ class Format(StrEnum):
     ctranslate2 = "ctranslate2"
     onnx = "onnx"
     arpa = "arpa"
+    huggingface = "huggingface"
 
 
 To = Annotated[Format, typer.Option("--to", help="The runtime, or the format, it is for.", show_default=False)]
@@ -42,7 +44,7 @@ Int8 = Annotated[
 def command(
     run: RunFolder, to: To, output: Output = None, int8: Int8 = False, plugin: Plugin = None, quiet: Quiet = False
 ) -> None:
-    """Write a trained Transformer for CTranslate2 or ONNX Runtime, or n-grams as an ARPA file.
+    """Write a trained Transformer for CTranslate2 or ONNX Runtime, n-grams as an ARPA file, or a GPT for transformers.
 
     The folder of a Transformer also holds the tokenizers and a script, so that it runs where there is neither mallang
     nor torch: python FOLDER/translate.py "a text".
@@ -52,6 +54,9 @@ def command(
     add_plugins(plugin)
     if to is Format.arpa:
         export_arpa(run, output, quiet)
+        return
+    if to is Format.huggingface:
+        export_gpt2(run, output or run / to.value, quiet)
         return
     folder = output or run / to.value
     model = load_for(run, "translation", "export", "cpu")
@@ -78,3 +83,14 @@ def export_arpa(run: Path, output: Path | None, quiet: bool) -> None:
     ngram_run.export_arpa(load_for(run, "language_modeling", "export", "cpu"), path)
     if not quiet:
         print(f"{path}  {path.stat().st_size / 1e6:.1f} MB; KenLM and others read it")
+
+
+def export_gpt2(run: Path, folder: Path, quiet: bool) -> None:
+    """Write a GPT as a folder of transformers."""
+    from mallang.interop import huggingface
+
+    if folder.exists() and any(folder.iterdir()):
+        raise UserError(f"{folder} is there already", todo="remove it, or --output FOLDER")
+    huggingface.export_gpt2(load_for(run, "language_modeling", "export", "cpu"), folder)
+    if not quiet:
+        print(f'{folder}; transformers loads it: AutoModelForCausalLM.from_pretrained("{folder}")')

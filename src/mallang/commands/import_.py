@@ -13,13 +13,21 @@ from mallang.errors import UserError
 EXAMPLES = (
     "mallang import news.arpa",
     "mallang import news.arpa.gz --name news",
+    "mallang import models/gpt2",
 )
 SUFFIXES = (".arpa", ".arpa.gz", ".lm", ".lm.gz")
 
-File = Annotated[Path, typer.Argument(metavar="FILE", help="An ARPA file, packed by gzip or not.", show_default=False)]
+File = Annotated[
+    Path,
+    typer.Argument(
+        metavar="PATH", help="An ARPA file, packed by gzip or not, or the folder of a GPT-2.", show_default=False
+    ),
+]
 Name = Annotated[
     str | None,
-    typer.Option("--name", metavar="NAME", help="Name of the run; otherwise that of the file.", show_default=False),
+    typer.Option(
+        "--name", metavar="NAME", help="Name of the run; otherwise that of the file or folder.", show_default=False
+    ),
 ]
 Runs = Annotated[Path, typer.Option("--runs", metavar="FOLDER", help="Where run folders are.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Replace a run of that name.", show_default=False)]
@@ -28,11 +36,19 @@ Fresh = Annotated[bool, typer.Option("--fresh", help="Replace a run of that name
 def command(
     file: File, name: Name = None, runs: Runs = Path("runs"), fresh: Fresh = False, quiet: Quiet = False
 ) -> None:
-    """Make a run of the n-grams in an ARPA file.
+    """Make a run of the n-grams in an ARPA file, or of a GPT-2 that transformers has saved.
 
-    KenLM, SRILM and others write such files. The run scores, generates and is evaluated like one that was trained
-    here; its tokens are what stands between spaces.
+    KenLM, SRILM and others write ARPA files; tokens are then what stands between spaces. The folder of a GPT-2 holds
+    config.json, model.safetensors and tokenizer.json. The run scores, generates and is evaluated like one that was
+    trained here.
     """
+    if file.is_dir():
+        from mallang.interop.huggingface import import_gpt2
+
+        imported = import_gpt2(file, runs / (name or file.resolve().name), fresh=fresh)
+        if not quiet:
+            print(f"the run is in {imported.folder}")
+        return
     suffix = next((suffix for suffix in sorted(SUFFIXES, key=len, reverse=True) if file.name.endswith(suffix)), None)
     if suffix is None:
         raise UserError(

@@ -70,8 +70,8 @@ class Config:
     """Let what each sublayer adds begin smaller, by 1/√(2 · layers), as GPT-2 does."""
     activation: Literal["gelu-tanh", "gelu", "relu", "relu-squared"] = "gelu-tanh"
     """The non-linearity of the feed-forward networks; the papers' GELU is the approximation by tanh."""
-    biases: bool = True
-    """Whether linear maps and norms have biases."""
+    biases: Literal["inner", "none", "all"] = "inner"
+    """What has biases: every map and norm but the output, as in the papers, nothing, or the output too."""
     window: int | None = None
     """Restricted self-attention: how many tokens back a token sees; none given: all of them."""
     windowed: Literal["all", "alternate"] = "all"
@@ -104,9 +104,11 @@ class GPT(nn.Module):
         self.embedding = Embedding(len(vocabulary), config.dim, positions, dropped, scale=1.0)
         self.decoder = Blocks(make_block(config) for _ in range(config.layers))
         self.windows = [window_of(config, layer) for layer in range(config.layers)]
-        self.decoder_norm = nn.LayerNorm(config.dim, bias=config.biases) if config.norm == "pre" else nn.Identity()
+        self.decoder_norm = (
+            nn.LayerNorm(config.dim, bias=config.biases != "none") if config.norm == "pre" else nn.Identity()
+        )
         self.output_dropout = Dropout(config.output_dropout)
-        self.head = Projection(config.dim, len(vocabulary), self.embedding.table)
+        self.head = Projection(config.dim, len(vocabulary), self.embedding.table, bias=config.biases == "all")
         self.init_weights()
 
     def forward(self, batch: Batch) -> Float[Tensor, "batch time dim"]:
@@ -169,13 +171,13 @@ class GPT(nn.Module):
 
 def make_block(config: Config) -> Block:
     """One block: self-attention and the feed-forward network."""
-    share = config.dim // config.heads
+    share, bias = config.dim // config.heads, config.biases != "none"
     return Block(
-        SelfAttention(config.dim, config.heads, share, share, config.attention_dropout, config.biases),
-        FeedForward(config.dim, config.hidden_dim or 4 * config.dim, config.activation, config.biases),
+        SelfAttention(config.dim, config.heads, share, share, config.attention_dropout, bias),
+        FeedForward(config.dim, config.hidden_dim or 4 * config.dim, config.activation, bias),
         norm=config.norm,
         dropout=config.dropout,
-        bias=config.biases,
+        bias=bias,
     )
 
 

@@ -1,0 +1,226 @@
+"""GPT-2 of `transformers` as a run of ours, and a GPT of ours as a folder that `transformers` loads.
+
+A folder of theirs: `config.json`, `model.safetensors`, `tokenizer.json`. Nothing else of it is read, nothing is run.
+
+They begin and end a text by one token, <|endoftext|>; ours is `<s>` when it is read and `</s>` when it is said, and our
+special four come first. So a word gets another number on the way, both of ours the vector of their one, and
+`<pad>`, `<unk>` and `<s>`, which it never says, a bias that no logit can outweigh. On the way back all this is undone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import tokenizers
+import torch
+from torch import Tensor
+
+from mallang.errors import UserError
+from mallang.models.gpt import GPT, HF_NAMES, Config
+from mallang.recipe import Recipe
+from mallang.tasks import language_modeling
+from mallang.text import tokenizer as text
+from mallang.text.vocabulary import BOS, EOS, SPECIALS
+from mallang.training.checkpoint import load_tensors, replace_file, sha256, to_json
+from mallang.training.run import WEIGHTS, Run, begin, locked
+from mallang.training.weights import own_weights, set_weights
+
+END = "<|endoftext|>"
+NEVER = -1e9
+"""A bias that leaves a token no probability."""
+ACTIVATIONS = {"gelu_new": "gelu-tanh", "gelu_pytorch_tanh": "gelu-tanh", "gelu": "gelu", "relu": "relu"}
+FILES = ("config.json", "model.safetensors", "tokenizer.json")
+
+
+def import_gpt2(source: Path, folder: Path, *, fresh: bool = False) -> Run:
+    """A finished run with the weights and the tokenizer of a GPT-2 folder."""
+    about = read_json(source / "config.json")
+    config = config_of(about, source / "config.json")
+    tokenizer, end = tokenizer_of(source / "tokenizer.json")
+    layout = language_modeling.Config()
+    recipe = Recipe.make(name=folder.name, task=layout, model=config, text=tokenizer.config)
+    model = GPT(config, tokenizer.vocabulary)
+    given = load_tensors(source / "model.safetensors")
+    set_weights(model, to_ours(given, model, end), source / "model.safetensors")
+    with locked(folder):
+        run = begin(folder, recipe, fresh=fresh)
+        tokenizer.save(folder)
+        run.write_weights(own_weights(model))
+        card = f"# {folder.name}\n\nA GPT-2 that was imported from {source.name}, not trained here.\n"
+        replace_file(folder / "card.md", card.encode())
+        return run.update(
+            status="finished",
+            weights=sha256(folder / WEIGHTS),
+            tokenizers={"text": tokenizer.fingerprint},
+            imported={name: sha256(source / name) for name in FILES},
+            parameters=sum(parameter.numel() for parameter in model.parameters()),
+            steps=0,
+            tokens=0,
+            seconds=0.0,
+        )
+
+
+def export_gpt2(verbs: Any, folder: Path) -> None:
+    """Write a GPT so that `AutoModelForCausalLM.from_pretrained(FOLDER)` and `AutoTokenizer` load it."""
+    model, tokenizer = verbs.model, verbs.task.text
+    if not isinstance(model, GPT):
+        raise UserError(f"transformers has no {type(model).__name__} like ours", todo="export a gpt")
+    about = config_for(model)
+    bias = model.head.bias
+    imported = bias is not None
+    if bias is not None and not (bool((bias[:EOS] == NEVER).all()) and bool((bias[EOS:] == 0).all())):
+        raise UserError("GPT-2 of transformers has no bias in its output, this model has", todo="model.biases=inner")
+    if tokenizer.config.unit not in ("byte-bpe", "byte"):
+        raise UserError(
+            f"a GPT-2 of transformers reads bytes, but the unit of this run is {tokenizer.config.unit}",
+            todo="train with text.unit=byte-bpe",
+        )
+    weights, pipeline = to_theirs(own_weights(model), model), json.loads(tokenizer.files[0])
+    if imported:  # `</s>` becomes their one special token again, at the end
+        table = weights["transformer.wte.weight"]
+        weights["transformer.wte.weight"] = torch.cat((table[len(SPECIALS) :], table[EOS : EOS + 1]))
+        pipeline = renumbered(pipeline, [END], first=False)
+        about |= {"bos_token_id": len(tokenizer.vocabulary) - 4, "eos_token_id": len(tokenizer.vocabulary) - 4}
+    else:
+        about |= {"bos_token_id": BOS, "eos_token_id": EOS, "pad_token_id": 0}
+    about["vocab_size"] = len(weights["transformer.wte.weight"])
+    folder.mkdir(parents=True, exist_ok=True)
+    plain = {name: value.detach().cpu().contiguous() for name, value in weights.items()}
+    safetensors.torch.save_file(plain, folder / "model.safetensors", metadata={"format": "pt"})
+    (folder / "config.json").write_bytes(to_json(about))
+    (folder / "tokenizer.json").write_text(json.dumps(pipeline, ensure_ascii=False), "utf-8")
+    names = [END] * 2 if imported else ["<s>", "</s>"]
+    (folder / "tokenizer_config.json").write_bytes(
+        to_json({"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": names[0], "eos_token": names[1]})
+    )
+
+
+def config_of(about: Mapping[str, Any], where: Path) -> Config:
+    """Our shape of their model, or what of it we do not have."""
+    if about.get("model_type") != "gpt2":
+        raise UserError(
+            f"the model is of type {about.get('model_type')!r}, and only 'gpt2' can be imported", where=str(where)
+        )
+    expected = {
+        "layer_norm_epsilon": 1e-5, "scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False,
+        "add_cross_attention": False, "tie_word_embeddings": True,
+    }  # fmt: skip
+    for key, value in expected.items():
+        if about.get(key, value) != value:
+            raise UserError(f"{key} = {about[key]!r} is not supported, only {value!r}", where=str(where))
+    if (activation := about.get("activation_function", "gelu_new")) not in ACTIVATIONS:
+        raise UserError(f"the activation {activation!r} is not supported", where=str(where))
+    try:
+        return Config(
+            layers=about["n_layer"], dim=about["n_embd"], heads=about["n_head"], hidden_dim=about.get("n_inner"),
+            max_length=about["n_positions"], activation=ACTIVATIONS[activation],  # type: ignore[arg-type]
+            dropout=about.get("resid_pdrop", 0.1), embedding_dropout=about.get("embd_pdrop", 0.1),
+            attention_dropout=about.get("attn_pdrop", 0.1), biases="all",
+        )  # fmt: skip
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f"the shape of the model cannot be read: {error}", where=str(where)) from error
+
+
+def config_for(model: GPT) -> dict[str, Any]:
+    """Their description of our model, or what of it they do not have."""
+    config = model.config
+    known = {ours: theirs for theirs, ours in ACTIVATIONS.items() if theirs != "gelu_pytorch_tanh"}
+    for option, wanted in (("norm", "pre"), ("window", None)):
+        if (value := getattr(config, option)) != wanted:
+            raise UserError(f"GPT-2 of transformers has no {option} = {value!r}")
+    if config.activation not in known:
+        raise UserError(f"GPT-2 of transformers has no activation {config.activation!r}")
+    embedding_dropout = config.dropout if config.embedding_dropout is None else config.embedding_dropout
+    return {
+        "architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "n_layer": config.layers, "n_embd": config.dim,
+        "n_head": config.heads, "n_inner": config.hidden_dim, "n_positions": config.max_length,
+        "activation_function": known[config.activation], "resid_pdrop": config.dropout,
+        "embd_pdrop": embedding_dropout, "attn_pdrop": config.attention_dropout, "layer_norm_epsilon": 1e-5,
+    }  # fmt: skip
+
+
+def their_name(name: str) -> tuple[str, bool]:
+    """What one of our parameters is called there, and whether it lies transposed."""
+    part, kind = name.rsplit(".", 1)
+    number = next((piece for piece in part.split(".") if piece.isdigit()), None)
+    other = HF_NAMES[part if number is None else part.replace(f".{number}.", ".{}.", 1)][0]
+    return f"{other.format(number)}.{kind}", ".c_" in other and kind == "weight"
+
+
+def to_ours(given: Mapping[str, Tensor], model: GPT, end: int) -> dict[str, Tensor]:
+    """Their weights by our names; `end` is their number of <|endoftext|>."""
+    weights = {name.removeprefix("transformer."): value.float() for name, value in given.items()}
+    ours: dict[str, Tensor] = {}
+    for name, own in own_weights(model).items():
+        if name == "head.bias":
+            ours[name] = torch.zeros_like(own)
+            ours[name][:EOS] = NEVER
+            continue
+        theirs, is_transposed = their_name(name)
+        if theirs in weights:
+            ours[name] = weights[theirs].T if is_transposed else weights[theirs]
+    if (table := ours.get("embedding.own.weight")) is not None and len(table) > end:
+        words = len(model.vocabulary) - len(SPECIALS) + 1  # a table may be longer than the list of words
+        others = torch.cat((table[:end], table[end + 1 : words]))
+        ours["embedding.own.weight"] = torch.cat((torch.zeros_like(table[:2]), table[[end, end]], others))
+    return ours
+
+
+def to_theirs(weights: Mapping[str, Tensor], model: GPT) -> dict[str, Tensor]:
+    """Our weights by their names; where we have no biases theirs are zero."""
+    theirs: dict[str, Tensor] = {}
+    for name, value in weights.items():
+        if name == "head.bias":
+            continue
+        other, is_transposed = their_name(name)
+        theirs[f"transformer.{other}"] = value.T if is_transposed else value
+        bias = other.removesuffix("weight") + "bias"
+        if model.config.biases == "none" and value.dim() > 0 and not other.startswith(("wte", "wpe")):
+            theirs[f"transformer.{bias}"] = torch.zeros(len(value))
+    return theirs
+
+
+def tokenizer_of(path: Path) -> tuple[text.Tokenizer, int]:
+    """Our tokenizer of their file, and their number of the token that ends a text."""
+    pipeline = read_json(path)
+    model, added = pipeline.get("model") or {}, pipeline.get("added_tokens") or []
+    levels = json.dumps(pipeline.get("pre_tokenizer"))
+    if model.get("type") != "BPE" or "ByteLevel" not in levels or [one.get("content") for one in added] != [END]:
+        raise UserError(f"the tokenizer is no byte-level BPE with {END} as its one special token", where=str(path))
+    end = int(added[0]["id"])
+    changed = renumbered(pipeline, list(SPECIALS), first=True)
+    config = text.Config(unit="byte-bpe", vocabulary=len(changed["model"]["vocab"]), normalization="none")
+    facts = {"format": text.FORMAT, "tokenizers": tokenizers.__version__, "detokenizing": text.DETOKENIZING["byte-bpe"]}
+    facts |= {key: value for key, value in asdict(config).items() if key not in text.SIDES}
+    made = text.Tokenizer(json.dumps(changed, ensure_ascii=False), json.dumps(facts, indent=2) + "\n", (str(path),) * 2)
+    return made, end
+
+
+def renumbered(pipeline: Mapping[str, Any], specials: list[str], *, first: bool) -> dict[str, Any]:
+    """The same tokenizer with other special tokens, which come first or last; words keep their order."""
+    old = {one["content"] for one in pipeline["added_tokens"]}
+    words = sorted(pipeline["model"]["vocab"].items(), key=lambda pair: int(pair[1]))
+    kept = [word for word, _ in words if word not in old]
+    vocabulary = {word: place for place, word in enumerate([*specials, *kept] if first else [*kept, *specials])}
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    added = [{"id": vocabulary[token], "content": token, **flags} for token in specials]
+    return {**pipeline, "model": {**pipeline["model"], "vocab": vocabulary}, "added_tokens": added}
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON file of their folder, or one clear message."""
+    try:
+        found = json.loads(path.read_text("utf-8"))
+    except FileNotFoundError as error:
+        todo = f"the folder of a model holds {', '.join(FILES)}; save it with save_pretrained"
+        raise UserError(f"{path} is missing", todo=todo) from error
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} cannot be read: {error}") from error
+    if not isinstance(found, dict):
+        raise UserError(f"{path} does not hold what it should: a JSON object")
+    return found
