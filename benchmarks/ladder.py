@@ -109,6 +109,8 @@ def page(rungs: Sequence[Rung], buckets: Sequence[Bucket], title: str, figure: s
 def make(arguments: argparse.Namespace, folder: Path = report.RESULTS) -> list[Path]:
     """Write a figure and a table for every direction."""
     stored = read_stored(folder, arguments.corpus, arguments.split)
+    if arguments.without:
+        stored = [each for each in stored if not each.name.endswith(f"-{arguments.without}")]
     if arguments.only:
         wanted = arguments.only.split(",")
         stored = [each for each in stored if any(each.name.startswith(name) for name in wanted)]
@@ -154,6 +156,7 @@ def parser() -> argparse.ArgumentParser:
     whole.add_argument("--corpus", default="multi30k")
     whole.add_argument("--split", default="test2016")
     whole.add_argument("--direction", help="such as en-de; all that there are if not given")
+    whole.add_argument("--without", metavar="SEARCH", help="leave out what was found by this search, such as greedy")
     whole.add_argument("--only", help="names that systems must begin with, joined by commas")
     whole.add_argument("--protocol", choices=PROTOCOLS, default=PROTOCOLS[0])
     whole.add_argument("--lengths", help="ends of the ranges, such as 10,15,20")

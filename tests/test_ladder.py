@@ -47,6 +47,11 @@ def arguments(ladder, tmp_path, *more):
     return ladder.parser().parse_args(given)
 
 
+def test_a_search_can_be_left_out(ladder, results, tmp_path, capsys):
+    ladder.make(arguments(ladder, tmp_path, "--without", "greedy"), results)
+    assert "greedy" not in (shown := capsys.readouterr().out) and "forgetful" in shown
+
+
 def test_what_forgets_falls_with_length(ladder, results, tmp_path, capsys):
     written = ladder.make(arguments(ladder, tmp_path), results)
     assert [path.name for path in written] == ["miniworld-ko-en-test.png", "miniworld-ko-en-test.md"]
