@@ -15,7 +15,7 @@ from benchmarks.shape import Shape
 SEED = 1
 
 
-def ours(shape: dict[str, Any], beam: int, batches: int, weights: str, device: str) -> Turn:
+def ours(shape: dict[str, Any], beam: int, batches: int, weights: str, device: str, compile: bool = False) -> Turn:
     """Our search over batches, as many at once as translating does."""
     import torch
 
@@ -29,7 +29,8 @@ def ours(shape: dict[str, Any], beam: int, batches: int, weights: str, device: s
         model = quantize(model)
     method: dict[str, Any] = {"method": "greedy"} if beam == 1 else {"method": "beam", "beam": beam}
     precision: Any = "bf16" if weights == "bfloat16" else "fp32"
-    config = Config(**method, min_length=sizes.target, max_length=sizes.target, precision=precision)
+    method |= {"min_length": sizes.target, "max_length": sizes.target, "precision": precision, "compile": compile}
+    config = Config(**method)
     texts = [our_batch(rows).to(torch.device(device)) for rows in sources(sizes, batches)]
 
     def run() -> float:

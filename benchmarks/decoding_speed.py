@@ -59,6 +59,7 @@ def entrants_of(shape: Shape, beam: int, batches: int, device: str) -> list[Entr
     if device == "cuda":
         return [
             entrant("mallang bfloat16", "ours", weights="bfloat16", device=device),
+            entrant("mallang compiled bfloat16", "ours", weights="bfloat16", device=device, compile=True),
             entrant("marian bfloat16", "marian", ("transformers",), weights="bfloat16", device=device),
         ]
     peers = [

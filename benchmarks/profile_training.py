@@ -9,6 +9,8 @@ import re
 import time
 from typing import Any
 
+from benchmarks import recurrent_entrants
+from benchmarks.recurrent_speed import models_of
 from benchmarks.report import Result, show, versions
 from benchmarks.shape import BASE, SMALL
 from benchmarks.training_entrants import ours
@@ -18,6 +20,7 @@ KINDS = (
     ("optimiser", r"adam|multi_tensor|foreach"),
     ("loss over the vocabulary", r"log_softmax|softmax|::exp_?\b|exp_kernel|logsumexp|gather|scatter"),
     ("matrix products", r"::(add|b)?mm_?\b|::baddbmm|::linear|nvjet|gemm|cutlass|splitK"),
+    ("convolutions", r"conv|winograd|xmma_(fprop|dgrad|wgrad)|weight_norm"),
     ("norms", r"layer_norm|GammaBeta"),
     ("random numbers", r"random_|bernoulli|dropout|philox"),
 )
@@ -25,14 +28,19 @@ KINDS = (
 that it fused into them."""
 
 
-def measure(updates: int = 5) -> dict[str, Result]:
-    """Profile some updates."""
+def measure(updates: int = 5, convs2s: int = 0) -> dict[str, Result]:
+    """Profile some updates of the Transformer, or of a ConvS2S with as many parameters."""
     import torch
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     shape, engine = (BASE, "compile") if device == "cuda" else (SMALL, "plain")
     began = time.monotonic()
-    turn = ours(shape.options(), updates, device, engine)
+    system = "convs2s" if convs2s else "mallang"
+    if convs2s:
+        model, config = models_of(shape, 1)["convs2s"]
+        turn = recurrent_entrants.ours(model, config, shape.options(), updates, device, engine)
+    else:
+        turn = ours(shape.options(), updates, device, engine)
     for _ in range(2):
         turn()
     with torch.profiler.profile() as profile:
@@ -45,13 +53,15 @@ def measure(updates: int = 5) -> dict[str, Result]:
     shares = {name: times[name] / whole for name in sorted(times, key=lambda name: -times[name])}
     show(f"a step of {whole / updates / 1000:.1f} ms on {device}", [("", "share"), *shares.items()])
     told: dict[str, Any] = {
-        "system": "mallang", "overrides": [f"train.engine={engine}"], "metric": "share of a training step",
-        "protocol": f"{shape.layers}+{shape.layers} layers of {shape.dim}, {shape.sentences} x "
+        "system": system, "overrides": [f"train.engine={engine}"], "metric": "share of a training step",
+        "protocol": f"{'as large as ' if convs2s else ''}{shape.layers}+{shape.layers} layers of {shape.dim}, "
+        f"{shape.sentences} x "
         f"({shape.source}+{shape.target}) tokens, {shape.words} words, torch.profiler, {updates} updates",
         "seconds": round(time.monotonic() - began, 1), "signature": versions("mallang", "torch"),
     }  # fmt: skip
+    start = f"profile-{'convs2s-' if convs2s else ''}{device}"
     return {
-        f"profile-{device}-{name.replace(' ', '-')}": Result(**told, split=name, value=round(share, 4))
+        f"{start}-{name.replace(' ', '-')}": Result(**told, split=name, value=round(share, 4))
         for name, share in shares.items()
     }
 

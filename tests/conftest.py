@@ -14,3 +14,5 @@ install_import_hook("mallang", "beartype.beartype")
 import torch
 
 torch.set_num_threads(1)
+# As mallang does before it computes on a GPU: recurrent layers would be rounded there to 10 bits otherwise.
+torch.backends.cudnn.allow_tf32 = False
