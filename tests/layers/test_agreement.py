@@ -54,6 +54,7 @@ def test_sums_and_gradients_are_those_of_the_formula(positions, seed, smoothing,
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.filterwarnings("ignore:.*script_method.*:DeprecationWarning")  # torch's own, when it loads its compiler
 def test_what_a_gpu_compiles_is_the_same():
     hidden, weight, offset, labels = given_sizes(7, 1, True)
     expected = agreement(hidden, weight, offset, labels, 0.1, 4.0)
