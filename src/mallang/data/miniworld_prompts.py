@@ -25,7 +25,7 @@ from mallang.data.miniworld_draw import Draw, draw_clause
 from mallang.data.miniworld_grammar import Scene
 from mallang.data.miniworld_parser import parse
 from mallang.data.miniworld_verbs import ACTIONS, TASTES
-from mallang.data.miniworld_words import nouns
+from mallang.data.miniworld_words import no_type_check, nouns
 from mallang.errors import UserError, nearest
 
 VERSION = 1
@@ -34,7 +34,7 @@ EPISODES = {"train": 20_000, "valid": 500, "test": 500}
 EXAMPLES = 10
 """Sentences in an episode."""
 ARROW, SEPARATOR = " → ", " / "
-SENTENCES = {"train": 300, "valid": 50, "test": 50}
+SENTENCES = {"train": 600, "valid": 50, "test": 50}
 """Sentences about each topic."""
 LONGEST = 4
 """Words of a Korean sentence."""
@@ -113,16 +113,17 @@ def topics(split: str) -> Iterator[tuple[str, str, str, str]]:
 @cache
 def sentences(split: str) -> tuple[About, ...]:
     """Short sentences, as many about each topic, the topics mixed; held-out ones use words that training knows."""
+    place = _split(split)
     known = None if split == "train" else {word for one in sentences("train") for word in words(one)}
     members = [frozenset(nouns(groups)) for groups in GROUPS.values()]
     verbs = tuple(verb for verb in ACTIONS + TASTES if any(not one.isdisjoint(verb.objects) for one in members))
     found: dict[str, About] = {}
-    counts, wanted, number = [0] * len(members), SENTENCES[split], Draw(VERSION, _split(split)).next()
+    counts, wanted, number = [0] * len(members), SENTENCES[split], Draw(VERSION, place).next()
     while min(counts) < wanted:
         clause, number = draw_clause(Draw(number), split, verbs, simple=True), number + 1
         if clause is None or clause.object is None or clause.object.partner is not None:
             continue
-        topic = next((place for place, one in enumerate(members) if clause.object.noun in one), None)
+        topic = next((which for which, one in enumerate(members) if clause.object.noun in one), None)
         if topic is None or counts[topic] == wanted:
             continue
         scene = Scene((clause,))
@@ -132,14 +133,16 @@ def sentences(split: str) -> tuple[About, ...]:
         if known is None or known.issuperset(words(one)):
             found[one.korean] = one
             counts[topic] += 1
-    return tuple(shuffled(Draw(VERSION, _split(split), len(found)), tuple(found.values())))
+    return tuple(shuffled(Draw(VERSION, place, len(found)), tuple(found.values())))
 
 
+@no_type_check
 def words(one: About) -> list[str]:
     """The words of a sentence in both languages."""
     return [*one.korean.split(), *one.english.split()]
 
 
+@no_type_check
 def shuffled(draw: Draw, items: Sequence[Item]) -> list[Item]:
     """The same items in another order."""
     left = list(items)

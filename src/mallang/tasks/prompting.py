@@ -1,0 +1,246 @@
+"""Prompting: a language model does a task it was not trained for, told by a few examples before the question.
+
+    prompter = Prompter(mallang.load("runs/gpt"), read_template("{text} → {label}"), labels=("good", "bad"))
+    prompter.choose(["What a film!"], shots=[Example("I slept through it.", "bad")], count=1)[0].label
+
+To choose, each label is put after the prompt and the label whose words are the most probable there is taken (Brown et
+al. 2020, arXiv:2005.14165). Some labels are probable whatever was asked: `calibration="prior"` takes off what a label
+gets after the same examples and an empty question (contextual calibration, Zhao et al. 2021, arXiv:2102.09690);
+`"length"` takes the mean over the tokens of a label, so that a long one loses nothing by its length. To write, the
+model goes on after the prompt and stops where the next example would begin.
+
+With `relabel` the labels of every question are other words, drawn anew: what a model gets right then it has learned
+from the examples, for there is nowhere else to know it from (Wei et al. 2023, arXiv:2303.03846).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean as mean
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+
+import numpy as np
+
+from mallang.data.batch import Batch, pad_rows
+from mallang.decoding.scoring import score
+from mallang.errors import UserError, nearest
+from mallang.evaluation.quality import quality
+from mallang.evaluation.score import RESAMPLES, SEED, Score, Statistics
+from mallang.tasks.templates import Template
+from mallang.text.vocabulary import PAD, UNK
+
+if TYPE_CHECKING:
+    from mallang.tasks.generation import Verbs
+
+__all__ = ["Answer", "Example", "Prompter", "accuracy"]
+
+Calibration = Literal["none", "length", "prior"]
+BATCH_TOKENS = {"cpu": 8192, "cuda": 65536}
+"""Tokens read at once."""
+
+ROOM = 32
+"""Tokens that are kept free for a written answer, or a quarter of the context where it is short."""
+
+
+class Example(NamedTuple):
+    """A text and its label, or its answer."""
+
+    text: str
+    label: str
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a model chose or wrote; `str()` gives the label or the text alone."""
+
+    text: str
+    label: str
+    """The label as the caller knows it, or what was written."""
+    prompt: str
+    """What the model read before its answer."""
+    shots: int
+    """How many examples are in the prompt."""
+    dropped: int
+    """How many were left out, for they did not fit into the model's context."""
+    scores: Mapping[str, float]
+    """What each label was ranked by; empty where the answer was written."""
+    words: Mapping[str, str]
+    """What each label was called in the prompt."""
+
+    def __str__(self) -> str:
+        return self.label
+
+
+class Prompter:
+    """A language model, a template and the labels to choose from."""
+
+    def __init__(
+        self,
+        model: Verbs,
+        template: Template,
+        labels: Iterable[str] = (),
+        *,
+        calibration: Calibration = "none",
+        relabel: Sequence[str] = (),
+        seed: int = 1,
+    ) -> None:
+        self.model, self.template, self.labels = model, template, tuple(dict.fromkeys(labels))
+        self.calibration, self.relabel, self.seed = calibration, tuple(dict.fromkeys(relabel)), seed
+        if calibration not in get_args(Calibration):
+            raise UserError(
+                f"there is no calibration {calibration!r}", todo=nearest(calibration, get_args(Calibration))
+            )
+        if relabel and len(self.relabel) < len(self.labels):
+            raise UserError(
+                f"{len(self.labels)} labels need as many other words, but there are {len(self.relabel)}",
+                todo="give more words to --relabel",
+            )
+
+    def choose(self, texts: Sequence[str], shots: Sequence[Example] = (), count: int = 0) -> list[Answer]:
+        """The label of each text, by so many of the examples, which are drawn anew for every text."""
+        if len(self.labels) < 2:
+            raise UserError(
+                f"there must be two labels to choose from, not {len(self.labels)}", todo="--labels good,bad"
+            )
+        asked = [self.ask(number, text, shots, count) for number, text in enumerate(texts)]
+        scores = self.rank(asked)
+        if self.calibration == "prior":
+            empty = [replace(one, question=self.template.question("")) for one in asked]
+            scores = [
+                {label: value - prior[label] for label, value in one.items()}
+                for one, prior in zip(scores, self.rank(empty), strict=True)
+            ]
+        return [
+            replace(one.answer(self.template), label=max(found, key=found.__getitem__), scores=found)
+            for one, found in zip(asked, scores, strict=True)
+        ]
+
+    def write(
+        self, texts: Sequence[str], shots: Sequence[Example] = (), count: int = 0, **options: Any
+    ) -> list[Answer]:
+        """What the model writes for each text after so many of the examples; `options` are those of `generate`."""
+        for name, value in (("relabel", self.relabel), ("calibration", self.calibration != "none")):
+            if value:
+                raise UserError(f"{name} has no effect where answers are written", todo="leave it out")
+        asked = [self.fitted(self.ask(number, text, shots, count)) for number, text in enumerate(texts)]
+        # The space before an answer belongs to its first word.
+        prompts = [one.prompt(self.template).rstrip(" ") for one in asked]
+        options = {"method": "greedy", **({"stop": self.template.stops} if self.template.stops else {}), **options}
+        written = self.model.generate(prompts, **options)
+        return [
+            replace(one.answer(self.template), label=found.output.strip())
+            for one, found in zip(asked, written, strict=True)
+        ]
+
+    def ask(self, number: int, text: str, shots: Sequence[Example], count: int) -> Question:
+        """The prompt of one text: fewer examples are the first ones of more, so that numbers of them compare."""
+        random = np.random.default_rng([self.seed, number])
+        words = dict(zip(self.labels, random.permutation(self.relabel).tolist(), strict=False)) if self.relabel else {}
+        others = [place for place, shot in enumerate(shots) if shot.text != text]
+        if count > len(others):
+            raise UserError(f"{count} examples are asked for, but there are {len(others)}", todo="lower --shots")
+        drawn = [shots[others[place]] for place in random.permutation(len(others))[:count]]
+        name = self.template.called
+        filled = [
+            self.template.shot_of(shot.text, words.get(shot.label, name(shot.label)), name(shot.label))
+            for shot in drawn
+        ]
+        called = {label: words.get(label, name(label)) for label in self.labels}
+        return Question(text, self.template.question(text), tuple(filled), called)
+
+    def rank(self, asked: list[Question]) -> list[dict[str, float]]:
+        """For every question what each label is ranked by: the log-probability of its words after the prompt."""
+        asked[:] = [self.fitted(question) for question in asked]
+        rows = [row for question in asked for row in self.candidates(question)]
+        found = iter(self.label_scores(rows))
+        value = mean if self.calibration == "length" else math.fsum
+        return [{label: value(next(found)) for label in one.words} for one in asked]
+
+    def candidates(self, question: Question) -> list[tuple[list[int], int]]:
+        """The ids of the prompt with each label after it, and how many of them all labels share.
+
+        Each is cut as one text, for a label may change where the words before it end.
+        """
+        prompt = question.prompt(self.template)
+        rows = [self.model.reader.prompt(prompt + word).ids for word in question.words.values()]
+        shared = common_prefix(rows)
+        for word, ids in zip(question.words.values(), rows, strict=True):
+            if UNK in ids[shared:]:
+                raise UserError(f"the model has no token for the label {word!r}", todo="choose words that it knows")
+            if rows.count(ids) > 1:
+                raise UserError(f"to the model the label {word!r} is the same as another", todo="choose other words")
+        return [(ids, shared) for ids in rows]
+
+    def fitted(self, question: Question) -> Question:
+        """The question without its first examples, as many as must go for the model to be able to read it."""
+        longest = self.model.reader.context
+        while longest is not None:
+            texts = [question.prompt(self.template) + word for word in question.words.values() or ("",)]
+            length = max(len(self.model.reader.prompt(text).ids) for text in texts)
+            # The last token of a label is said, not read; an answer that is written needs room.
+            if length <= (longest + 1 if question.words else longest - min(ROOM, longest // 4)):
+                break
+            if not question.shots:
+                raise UserError(
+                    f"the question has {length} tokens, but the model reads {longest}: {question.text[:60]!r}",
+                    todo="ask something shorter, or a model with a longer context",
+                )
+            question = replace(question, shots=question.shots[1:], dropped=question.dropped + 1)
+        return question
+
+    def label_scores(self, rows: Sequence[tuple[list[int], int]]) -> list[list[float]]:
+        """The log-probabilities of the ids of each row from a place on; rows of like length are read together."""
+        order = sorted(range(len(rows)), key=lambda place: len(rows[place][0]), reverse=True)
+        budget = BATCH_TOKENS.get(self.model.device.type, 8192)
+        found: list[list[float]] = [[] for _ in rows]
+        while order:
+            size = max(1, budget // len(rows[order[0]][0]))
+            group, order = order[:size], order[size:]
+            tokens, lengths = pad_rows([rows[place][0][:-1] for place in group])
+            labels, _ = pad_rows([[PAD] * (first - 1) + ids[first:] for ids, first in (rows[place] for place in group)])
+            batch = Batch(tokens=tokens, lengths=lengths, labels=labels)
+            for place, numbers in zip(group, score(self.model.model, batch.to(self.model.device)), strict=True):
+                found[place] = numbers
+        return found
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question before it is put: its examples, and what its labels are called."""
+
+    text: str
+    question: str
+    shots: tuple[str, ...]
+    words: dict[str, str]
+    dropped: int = 0
+
+    def prompt(self, template: Template) -> str:
+        """All that stands before the answer."""
+        return template.joined(self.shots, self.question)
+
+    def answer(self, template: Template) -> Answer:
+        """The question without an answer yet."""
+        return Answer(self.text, "", self.prompt(template), len(self.shots), self.dropped, {}, self.words)
+
+
+def common_prefix(rows: Sequence[Sequence[int]]) -> int:
+    """How many ids all rows begin with; every row keeps one at least."""
+    shortest = min(map(len, rows)) - 1
+    return next((place for place in range(shortest) if len({row[place] for row in rows}) > 1), shortest)
+
+
+def accuracy(answers: Sequence[Answer], labels: Sequence[str], signature: str = "") -> Score:
+    """The share of labels that were chosen rightly, of 100."""
+    table = np.array([(answer.label == label, 1) for answer, label in zip(answers, labels, strict=True)])
+
+    def share(sums: np.ndarray) -> float:
+        return float(100 * sums[0] / sums[1])
+
+    return Statistics("accuracy", table, share, f"{signature}|bs:{RESAMPLES}|seed:{SEED}".lstrip("|")).score()
+
+
+def written_quality(answers: Sequence[Answer], references: Sequence[str]) -> list[Score]:
+    """How near written answers are to what they should be: exact match, BLEU, chrF."""
+    return quality([answer.label for answer in answers], list(references))
