@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from mallang.layers.cross_entropy import cross_entropy, cross_entropy_of, summed
+from mallang.layers.cross_entropy import AtOnce, cross_entropy, cross_entropy_of, summed
 from mallang.layers.head import Projection
 from mallang.text.vocabulary import PAD
 
@@ -44,6 +44,22 @@ def test_loss_and_gradients_are_those_of_the_formula(positions, chunk, smoothing
     with torch.no_grad():
         again = cross_entropy(hidden, weight, bias, labels, smoothing, chunk)
     torch.testing.assert_close(torch.stack(again), torch.stack((loss, nll)).detach())
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.integers(1, 20), st.integers(0, 99))
+def test_what_compilers_are_given_is_the_same(positions, seed):
+    torch.manual_seed(seed)
+    hidden, weight = torch.randn(positions, 6, requires_grad=True), torch.randn(9, 6, requires_grad=True)
+    labels = torch.randint(0, 9, (positions,))
+    found, wanted = AtOnce.apply(hidden, weight, labels), cross_entropy(hidden, weight, None, labels)
+    torch.testing.assert_close(torch.stack(found), torch.stack(wanted))
+    for mine, theirs in zip(
+        torch.autograd.grad(found[0] / 3, (hidden, weight)),
+        torch.autograd.grad(wanted[0] / 3, (hidden, weight)),
+        strict=True,
+    ):
+        torch.testing.assert_close(mine, theirs)
 
 
 def test_the_even_part_flows_into_no_padding():

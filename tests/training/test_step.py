@@ -132,3 +132,22 @@ def test_compiled_gradients_are_the_plain_ones(device):
 
 if __name__ == "__main__":
     check_replayed("compile", torch.device(sys.argv[1]), dropout=0.0)
+
+
+def test_weights_rounded_to_bfloat16_give_nearly_the_same_gradients_to_the_weights_themselves(task):
+    batch, model = make_batch(task, [(5, 4), (7, 6)]), make_model(task, dropout=0.0, norm="pre")
+    exact, rough = (
+        gradients(Step(task, model, CPU, precision, "plain"), model, [batch], [12])
+        for precision in ("fp32", "bf16-weights")
+    )
+    assert 0 < abs(exact[0] - rough[0]) < 0.02 * exact[0]
+    for name, weight in model.named_parameters():
+        assert weight.dtype == rough[1][name].dtype == torch.float32
+        apart = (exact[1][name] - rough[1][name]).norm()
+        assert 0 < apart < 0.15 * exact[1][name].norm(), name
+
+
+def test_weights_of_recurrent_layers_are_not_rounded(task):
+    model = task.build(cho, cho.Config(**cho.SIZES["tiny"]))
+    with pytest.raises(UserError, match="recurrent"):
+        Step(task, model, CPU, "bf16-weights", "plain")

@@ -88,6 +88,8 @@ class Task:
             raise UserError("domains are told by tags before a source, and a language model has no source")
         self.carries = config.layout == "stream" and config.order == "sequential"
         """Whether a batch goes on where the one before it ended."""
+        self.one_shape = config.context is not None and not config.jitter
+        """Whether all batches are alike but for the last of an epoch, so that a compiler may count on it."""
         self.width = config.context
         """How wide all batches are, if they are windows."""
 

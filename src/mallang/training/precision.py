@@ -1,15 +1,26 @@
-"""On which device and with how many bits: fp32 on the CPU, bf16 autocast over fp32 weights on a GPU."""
+"""On which device and with how many bits: fp32 on the CPU, bf16 autocast over fp32 weights on a GPU.
+
+    bf16           autocast: products in bf16; norms, sums and what goes from layer to layer in fp32
+    bf16-weights   everything in bf16, with copies of the weights: fewer bytes to move, so faster, and rounder
+
+The weights that are trained and saved are fp32 in all of them.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from typing import Literal
+from collections.abc import Callable
+from typing import Any, Literal
 
 import torch
+from torch import nn
+from torch.func import functional_call
 
+from mallang.data.batch import Batch
 from mallang.errors import UserError
+from mallang.tasks.contract import Loss
 
-Precision = Literal["auto", "fp32", "bf16"]
+Precision = Literal["auto", "fp32", "bf16", "bf16-weights"]
 
 
 def choose_device(name: str = "auto", local_rank: int = 0) -> torch.device:
@@ -38,6 +49,33 @@ def choose_device(name: str = "auto", local_rank: int = 0) -> torch.device:
 def autocast(precision: Precision, device: torch.device) -> contextlib.AbstractContextManager[object]:
     """The context the model runs in; the weights stay fp32."""
     wanted = ("bf16" if device.type == "cuda" else "fp32") if precision == "auto" else precision
-    if wanted == "fp32":
+    if wanted != "bf16":
         return contextlib.nullcontext()
     return torch.autocast(device.type, dtype=torch.bfloat16)
+
+
+class Rounded(nn.Module):
+    """A loss that is computed with bfloat16 copies of a model's weights; its gradients reach the weights themselves.
+
+    The copies are made anew for each micro-batch, as part of what is computed: that takes a hundredth of its time.
+    """
+
+    def __init__(self, loss: Callable[[Any, Batch, Any], Loss], model: nn.Module) -> None:
+        super().__init__()
+        if any(isinstance(part, nn.RNNBase) for part in model.modules()):
+            raise UserError(
+                'train.precision = "bf16-weights" is not for recurrent layers, which add up over a whole text',
+                todo="train.precision=bf16",
+            )
+        self.loss, self.model = loss, model
+
+    def forward(self, batch: Batch, carry: Any) -> Loss:
+        """The loss, with whatever weights the model has for the moment."""
+        return self.loss(self.model, batch, carry)
+
+    def rounded(self, model: nn.Module, batch: Batch, carry: Any) -> Loss:
+        """The loss with the copies, in the shape of a task's."""
+        tensors = {f"model.{name}": value for name, value in (*model.named_parameters(), *model.named_buffers())}
+        copies = {name: value.bfloat16() for name, value in tensors.items() if value.is_floating_point()}
+        loss: Loss = functional_call(self, copies, (batch, carry))
+        return loss
