@@ -96,3 +96,21 @@ def test_nothing_is_dropped_when_it_is_used_and_the_weights_stay_whole() -> None
     stack.eval()
     assert stack.lies_in_one_piece(stack.weights())
     close(stack(x)[0], theirs(x)[0])
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@every_cell
+@pytest.mark.parametrize("low", [True, False])
+def test_cudnn_gets_dropped_weights_in_one_piece(kind: Any, low: bool) -> None:
+    """Else it would warn, and warnings are errors here; one value of a whole window tells that U was dropped once."""
+    torch.manual_seed(6)
+    stack, x = WeightDropped(kind, 16, 24, layers=2, dropout=0.3, weight_dropout=0.5), torch.randn(4, 9, 16)
+    expected = stack.eval()(x)[0]
+    stack, x = stack.cuda(), x.cuda()
+    with torch.autocast("cuda", torch.bfloat16, enabled=low):
+        torch.testing.assert_close(stack(x)[0].float().cpu(), expected, atol=0.05, rtol=0.05)
+        outputs, memory = stack.train()(x)
+        again, _ = stack(x, memory.detach())
+    (outputs.float().sum() + again.float().sum()).backward()  # type: ignore[no-untyped-call]
+    for parameter in stack.parameters():
+        assert parameter.grad is not None and parameter.grad.isfinite().all() and parameter.grad.dtype == torch.float32
