@@ -2,8 +2,9 @@
 
 Table 1 of "Attention Is All You Need", measured: time and memory of forward and backward, operations counted while they
 run, and how many steps a signal takes from the first position to the last. One layer of `dim`, a constant number of
-tokens, so that short texts come many at once, the longest two at a time. Layers take turns and the fastest turn counts, on a CPU in processor time
-of one thread. Memory is what is kept for the backward pass, without weights. `--out FOLDER`: a table and a figure too.
+tokens, so that short texts come many at once, the longest two at a time. Layers take turns and the fastest turn counts,
+on a CPU in processor time of one thread. Memory is what is kept for the backward pass, without weights. `--out FOLDER`
+writes a table and a figure too.
 """
 
 from __future__ import annotations
