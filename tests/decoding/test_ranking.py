@@ -77,8 +77,9 @@ def test_rows_are_sorted_only_where_the_best_are_equal(monkeypatch: pytest.Monke
     tied = torch.cat([scores, scores[:, -1:]], dim=1)
     monkeypatch.setattr(torch.Tensor, "sort", refuse)
     assert best(scores, 2)[1].tolist() == [[99, 98]]
+    assert best(tied, 1)[1].tolist() == [[99]]
     with pytest.raises(AssertionError):
-        best(tied, 1)
+        best(tied, 2)
 
 
 def test_length_penalties() -> None:

@@ -71,11 +71,13 @@ def _best_of_many(
 def _best_of_few(
     scores: Float[Tensor, "rows places"], count: int
 ) -> tuple[Float[Tensor, "rows count"], Int[Tensor, "rows count"]]:
-    """`torch.topk` does not promise which of several equals it takes; a stable sort does.
+    """`torch.topk` does not promise which of several equals it takes; a stable sort does, and so does the maximum.
 
     On a CPU sorting long rows is slow, so there it is done only where any of the best are equal; to know that, a GPU
     would have to wait for the host.
     """
+    if count == 1:
+        return scores.max(dim=1, keepdim=True)
     if not scores.is_cuda and scores.shape[1] > SHORT:
         values, places = scores.topk(min(count + 1, scores.shape[1]), dim=1)
         if not bool((values[:, :-1] == values[:, 1:]).any()):
