@@ -52,15 +52,22 @@ class Characters(nn.Module):
         return [(width, count) for width, count in enumerate(self.filters, start=1) if count]
 
     def forward(self, tokens: Int[Tensor, "rows time"]) -> Float[Tensor, "rows time filters"]:
-        """The vectors of words."""
+        """The vectors of tokens. A CPU reads a word once, however often it stands there; a GPU would have to wait."""
+        if tokens.is_cuda or torch.compiler.is_compiling():
+            return self.read(tokens.flatten()).view(*tokens.shape, -1)
+        words, places = torch.unique(tokens, return_inverse=True)
+        return self.read(words)[places]
+
+    def read(self, words: Int[Tensor, " words"]) -> Float[Tensor, "words filters"]:
+        """The vectors of words, from their characters."""
         widest = self.widths()[-1][0]
-        spelling, lengths = self.spelling[tokens.flatten()], self.lengths[tokens.flatten()]
+        spelling, lengths = self.spelling[words], self.lengths[words]
         letters = F.pad(self.letters(spelling), (0, 0, 0, widest - 1))
         windows = letters.unfold(1, widest, 1).transpose(2, 3).flatten(2)  # words, places, widest × dim
         answers = windows @ self.matrix(widest).t()
         outside = ~self.inside(lengths, spelling.shape[1])
         largest = answers.masked_fill(outside, -torch.inf).amax(dim=1)
-        return (largest + self.bias).tanh().view(*tokens.shape, -1)
+        return (largest + self.bias).tanh()
 
     def matrix(self, widest: int) -> Float[Tensor, "filters inputs"]:
         """All filters as if they were of the greatest width."""
