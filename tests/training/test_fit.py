@@ -57,6 +57,14 @@ def test_the_largest_batches_are_tried(materials):
         assert batch.tokens.numel() + batch.source.numel() <= 1.1 * most
 
 
+@pytest.mark.parametrize("layout", ["order=shuffled", "layout=packed"])
+def test_windows_are_all_alike(layout):
+    changes = ["task.layout=stream", "task.context=16", f"task.{layout}"]
+    materials = prepare_data(recipes.read("gpt-miniworld", changes).build(), None)
+    (batch,) = largest(materials.task, materials.train, 128, None)
+    assert batch.tokens.shape == (8, 16)
+
+
 def test_a_cpu_has_nothing_to_fit():
     with pytest.raises(UserError, match="runs on a CPU"):
         check_device(Config(fit=True), torch.device("cpu"))

@@ -9,7 +9,9 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import numpy as np
 from torch import Tensor, nn
 
-from mallang.data.batch import Batch
+from mallang.data.batch import Batch, Shapes
+from mallang.data.corpus import Config as Data
+from mallang.data.filters import Filters
 from mallang.data.prepared import Prepared
 from mallang.data.sampler import Rows
 from mallang.evaluation.score import Score
@@ -82,3 +84,22 @@ class Paced(Protocol):
 
     def at_step(self, step: int) -> None:
         """The coming update is number `step`, from 1. What depends on it must be a tensor that is changed in place."""
+
+
+@runtime_checkable
+class Laying(Protocol):
+    """A task that lays text out itself, in windows of one long text for instance."""
+
+    carries: bool
+    """Whether a batch goes on where one before it ended; then `plan` is told how many `lanes` there are, the
+    micro-batches of an update, and gives batch k of an epoch to lane k mod lanes."""
+    width: int | None
+    """How wide all batches are, if they are windows."""
+    one_shape: bool
+    """Whether nearly all batches have the same shape, so that it pays to compile for it."""
+
+    def filters(self, data: Data) -> tuple[Filters, Filters]:
+        """Which rows are trained on, and which are judged."""
+
+    def shapes(self, tokens: int, sentences: int | None) -> Shapes | None:
+        """The rectangles that batches are filled up to where an engine wants few; none: they are such already."""

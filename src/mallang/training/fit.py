@@ -21,7 +21,7 @@ from mallang.data.loader import gather
 from mallang.data.prepared import Prepared
 from mallang.data.sampler import Rows
 from mallang.errors import UserError
-from mallang.tasks.contract import Task
+from mallang.tasks.contract import Laying, Task
 from mallang.training.loop import Config
 from mallang.training.step import Step
 
@@ -56,7 +56,7 @@ class Trial:
                 "train.fit looks at a GPU's memory, but this training runs on a CPU", todo="train.fit=false"
             )
         self.task, self.model, self.corpus, self.config, self.device = task, model, corpus, config, device
-        self.longest = getattr(task, "width", None) or int(corpus.lengths.max()) + 2
+        self.longest = width_of(task) or int(corpus.lengths.max()) + 2
 
     def fits(self, tokens: int) -> bool:
         """Try it."""
@@ -82,7 +82,7 @@ class Trial:
 
 def largest(task: Task, corpus: Prepared, tokens: int, sentences: int | None) -> list[Batch]:
     """The batch with the most tokens on all sides, and the one with the most rows, padded as training pads them."""
-    shapes = getattr(task, "shapes", Shapes)(tokens, sentences)
+    shapes = task.shapes(tokens, sentences) if isinstance(task, Laying) else Shapes(tokens, sentences)
     multiple = shapes.multiple if shapes else 1
     plan = task.plan(corpus, tokens=tokens, sentences=sentences, multiple=multiple, seed=0, epoch=0)
     examples, random = task.examples(corpus, 0, 0), np.random.default_rng(0)
@@ -92,10 +92,15 @@ def largest(task: Task, corpus: Prepared, tokens: int, sentences: int | None) ->
 
 def chosen_rows(task: Task, corpus: Prepared, plan: Sequence[Rows]) -> list[Rows]:
     """The rows of those batches; where all windows have one width, of the first."""
-    if getattr(task, "width", None):
+    if width_of(task):
         return [plan[0]]
     batches = [plan[place] for place in range(len(plan))]
     lengths = corpus.epoch(0, 0).lengths
     area = [len(rows) * int(lengths[[row[0] for row in rows]].max(axis=0).sum()) for rows in batches]
     chosen = {int(np.argmax(area)), int(np.argmax([len(rows) for rows in batches]))}
     return [batches[place] for place in sorted(chosen)]
+
+
+def width_of(task: Task) -> int | None:
+    """How wide all batches of a task are, if they are windows."""
+    return task.width if isinstance(task, Laying) else None

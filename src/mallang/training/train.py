@@ -22,6 +22,7 @@ from mallang.errors import UserError, nearest
 from mallang.evaluation.score import Score
 from mallang.find import find
 from mallang.recipe import Recipe
+from mallang.tasks.contract import Laying
 from mallang.text.tokenizer import Tokenizer
 from mallang.training import checkpoint as checkpoints
 from mallang.training import distributed, fitting
@@ -197,7 +198,7 @@ def prepare_data(
     if folder is not None and not (folder / "tokenizer.json").exists():
         save_tokenizers(folder, tokenizers)
     task = kind(recipe.task, tokenizers)
-    filters, anything = task.filters(recipe.data) if hasattr(task, "filters") else usual_filters(recipe.data)
+    filters, anything = task.filters(recipe.data) if isinstance(task, Laying) else usual_filters(recipe.data)
     chosen = [tokenizers[column] for column in kind.columns]
     tags = tokenizers[kind.columns[0]].domains
     prepared = prepare_split(rows, chosen, filters, tags)
@@ -293,8 +294,9 @@ def source_of(recipe: Recipe, materials: Materials, device: torch.device, proces
     task, config = materials.task, recipe.train
     few_shapes = device.type == "cuda" and choose_engine(config.engine, device) != "plain"
     # Batches that go on where others ended must know how many of them make an update.
-    lanes = {"lanes": config.micro_batches or config.accumulation * processes} if getattr(task, "carries", 0) else {}
-    shapes_of = getattr(task, "shapes", Shapes)
+    is_carried = isinstance(task, Laying) and task.carries
+    lanes = {"lanes": config.micro_batches or config.accumulation * processes} if is_carried else {}
+    shapes_of = task.shapes if isinstance(task, Laying) else Shapes
     shapes = shapes_of(config.batch_tokens, config.batch_sentences) if few_shapes else None
     return Source(
         examples=lambda epoch: task.examples(materials.train, recipe.seed, epoch),
