@@ -19,8 +19,10 @@ from mallang.decoding import contract as decoding
 from mallang.errors import UserError
 from mallang.evaluation.quality import MEASURES
 from mallang.evaluation.score import Score
-from mallang.layers.cross_entropy import cross_entropy_of, summed
+from mallang.layers.agreement import agreement, sums_and_gradients
+from mallang.layers.cross_entropy import cross_entropy_of
 from mallang.layers.dropout import drops
+from mallang.layers.head import Projection
 from mallang.tasks.contract import Better, Group, Loss
 from mallang.tasks.scheduled_sampling import Decay, Own, Schedule, ScheduledSampling
 from mallang.tasks.translator import BATCH_TOKENS, Verbs
@@ -150,14 +152,16 @@ class Task:
         The mean of their losses, and r_drop times the mean of their two divergences, which is halved as the losses are.
         """
         assert batch.labels is not None
-        labels = batch.labels.flatten()
-        log_probs = model.output(model(batch).flatten(0, 1)).log_softmax(dim=1, dtype=torch.float32)
-        sums = summed(log_probs, labels, self.config.label_smoothing) / 2
-        first, second = log_probs.chunk(2)
-        both_ways = ((first.exp() - second.exp()) * (first - second)).sum(dim=1)  # KL(first‖second) + KL(second‖first)
-        apart = (both_ways * (labels[: len(first)] != PAD)).sum()
-        loss = sums[0] + self.config.r_drop / 4 * apart
-        return Loss(sums={"loss": loss}, report={"nll": sums[1].detach(), "divergence": apart.detach()})
+        labels = batch.labels.flatten().chunk(2)[0]
+        hidden, smoothing, strength = model(batch).flatten(0, 1), self.config.label_smoothing, self.config.r_drop
+        head = getattr(model, "head", None)
+        if isinstance(head, Projection) and not torch.compiler.is_compiling():
+            loss, nll, apart = agreement(hidden, head.weight, head.bias, labels, smoothing, strength)
+        else:  # a compiler fuses the plain formula by itself
+            first, second = model.output(hidden).chunk(2)
+            sums, _, _ = sums_and_gradients(first, second, labels, smoothing, strength)
+            loss, nll, apart = sums.unbind()
+        return Loss(sums={"loss": loss}, report={"nll": nll.detach(), "divergence": apart.detach()})
 
     def at_step(self, step: int) -> None:
         """The loop tells which update comes, from 1: scheduled sampling depends on it."""
