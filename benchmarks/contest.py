@@ -66,7 +66,8 @@ def race(entrants: Sequence[Entrant], rounds: int) -> dict[str, Outcome]:
                 print(f"{told}; python -m benchmarks.peers installs it", file=sys.stderr)
                 continue
             running[entrant.label] = stack.enter_context(Runner(entrant, python))
-            running[entrant.label].get_ready()
+        for runner in running.values():  # all make themselves ready at once: compiling takes some of them a minute
+            runner.get_ready()
         labels = list(running)
         for number in range(rounds):
             for label in labels[number % len(labels) :] + labels[: number % len(labels)]:

@@ -10,7 +10,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -96,9 +96,7 @@ def run_one(experiment: Experiment, place: Place) -> dict[str, Any]:
         if place.left is not None and place.left <= 0:
             return record
         train(experiment, place, record)
-        for split in experiment.splits:
-            for search, options in experiment.searches.items():
-                record["outputs"].append(translate(experiment, place, split, search, options))
+        record["outputs"] = translate(experiment, place)
         record["status"] = "finished"
     except CommandError as error:
         record |= {"status": error.status, "said": error.said}
@@ -119,32 +117,19 @@ def train(experiment: Experiment, place: Place, record: dict[str, Any]) -> None:
     try:
         if not (is_same and read_info(folder).get("status") == "finished"):
             stamp.write_text(mine, "utf-8")
-            mallang(words, experiment.run, place)
+            run("mallang", words, experiment.run, place)
     finally:
         record["train_seconds"] = round(time.monotonic() - began, 1)
         record |= {key: read_info(folder).get(key) for key in ("steps", "parameters", "tokens", "best", "seconds")}
         record["validations"] = validations(folder / "metrics.jsonl")
 
 
-def translate(experiment: Experiment, place: Place, split: str, search: str, options: Iterable[str]) -> dict[str, Any]:
-    """The outputs of one split, with the scores that the command gives."""
-    folder = place.folder / experiment.run
-    corpus, _, split = split.rpartition(":")
-    words = ["evaluate", str(folder), "--split", split, "--device", place.device, "--json"]
-    words += ["--corpus", corpus] if corpus else []
-    words += [word for option in options for word in ("--search", option)]
-    file = "-".join(filter(None, [corpus.replace("/", "-"), split]))
-    began = time.monotonic()
-    said = json.loads(mallang(words, f"{experiment.run}-{file}", place))
-    return {
-        "corpus": corpus,
-        "split": split,
-        "search": search,
-        "options": list(options),
-        "seconds": round(time.monotonic() - began, 1),
-        "scores": said[corpus] if corpus else said,
-        "hypotheses": (folder / "outputs" / f"{file}.txt").read_text("utf-8").split("\n")[:-1],
-    }
+def translate(experiment: Experiment, place: Place) -> list[dict[str, Any]]:
+    """The outputs of every split by every search, with the scores that `mallang evaluate` gives."""
+    asked = {"splits": experiment.splits, "searches": experiment.searches, "device": place.device}
+    words = [str(place.folder / experiment.run), json.dumps(asked)]
+    found: list[dict[str, Any]] = json.loads(run("benchmarks.translation_outputs", words, experiment.run, place))
+    return found
 
 
 class CommandError(Exception):
@@ -155,14 +140,14 @@ class CommandError(Exception):
         self.status, self.said = status, said
 
 
-def mallang(words: Sequence[str], name: str, place: Place) -> str:
-    """What the real command prints; one thread a process, for many run side by side."""
-    paths = [str(report.ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
+def run(module: str, words: Sequence[str], name: str, place: Place) -> str:
+    """What `python -m module` prints; one thread a process, for many run side by side."""
+    paths = [str(report.ROOT / "src"), str(report.ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     single = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS"), "1")
     environment = {**single, **os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-    log, output = place.folder / f"{name}.stderr", place.folder / f"{name}.stdout"
+    log, output = place.folder / f"{name}.{module}.stderr", place.folder / f"{name}.{module}.stdout"
     with log.open("wb") as errors, output.open("wb") as printed:
-        command = [sys.executable, "-m", "mallang", *words]
+        command = [sys.executable, "-m", module, *words]
         process = subprocess.Popen(command, stdout=printed, stderr=errors, env=environment)
         is_late = False
         try:

@@ -103,9 +103,9 @@ def test_a_plan_names_what_cannot_be_trained(tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().out.startswith("plain-seed1\nplain-seed2\nwide-seed1: model.dims")
 
 
-def fake(words, name, place):
+def fake(module, words, name, place):
     """Does what the command would, at once: every output is the reference, less some words with seed 2."""
-    if words[0] == "train":
+    if module == "mallang":
         folder = place.folder / words[words.index("--name") + 1]
         (folder / "outputs").mkdir(parents=True, exist_ok=True)
         info = {"status": "finished", "steps": 2, "parameters": 7, "tokens": 9, "seconds": 1.5, "best": {"loss": 1.0}}
@@ -115,10 +115,10 @@ def fake(words, name, place):
         if "model.dim=256" in words:
             raise CommandError("failed", "the memory is full")
         return ""
-    folder = Path(words[1])
-    outputs = [text.replace("the ", "") for text in TEXTS] if folder.name.endswith("seed2") else TEXTS
-    (folder / "outputs" / f"{words[3]}.txt").write_text("".join(f"{text}\n" for text in outputs), "utf-8")
-    return json.dumps([{"name": "BLEU", "value": 12.5}])
+    outputs = [text.replace("the ", "") for text in TEXTS] if words[0].endswith("seed2") else TEXTS
+    (split,) = json.loads(words[1])["splits"]
+    shared = {"corpus": "", "split": split, "search": "", "options": [], "scores": [{"name": "BLEU", "value": 12.5}]}
+    return json.dumps([{**shared, "hypotheses": outputs}])
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +126,7 @@ def ran(tmp_path_factory):
     """The file of a list whose third run fails."""
     folder = tmp_path_factory.mktemp("ran")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(translation_runs, "mallang", fake)
+        patch.setattr(translation_runs, "run", fake)
         patch.setattr(translation_runs, "ask_gpu", lambda *_: "")
         options = Options(out=folder / "out", work=folder / "work", at_once=2, commit="0123456789ab")
         return run_all(read_experiments(written(folder, LIST)), options)
@@ -148,7 +148,7 @@ def test_one_file_holds_every_run_and_a_failed_one_stops_no_other(ran):
 
 def test_a_finished_run_is_not_trained_again_unless_it_changed(tmp_path, monkeypatch):
     asked = []
-    monkeypatch.setattr(translation_runs, "mallang", lambda words, *rest: asked.append(words) or fake(words, *rest))
+    monkeypatch.setattr(translation_runs, "run", lambda *all: asked.append(all[1]) or fake(*all))
     place = Place(tmp_path, "cpu", float("inf"))
     one = {"name": "a", "recipe": "transformer-miniworld", "seed": 1, "splits": (), "searches": {"": ()}}
     for overrides in ((), (), ("model.dim=64",)):
@@ -159,19 +159,19 @@ def test_a_finished_run_is_not_trained_again_unless_it_changed(tmp_path, monkeyp
 
 
 def test_nothing_is_begun_when_the_time_is_over(tmp_path, monkeypatch):
-    monkeypatch.setattr(translation_runs, "mallang", fake)
+    monkeypatch.setattr(translation_runs, "run", fake)
     path = run_all(read_experiments(written(tmp_path, LIST)), Options(out=tmp_path / "out", seconds=0))
     assert {run["status"] for run in json.loads(path.read_text("utf-8"))["runs"]} == {"no time"}
 
 
 def test_the_real_command_is_run_and_heard(tmp_path):
     forever = Place(tmp_path, "cpu", float("inf"))
-    assert translation_runs.mallang(["--version"], "version", forever).startswith("mallang ")
+    assert translation_runs.run("mallang", ["--version"], "version", forever).startswith("mallang ")
     with pytest.raises(CommandError, match="there is no run folder nowhere") as failed:
-        translation_runs.mallang(["evaluate", "nowhere"], "evaluate", forever)
+        translation_runs.run("mallang", ["evaluate", "nowhere"], "evaluate", forever)
     assert failed.value.status == "failed"
     with pytest.raises(CommandError) as late:
-        translation_runs.mallang(["demo"], "demo", Place(tmp_path, "cpu", time.monotonic() - 1))
+        translation_runs.run("mallang", ["demo"], "demo", Place(tmp_path, "cpu", time.monotonic() - 1))
     assert late.value.status == "no time"
 
 
@@ -237,3 +237,24 @@ def test_published_numbers_stand_beside_those_of_their_protocol():
     assert result.protocol == "moses-lc-tok, beam 10, length_penalty none"
     assert result.overrides == ["decoding.beam=10", "decoding.length_penalty=none"]
     assert scored.result("bleu").published is None
+
+
+def test_what_a_run_writes_comes_with_the_scores_of_the_command(tmp_path):
+    """The real command trains for a step; then every split and search is translated in one process."""
+    place = Place(tmp_path, "cpu", float("inf"))
+    small = (
+        "model.layers=1",
+        "model.dim=16",
+        "model.heads=2",
+        "model.hidden_dim=16",
+        "train.steps=1",
+        "train.workers=0",
+    )
+    searches = {"": ("method=greedy", "max_length=4"), "pair": ("beam=2", "max_length=4")}
+    one = Experiment(
+        name="a", recipe="transformer-miniworld", overrides=small, seed=1, splits=("valid",), searches=searches
+    )
+    translation_runs.train(one, place, {})
+    first, second = translation_runs.translate(one, place)
+    assert [first["search"], second["search"]] == ["", "pair"] and second["options"] == ["beam=2", "max_length=4"]
+    assert all(len(each["hypotheses"]) == 1000 and each["scores"][0]["name"] == "BLEU" for each in (first, second))

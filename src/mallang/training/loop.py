@@ -65,6 +65,8 @@ class Config:
     """What validation decides by: `loss`, or a number that the task names."""
     patience: int | None = None
     """Validations without improvement before training stops early."""
+    seconds: float | None = None
+    """A budget: training stops at the first validation after so many seconds, however far it came."""
     keep: int = 1
     """Validated checkpoints that are kept, and averaged where `final` says so."""
     final: Literal["best", "last", "average", "ema"] = "best"
@@ -100,7 +102,8 @@ class Config:
         if self.micro_batches is not None and self.accumulation > 1:
             raise ValueError(f"micro_batches and accumulation = {self.accumulation} cannot both say how many there are")
         for name in ("steps", "epochs", "batch_tokens", "batch_sentences", "accumulation", "micro_batches",
-                     "validate_every", "save_every", "log_every", "patience", "keep", "threads"):  # fmt: skip
+                     "validate_every", "save_every", "log_every", "patience", "seconds", "keep",
+                     "threads"):  # fmt: skip
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, but is {value}")
@@ -336,7 +339,8 @@ class Loop:
         else:
             progress.waited += 1
         progress.plateau = progress.plateau.after(improved, self.plan.schedule)
-        progress.stopped = self.config.patience is not None and progress.waited >= self.config.patience
+        is_late = self.world.share(self.config.seconds is not None and progress.seconds >= self.config.seconds)
+        progress.stopped = is_late or (self.config.patience is not None and progress.waited >= self.config.patience)
         if self.world.is_first:
             self.plan.recorder.write(kind="valid", step=self.step, epoch=progress.position.epoch, **values)
             shown = "  ".join(f"{name} {number:.4f}" for name, number in values.items())
