@@ -17,7 +17,7 @@ from benchmarks.report import Result
 from mallang.data import miniworld
 
 SAMPLES = 200
-DRAWN = ("--method", "sampling", "--temperature", "0.5", "--top-p", "0.6", "--seed", "1")
+DRAWN = ("--method", "sampling", "--temperature", "0.25", "--top-p", "0.8", "--seed", "1")
 
 
 def measure(recipe: str = "gpt-miniworld") -> dict[str, Result]:
@@ -39,7 +39,7 @@ def measure(recipe: str = "gpt-miniworld") -> dict[str, Result]:
         "system": recipe.removesuffix("-miniworld"), "recipe": recipe, "overrides": [], "corpus": "miniworld",
         "seed": run["seed"], "seconds": run["seconds"], "signature": " ".join(DRAWN),
     }  # fmt: skip
-    protocol = f"{SAMPLES} Korean samples"
+    protocol = f"{SAMPLES} Korean samples, {len(set(sentences))} of them different"
     return {
         f"{recipe}-grammatical": Result(**about, protocol=protocol, metric="grammatical, %", value=right),
         f"{recipe}-new": Result(**about, protocol=protocol, metric="not in training, %", value=new),
