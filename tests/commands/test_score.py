@@ -132,6 +132,15 @@ def test_pairs_of_miniworld_are_at_hand(writer: Path) -> None:
     ]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("recipe", "size"), [("gpt-miniworld", ["model.size=tiny"]), ("rnn-lm-miniworld", [])])
+def test_a_model_learns_which_particle_follows(recipe: str, size: list[str], tmp_path: Path) -> None:
+    few = ("train.epochs=none", "train.steps=400", "train.validate_every=none")
+    assert mallang("train", recipe, *size, *few, cwd=tmp_path).code == 0
+    ended = mallang("score", tmp_path / "runs" / recipe, "--pairs", "miniworld-ko", "--json", cwd=tmp_path)
+    assert json.loads(ended.out.splitlines()[-1])["scores"][0]["value"] > 95
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -42,7 +42,7 @@ def scores_after(model: Any, prompt: list[int], labels: list[list[int]]) -> list
 @every_model
 @pytest.mark.parametrize("config", SEARCHES.values(), ids=SEARCHES.keys())
 @given(seed=st.integers(0, 1000), prompt=st.lists(st.integers(4, 7), max_size=4))
-@settings(deadline=None, max_examples=3)
+@settings(deadline=None, max_examples=1)
 def test_scores_are_those_of_the_model_after_the_prompt(
     kind: Any, config: Config, seed: int, prompt: list[int]
 ) -> None:
@@ -56,7 +56,7 @@ def test_scores_are_those_of_the_model_after_the_prompt(
 
 @every_model
 @given(seed=st.integers(0, 1000), prompt=st.lists(st.integers(4, 5), max_size=3))
-@settings(deadline=None, max_examples=3)
+@settings(deadline=None, max_examples=1)
 def test_exact_searches_find_the_best_continuation(kind: Any, seed: int, prompt: list[int]) -> None:
     model, prompt = kind.build(tiny_vocabulary(2), seed), [2, *prompt]
     config = Config(method="exhaustive", max_length=3, nbest=3)
@@ -69,7 +69,7 @@ def test_exact_searches_find_the_best_continuation(kind: Any, seed: int, prompt:
 
 
 @every_model
-@pytest.mark.parametrize("config", SEARCHES.values(), ids=SEARCHES.keys())
+@pytest.mark.parametrize("config", [SEARCHES["beam"], SEARCHES["sampling"]], ids=["beam", "sampling"])
 def test_together_and_alone_are_the_same(kind: Any, config: Config) -> None:
     model = kind.build(tiny_vocabulary(4), 1)
     prompts = [[2, 4, 5], [2, 5, 5], [2, 6, 4]]

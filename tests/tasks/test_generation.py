@@ -72,7 +72,7 @@ CHARS = tokenizer_of("char")
     method=st.sampled_from(["greedy", "sampling", "beam", "best-first"]),
     seed=st.integers(0, 100),
 )
-@settings(deadline=None, max_examples=6)
+@settings(deadline=None, max_examples=3)
 def test_many_prompts_of_any_length_are_each_alone(prompts: list[str], method: str, seed: int) -> None:
     verbs = verbs_of(gpt(CHARS, seed), CHARS)
     options: dict[str, Any] = {"method": method, "max_tokens": 9}
@@ -113,7 +113,7 @@ def test_samples_do_not_depend_on_how_many_there_are() -> None:
     lines=st.integers(1, 3),
     stop=st.sampled_from([(), ("다",), ("을 ", "e"), ("a b",), ("가",)]),
 )
-@settings(deadline=None, max_examples=10)
+@settings(deadline=None, max_examples=5)
 def test_what_is_told_as_it_grows_is_the_text(
     unit: str, seed: int, prompt: str, lines: int, stop: tuple[str, ...]
 ) -> None:
