@@ -235,6 +235,13 @@ def test_links_lead_somewhere(page):
             assert (page.parent / link.split("#")[0]).exists(), link
 
 
+def test_the_list_of_pages_has_every_page():
+    folder = ROOT / "docs"
+    linked = {(folder / link).resolve() for link in LINK.findall((folder / "README.md").read_text("utf-8"))}
+    pages = {path for part in ("tutorial", "how-to", "explanation") for path in (folder / part).glob("*.md")}
+    assert pages <= linked
+
+
 def test_the_map_links_every_file():
     page = ROOT / "docs" / "map.md"
     linked = {(page.parent / link).resolve() for link in LINK.findall(page.read_text("utf-8"))}
