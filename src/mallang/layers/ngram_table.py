@@ -7,13 +7,15 @@ which are read from it where they lie on the disk:
     log_probs   of orders 1 up; order 1 has every word of the vocabulary, at its own number
     backoffs    of orders 1 up to the last but one: the logarithm of the weight of that n-gram as a history
 
-A history that is not in the table has the weight `missing`. Logarithms are natural; LOG_ZERO stands for that of 0.
+At the end of every order lies one n-gram more that no text has: whatever is not found is taken to be that one, and its
+weight is the one of histories that are not in the table. Logarithms are natural; LOG_ZERO stands for that of 0.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -22,6 +24,7 @@ import torch
 from jaxtyping import Float, Float32, Int, Int64
 from torch import Tensor, nn
 
+from mallang.layers.ngram_index import Index
 from mallang.text.vocabulary import PAD
 
 LOG_ZERO = -99 * math.log(10)
@@ -75,13 +78,14 @@ class Table(nn.Module):
     def __init__(self, ngrams: Ngrams, missing: float = 0.0) -> None:
         super().__init__()
         self.missing = missing
-        self.take(flat_arrays(ngrams))
+        self.indexes: list[Index] = []
+        self.take(flat_arrays(ngrams, missing))
 
     def take(self, arrays: Mapping[str, Tensor]) -> None:
         """Use these arrays where they lie; a ValueError where they are no table."""
         sizes = arrays["sizes"].tolist()
-        ends = np.cumsum(sizes).tolist()
-        lengths = {"keys": ends[-1] - sizes[0], "log_probs": ends[-1], "backoffs": ends[-1] - sizes[-1]}
+        ends = np.cumsum([size + 1 for size in sizes]).tolist()
+        lengths = {"keys": ends[-1] - ends[0], "log_probs": ends[-1], "backoffs": ends[-1] - sizes[-1] - 1}
         for name, length in lengths.items():
             if len(arrays[name]) != length:
                 raise ValueError(f"{name} should be {length} long by its sizes, but is {len(arrays[name])}")
@@ -90,58 +94,57 @@ class Table(nn.Module):
         for name in ("keys", "sizes"):
             self.register_buffer(name, arrays[name])
         self.words, self.order, self.bounds = sizes[0], len(sizes), list(pairwise([0, *ends]))
+        self.indexes, self.asked = [], 0  # made when as many words were asked for as there are n-grams
 
     def ngrams(self) -> Ngrams:
         """The arrays order by order, where they lie."""
-        keys, probs, backoffs = (tensor.detach().cpu().numpy() for tensor in (self.keys, self.log_probs, self.backoffs))
-        bounds = [slice(*pair) for pair in self.bounds]
-        behind = [slice(begin - self.words, end - self.words) for begin, end in self.bounds[1:]]
-        return Ngrams(
-            self.words, [keys[part] for part in behind], [probs[part] for part in bounds],
-            [backoffs[part] for part in bounds[:-1]],
-        )  # fmt: skip
+        levels = [self.level(order) for order in range(2, self.order + 1)]
+        keys, log_probs, backoffs = (
+            [level[place][:-1].detach().cpu().numpy() for level in levels] for place in range(3)
+        )
+        words = self.log_probs[: self.words].detach().cpu().numpy()
+        return Ngrams(self.words, keys, [words, *log_probs], backoffs)
 
     def level(self, order: int) -> tuple[Tensor, Tensor, Tensor]:
-        """The keys and log-probabilities of an order from 2 up, and the back-off weights of its histories.
-
-        Of an order without n-grams one that no text has, so that there is something to look at.
-        """
-        (begin, end), (lower, upper) = self.bounds[order - 1], self.bounds[order - 2]
-        keys, backoffs = self.keys[begin - self.words : end - self.words], self.backoffs[lower:upper]
-        if begin == end:
-            return keys.new_full((1,), NO_KEY), self.log_probs.new_zeros(1), backoffs.new_zeros(max(1, upper - lower))
-        return keys, self.log_probs[begin:end], backoffs
+        """The keys and log-probabilities of an order from 2 up, and the back-off weights of its histories."""
+        (begin, end), (lower, upper), (_, first) = self.bounds[order - 1], self.bounds[order - 2], self.bounds[0]
+        return self.keys[begin - first : end - first], self.log_probs[begin:end], self.backoffs[lower:upper]
 
     def score(self, words: Int[Tensor, " words"], places: Int[Tensor, " words"]) -> Float[Tensor, " words"]:
         """The log-probability of each word after those before it in its text; −∞ for 0."""
-        parts = [self.log_probs.new_empty(0)]
-        for first in range(0, len(words), PART):
-            begin = max(0, first - self.order + 1)
-            end = first + PART
-            parts.append(self.score_part(words[begin:end], places[begin:end])[first - begin :])
+        self.asked += len(words)
+        if self.asked > len(self.keys) and not self.indexes and not words.is_cuda:
+            self.indexes = [Index(self.level(order)[0][:-1]) for order in range(2, self.order + 1)]
+
+        def part(first: int) -> Float[Tensor, " part"]:
+            begin, end = max(0, first - self.order + 1), first + PART
+            return self.score_part(words[begin:end], places[begin:end])[first - begin :]
+
+        parts = [self.log_probs.new_empty(0), *side_by_side(part, range(0, len(words), PART), words.device)]
         scores = torch.cat(parts)
         return scores.masked_fill_(scores <= LOG_ZERO / 2, -torch.inf)
 
     def score_part(self, words: Int[Tensor, " words"], places: Int[Tensor, " words"]) -> Float[Tensor, " words"]:
         """The same for some of the words; the n-gram that ends at one is the history of the next: one search each."""
-        scores, found = self.log_probs[words], words
+        scores, found = self.log_probs.index_select(0, words), words
         for order in range(2, min(self.order, len(words)) + 1):
-            keys, log_probs, backoffs = self.level(order)
+            _, log_probs, backoffs = self.level(order)
             reaches = places[order - 1 :] >= order - 1
-            histories = torch.where(reaches, found[:-1], -1)
-            found = self.find(keys, histories, words[order - 1 :])
-            instead = torch.where(histories < 0, self.missing, backoffs[histories]).add_(scores[order - 1 :])
-            better = torch.where(found < 0, instead, log_probs[found])
+            histories = torch.where(reaches, found[:-1], len(backoffs) - 1)
+            found = self.find(order, histories, words[order - 1 :])
+            instead = backoffs.index_select(0, histories).add_(scores[order - 1 :])
+            better = torch.where(found == len(log_probs) - 1, instead, log_probs.index_select(0, found))
             scores[order - 1 :] = torch.where(reaches, better, scores[order - 1 :]) if self.missing else better
         return scores
 
-    def find(
-        self, keys: Int[Tensor, " ngrams"], histories: Int[Tensor, " asked"], words: Int[Tensor, " asked"]
-    ) -> Int[Tensor, " asked"]:
-        """The places of n-grams among the keys of their order, by the places of their histories; −1 for none."""
-        wanted = torch.add(words, histories, alpha=self.words)  # negative after a history that is not there
-        places = torch.searchsorted(keys, wanted).clamp_(max=len(keys) - 1)
-        return torch.where(keys[places] == wanted, places, -1)
+    def find(self, order: int, histories: Int[Tensor, " asked"], words: Int[Tensor, " asked"]) -> Int[Tensor, " asked"]:
+        """The places of n-grams in their order, by those of their histories; the last for what is not there."""
+        wanted = torch.add(words, histories, alpha=self.words)
+        if self.indexes:
+            return self.indexes[order - 2].find(wanted)
+        keys = self.level(order)[0]
+        places = torch.searchsorted(keys, wanted)
+        return torch.where(keys[places] == wanted, places, len(keys) - 1)
 
     def next_words(self, histories: Int[Tensor, "rows past"]) -> Float[Tensor, "rows words"]:
         """The log-probability of every word after each history, LOG_ZERO at least; `<pad>` before a text begins."""
@@ -149,11 +152,9 @@ class Table(nn.Module):
         for length in range(1, self.order):
             keys, log_probs, backoffs = self.level(length + 1)
             found = self.find_history(histories[:, -length:])
-            weights = torch.where(found < 0, self.missing, backoffs[found])
             begun = (histories[:, -length:] != PAD).all(dim=1)
-            scores += torch.where(begun, weights, 0.0)[:, None]
-            edges = torch.stack((found, found + 1)).clamp_(min=0) * self.words
-            first, last = torch.searchsorted(keys, edges)
+            scores += torch.where(begun, backoffs[found], 0.0)[:, None]
+            first, last = torch.searchsorted(keys, torch.stack((found, found + 1)) * self.words)
             many = last - first
             rows = torch.repeat_interleave(many)
             places = torch.arange(len(rows), device=rows.device) + (first - many.cumsum(0) + many)[rows]
@@ -161,11 +162,11 @@ class Table(nn.Module):
         return scores.clamp_(min=LOG_ZERO)
 
     def find_history(self, tokens: Int[Tensor, "rows length"]) -> Int[Tensor, " rows"]:
-        """The place of each among the n-grams of its length, −1 for none."""
+        """The place of each among the n-grams of its length."""
         found = tokens[:, 0]
         for order in range(2, tokens.shape[1] + 1):
-            found = self.find(self.level(order)[0], found, tokens[:, order - 1])
-        return found
+            found = self.find(order, found, tokens[:, order - 1])
+        return found.long()
 
     def _apply(self, change: Callable[[Tensor], Tensor], recurse: bool = True) -> Table:
         """Move the table, but never round it: it is looked up, and fewer bits would make nothing faster."""
@@ -174,16 +175,37 @@ class Table(nn.Module):
             changed = change(tensor)
             return changed if changed.dtype == tensor.dtype else tensor.to(changed.device)
 
+        self.indexes = []
         super()._apply(moved, recurse)  # type: ignore[no-untyped-call]
         return self
 
 
-def flat_arrays(ngrams: Ngrams) -> dict[str, Tensor]:
-    """The arrays of a table as they are saved."""
-    joined = {
-        "keys": np.concatenate([np.empty(0, np.int64), *ngrams.keys]),
-        "log_probs": np.concatenate(ngrams.log_probs),
-        "backoffs": np.concatenate([np.empty(0, np.float32), *ngrams.backoffs]),
-        "sizes": np.array(ngrams.sizes),
+def flat_arrays(ngrams: Ngrams, missing: float = 0.0) -> dict[str, Tensor]:
+    """The arrays of a table as they are saved: after each order what stands for n-grams that it does not have."""
+
+    def joined(parts: Sequence[np.ndarray], last: np.ndarray) -> Tensor:
+        ended = [part for each in parts for part in (each, last)]
+        return torch.from_numpy(np.concatenate([last[:0], *ended]))
+
+    return {
+        "keys": joined(ngrams.keys, np.array([NO_KEY])),
+        "log_probs": joined(ngrams.log_probs, np.zeros(1, np.float32)),
+        "backoffs": joined(ngrams.backoffs, np.array([missing], np.float32)),
+        "sizes": torch.tensor(ngrams.sizes),
     }
-    return {name: torch.from_numpy(array) for name, array in joined.items()}
+
+
+def side_by_side(work: Callable[[int], Tensor], pieces: Sequence[int], device: torch.device) -> list[Tensor]:
+    """What the work makes of each piece, in order; on a CPU as many at once as torch may use threads.
+
+    Most of a lookup are operations that torch does not share among threads.
+    """
+    threads = min(torch.get_num_threads(), len(pieces))
+    if threads <= 1 or device.type != "cpu":
+        return [work(piece) for piece in pieces]
+    before = torch.get_num_threads()
+    try:
+        with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            return list(pool.map(work, pieces))
+    finally:
+        torch.set_num_threads(before)  # what a worker says holds for all who come after it

@@ -15,10 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Int, Integer
+from jaxtyping import Bool, Int, Integer
 from torch import Tensor
 
-from mallang.data.batch import Batch
 from mallang.text.vocabulary import Vocabulary
 
 
@@ -47,20 +46,27 @@ class Flat:
     """Which of the words each label of the batch is, row by row, `<pad>` left out."""
 
 
-def text_of(stream: Iterable[Batch], vocabulary: Vocabulary, *, begin: bool) -> Text:
-    """The words of all batches; with `begin` texts begin with `<s>`, else with their first word."""
+def text_of(parts: Iterable[Flat]) -> Text:
+    """The words of many batches."""
     words, places = [np.empty(0, np.int32)], [np.empty(0, np.int32)]
-    for batch in stream:
-        flat = flatten(batch, vocabulary, begin=begin)
+    for flat in parts:
         words.append(flat.words.cpu().numpy().astype(np.int32))
         places.append(flat.places.cpu().numpy().astype(np.int32))
     return Text(np.concatenate(words), np.concatenate(places))
 
 
-def flatten(batch: Batch, vocabulary: Vocabulary, *, begin: bool) -> Flat:
-    """The words that are read and, where they are not read next, those that are said."""
-    assert batch.labels is not None
-    read, said, mask = batch.tokens, batch.labels, batch.mask
+def flatten(
+    read: Int[Tensor, "batch time"],
+    said: Int[Tensor, "batch time"],
+    mask: Bool[Tensor, "batch time"],
+    vocabulary: Vocabulary,
+    *,
+    begin: bool,
+) -> Flat:
+    """The words that are read and, where they are not read next, those that are said.
+
+    With `begin` texts begin with `<s>`, else with their first word. `mask` is True where there is something to read.
+    """
     opens = mask & (read == vocabulary.bos)
     is_asked = said != vocabulary.pad
     follows = torch.zeros_like(is_asked)

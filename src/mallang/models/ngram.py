@@ -35,7 +35,7 @@ from mallang.layers.cache import State
 from mallang.layers.checks import check_sizes
 from mallang.layers.ngram_counts import count, sayable
 from mallang.layers.ngram_table import Ngrams, Table, flat_arrays
-from mallang.layers.ngram_text import Text, flatten, text_of
+from mallang.layers.ngram_text import Flat, Text, flatten, text_of
 from mallang.text.vocabulary import Vocabulary
 
 __all__ = ["SIZES", "Config", "Model", "NGram"]
@@ -171,10 +171,15 @@ class NGram(nn.Module):
     def token_log_probs(self, batch: Batch) -> Float[Tensor, "batch time"]:
         """The log-probability of every label, 0 where none is asked for; all of a batch at once."""
         assert batch.labels is not None
-        flat = flatten(batch, self.vocabulary, begin=self.config.begin)
+        flat = self.flat(batch)
         found = self.table.log_probs.new_zeros(batch.labels.shape)
         found[batch.labels != self.vocabulary.pad] = self.table.score(flat.words, flat.places)[flat.labels]
         return found
+
+    def flat(self, batch: Batch) -> Flat:
+        """The texts of a batch as one row of words."""
+        assert batch.labels is not None
+        return flatten(batch.tokens, batch.labels, batch.mask, self.vocabulary, begin=self.config.begin)
 
     def start(self, batch: Batch) -> State:
         """No word was read."""
@@ -190,7 +195,7 @@ class NGram(nn.Module):
         """Count the n-grams of the text and smooth them; told are the n-grams of every order that are kept."""
         if self.config.smoothing == "imported":
             raise UserError("smoothing = 'imported' is for n-grams from a file", todo="mallang import FILE.arpa")
-        text = text_of(stream, self.vocabulary, begin=self.config.begin)
+        text = text_of(self.flat(batch) for batch in stream)
         if not len(text.words):
             raise UserError("there is no text to count n-grams in", todo="look at what data.train names")
         counts = count(text, self.config.order, self.vocabulary)
@@ -235,7 +240,7 @@ class NGram(nn.Module):
     def keep(self, ngrams: Ngrams) -> None:
         """Put a table into the model."""
         device = self.table.keys.device
-        self.table.take({name: array.to(device) for name, array in flat_arrays(ngrams).items()})
+        self.table.take({name: array.to(device) for name, array in flat_arrays(ngrams, self.table.missing).items()})
 
     def adopt(self, arrays: Mapping[str, Tensor]) -> None:
         """Use the saved arrays of a run where they lie: as long as the text made them, and mapped from the disk."""

@@ -1,0 +1,60 @@
+"""Where a key lies among many, by one look instead of twenty: a hash table, made and asked all at once.
+
+    slot of a key = the upper bits of key × an odd number; if another key is there, the slot after it, and so on
+
+Three quarters of the slots or more stay empty, so most keys are found, or found missing, at the first look. A binary
+search takes no memory and is ready at once; this pays when as many keys are asked for as there are.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+ODD = 0x1E3779B97F4A7C15
+"""2⁶¹ over the golden ratio, about: its multiples spread evenly."""
+EMPTY = -1
+
+
+class Index:
+    """The places of keys; what is not there has the place after the last."""
+
+    def __init__(self, keys: Int[Tensor, " keys"]) -> None:
+        self.none, self.bits = len(keys), len(keys).bit_length() + 2
+        self.last = (1 << self.bits) - 1
+        places = torch.full((self.last + 1,), self.none, dtype=torch.int32)
+        numbers, slots = torch.arange(len(keys), dtype=torch.int32), self.slots(keys)
+        while len(numbers):
+            is_free = places[slots] == self.none
+            places[slots[is_free]] = numbers[is_free]  # of several that want one slot one gets it
+            late = places[slots] != numbers
+            numbers, slots = numbers[late], slots[late].add_(1).bitwise_and_(self.last)
+        self.places, self.keys, taken = places, torch.full((len(places),), EMPTY), places != self.none
+        self.keys[taken] = keys[places[taken]]
+
+    def slots(self, keys: Int[Tensor, " keys"]) -> Int[Tensor, " keys"]:
+        """Where to look for each key first."""
+        return keys.mul(ODD).bitwise_right_shift_(63 - self.bits).bitwise_and_(self.last)
+
+    def find(self, wanted: Int[Tensor, " asked"]) -> Int[Tensor, " asked"]:
+        """The place of each key; none is EMPTY."""
+        slots = self.slots(wanted)
+        there, found = self.keys.index_select(0, slots), self.places.index_select(0, slots)
+        others = ((there != wanted) & (there != EMPTY)).nonzero()[:, 0]
+        if len(others):
+            found.index_copy_(0, others, self.look_on(slots.index_select(0, others), wanted.index_select(0, others)))
+        return found
+
+    def look_on(self, slots: Int[Tensor, " asked"], wanted: Int[Tensor, " asked"]) -> Int[Tensor, " asked"]:
+        """The same for keys whose first slot another one has."""
+        found = torch.full((len(wanted),), self.none, dtype=torch.int32)
+        numbers = torch.arange(len(wanted))
+        while len(numbers):
+            slots = slots.add(1).bitwise_and_(self.last)
+            there = self.keys.index_select(0, slots)
+            is_found = there == wanted
+            found[numbers[is_found]] = self.places.index_select(0, slots[is_found])
+            more = (~is_found & (there != EMPTY)).nonzero()[:, 0]
+            numbers, slots, wanted = (each.index_select(0, more) for each in (numbers, slots, wanted))
+        return found
