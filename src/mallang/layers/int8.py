@@ -5,18 +5,14 @@
     y      = (integer x · integer weight) · scale of the row · scale of the output + bias
 
 The integers lie in −127 … 127 around zero and are added up in 32 bits, so the product itself is exact; only the two
-roundings lose something. Three kernels can compute it: one that keeps the weights in an order of its own and rounds x
-by itself (`Packed`), one that does neither, and a product in float64 where no machine instruction helps.
-
-What is no matrix product stays in float32: embeddings, norms, attention, softmax. So do recurrent layers, whose
-products torch computes together with all else in one call.
+roundings lose something. What is no matrix product stays in float32: embeddings, norms, attention, softmax. So do
+recurrent layers, whose products torch computes together with all else in one call.
 """
 
 from __future__ import annotations
 
 import functools
-import warnings
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from jaxtyping import Float, Float32, Int8, Int32
@@ -50,7 +46,7 @@ def quantize(model: Module) -> Module:
 class Int8Linear(nn.Module):
     """y = x Wᵀ + b with both factors as 8-bit integers."""
 
-    weight: Int8[Tensor, "outputs inputs"] | None
+    weight: Int8[Tensor, "outputs inputs"]
     scale: Float32[Tensor, " outputs"]
     bias: Float32[Tensor, " outputs"] | None
 
@@ -58,71 +54,23 @@ class Int8Linear(nn.Module):
         super().__init__()
         integers, scale = quantize_rows(weight.detach().float())
         self.out_features, self.in_features = weight.shape
-        self.packed = Packed(integers, scale.flatten()) if has_packed_product() else None
-        self.register_buffer("weight", integers if self.packed is None else None)
+        self.register_buffer("weight", integers)
         self.register_buffer("scale", scale.flatten())
         self.register_buffer("bias", None if bias is None else bias.detach().float())
 
     def forward(self, x: Float[Tensor, "*batch inputs"]) -> Float32[Tensor, "*batch outputs"]:
         """The product, back in float32."""
-        rows = x.reshape(-1, self.in_features).float()
-        if self.packed is not None:
-            scale = scale_of(rows)
-            y = self.packed.multiply(rows.div(scale)).mul_(scale)
-        else:
-            integers, scale = quantize_rows(rows)
-            y = to_float(multiply(integers, self.weight.t())).mul_(scale).mul_(self.scale)  # type: ignore[union-attr]
+        integers, scale = quantize_rows(x.reshape(-1, self.in_features).float())
+        y = to_float(multiply(integers, self.weight.t())).mul_(scale).mul_(self.scale)
         if self.bias is not None:
             y.add_(self.bias)
         return y.view(*x.shape[:-1], self.out_features)
 
 
-class Packed:
-    """An integer matrix in the order in which FBGEMM, the library in torch for this, reads it.
-
-    Where a model reads one token at a time, what surrounds a product takes as long as the product: this kernel rounds
-    x, multiplies and scales in one call, on integers from 0 to 255, 128 of which stands for zero.
-    """
-
-    def __init__(self, integers: Int8[Tensor, "outputs inputs"], scale: Float32[Tensor, " outputs"]) -> None:
-        engine, engines = torch.backends.quantized.engine, torch.backends.quantized
-        zero = torch.zeros(len(integers), dtype=torch.long)
-        try:
-            engines.engine = "fbgemm"
-            with warnings.catch_warnings():  # torch means to give up tensors that hold integers and their scale
-                warnings.simplefilter("ignore")
-                weight = torch._make_per_channel_quantized_tensor(integers, scale.double(), zero, 0)
-            self.weight: Any = torch.ops.quantized.linear_prepack(weight, None)
-        finally:
-            engines.engine = engine
-
-    def multiply(self, x: Float32[Tensor, "rows inputs"]) -> Float32[Tensor, "rows outputs"]:
-        """The product of x, rounded to integers, with the matrix, scaled as that says."""
-        y: Tensor = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32(x, 1.0, 128, self.weight)
-        return y
-
-
-@functools.cache
-def has_packed_product() -> bool:
-    """Whether torch has that kernel here, and it is exact."""
-    largest = torch.full((32, 256), LARGEST, dtype=torch.int8)
-    try:
-        packed = Packed(largest, torch.ones(32))
-        return all(
-            bool((packed.multiply(sign * largest.float()) == sign * 256 * LARGEST**2).all()) for sign in (1.0, -1.0)
-        )
-    except (AttributeError, NotImplementedError, RuntimeError):
-        return False
-
-
-def scale_of(x: Float32[Tensor, "rows inputs"]) -> Float32[Tensor, "rows 1"]:
-    """What each row is divided by, so that its largest number becomes 127."""
-    return x.abs().amax(dim=1, keepdim=True).div_(LARGEST).clamp_min_(SMALLEST)
-
-
 def quantize_rows(x: Float32[Tensor, "rows inputs"]) -> tuple[Int8[Tensor, "rows inputs"], Float32[Tensor, "rows 1"]]:
     """Each row as integers and the scale that gives it back; a row with a NaN or an infinity gives NaN back."""
-    scale = scale_of(x)
+    # In few operations: where a model reads one token at a time they take longer to call than to compute.
+    scale = x.abs().amax(dim=1, keepdim=True).div_(LARGEST).clamp_min_(SMALLEST)
     return x.div(scale).round_().to(torch.int8), scale
 
 
