@@ -28,7 +28,7 @@ UNKNOWN = "unknown-word"
 """What `<unk>` is called: lmplz refuses a text that holds it."""
 
 
-def measure(rounds: int = 7, lmplz: str = "lmplz", corpus: str = "ptb", times: int = 5) -> dict[str, Result]:
+def measure(rounds: int = 7, lmplz: str = "lmplz", corpus: str = "ptb", times: int = 20) -> dict[str, Result]:
     """All who take part; `times` is how often a turn scores the text."""
     began = time.monotonic()
     found: dict[str, Result] = {}

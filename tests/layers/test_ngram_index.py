@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from mallang.layers import ngram_table
 from mallang.layers.ngram_index import Index
-from mallang.layers.ngram_table import Table
+from mallang.layers.ngram_table import NO_KEY, Table
 from mallang.models.ngram import random_ngrams
 from mallang.text.vocabulary import SPECIALS, Vocabulary
 
-numbers = st.integers(0, 60) | st.integers(0, 2**62)
+numbers = st.integers(0, 60) | st.integers(0, NO_KEY - 1)
 
 
 @settings(deadline=None, max_examples=60)
@@ -22,12 +22,12 @@ def test_every_key_is_found_and_no_other(keys: set[int], others: list[int]) -> N
     ordered = sorted(keys)
     wanted = [*ordered, *others]
     places = {key: place for place, key in enumerate(ordered)}
-    found = Index(torch.tensor(ordered, dtype=torch.long)).find(torch.tensor(wanted, dtype=torch.long))
+    found = Index(torch.tensor([*ordered, NO_KEY])).find(torch.tensor(wanted, dtype=torch.long))
     assert found.tolist() == [places.get(key, len(ordered)) for key in wanted]
 
 
 def test_keys_that_want_the_same_slot_get_one_after_the_other() -> None:
-    index = Index(torch.arange(4096) << 50)
+    index = Index(torch.cat((torch.arange(4096) << 50, torch.tensor([NO_KEY + 1]))))
     assert index.find(torch.arange(4096) << 50).tolist() == list(range(4096))
     assert index.find((torch.arange(100) << 50) + 1).tolist() == [4096] * 100
 

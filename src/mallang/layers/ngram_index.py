@@ -14,34 +14,32 @@ from torch import Tensor
 
 ODD = 0x1E3779B97F4A7C15
 """2⁶¹ over the golden ratio, about: its multiples spread evenly."""
-EMPTY = -1
 
 
 class Index:
-    """The places of keys; what is not there has the place after the last."""
+    """The places of sorted keys; the last of them is none that is asked for, and stands for all that are not there."""
 
     def __init__(self, keys: Int[Tensor, " keys"]) -> None:
-        self.none, self.bits = len(keys), len(keys).bit_length() + 2
+        self.keys, self.none = keys, len(keys) - 1
+        self.bits = self.none.bit_length() + 2
         self.last = (1 << self.bits) - 1
-        places = torch.full((self.last + 1,), self.none, dtype=torch.int32)
-        numbers, slots = torch.arange(len(keys), dtype=torch.int32), self.slots(keys)
+        self.places = torch.full((self.last + 1,), self.none, dtype=torch.int32)
+        numbers, slots = torch.arange(self.none, dtype=torch.int32), self.slots(keys[:-1])
         while len(numbers):
-            is_free = places[slots] == self.none
-            places[slots[is_free]] = numbers[is_free]  # of several that want one slot one gets it
-            late = places[slots] != numbers
+            is_free = self.places[slots] == self.none
+            self.places[slots[is_free]] = numbers[is_free]  # of several that want one slot one gets it
+            late = self.places[slots] != numbers
             numbers, slots = numbers[late], slots[late].add_(1).bitwise_and_(self.last)
-        self.places, self.keys, taken = places, torch.full((len(places),), EMPTY), places != self.none
-        self.keys[taken] = keys[places[taken]]
 
     def slots(self, keys: Int[Tensor, " keys"]) -> Int[Tensor, " keys"]:
         """Where to look for each key first."""
         return keys.mul(ODD).bitwise_right_shift_(63 - self.bits).bitwise_and_(self.last)
 
     def find(self, wanted: Int[Tensor, " asked"]) -> Int[Tensor, " asked"]:
-        """The place of each key; none is EMPTY."""
+        """The place of each key."""
         slots = self.slots(wanted)
-        there, found = self.keys.index_select(0, slots), self.places.index_select(0, slots)
-        others = ((there != wanted) & (there != EMPTY)).nonzero()[:, 0]
+        found = self.places.index_select(0, slots)
+        others = ((self.keys.index_select(0, found) != wanted) & (found != self.none)).nonzero()[:, 0]
         if len(others):
             found.index_copy_(0, others, self.look_on(slots.index_select(0, others), wanted.index_select(0, others)))
         return found
@@ -52,9 +50,9 @@ class Index:
         numbers = torch.arange(len(wanted))
         while len(numbers):
             slots = slots.add(1).bitwise_and_(self.last)
-            there = self.keys.index_select(0, slots)
-            is_found = there == wanted
-            found[numbers[is_found]] = self.places.index_select(0, slots[is_found])
-            more = (~is_found & (there != EMPTY)).nonzero()[:, 0]
+            there = self.places.index_select(0, slots)
+            is_found = self.keys.index_select(0, there) == wanted
+            found[numbers[is_found]] = there[is_found]
+            more = (~is_found & (there != self.none)).nonzero()[:, 0]
             numbers, slots, wanted = (each.index_select(0, more) for each in (numbers, slots, wanted))
         return found

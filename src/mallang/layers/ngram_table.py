@@ -31,6 +31,8 @@ LOG_ZERO = -99 * math.log(10)
 """The logarithm of nothing, as ARPA files have it: −99 to the base of 10. No sum of real ones comes down to it."""
 NO_KEY = 2**62
 """A key that no n-gram has."""
+MOST_INDEXED = 2**31
+"""N-grams up to which a hash table is made: its places are numbers of 32 bits."""
 PART = 2**17
 """Words that are looked up at once, so that what is known of them stays near the processor."""
 
@@ -113,8 +115,8 @@ class Table(nn.Module):
     def score(self, words: Int[Tensor, " words"], places: Int[Tensor, " words"]) -> Float[Tensor, " words"]:
         """The log-probability of each word after those before it in its text; −∞ for 0."""
         self.asked += len(words)
-        if self.asked > len(self.keys) and not self.indexes and not words.is_cuda:
-            self.indexes = [Index(self.level(order)[0][:-1]) for order in range(2, self.order + 1)]
+        if len(self.keys) < min(self.asked, MOST_INDEXED) and not self.indexes and not words.is_cuda:
+            self.indexes = [Index(self.level(order)[0]) for order in range(2, self.order + 1)]
 
         def part(first: int) -> Float[Tensor, " part"]:
             begin, end = max(0, first - self.order + 1), first + PART
