@@ -17,7 +17,7 @@ from benchmarks.report import Result
 from mallang.data import miniworld
 
 SAMPLES = 200
-DRAWN = ("--method", "sampling", "--temperature", "0.25", "--top-p", "0.8", "--seed", "1")
+DRAWN = ("--method", "sampling", "--temperature", "0.3", "--top-p", "0.6", "--seed", "1")
 
 
 def measure(recipe: str = "gpt-miniworld") -> dict[str, Result]:
