@@ -119,7 +119,7 @@ def test_what_each_costs(place, found):
 def test_what_a_text_leaves_in_memory(place):
     nplm, conv, gpt = (mallang.load(f"runs/{name}").model for name in ("nplm-seed1", "conv", "gpt"))
     assert state_bytes(nplm, 8) == state_bytes(nplm, 50) == 2 * 8  # order 4: two tokens besides the current one
-    assert state_bytes(conv, 8) == state_bytes(conv, 50) == 4 * 2 * (24 + 32 + 32)
+    assert state_bytes(conv, 8) == state_bytes(conv, 50) == 4 * 2 * (32 + 32 + 32)
     assert state_bytes(gpt, 20) == 2 * state_bytes(gpt, 10) > 0
     assert state_bytes(gpt, 25) is None
 

@@ -72,7 +72,7 @@ def test_a_tied_output_is_the_table():
 )
 @torch.no_grad()
 def test_where_a_text_is_cut_makes_no_difference(rows, data):
-    model, batch = build(), a_batch(rows)
+    model, batch = build(direct=True), a_batch(rows)
     time = batch.tokens.shape[1]
     cuts = sorted({0, time, *data.draw(st.sets(st.integers(1, time)))})
     carry, found = None, []

@@ -216,7 +216,7 @@ def make_convolution(config: Config, dim: int, width: int, output_dim: int) -> C
 
 
 SIZES: dict[str, dict[str, Any]] = {
-    "tiny": {"blocks": 2, "block_layers": 1, "width": 3, "dim": 32, "embedding_dim": 24},
+    "tiny": {"blocks": 2, "block_layers": 1, "width": 3, "dim": 32, "embedding_dim": 32},
     "small": {"blocks": 2, "dim": 256, "embedding_dim": 256, "tied": True},
     "windowed": {"gated": False, "blocks": 0, "width": 5, "dim": 100, "embedding_dim": 60, "weight_norm": False},
     "base": {},

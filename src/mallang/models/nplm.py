@@ -128,7 +128,7 @@ class NPLM(nn.Module):
 
 
 SIZES: dict[str, dict[str, Any]] = {
-    "tiny": {"order": 4, "embedding_dim": 16, "dim": 32, "direct": True},
+    "tiny": {"order": 4, "embedding_dim": 32, "dim": 32},
     "small": {"embedding_dim": 128, "dim": 256},
     "brown": {},
     "ap-news": {"dim": 60, "embedding_dim": 100, "direct": True},
