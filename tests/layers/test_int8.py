@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from itertools import islice
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from mallang.data.corpus import open_corpus
 from mallang.errors import UserError
 from mallang.evaluation.translation import bleu
 from mallang.layers import int8
-from mallang.layers.int8 import Int8Linear, multiply, quantize, quantize_rows
+from mallang.layers.int8 import Int8Linear, Packed, multiply, quantize, quantize_rows
 from mallang.models.transformer import SIZES, Config, Transformer
 from mallang.text.vocabulary import SPECIALS, Vocabulary
 from mallang.training.train import Options, train
@@ -89,6 +90,49 @@ def test_a_kernel_that_is_wrong_or_missing_is_not_used(monkeypatch: pytest.Monke
         int8.has_fast_product.cache_clear()
 
 
+@pytest.fixture(params=["packed", "plain"])
+def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Layers by the one kernel and by the other."""
+    if request.param == "plain":
+        monkeypatch.setattr(int8, "has_packed_product", lambda: False)
+    elif not int8.has_packed_product():
+        pytest.skip("this machine has no such kernel")
+    return str(request.param)
+
+
+@settings(max_examples=30)
+@given(rows=sizes, inner=sizes, columns=sizes, seed=st.integers(0, 2**32))
+def test_the_packed_product_is_exact(rows: int, inner: int, columns: int, seed: int) -> None:
+    if not int8.has_packed_product():
+        pytest.skip("this machine has no such kernel")
+    left, right = integers(rows, inner, seed), integers(columns, inner, seed + 1)
+    found = Packed(right, torch.ones(columns)).multiply(left / 127)
+    assert (127 * found).round().tolist() == product_by_hand(left, right.t())
+
+
+@pytest.mark.parametrize("fault", ["overflow", "missing"])
+def test_a_packed_kernel_that_is_wrong_or_missing_is_not_used(monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
+    def broken(self: Packed, x: Tensor) -> Tensor:
+        if fault == "missing":
+            raise RuntimeError("no such kernel")
+        return torch.full((len(x), 32), (2.0**15 - 1) / 127)
+
+    monkeypatch.setattr(Packed, "multiply", broken)
+    int8.has_packed_product.cache_clear()
+    try:
+        assert not int8.has_packed_product()
+        assert Int8Linear(torch.randn(5, 4)).packed is None
+    finally:
+        int8.has_packed_product.cache_clear()
+
+
+def test_a_copy_multiplies_alike(kernel: str) -> None:
+    layer, x = Int8Linear(torch.randn(30, 20), torch.randn(30)), torch.randn(7, 20)
+    assert (layer.packed is None) == (kernel == "plain")
+    assert torch.equal(copy.deepcopy(layer)(x), layer(x))
+
+
+@pytest.mark.usefixtures("kernel")
 @pytest.mark.parametrize("has_bias", [True, False])
 def test_a_layer_is_the_formula(has_bias: bool) -> None:
     torch.manual_seed(1)
@@ -104,18 +148,21 @@ def test_a_layer_is_the_formula(has_bias: bool) -> None:
     torch.testing.assert_close(found, linear(x), atol=0.03, rtol=0.03)
 
 
+@pytest.mark.usefixtures("kernel")
 def test_a_row_does_not_depend_on_its_neighbours() -> None:
     torch.manual_seed(1)
     layer, x = Int8Linear(torch.randn(30, 20), torch.randn(30)), torch.randn(7, 20)
-    x[3] *= 1000
+    x[3], x[4] = 1000 * x[3], 0.0
+    assert torch.equal(layer(x)[4], layer.bias)
     assert torch.equal(layer(x), torch.cat([layer(row[None]) for row in x]))
     assert layer(x[:0]).shape == (0, 30)
 
 
+@pytest.mark.usefixtures("kernel")
 def test_what_is_no_number_stays_none() -> None:
     layer, x = Int8Linear(torch.randn(5, 4)), torch.randn(3, 4)
     x[0, 1], x[1, 2] = torch.nan, torch.inf
-    assert layer(x).isnan().any(dim=1).tolist() == [True, True, False]
+    assert layer(x).isfinite().any(dim=1).tolist() == [False, False, True]
 
 
 def tiny(share: str) -> Transformer:

@@ -5,14 +5,18 @@
     y      = (integer x · integer weight) · scale of the row · scale of the output + bias
 
 The integers lie in −127 … 127 around zero and are added up in 32 bits, so the product itself is exact; only the two
-roundings lose something. What is no matrix product stays in float32: embeddings, norms, attention, softmax. So do
-recurrent layers, whose products torch computes together with all else in one call.
+roundings lose something. Three kernels can compute it: one that keeps the weights in an order of its own and rounds x
+by itself (`Packed`), one that does neither, and a product in float64 where no machine instruction helps.
+
+What is no matrix product stays in float32: embeddings, norms, attention, softmax. So do recurrent layers, whose
+products torch computes together with all else in one call.
 """
 
 from __future__ import annotations
 
 import functools
-from typing import TypeVar
+import warnings
+from typing import Any, TypeVar
 
 import torch
 from jaxtyping import Float, Float32, Int8, Int32
@@ -46,7 +50,7 @@ def quantize(model: Module) -> Module:
 class Int8Linear(nn.Module):
     """y = x Wᵀ + b with both factors as 8-bit integers."""
 
-    weight: Int8[Tensor, "outputs inputs"]
+    weight: Int8[Tensor, "outputs inputs"] | None
     scale: Float32[Tensor, " outputs"]
     bias: Float32[Tensor, " outputs"] | None
 
@@ -54,22 +58,63 @@ class Int8Linear(nn.Module):
         super().__init__()
         integers, scale = quantize_rows(weight.detach().float())
         self.out_features, self.in_features = weight.shape
-        self.register_buffer("weight", integers)
+        self.packed = Packed(integers, scale.flatten()) if has_packed_product() else None
+        self.register_buffer("weight", integers if self.packed is None else None)
         self.register_buffer("scale", scale.flatten())
         self.register_buffer("bias", None if bias is None else bias.detach().float())
 
     def forward(self, x: Float[Tensor, "*batch inputs"]) -> Float32[Tensor, "*batch outputs"]:
         """The product, back in float32."""
-        integers, scale = quantize_rows(x.reshape(-1, self.in_features).float())
-        y = to_float(multiply(integers, self.weight.t())).mul_(scale).mul_(self.scale)
+        rows = x.reshape(-1, self.in_features).float()
+        if self.packed is not None:
+            largest = rows.abs().amax(dim=1, keepdim=True)  # of a row of zeros 0, which makes the product 0 again
+            y = self.packed.multiply(rows.div(largest)).mul_(largest)
+        else:
+            integers, scale = quantize_rows(rows)
+            y = to_float(multiply(integers, self.weight.t())).mul_(scale).mul_(self.scale)  # type: ignore[union-attr]
         if self.bias is not None:
             y.add_(self.bias)
         return y.view(*x.shape[:-1], self.out_features)
 
 
+class Packed:
+    """An integer matrix in the order in which FBGEMM, the library in torch for this, reads it.
+
+    Where a model reads one token at a time, what surrounds a product takes as long as the product: this kernel rounds
+    x, multiplies and scales in one call, on integers from 0 to 255, 128 of which stands for zero.
+    """
+
+    def __init__(self, integers: Int8[Tensor, "outputs inputs"], scale: Float32[Tensor, " outputs"]) -> None:
+        engine, engines = torch.backends.quantized.engine, torch.backends.quantized
+        zero = torch.zeros(len(integers), dtype=torch.long)
+        try:
+            engines.engine = "fbgemm"
+            with warnings.catch_warnings():  # torch means to give up tensors that hold integers and their scale
+                warnings.simplefilter("ignore")
+                weight = torch._make_per_channel_quantized_tensor(integers, scale.double(), zero, 0)
+            self.weight: Any = torch.ops.quantized.linear_prepack(weight, None)
+        finally:
+            engines.engine = engine
+
+    def multiply(self, x: Float32[Tensor, "rows inputs"]) -> Float32[Tensor, "rows outputs"]:
+        """The product of x, whose numbers lie in −1 … 1, rounded to 127ths, with the matrix."""
+        y: Tensor = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32(x, 1 / LARGEST, 128, self.weight)
+        return y
+
+
+@functools.cache
+def has_packed_product() -> bool:
+    """Whether torch has that kernel here, and it is exact."""
+    largest = torch.full((32, 256), LARGEST, dtype=torch.int8)
+    try:
+        found = Packed(largest, torch.ones(32)).multiply(torch.ones(2, 256) * torch.tensor([[1.0], [-1.0]]))
+        return bool((LARGEST * found).round().eq(256 * LARGEST**2 * torch.tensor([[1], [-1]])).all())
+    except (AttributeError, NotImplementedError, RuntimeError):
+        return False
+
+
 def quantize_rows(x: Float32[Tensor, "rows inputs"]) -> tuple[Int8[Tensor, "rows inputs"], Float32[Tensor, "rows 1"]]:
     """Each row as integers and the scale that gives it back; a row with a NaN or an infinity gives NaN back."""
-    # In few operations: where a model reads one token at a time they take longer to call than to compute.
     scale = x.abs().amax(dim=1, keepdim=True).div_(LARGEST).clamp_min_(SMALLEST)
     return x.div(scale).round_().to(torch.int8), scale
 
