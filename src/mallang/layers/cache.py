@@ -122,7 +122,7 @@ class Past:
         base = -(-length // align) * align
         slots = -(-(base + steps * width) // align) * align
         room = Room(
-            layers=[_empty(layer, sentences, slots) for layer in self.layers],
+            layers=[_empty(layer, sentences, slots, width) for layer in self.layers],
             mask=like.new_full((sentences * width, slots), -torch.inf),
             length=torch.full((), length, device=like.device),
             places=torch.arange(width, device=like.device) + base - length * width,
@@ -207,7 +207,7 @@ class Room:
         """The keys and values of these sentences, as far as they are filled, in new memory."""
         layers = []
         for layer in self.layers:
-            new = _empty(layer, len(sentences), slots)
+            new = _empty(layer, len(sentences), slots, self.width)
             for part, old in zip(new, layer, strict=True):
                 part[:, :, : self.seen] = old[:, :, : self.seen].index_select(0, sentences)
             layers.append(new)
@@ -241,16 +241,20 @@ class Slots(NamedTuple):
         return KeysValues(self.keys[:, :, : self.seen], self.values[:, :, : self.seen])
 
 
-def _empty(like: KeysValues, sentences: int, slots: int) -> KeysValues:
+def _empty(like: KeysValues, sentences: int, slots: int, width: int) -> KeysValues:
     """Slots that are zero, since 0 × NaN would not be 0.
 
-    On a GPU the heads of one slot lie together, as a layer gives them; on a CPU a head's, see `at_hand`.
+    On a GPU the heads of one slot lie together, as a layer gives them; on a CPU a head's, and for several hypotheses
+    as `at_hand` has them: a fused kernel is faster for one query, a matrix product for more.
     """
     (_, heads, _, key_dim), value_dim = like.keys.shape, like.values.shape[3]
     if like.keys.is_cuda:
         keys = like.keys.new_zeros(sentences, slots, heads, key_dim).transpose(1, 2)
         return KeysValues(keys, like.values.new_zeros(sentences, slots, heads, value_dim).transpose(1, 2))
-    keys = like.keys.new_zeros(sentences, heads, key_dim, slots).transpose(2, 3)
+    if width == 1:
+        keys = like.keys.new_zeros(sentences, heads, slots, key_dim)
+    else:
+        keys = like.keys.new_zeros(sentences, heads, key_dim, slots).transpose(2, 3)
     return KeysValues(keys, like.values.new_zeros(sentences, heads, slots, value_dim))
 
 
