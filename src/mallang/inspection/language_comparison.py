@@ -24,12 +24,22 @@ from mallang.evaluation.score import Statistics
 from mallang.evaluation.significance import Comparison as Difference
 from mallang.evaluation.significance import paired_bootstrap
 from mallang.evaluation.translation import References
+from mallang.find import find
 from mallang.inspection import comparison_figure, comparison_tables, language_tables
 from mallang.inspection.comparison import Group, Value, flops_of, mean_of
 from mallang.inspection.comparison_tables import Table, short
 from mallang.inspection.cost import Speed, state_bytes
 from mallang.inspection.entrants import LanguageEntrant, Options, listed
-from mallang.inspection.loss_by_position import Curve, Layout, Range, layout_of, loss_by_position, ranges_of
+from mallang.inspection.loss_by_position import (
+    Curve,
+    Layout,
+    Range,
+    layout_of,
+    loss_by_position,
+    most_tokens,
+    ranges_of,
+)
+from mallang.training.fitting import is_fitted
 
 __all__ = ["LanguageComparison", "LanguageSystem", "compare_language_models"]
 
@@ -51,7 +61,7 @@ class LanguageSystem:
     weights: int
     """Bytes of its weights in use."""
     state: int | None
-    """Bytes it keeps of a text while it writes; None where it cannot read so long a text."""
+    """Bytes it keeps of a text while it writes."""
     tokens: float | None
     """Tokens read in training."""
     flops: float | None
@@ -94,6 +104,9 @@ class LanguageComparison:
     layout: Layout
     """What a window is for the loss by position: a line, or a piece of the stream."""
     context: int
+    """Words of such a piece."""
+    held: int
+    """Tokens of the text whose state is told: as many as all of them can read."""
     ranges: Sequence[Range]
     prompts: Sequence[str]
     systems: Sequence[LanguageSystem]
@@ -140,8 +153,9 @@ def compare_language_models(groups: Sequence[Group], options: Options, notes: li
         options.say(f"{each.path}: loss by position")
     curves = [loss_by_position(each.model, each.references, layout=layout, width=options.context) for each in middles]
     ranges = ranges_of(curves, options.lengths)
+    held = min([options.context, *(longest for each in middles if (longest := most_tokens(each.model)))])
     systems = [
-        system_of(group, baseline, of_ranges(curve, ranges), notes)
+        system_of(group, baseline, of_ranges(curve, ranges), held, notes)
         for group, curve in zip(ordered, curves, strict=True)
     ]
     return LanguageComparison(
@@ -152,6 +166,7 @@ def compare_language_models(groups: Sequence[Group], options: Options, notes: li
         baseline=baseline.name,
         layout=layout,
         context=options.context,
+        held=held,
         ranges=ranges,
         prompts=tuple(options.prompts),
         systems=systems,
@@ -165,7 +180,9 @@ def of_ranges(curve: Curve, ranges: Sequence[Range]) -> tuple[Value | None, ...]
     return tuple(Value.of([score]) if score.count else None for score in scores)
 
 
-def system_of(group: Group, baseline: Group, by_position: tuple[Value | None, ...], notes: list[str]) -> LanguageSystem:
+def system_of(
+    group: Group, baseline: Group, by_position: tuple[Value | None, ...], held: int, notes: list[str]
+) -> LanguageSystem:
     """The line of these runs; what is amiss is noted."""
     infos = [entrant.run.info for entrant in group.entrants]
     middle: LanguageEntrant = group.middle  # type: ignore[assignment]
@@ -181,9 +198,9 @@ def system_of(group: Group, baseline: Group, by_position: tuple[Value | None, ..
         difference=difference,
         parameters=mean_of(infos, "parameters"),
         weights=sum(tensor.numel() * tensor.element_size() for tensor in model.state_dict().values()),
-        state=state_bytes(model, middle.options.context),
+        state=state_bytes(model, held),
         tokens=mean_of(infos, "tokens"),
-        flops=flops_of(group, notes),
+        flops=flops_of(group, notes) or None,  # a model that counts has no products to be counted
         seconds=mean_of(infos, "seconds"),
         speed=middle.speed(),
         by_position=by_position,
@@ -221,16 +238,19 @@ def told_of(groups: Sequence[Group], baseline: Group, options: Options) -> list[
 
 
 def budgets(groups: Sequence[Group]) -> list[str]:
-    """Whether all were allowed the same: as many tokens, or as many seconds."""
+    """Whether all that learn by gradients were allowed the same: as many tokens, or as many seconds."""
+    trained = [group for group in groups if not is_fitted(find("models", group.middle.run.info["model"]))]
     told, is_one = [], False
     for key, what in (("tokens", "tokens read in training"), ("seconds", "seconds of training")):
-        spent = [mean_of([entrant.run.info for entrant in group.entrants], key) for group in groups]
+        spent = [mean_of([entrant.run.info for entrant in group.entrants], key) for group in trained]
         known = [value for value in spent if value]
-        if len(known) < len(spent):
+        if len(known) < len(spent) or len(known) < 2:
             continue
         low, high = min(known), max(known)
         is_one |= (alike := high <= (1 + ALIKE) * low)
         told.append(
             f"about {short(statistics.mean(known))} {what}" if alike else f"{short(low)} to {short(high)} {what}"
         )
+    apart = [group.name for group in groups if group not in trained]
+    told += [f"{', '.join(apart)} counted the text and learned nothing by gradients"] if told and apart else []
     return [f"{'one budget' if is_one else 'no common budget'}: {', '.join(told)}"] if told else []

@@ -40,7 +40,7 @@ def cost(comparison: LanguageComparison) -> Table:
          plain(system.texts_per_second), plain(system.tokens_per_second)]
         for system in comparison.systems
     ]  # fmt: skip
-    head = ["system", "parameters", "weights", f"state of {comparison.context} tokens", "tokens", "FLOPs/token",
+    head = ["system", "parameters", "weights", f"state of {comparison.held} tokens", "tokens", "FLOPs/token",
             "FLOPs", "seconds", "texts/s", "tokens/s"]  # fmt: skip
     return Table("cost", head, lines)
 
@@ -78,7 +78,7 @@ def flat(comparison: LanguageComparison, system: LanguageSystem) -> dict[str, An
         "p": system.difference and system.difference.p_value,
         "parameters": system.parameters,
         "bytes of weights": system.weights,
-        f"bytes of the state of {comparison.context} tokens": system.state,
+        f"bytes of the state of {comparison.held} tokens": system.state,
         "tokens": system.tokens,
         "FLOPs per token": system.flops_per_token,
         "FLOPs": system.flops,
@@ -124,6 +124,7 @@ def as_json(comparison: LanguageComparison) -> dict[str, Any]:
         "baseline": comparison.baseline,
         "layout": comparison.layout,
         "context": comparison.context,
+        "held_tokens": comparison.held,
         "positions": [
             {"name": some.name, "low": some.low, "high": some.high, "words": some.count} for some in comparison.ranges
         ],
