@@ -123,9 +123,8 @@ class Entrant:
     def check(self) -> None:
         """Refuse options that mean nothing here."""
         if self.options.metric in UNITS:
-            raise UserError(
-                f"translations are not compared by {UNITS[self.options.metric]}", todo=nearest("", MEASURES)
-            )
+            what = f"translations are not compared by {UNITS[self.options.metric]}"
+            raise UserError(what, todo=f"--metric {' or '.join(MEASURES)}")
         for name in ("samples", "prompts", "context"):
             if getattr(self.options, name) != getattr(Options, name):
                 raise UserError(f"{name} has no effect on translations; it is for language models", todo="leave it out")
