@@ -27,6 +27,7 @@ from mallang.data.batch import Batch
 from mallang.decoding import capture, precision, runner
 from mallang.decoding.contract import METHODS, Config, Hypothesis, begin, inference, search
 from mallang.decoding.ensemble import Ensemble
+from mallang.decoding.prompted import Prompted, prompt_batch
 from mallang.errors import UserError
 from mallang.layers.cache import State
 from mallang.layers.int8 import quantize
@@ -475,3 +476,16 @@ def test_a_view_of_the_memory_is_read_before_it_is_overwritten() -> None:
 
 if __name__ == "__main__":
     check_replaying(compile=True)
+
+
+@pytest.mark.parametrize("name", ["gpt", "rnn_lm", "conv_lm"])
+def test_captured_steps_go_on_from_prompts(name: str) -> None:
+    """Prompts of other lengths and other numbers of them, through the same seats."""
+    vocabulary = tiny_vocabulary(5)
+    model = Prompted(KINDS[name].build(vocabulary, 3))
+    config = Config(method="greedy", max_length=9, min_length=9, runner="static")
+    batches = [prompt_batch([[2, *row] for row in rows]) for rows in ([[4, 5]], [[5, 5, 4]] * 3, [[], []], [[5, 4]])]
+    with pretend_to_capture() as captured:
+        for batch in (*batches, *batches):
+            same(search(model, batch, config), search(model, batch, replace(config, runner="plain")))
+    assert captured
