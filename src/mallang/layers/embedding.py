@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -46,10 +47,8 @@ class Embedding(nn.Module):
 
         `places` says instead where every token stands, as in packed rows.
         """
-        if places is None:
-            at = self.positions(tokens.shape[1], start, most)
-        else:
-            at = self.positions.at(places)  # type: ignore[operator]  # learned positions have it
+        positions: Any = self.positions  # learned ones can be asked for places
+        at = positions(tokens.shape[1], start, most) if places is None else positions.at(places)
         vectors = self.table(tokens)
         vectors = (vectors if self.scale == 1 else vectors * self.scale) + at
         x: Tensor = self.dropout(vectors)
