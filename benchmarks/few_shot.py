@@ -1,6 +1,6 @@
 """What a small GPT learns from the examples in its prompt: accuracy by the number of shots, over seeds and sizes.
 
-python -m benchmarks.few_shot                             # trains gpt-miniworld-prompts with seeds 1, 2, 3; prints
+python -m benchmarks.few_shot                             # trains with seeds 1, 2, 3 and prints tables
 python -m benchmarks.few_shot --dims 32,64,128 --write    # and in several sizes; writes results/few-shot-….json
 python -m benchmarks.few_shot --trained runs/a runs/b     # runs that are there already
 
@@ -24,7 +24,7 @@ from typing import Any
 
 from benchmarks.report import Result, show, versions, write_result, write_tables
 
-RECIPE = "gpt-miniworld-prompts"
+RECIPE = "modern-gpt-miniworld-prompts"
 SHOTS = (0, 1, 2, 4, 8)
 DRAWS = (1, 2, 3)
 """Seeds of the examples: every text is asked with as many different prompts."""
@@ -49,7 +49,7 @@ def main() -> None:
         results |= measured("given", arguments.trained, arguments)
     else:
         for dim in [None, *filter(None, arguments.dims.split(","))]:
-            system = "gpt" if dim is None else f"gpt-{dim}"
+            system = "modern-gpt" if dim is None else f"modern-gpt-{dim}"
             results |= measured(system, [train(system, dim, seed, arguments) for seed in seeds(arguments)], arguments)
     if arguments.write:
         for name, result in results.items():

@@ -64,7 +64,7 @@ def test_miniworld_by_name(tmp_path: Path) -> None:
     ended = mallang(
         "novelty", "유나는 지난주에 배를 탔다.", "--corpus", "miniworld-topics", "--split", "test", cwd=tmp_path
     )
-    assert ended.code == 0 and "against miniworld-topics test: 200 rows" in ended.err, ended.err
+    assert ended.code == 0 and "against miniworld-topics test: 48 rows" in ended.err, ended.err
 
 
 def test_samples_of_a_run_against_what_it_learned(writer: Path) -> None:

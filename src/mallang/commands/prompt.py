@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from mallang.tasks.templates import Template
 
 EXAMPLES = (
-    "mallang prompt runs/gpt-miniworld-prompts --corpus miniworld-topics --columns ko,ko-topic --template miniworld"
-    " --shots 0,8",
+    "mallang prompt runs/modern-gpt-miniworld-prompts --corpus miniworld-topics --columns ko,ko-topic"
+    " --template miniworld --shots 0,8",
     'mallang prompt runs/gpt --text "정말 좋은 영화" --examples reviews.tsv --shots 4 --template "{text} → {label}"',
     "mallang prompt runs/small runs/large --data test.tsv --examples train.tsv --shots 0,1,2,4,8 --figure shots.svg",
     'mallang prompt runs/gpt --text "The dog is asleep." --examples pairs.tsv --shots 3 --template translate',
