@@ -26,11 +26,16 @@ def mallang(*arguments: str, **settings: str) -> subprocess.CompletedProcess[str
     )
 
 
+def name_of(file: str) -> str:
+    """How a verb is typed: `import_.py` is `import`, `search_error.py` is `search-error`."""
+    return file.rstrip("_").replace("_", "-")
+
+
 def test_help_names_every_verb_and_ends_well() -> None:
     shown = mallang("--help")
     assert (shown.returncode, shown.stderr) == (0, "")
     listed = [line.split()[0] for line in shown.stdout.partition("Commands:")[2].splitlines() if line.startswith("  ")]
-    assert {verb.replace("_", "-") for verb in VERBS} <= set(listed)
+    assert {name_of(verb) for verb in VERBS} <= set(listed)
     assert listed.index("train") < listed.index("translate") < listed.index("recipes")
     assert mallang().stdout == mallang("-h").stdout == shown.stdout
 
@@ -65,7 +70,7 @@ def test_help_is_quick() -> None:
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_has_an_example(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
-    verb = verb.replace("_", "-")
+    verb = name_of(verb)
     with pytest.raises(SystemExit) as left:
         command.make_app()([verb, "--help"], prog_name="mallang")
     assert left.value.code == 0

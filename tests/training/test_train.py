@@ -34,11 +34,19 @@ def damage(folder, step):
 
 
 def test_each_kind_of_final_weights(folder):
-    assert choose(folder, 2, final="last")[0] == 3.0
+    assert choose(folder, 2, final="last")[0] == 3.5, "the mean, of a training that keeps one"
     assert choose(folder, 2, final="ema", ema=0.9)[0] == 3.5
     assert choose(folder, 2, final="best", ema=0.9)[0] == 2.5, "what was validated was the moving average"
     assert choose(folder, 2, final="average", keep=2)[0] == 2.5
     assert choose(folder, 2, final="average", keep=3)[0] == 2.0
+
+
+def test_without_a_mean_the_last_weights_are_the_last(tmp_path):
+    for step in (1, 2):
+        checkpoint.write(
+            tmp_path, Checkpoint(step, {"validated": True}, {"model": {"w": torch.full((2,), float(step))}})
+        )
+    assert choose(tmp_path, 1, final="last")[0] == 2.0 and choose(tmp_path, 1, final="best")[0] == 1.0
 
 
 def test_a_damaged_checkpoint_is_passed_over_at_the_end(folder):

@@ -253,7 +253,12 @@ def is_left_over(path: Path, recipe: Recipe) -> bool:
 def written_recipe(folder: Path) -> recipes.Resolved:
     """The recipe in a run folder; by its whole path, for a folder may be called as a recipe is."""
     with naming_recipe(folder):
-        return recipes.read(str(folder.resolve()))
+        found = recipes.read(str(folder.resolve()))
+        if "[decoding]" not in (folder / RECIPE).read_text("utf-8"):  # the last section, which every run has
+            raise UserError(
+                f"{folder / RECIPE} is damaged: its end is missing", todo="restore the file, or train again"
+            )
+        return found
 
 
 @contextmanager
