@@ -147,9 +147,7 @@ def command(
     from mallang.tasks.templates import read_template
 
     add_plugins(plugin)
-    made = read_template(template, separator, instruction)
-    counts = read_shots(shots)
-    options = read_search(search)
+    made, counts, options = read_template(template, separator, instruction), read_shots(shots), read_search(search)
     check(text, data, examples, corpus, split, counts, figure, limit, writes=made.answer == "write", searched=options)
     pool = list(rows_of(examples, corpus, "train", columns, needed=max(counts) > 0 or completed is not None))
     if completed is not None:
