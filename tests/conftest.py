@@ -6,6 +6,8 @@ import signal
 # A shell that runs the tests in the background lets them ignore Ctrl-C, and the commands they start would too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+# Threads that wait by spinning take the time of the tests beside them; it must be said before torch is loaded.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 from jaxtyping import install_import_hook
 

@@ -239,6 +239,7 @@ def test_published_numbers_stand_beside_those_of_their_protocol():
     assert scored.result("bleu").published is None
 
 
+@pytest.mark.slow
 def test_what_a_run_writes_comes_with_the_scores_of_the_command(tmp_path):
     """The real command trains for a step; then every split and search is translated in one process."""
     place = Place(tmp_path, "cpu", float("inf"))

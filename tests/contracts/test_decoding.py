@@ -193,7 +193,7 @@ SEARCHES: dict[str, Config] = {
     "beam": Config(beam=4, nbest=3, max_length=8),
     "beam to completion": Config(beam=3, stop="complete", length_penalty="gnmt", max_length=8),
     "sampling": Config(method="sampling", nbest=2, top_k=5, max_length=8),
-    "best-first": Config(method="best-first", nbest=2, max_length=4),
+    "best-first": Config(method="best-first", nbest=2, max_length=3),
 }
 every_search = pytest.mark.parametrize("config", SEARCHES.values(), ids=SEARCHES.keys())
 
