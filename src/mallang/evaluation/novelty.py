@@ -1,6 +1,6 @@
 """How much of a text stands in a corpus already: plagiarism, or what a model learned by heart.
 
-    report = novelty(["유나는 배를 탔다."], corpus_lines, unit="word")
+    report = novelty(["유나는 배를 탔다."], corpus_lines, Config(unit="word"))
     print(report)                                # share of n-grams found, whole lines found, longest spans
     report.texts[0].spans                        # what stands in the corpus word for word, and in which of its rows
 
