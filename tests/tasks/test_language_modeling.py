@@ -11,9 +11,13 @@ from hypothesis import strategies as st
 from mallang.data.batch import Batch
 from mallang.data.corpus import Config as Data
 from mallang.data.prepared import Prepared
+from mallang.decoding.contract import Config as Search
+from mallang.decoding.ensemble import ensemble_of
 from mallang.errors import UserError
+from mallang.layers.reading import ReadsOn
 from mallang.models import gpt, rnn_lm, transformer
-from mallang.tasks.language_modeling import Config, Task
+from mallang.tasks import surprise
+from mallang.tasks.language_modeling import Config, Task, Verbs
 from mallang.tasks.surprise import Manner, line_log_probs, windows_of
 from mallang.text.tokenizer import Config as Text
 from mallang.text.tokenizer import Tokenizer
@@ -178,6 +182,31 @@ def test_a_carried_text_is_read_token_by_token(texts, rows):
     found = line_log_probs(model, corpus, Manner("carried", rows=rows))
     assert [len(line) for line in found] == [len(text.split()) + 1 for text in texts]
     np.testing.assert_allclose(np.concatenate(found), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_an_ensemble_of_carried_models_is_carried(monkeypatch):
+    """Its perplexity is that of steps of one token, however the text is cut, and its prompts may be of any length."""
+    monkeypatch.setattr(surprise, "STEP", 4)
+    task, model = make(layout="stream", context=5)
+    other = make(shape={**RECURRENT, "layers": 1, "dim": 24}, layout="stream", context=5)[1]
+    alone = [Verbs(task, each, Search(), 0) for each in (model, other)]
+    both = alone[0].ensemble(alone[1:])
+    expected = one_by_one(both.model, *streams_of(corpus_of(task)))
+    (token, *_), _ = both.evaluate([(text,) for text in TEXTS])
+    assert "|context:carried|" in token.signature
+    assert math.log(token.value) == pytest.approx(-sum(expected) / len(expected), rel=1e-5)
+    assert math.log(token.value) != pytest.approx(math.log(alone[0].evaluate([(t,) for t in TEXTS])[0][0].value))
+    assert both.reader.context is None, "all of a prompt is read"
+    with pytest.raises(UserError, match="a stride is for windows"):
+        both.evaluate([("a cat",)], stride=2)
+
+
+def test_an_ensemble_carries_what_all_of_its_models_carry():
+    _, carrying = make(layout="stream", context=5)
+    task, limited = make(gpt, layout="stream", context=5, order="shuffled")
+    assert isinstance(ensemble_of([carrying, carrying]), ReadsOn)
+    mixed = ensemble_of([carrying, limited])
+    assert not isinstance(mixed, ReadsOn) and task.manner(mixed) == Manner("sliding", 5)
 
 
 @settings(deadline=None, max_examples=15)

@@ -17,7 +17,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from mallang.data.batch import Batch
-from mallang.layers.cache import State
+from mallang.layers.cache import Nest, State
+from mallang.layers.reading import Reading, ReadsOn
 from mallang.text.vocabulary import Vocabulary
 
 
@@ -82,6 +83,23 @@ class Ensemble(nn.Module):
     def parts(self) -> list[Any]:
         """The members, with the methods that models have."""
         return list(self.members)
+
+
+class ReadingEnsemble(Ensemble):
+    """Language models that all can go on where their last window ended, as one that can."""
+
+    def read_on(self, batch: Batch, carry: Nest) -> Reading:
+        """Every model reads the window from its own carry; as in `forward`, what they say stands for hidden vectors."""
+        own = [None] * len(self.members) if carry is None else carry
+        parts = self.parts()
+        readings = [member.read_on(batch, before) for member, before in zip(parts, own, strict=True)]
+        said = [member.output(reading.hidden) for member, reading in zip(parts, readings, strict=True)]
+        return Reading(mean_log_probs(said), [reading.carry for reading in readings])
+
+
+def ensemble_of(members: Sequence[nn.Module]) -> Ensemble:
+    """Language models as one, which carries a state from window to window where each of them does."""
+    return (ReadingEnsemble if all(isinstance(member, ReadsOn) for member in members) else Ensemble)(members)
 
 
 def mean_log_probs(logits: Sequence[Float[Tensor, "*batch vocabulary"]]) -> Float[Tensor, "*batch vocabulary"]:

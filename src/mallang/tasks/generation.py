@@ -14,7 +14,7 @@ from jaxtyping import Float64
 
 from mallang.decoding import contract as decoding
 from mallang.decoding.contract import Hypothesis, device_of
-from mallang.decoding.ensemble import Ensemble
+from mallang.decoding.ensemble import ensemble_of
 from mallang.decoding.matching import Spelling
 from mallang.decoding.options import change_search
 from mallang.decoding.prompted import Prompted, prompt_batch
@@ -334,5 +334,5 @@ class Verbs:
                 "these models cannot be one: their tokenizers differ",
                 todo="train them on the same text, or one --from the other; seeds of one recipe always fit",
             )
-        model = Ensemble([self.model, *(other.model for other in others)])
+        model = ensemble_of([self.model, *(other.model for other in others)])
         return type(self)(self.task, model, self.config, self.max_length)
