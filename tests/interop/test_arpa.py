@@ -145,6 +145,9 @@ DAMAGED: dict[str, tuple[Callable[[list[str]], list[str]], str]] = {
     "nothing": (lambda lines: [], "no line \\data\\"),
     "no-head": (lambda lines: lines[5:], "no line \\data\\"),
     "head": (line(2, "ngram 1=many"), "line 2"),
+    "head-beyond-numbers": (line(2, "ngram 1=99999999999999999999"), "line 2"),
+    "head-of-many-digits": (line(2, "ngram 1=" + "9" * 5000), "line 2"),
+    "head-beyond-the-file": (line(2, "ngram 1=" + "9" * 15), "line 22"),
     "order-left-out": (line(2, "ngram 2=15"), "line 2"),
     "no-words": (line(2, "ngram 1=0"), "no words"),
     "section": (line(6, "\\2-grams:"), "line 6"),
@@ -152,6 +155,8 @@ DAMAGED: dict[str, tuple[Callable[[list[str]], list[str]], str]] = {
     "not-a-number": (line(8, "nan\t<s>\t0"), "line 8"),
     "above-one": (line(8, "0.5\t<s>\t0"), "line 8"),
     "weight": (line(9, "-1\t</s>\tinf"), "line 9"),
+    "weight-beyond-writing": (line(9, "-1\t</s>\t150"), "line 9"),
+    "weight-just-beyond": (line(9, "-1\t</s>\t99"), "line 9"),
     "too-many-words": (line(25, "-1\tmat </s> the cat\t0"), "line 25"),
     "too-few-words": (line(25, "-1\tmat"), "line 25"),
     "unknown-word": (line(25, "-1\tmat zebra\t0"), "line 25"),
@@ -187,6 +192,27 @@ def test_files_that_are_no_text_or_not_there_are_refused(tmp_path: Path) -> None
     (tmp_path / "latin.arpa").write_bytes(latin)
     with pytest.raises(UserError, match="not UTF-8.*(?s:.*)line 11"):
         arpa.read(tmp_path / "latin.arpa")
+
+
+@pytest.mark.parametrize("told", ["-99", "-150", "-inf"])
+def test_what_stands_for_nothing_is_read_and_written_as_minus_99(told: str, tmp_path: Path) -> None:
+    changed = line(9, f"{told}\t</s>\t{told}")(line(10, "-1\ta\t98.5")(GOOD))
+    word = GOOD[9].split()[1]
+    (tmp_path / "in.arpa").write_text("".join(changed).replace("-1\ta\t", f"-1\t{word}\t"), "utf-8")
+    tokens, ngrams = arpa.read(tmp_path / "in.arpa")
+    arpa.write(ngrams, tokens, tmp_path / "out.arpa")
+    rows = [row.split() for row in (tmp_path / "out.arpa").read_text("utf-8").splitlines()]
+    assert ["-99.0000000", "</s>", "-99.0000000"] in rows
+    assert float(next(row[2] for row in rows if len(row) == 3 and row[1] == word)) == pytest.approx(98.5, abs=1e-5)
+
+
+def test_nothing_is_left_behind_where_writing_fails(tmp_path: Path) -> None:
+    ngrams = fitted().table.ngrams()
+    ngrams.backoffs[0][4] = 150 * LN10  # more than has a place in a line
+    (tmp_path / "model.arpa").write_text("what was there")
+    with pytest.raises(IndexError):
+        arpa.write(ngrams, VOCABULARY.tokens, tmp_path / "model.arpa")
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["what was there"]
 
 
 def test_tokens_with_white_space_cannot_be_written(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import io
 import math
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -33,6 +34,10 @@ LN10 = math.log(10)
 ROWS = 2**15
 """Lines that are written at once."""
 WRITERS = 2
+MOST_DIGITS = 15
+"""Of a number of n-grams: more than any disk holds."""
+ZERO = 99
+"""What is 10 to minus this power, or less, stands for 0; no weight is 10 to this power, or more."""
 UNKNOWN = ("<UNK>", "<Unk>")
 """How others spell `<unk>`."""
 TODO = "write it anew with the tool it comes from"
@@ -55,8 +60,10 @@ def write(ngrams: Ngrams, tokens: Sequence[str], path: Path) -> None:
             stream.write(b"\n\\end\\\n")
         draft.rename(path)
     except OSError as error:
-        draft.unlink(missing_ok=True)
         raise UserError(f"cannot write: {error.strerror or error}", where=str(path), todo="-o FILE") from error
+    finally:
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
 
 
 def spelled(tokens: Sequence[str]) -> np.ndarray:
@@ -175,7 +182,8 @@ class Reader:
         counts: list[int] = []
         while (line := self.next_line()).startswith(b"ngram "):
             order, equals, count = line[6:].partition(b"=")
-            if not equals or order.strip() != b"%d" % (len(counts) + 1) or not count.strip().isdigit():
+            is_number = count.strip().isdigit() and len(count.strip()) <= MOST_DIGITS
+            if not equals or order.strip() != b"%d" % (len(counts) + 1) or not is_number:
                 raise self.wrong(f"'ngram {len(counts) + 1}=NUMBER' should stand here, not {shown(line)}")
             counts.append(int(count))
         if not counts or not counts[0]:
@@ -291,8 +299,8 @@ def columns_of(
 
 
 def is_log(value: Any, *, may_be_positive: bool) -> Any:
-    """Whether a number can be a logarithm: of something that is at most 1, or of any weight."""
-    return value < math.inf if may_be_positive else value <= 0
+    """Whether a number can be a logarithm: of something that is at most 1, or of a weight that can be written again."""
+    return value < ZERO if may_be_positive else value <= 0
 
 
 def shown(text: bytes) -> str:
