@@ -344,6 +344,7 @@ def test_what_means_nothing_is_refused(options, told):
         (rnn_lm, {"layout": "packed", "context": 8}, "read them as one"),
         (gpt, {"layout": "stream", "context": 17, "order": "shuffled"}, "16 tokens"),
         (rnn_lm, {"stride": 4}, "without windows"),
+        (gpt, {"stride": 17}, "task.stride must lie between 1 and the context, 16"),
         (rnn_lm, {"layout": "stream", "context": 8, "stride": 4}, "without windows"),
     ],
 )
@@ -351,6 +352,19 @@ def test_what_a_model_cannot_do_is_refused(module, options, told):
     with pytest.raises(UserError) as caught:
         make(module, **options)
     assert told in f"{caught.value.what} {caught.value.todo}"
+
+
+def test_a_stride_may_be_as_wide_as_the_context_of_the_model():
+    task, model = make(gpt, stride=16)
+    long = corpus_of(task, [" ".join(TEXTS)])
+    assert task.validate(model, long, [], "loss")[0].count == len(" ".join(TEXTS).split()) + 1
+
+
+def test_an_ensemble_that_reads_less_than_a_stride_is_refused():
+    task, model = make(gpt, stride=16)
+    _, narrow = make(gpt, shape={**gpt.SIZES["tiny"], "max_length": 8})
+    with pytest.raises(UserError, match=r"task\.stride must lie between 1 and the context, 8"):
+        task.perplexity(ensemble_of([model, narrow]), TEXTS)
 
 
 def test_a_window_must_fit_into_a_batch():

@@ -122,8 +122,8 @@ class Task:
                 f"task.context = {config.context} is more than the {longest} tokens that the model can read",
                 todo=f"task.context={longest}",
             )
-        if config.stride and self.manner(model).context is None:
-            raise UserError(f"task.stride = {config.stride} has no effect: this model reads texts without windows")
+        if config.stride:
+            check_stride("task.stride", config.stride, self.manner(model).context)
 
     def filters(self, data: Data) -> tuple[Filters, Filters]:
         """Which rows are trained on and which are judged: of one long text, and of held-out text, all."""
@@ -229,10 +229,10 @@ class Task:
         manner = self.manner(model, rows, stride)
         if rows > 1 and manner.kind != "carried":
             raise UserError("parallel rows are for a text that is carried on; this model reads windows or lines")
-        if stride is not None and manner.context is None:
-            raise UserError("a stride is for windows, and this model reads the text without them", todo="leave it out")
-        if stride is not None and manner.context is not None and not 0 < stride <= manner.context:
-            raise UserError(f"a stride must lie between 1 and the context, {manner.context}, but is {stride}")
+        if stride is not None:
+            check_stride("stride", stride, manner.context)
+        elif manner.stride:  # an ensemble may read less at once than the model that the task was checked with
+            check_stride("task.stride", manner.stride, manner.context)
         if rows < 1:
             raise UserError(f"a text cannot be read in {rows} rows", todo="give 1 or more")
         return manner
@@ -269,6 +269,17 @@ class Task:
             manner=signature_of(model, manner),
         )
         return list(scores.values()), sums
+
+
+def check_stride(name: str, stride: int, context: int | None) -> None:
+    """Refuse a stride that has no effect, or would leave out tokens between windows of this context."""
+    if context is None:
+        raise UserError(
+            f"{name} = {stride} has no effect: a stride is for windows, and this model reads texts without windows",
+            todo="leave it out",
+        )
+    if not 0 < stride <= context:
+        raise UserError(f"{name} must lie between 1 and the context, {context}, but is {stride}", todo="lower it")
 
 
 def is_probability(model: Any) -> bool:
