@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mallang.decoding import contract as decoding
+from mallang.decoding.contract import State
 from mallang.errors import UserError
 from mallang.models import gpt
 from mallang.tasks.generation import Verbs
@@ -187,6 +188,49 @@ def test_an_answer_is_written_up_to_the_next_example() -> None:
         Prompter(model, PLAIN, relabel=("푸비",)).write(["물"])
 
 
+class Script(torch.nn.Module):
+    """Says one text after every prompt, then `</s>`: of a prompt all but the last token are read in a first step."""
+
+    longest = None
+
+    def __init__(self, tokenizer: Tokenizer, says: str) -> None:
+        super().__init__()
+        self.vocabulary, self.says = tokenizer.vocabulary, [*tokenizer.encode(says).ids, 3, 3]
+
+    def forward(self, batch: Any) -> torch.Tensor:
+        return self.step(batch.tokens, self.start(batch))[0]
+
+    def start(self, batch: Any) -> State:
+        return State(fixed=None, moving=torch.zeros(len(batch), dtype=torch.long))
+
+    def step(self, tokens: torch.Tensor, state: State) -> tuple[torch.Tensor, State]:
+        logits = torch.full((*tokens.shape, len(self.vocabulary)), -20.0)
+        for row, place in enumerate(state.moving.tolist()):
+            logits[row, -1, self.says[min(max(place - 1, 0), len(self.says) - 1)]] = 0.0
+        return logits, State(None, state.moving + 1)
+
+
+@pytest.mark.parametrize(
+    ("unit", "layout", "separator", "says", "written"),
+    [
+        ("byte-bpe", "sentences", "\n", " water\n빵 = bread", "water"),
+        ("byte-bpe", "sentences", "\n\n", " water\nbread\n\n빵 =", "water\nbread"),
+        ("byte-bpe", "sentences", " / ", " water / 빵 = bread", "water"),
+        ("byte-bpe", "stream", "\n", " water", "water"),
+        ("word", "sentences", "\n", " water bread", "water bread"),
+    ],
+)
+def test_an_answer_ends_where_the_next_example_begins(
+    unit: str, layout: str, separator: str, says: str, written: str
+) -> None:
+    """A line end is what some models say, what ends the text of others, and what some have no token for."""
+    tokenizer = verbs(unit, layout=layout).tokenizer
+    scripted = Verbs(verbs(unit, layout=layout).task, Script(tokenizer, says), decoding.Config(), 64)
+    prompter = Prompter(scripted, Template(shot="{text} = {label}", separator=separator, answer="write"))
+    (found,) = prompter.write(["물"], [Example("bad", "no")], 1, max_tokens=40)
+    assert found.prompt == f"bad = no{separator}물 = " and found.label == written
+
+
 @pytest.mark.parametrize(
     ("labels", "words"),
     [
@@ -227,6 +271,9 @@ def test_templates(tmp_path: Any) -> None:
     changed = read_template("{text}? {label}", separator="\\n", instruction="Answer.")
     assert changed.joined([changed.shot_of("가", "b", "b")], changed.question("{나}")) == "Answer.\n가? b\n{나}? "
     assert read_template("Q: {text} A: {label} ({name})", " / ").stops == ["(", "/"]
+    braces = read_template("{{label}} name: {text} -> {label}}} {name}")
+    assert braces.question("{가}") == "{label} name: {가} -> " and braces.stops == ["}", "\n"]
+    assert braces.shot_of("가", "b", "c") == "{label} name: 가 -> b} c"
     path = tmp_path / "mine.toml"
     path.write_text('shot = "문장: {text} 느낌: {label}"\nanswer = "choose"\n[labels]\n0 = "나쁘다"\n', "utf-8")
     mine = read_template(str(path))

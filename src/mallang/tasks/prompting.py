@@ -24,7 +24,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 import numpy as np
 
 from mallang.data.batch import Batch, pad_rows
+from mallang.decoding.matching import Spelling
 from mallang.decoding.scoring import score
+from mallang.decoding.stop_strings import stop_at
 from mallang.errors import UserError, nearest
 from mallang.evaluation.quality import quality
 from mallang.evaluation.score import RESAMPLES, SEED, Score, Statistics
@@ -127,12 +129,18 @@ class Prompter:
         asked = [self.fitted(self.ask(number, text, shots, count)) for number, text in enumerate(texts)]
         # The space before an answer belongs to its first word.
         prompts = [one.prompt(self.template).rstrip(" ") for one in asked]
-        options = {"method": "greedy", **({"stop": self.template.stops} if self.template.stops else {}), **options}
+        options = {"method": "greedy", **({"stop": stops} if (stops := self.stops()) else {}), **options}
         written = self.model.generate(prompts, **options)
         return [
             replace(one.answer(self.template), label=found.output.strip())
             for one, found in zip(asked, written, strict=True)
         ]
+
+    def stops(self) -> list[str]:
+        """What a written answer ends at; no line end that the model cannot say, or that ends its text anyway."""
+        if self.model.reader.is_stream:
+            return [found for stop in self.template.stops if (found := stop.strip())]
+        return [stop for stop in self.template.stops if stop.strip() or can_say(stop, self.model.spelling)]
 
     def ask(self, number: int, text: str, shots: Sequence[Example], count: int) -> Question:
         """The prompt of one text: fewer examples are the first ones of more, so that numbers of them compare."""
@@ -223,6 +231,15 @@ class Question:
     def answer(self, template: Template) -> Answer:
         """The question without an answer yet."""
         return Answer(self.text, "", self.prompt(template), len(self.shots), self.dropped, {}, self.words)
+
+
+def can_say(stop: str, spelling: Spelling) -> bool:
+    """Whether tokens can spell a stop string."""
+    try:
+        stop_at([stop], spelling)
+    except UserError:
+        return False
+    return True
 
 
 def common_prefix(rows: Sequence[Sequence[int]]) -> int:

@@ -61,22 +61,20 @@ class Template:
         for name, how in found:
             if name not in FIELDS or how:
                 raise UserError(f"a template has no {{{name}}}", todo="{text} and {label}, perhaps {name}")
-        if names.count("label") != 1 or "text" not in names[: names.index("label")] or "name" in self.before:
+        first = names[: names.index("label")] if names.count("label") == 1 else []
+        if "text" not in first or "name" in first:
             raise UserError(
                 f"{self.shot!r} must hold {{text}} and, after it, {{label}} once",
                 todo="such as '{text} → {label}'; {name} may follow the label",
             )
 
     @property
-    def before(self) -> str:
-        """An example up to its label."""
-        return self.shot.partition("{label}")[0]
-
-    @property
     def stops(self) -> list[str]:
         """What a written answer ends at: what follows it in an example, or the beginning of the next."""
-        after = self.shot.partition("{label}")[2].partition("{")[0].strip()
-        return [text for text in dict.fromkeys((after, self.separator.strip())) if text]
+        found = pieces(self.shot)
+        place = [name for _, name, *_ in found].index("label") + 1
+        after = found[place][0].strip(" ") if place < len(found) else ""
+        return [text for text in dict.fromkeys((after, self.separator.strip(" "))) if text]
 
     def called(self, label: str) -> str:
         """What a label is called."""
@@ -88,7 +86,9 @@ class Template:
 
     def question(self, text: str) -> str:
         """A question in words: an example up to its label."""
-        return self.before.format(text=text)
+        found = pieces(self.shot)
+        place = [name for _, name, *_ in found].index("label") + 1
+        return "".join(words + (text if name == "text" else "") for words, name, *_ in found[:place])
 
     def joined(self, shots: Sequence[str], question: str) -> str:
         """Examples and a question as one prompt."""
