@@ -72,6 +72,15 @@ def test_rotary_positions_tell_differences_alone():
 
 
 @torch.no_grad()
+def test_the_table_of_angles_reaches_as_far_as_a_text_from_the_start():
+    model = make(max_length=1500)
+    table = model.angles.table
+    assert len(table) == 1500
+    model(batch_of(1, 1500))
+    assert model.angles.table is table
+
+
+@torch.no_grad()
 def test_queries_and_keys_of_one_length_keep_scores_small():
     """However large the weights, |score| ≤ √(values in a head)."""
     for normed, holds in ((True, True), (False, False)):

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from mallang.data.batch import Shapes
 from mallang.errors import UserError
+from mallang.layers.position import SinusoidalPositions
 from mallang.models import cho, transformer
 from mallang.tasks.translation import Config, Task
 from mallang.text.tokenizer import Config as Text
@@ -145,6 +146,19 @@ def test_weights_rounded_to_bfloat16_give_nearly_the_same_gradients_to_the_weigh
         assert weight.dtype == rough[1][name].dtype == torch.float32
         apart = (exact[1][name] - rough[1][name]).norm()
         assert 0 < apart < 0.15 * exact[1][name].norm(), name
+
+
+def test_a_table_that_grows_beside_rounded_weights_stays_grown(task):
+    model = make_model(task, dropout=0.0)
+    tables = [part for part in model.modules() if isinstance(part, SinusoidalPositions)]
+    for part in tables:
+        part.table = part.table[:2]
+    step, batch = Step(task, model, CPU, "bf16-weights", "plain"), make_batch(task, [(5, 4), (7, 6)])
+    step.run(batch, [12])
+    grown = [part.table for part in tables]
+    assert tables and all(len(table) > 2 and table.dtype == torch.float32 for table in grown)
+    step.run(batch, [12])
+    assert all(part.table is table for part, table in zip(tables, grown, strict=True))
 
 
 def test_weights_of_recurrent_layers_are_not_rounded(task):

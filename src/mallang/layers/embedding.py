@@ -50,6 +50,6 @@ class Embedding(nn.Module):
         positions: Any = self.positions  # learned ones can be asked for places
         at = positions(tokens.shape[1], start, most) if places is None else positions.at(places)
         vectors = self.table(tokens)
-        vectors = (vectors if self.scale == 1 else vectors * self.scale) + at
+        vectors = (vectors if self.scale == 1 else vectors * self.scale) + at.to(vectors.dtype)
         x: Tensor = self.dropout(vectors)
         return x

@@ -106,7 +106,8 @@ class ModernGPT(nn.Module):
         self.embedding = nn.Embedding(len(vocabulary), config.dim)
         learned = config.positions == "learned"
         self.positions = LearnedPositions(config.dim, config.max_length) if learned else None
-        self.angles = None if learned else RotaryPositions(config.dim // config.heads)
+        # A table that is long enough from the start never grows in a recorded step; a cache has more room than a text.
+        self.angles = None if learned else RotaryPositions(config.dim // config.heads, max(1024, config.max_length))
         self.dropout = Dropout(config.dropout)
         self.embedding_norm = make_norm(config)
         self.decoder = ModernBlocks(ModernBlock(config) for _ in range(config.layers))
@@ -143,7 +144,7 @@ class ModernGPT(nn.Module):
                 x = x + self.positions(tokens.shape[1], start, most)
             else:
                 x = x + self.positions.at(places_within(segments))
-        angles = None if self.angles is None else self.angles(tokens.shape[1], start, most)
+        angles = None if self.angles is None else self.angles(tokens.shape[1], start, most).to(x.dtype)
         return self.dropout(self.embedding_norm(x)), angles
 
     def output(self, hidden: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch words"]:

@@ -58,6 +58,8 @@ class Rounded(nn.Module):
     """A loss that is computed with bfloat16 copies of a model's weights; its gradients reach the weights themselves.
 
     The copies are made anew for each micro-batch, as part of what is computed: that takes a hundredth of its time.
+    What a layer computes for itself and never saves, as a table of sines, is not copied: it may grow on the way, and a
+    grown copy would be thrown away.
     """
 
     def __init__(self, loss: Callable[[Any, Batch, Any], Loss], model: nn.Module) -> None:
@@ -68,6 +70,7 @@ class Rounded(nn.Module):
                 todo="train.precision=bf16",
             )
         self.loss, self.model = loss, model
+        self.saved = frozenset(model.state_dict())
 
     def forward(self, batch: Batch, carry: Any) -> Loss:
         """The loss, with whatever weights the model has for the moment."""
@@ -75,7 +78,8 @@ class Rounded(nn.Module):
 
     def rounded(self, model: nn.Module, batch: Batch, carry: Any) -> Loss:
         """The loss with the copies, in the shape of a task's."""
-        tensors = {f"model.{name}": value for name, value in (*model.named_parameters(), *model.named_buffers())}
-        copies = {name: value.bfloat16() for name, value in tensors.items() if value.is_floating_point()}
+        tensors = dict((*model.named_parameters(), *model.named_buffers()))
+        chosen = {name: value for name, value in tensors.items() if name in self.saved and value.is_floating_point()}
+        copies = {f"model.{name}": value.bfloat16() for name, value in chosen.items()}
         loss: Loss = functional_call(self, copies, (batch, carry))
         return loss
