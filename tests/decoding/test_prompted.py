@@ -10,6 +10,7 @@ import torch
 
 from contracts.test_decoding import KINDS, same
 from contracts.toy_models import tiny_vocabulary
+from mallang.decoding import prompted
 from mallang.decoding.contract import Config, Hypothesis, inference, search
 from mallang.decoding.prompted import Prompted, prompt_batch
 from mallang.decoding.ranking import hypothesis, ranked
@@ -90,6 +91,24 @@ def test_the_prompt_is_read_in_one_step(kind: Any) -> None:
     with inference(model):
         after(model, [2, 4, 5, 6, 4], Config(method="greedy", max_length=3, min_length=3))
     assert steps == [4, 1, 1, 1]
+
+
+@every_model
+def test_a_long_prompt_is_read_in_pieces_and_means_the_same(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, rows = kind.build(tiny_vocabulary(4), 2), [[2, 4, 5, 6, 4, 7], [2, 5, 5, 4, 7, 6]]
+    config, steps, own = SEARCHES["beam"], [], model.step
+    expected = search(Prompted(model), prompt_batch(rows), config)
+
+    def counted(tokens: Any, state: Any) -> Any:
+        steps.append(tuple(tokens.shape))
+        return own(tokens, state)
+
+    model.step = counted
+    for most, pieces in ((2 * 8 * 2 + 1, [(2, 2), (2, 2), (2, 1)]), (1, [(2, 1)] * 5)):
+        steps.clear()
+        monkeypatch.setattr(prompted, "LOGITS", most)
+        same(search(Prompted(model), prompt_batch(rows), config), expected)
+        assert steps[: len(pieces)] == pieces
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

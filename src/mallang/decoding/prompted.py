@@ -1,11 +1,11 @@
 """A language model that goes on from a prompt, as a model like any other: no search knows that there was one.
 
-    batch.tokens   <s> The dog      read by `start`, but for the last token, in one step
+    batch.tokens   <s> The dog      read by `start`, but for the last token, at once
     a search says  <s>              and the model reads "dog" in its place
     then           barks </s>       as ever
 
 Every search reads `<s>` first, and never again: where it says `<s>`, the last token of the prompt is what is meant. So
-a prompt costs one step whatever its length, no score holds any of it, and all searches work with it, exact ones too.
+a prompt costs one step, a long one a few, no score holds any of it, and all searches work with it, exact ones too.
 The prompts of a batch have one length: what fills up a shorter one would be read.
 """
 
@@ -22,6 +22,9 @@ from mallang.data.batch import Batch
 from mallang.layers.cache import State
 from mallang.text.vocabulary import Vocabulary
 
+LOGITS = 2**27
+"""The most logits of a prompt that a step may compute, 512 MiB of them: each is as soon forgotten."""
+
 
 class Prompted(nn.Module):
     """The model that goes on from the tokens of a batch."""
@@ -37,10 +40,12 @@ class Prompted(nn.Module):
         return vocabulary
 
     def start(self, batch: Batch) -> State:
-        """Read the prompt but for its last token."""
+        """Read the prompt but for its last token, so many tokens at once that memory holds their logits."""
         state, tokens = self.model.start(batch), batch.tokens
         if tokens.shape[1] > 1:
-            _, state = self.model.step(tokens[:, :-1], state)
+            width = max(1, LOGITS // max(1, len(tokens) * len(self.vocabulary)))
+            for piece in tokens[:, :-1].split(width, dim=1):
+                state = self.model.step(piece, state)[1]
         return State({"last": tokens[:, -1], "own": state.fixed}, state.moving)
 
     def step(
