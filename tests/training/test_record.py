@@ -2,6 +2,7 @@
 
 import io
 import json
+import math
 
 import pytest
 from rich.console import Console
@@ -22,6 +23,22 @@ def test_lines_are_cut_back_to_a_step(tmp_path):
         stream.write('{"kind": "train", "st')  # killed while writing
     recorder.cut_back(2)
     assert [(entry["step"], entry["loss"]) for entry in read(tmp_path / FILE)] == [(1, 1 / 3), (2, 2 / 3)]
+
+
+def test_what_json_has_no_number_for_is_told_by_its_name(tmp_path):
+    def refuse(name):
+        raise AssertionError(f"{name} is no JSON")
+
+    recorder = make(tmp_path)
+    recorder.write(kind="valid", step=1, loss=math.inf, nll=-math.inf, norm=math.nan, note="Infinity and beyond")
+    recorder.cut_back(1)
+    line = json.loads((tmp_path / FILE).read_text(), parse_constant=refuse)
+    assert line["loss"] == "Infinity"
+    (entry,) = read(tmp_path / FILE)
+    assert (entry["loss"], entry["nll"], entry["note"]) == (math.inf, -math.inf, "Infinity and beyond")
+    assert math.isnan(entry["norm"])
+    (tmp_path / FILE).write_text('{"step": 1, "loss": Infinity}\n')  # as it was written before
+    assert read(tmp_path / FILE) == [{"step": 1, "loss": math.inf}]
 
 
 def test_a_line_damaged_in_the_middle_is_told(tmp_path):

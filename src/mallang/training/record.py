@@ -1,12 +1,14 @@
 """What a training says while it runs: `metrics.jsonl` is the truth, the screen shows the end of it.
 
-One JSON object a line. Everything but `seconds` and `tokens_per_second` is the same each time the same recipe is
-trained; after a restart the file is cut back to the checkpoint's step, so no step stands in it twice.
+One JSON object a line; numbers that JSON has not are strings: "Infinity", "-Infinity", "NaN". Everything but `seconds`
+and `tokens_per_second` is the same each time the same recipe is trained; after a restart the file is cut back to the
+checkpoint's step, so no step stands in it twice.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +23,8 @@ from mallang.training.checkpoint import unwritable
 FILE = "metrics.jsonl"
 CLOCK = ("seconds", "seconds_waited", "tokens_per_second")
 """The only keys that differ between two equal runs."""
+NAMED = {"Infinity": math.inf, "-Infinity": -math.inf, "NaN": math.nan}
+"""Numbers that JSON has not."""
 
 
 class Recorder:
@@ -39,7 +43,7 @@ class Recorder:
         """One more line, on the disk before the next step begins."""
         try:
             with self.path.open("a", encoding="utf-8") as stream:
-                stream.write(json.dumps(entry, ensure_ascii=False) + "\n")
+                stream.write(line_of(entry) + "\n")
         except OSError as error:
             raise unwritable(self.path.parent, error) from error
         if self.board is not None:
@@ -52,7 +56,7 @@ class Recorder:
         """Forget what was written after this step, a half-written last line too."""
         if not self.path.exists():
             return
-        kept = [json.dumps(entry, ensure_ascii=False) for entry in read(self.path) if entry["step"] <= step]
+        kept = [line_of(entry) for entry in read(self.path) if entry["step"] <= step]
         draft = self.path.with_name(f".draft-{FILE}")
         draft.write_text("".join(line + "\n" for line in kept), encoding="utf-8")
         draft.rename(self.path)
@@ -92,6 +96,20 @@ class Recorder:
             self.board.close()
 
 
+def line_of(entry: Mapping[str, Any]) -> str:
+    """An entry as strict JSON."""
+    return json.dumps(named(entry), ensure_ascii=False, allow_nan=False)
+
+
+def named(value: Any) -> Any:
+    """The same with names in place of numbers that JSON has not."""
+    if isinstance(value, Mapping):
+        return {key: named(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [named(each) for each in value]
+    return json.dumps(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def read(path: Path) -> list[dict[str, Any]]:
     """The entries of a metrics file; a last line that was cut off by a kill is left out."""
     entries = []
@@ -100,12 +118,17 @@ def read(path: Path) -> list[dict[str, Any]]:
         if not line:
             continue
         try:
-            entries.append(json.loads(line))
+            entries.append(json.loads(line, object_hook=numbered))
         except ValueError as error:
             if number == len(lines):
                 break
             raise UserError(f"{path} is damaged", where=f"line {number}", todo="remove that line") from error
     return entries
+
+
+def numbered(entry: dict[str, Any]) -> dict[str, Any]:
+    """The same with numbers in place of their names."""
+    return {key: NAMED.get(value, value) if isinstance(value, str) else value for key, value in entry.items()}
 
 
 def without_clock(entry: Mapping[str, Any]) -> dict[str, Any]:
