@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
 
@@ -37,6 +38,35 @@ def test_what_is_written_and_imported_says_the_same(home: Path, tmp_path: Path) 
     assert [ended.code for _ in range(2) if (ended := mallang("import", "a.arpa.gz", cwd=tmp_path))] == [2, 2]
     assert "finished" in ended.err and "--name" in ended.err
     assert mallang("import", "a.arpa.gz", "--fresh", "-q", cwd=tmp_path).code == 0
+
+
+def test_what_is_impossible_is_no_better_than_what_is_too(home: Path) -> None:
+    def refuse(name: str) -> None:
+        raise AssertionError(f"{name} is no JSON")
+
+    bad, worse = "본다. 본다. 지호는", "본다. 본다. 본다. 지호는"
+    mle = ("model.smoothing=mle", "model.order=2", "--name", "mle")
+    home.joinpath("impossible.txt").write_text(f"{bad}\n{worse}\n", encoding="utf-8")
+    home.joinpath("impossible.tsv").write_text(f"{bad}\t{worse}\n{TEXT}\t{bad}\n", encoding="utf-8")
+    ended = mallang("train", "ngram-miniworld", *FILES, *mle, "data.valid=impossible.txt", cwd=home)
+    assert ended.code == 0, ended.err
+    for line in (home / "runs" / "mle" / "metrics.jsonl").read_text("utf-8").splitlines():
+        json.loads(line, parse_constant=refuse)
+    for by in ("total", "token"):
+        ended = mallang("score", "runs/mle", bad, worse, "--compare", "--by", by, cwd=home)
+        assert ended.code == 0 and ended.out.splitlines()[-1] == "both are equally probable", ended.err
+        ended = mallang("score", "runs/mle", bad, worse, "--compare", "--by", by, "--json", cwd=home)
+        line = json.loads(ended.out, parse_constant=refuse)
+        assert line["scores"] == [None, None] and line["better"] is None
+    ended = mallang("score", "runs/mle", bad, TEXT, "--compare", cwd=home)
+    assert ended.out.splitlines()[-1] == f"better formed: {TEXT}  (by inf nats)"
+    ended = mallang("score", "runs/mle", bad, TEXT, "--json", cwd=home)
+    first, second = (json.loads(line, parse_constant=refuse) for line in ended.out.splitlines())
+    assert first["score"] is None and first["bits"] is None and None in first["token_scores"]
+    assert second["score"] < 0
+    ended = mallang("score", "runs/mle", "--pairs", "impossible.tsv", "--json", cwd=home)
+    pairs = [json.loads(line, parse_constant=refuse) for line in ended.out.splitlines()]
+    assert [pair["right"] for pair in pairs[:-1]] == [False, True]
 
 
 def test_scores_that_are_no_probabilities_have_no_perplexity(home: Path) -> None:

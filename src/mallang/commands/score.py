@@ -149,7 +149,7 @@ def score_outputs(
     model = load_for(run, None, "score", device, others=others)
     for chunk in model.score_chunks(pairs, domain):
         for scored in chunk:
-            print(json_format.dumps(asdict(scored), ensure_ascii=False) if json else f"{scored.score:.4f}", flush=True)
+            print(as_json(asdict(scored)) if json else f"{scored.score:.4f}", flush=True)
 
 
 def read_pairs(pair: list[str] | None, file: Path | None) -> Iterator[tuple[str, str]]:
@@ -219,7 +219,7 @@ def tell(model: Any, texts: Iterator[str], *, json: bool, total: bool, quiet: bo
             count += 1
             numbers += scored.token_scores
             if json:
-                print(json_format.dumps(as_line(scored), ensure_ascii=False), flush=True)
+                print(as_json(as_line(scored)), flush=True)
             else:
                 print(f"{scored.score:.4f}" if total else described(scored), flush=True)
             if scored.unknown and not quiet and not json:
@@ -283,12 +283,19 @@ def as_line(scored: Scored) -> dict[str, Any]:
     }
 
 
+def as_json(line: dict[str, Any]) -> str:
+    """A line of JSON, which has no infinite numbers: the score of what is impossible is null."""
+    from mallang.inspection.comparison_tables import finite
+
+    return json_format.dumps(finite(line), ensure_ascii=False, allow_nan=False)
+
+
 def choose(model: Any, texts: Sequence[str], by: str, *, json: bool, quiet: bool) -> None:
     """Say which of two texts is better formed."""
     (found,) = model.prefer([(texts[0], texts[1])], by=by)
     if json:
         line = {"texts": list(texts), "scores": [found.better_score, found.worse_score], "by": by}
-        print(json_format.dumps({**line, "better": better_of(found)}, ensure_ascii=False))
+        print(as_json({**line, "better": better_of(found)}))
         return
     tell(model, iter(texts), json=False, total=False, quiet=quiet)
     better = better_of(found)
@@ -313,11 +320,11 @@ def judge(model: Any, rivals: Sequence[Rivals], by: Any, *, json: bool) -> None:
         kinds.setdefault(pair.kind, []).append(preference)
         if json:
             line = {**asdict(preference), "right": preference.is_right, **({"kind": pair.kind} if pair.kind else {})}
-            print(json_format.dumps(line, ensure_ascii=False))
+            print(as_json(line))
     named = sorted(kinds.items()) if len(kinds) > 1 else []
     scores = [accuracy(found, by), *(accuracy(some, by, f"accuracy of {kind or 'others'}") for kind, some in named)]
     if json:
-        print(json_format.dumps({"scores": [each.to_json() for each in scores]}, ensure_ascii=False))
+        print(as_json({"scores": [each.to_json() for each in scores]}))
         return
     for each in scores:
         print(f"{each}, {each.count} pairs")

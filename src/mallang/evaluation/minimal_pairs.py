@@ -36,8 +36,8 @@ class Preference:
 
     @property
     def margin(self) -> float:
-        """By how much, in nats."""
-        return self.better_score - self.worse_score
+        """By how much, in nats: nothing between two texts that are both impossible."""
+        return 0.0 if self.better_score == self.worse_score else self.better_score - self.worse_score
 
 
 def accuracy(preferences: Sequence[Preference], by: By = "total", name: str = "accuracy") -> Score:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -176,12 +177,12 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
 
 
 def finite(value: Any) -> Any:
-    """The same without infinite numbers."""
+    """The same with nothing in place of infinite numbers, and of what is no number."""
     if isinstance(value, dict):
         return {key: finite(each) for key, each in value.items()}
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [finite(each) for each in value]
-    return None if isinstance(value, float) and value in (float("inf"), float("-inf")) else value
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def shown(value: Value) -> str:
