@@ -44,7 +44,7 @@ class Prompted(nn.Module):
         state, tokens = self.model.start(batch), batch.tokens
         if tokens.shape[1] > 1:
             width = max(1, LOGITS // max(1, len(tokens) * len(self.vocabulary)))
-            for piece in tokens[:, :-1].split(width, dim=1):
+            for piece in torch.split(tokens[:, :-1], width, dim=1):
                 state = self.model.step(piece, state)[1]
         return State({"last": tokens[:, -1], "own": state.fixed}, state.moving)
 
