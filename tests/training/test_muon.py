@@ -7,9 +7,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
+from torch.nn.utils.parametrizations import weight_norm
 
 from mallang.data.batch import Batch
 from mallang.errors import UserError
+from mallang.layers.characters import Highway
+from mallang.layers.convolution import GatedConvolution
+from mallang.layers.recurrent import Maxout
 from mallang.models.modern_gpt import Config as Shape
 from mallang.models.modern_gpt import ModernGPT
 from mallang.tasks.contract import Group
@@ -152,6 +156,29 @@ def test_memory_comes_back():
     optimizers.restore_optimizer(restored, {p: key for key, p in other.named_parameters()}, saved)
     step(other, restored, 2)
     assert all(torch.equal(value, other.state_dict()[key]) for key, value in model.state_dict().items())
+
+
+def test_joined_halves_are_known_with_and_without_weight_normalisation():
+    for module in (GatedConvolution(3, 2), Highway(3), Maxout(5, 3)):
+        assert list(pieces_of(module).values()) == [[3, 3]]
+    normalised = GatedConvolution(3, 2)
+    weight_norm(normalised.linear)
+    assert pieces_of(normalised)[normalised.linear.parametrizations.weight.original1] == [3, 3]
+
+
+def test_memory_of_gains_that_were_once_moved_by_muon_is_left_out():
+    torch.manual_seed(1)
+    model = weight_norm(nn.Linear(4, 3))
+    optimizer = optimizers.build(Config(name="muon", rate=0.02), group_of(model), model)
+    names = {parameter: key for key, parameter in model.named_parameters()}
+    saved = {f"momentum/parametrizations.weight.original{i}": torch.ones(3, size) for i, size in ((0, 1), (1, 4))}
+    optimizers.restore_optimizer(optimizer, names, saved)
+    gains, directions = model.parametrizations.weight.original0, model.parametrizations.weight.original1
+    assert optimizer.state[directions]["momentum"].eq(1).all() and "momentum" not in optimizer.state[gains]
+    before = gains.detach().clone()
+    model(torch.randn(2, 4)).square().sum().backward()
+    optimizer.step()
+    torch.testing.assert_close((gains - before).abs(), torch.full((3, 1), 0.02), atol=1e-5, rtol=0)  # Adam's first
 
 
 def test_it_needs_matrices_and_the_model():

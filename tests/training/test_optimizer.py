@@ -3,9 +3,11 @@
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils.parametrizations import weight_norm
 
 from mallang.tasks.contract import Group
 from mallang.training import optimizer as optimizers
+from mallang.training.muon import is_matrix
 from mallang.training.optimizer import Config
 
 
@@ -42,6 +44,17 @@ def test_adamw_decays_matrices_alone_and_apart_from_the_gradient():
         step(model, optimizer, 1)
     assert torch.allclose(decayed[0].weight, plain[0].weight - 0.1 * 0.5 * before, atol=1e-6)
     assert torch.equal(decayed[0].bias, plain[0].bias)
+
+
+@pytest.mark.parametrize("name", ["adamw", "muon"])
+def test_gains_of_weight_normalisation_are_no_matrix(name):
+    torch.manual_seed(0)
+    model = weight_norm(nn.Linear(3, 2))
+    optimizer = optimizers.build(Config(name=name, decay=0.5), [Group(list(model.named_parameters()))], model)
+    names = {parameter: key.split(".")[-1] for key, parameter in model.named_parameters()}
+    decays = {names[p]: group["weight_decay"] for group in optimizer.param_groups for p in group["params"]}
+    assert decays == {"bias": 0.0, "original0": 0.0, "original1": 0.5}
+    assert not is_matrix(torch.zeros(1, 7)) and not is_matrix(torch.zeros(7, 1, 1)) and is_matrix(torch.zeros(2, 1, 2))
 
 
 @pytest.mark.parametrize("name", ["adam", "adamw", "sgd"])

@@ -10,8 +10,9 @@ with X = G' / |G'|, bring all of them near 1 (Newton–Schulz; with these a, b, 
 next to nothing). On a GPU the steps run in bfloat16, matrices of one shape together.
 
 This is for the matrices between the layers. Embeddings and the output have a row per word, and most words are not in a
-batch; they, and all that is no matrix, are updated by AdamW. Matrices that are computed as one, as W^Q, W^K and W^V or
-the gates of an LSTM, are made orthogonal each by itself.
+batch; they, and all that is no matrix, are updated by AdamW. Matrices that are computed as one are made orthogonal each
+by itself where `pieces_of` knows them: W^Q, W^K and W^V, the gates of recurrent layers, the two halves of gated
+convolutions, highways and maxout.
 """
 
 from __future__ import annotations
@@ -27,7 +28,10 @@ from torch import Tensor, nn
 
 from mallang.errors import UserError
 from mallang.layers.attention import CrossAttention, SelfAttention
+from mallang.layers.characters import Highway
+from mallang.layers.convolution import GatedConvolution
 from mallang.layers.head import Projection
+from mallang.layers.recurrent import Maxout
 from mallang.tasks.contract import Group
 
 if TYPE_CHECKING:
@@ -43,9 +47,9 @@ def build(config: Config, groups: Sequence[Group], model: nn.Module) -> Muon:
     """Muon for the matrices between a model's layers, AdamW for all else."""
     tables, matrices, others = tables_of(model), [], []
     for group in groups:
-        hidden = [p for _, p in group.parameters if p.dim() == 2 and p not in tables]
-        decayed = [p for _, p in group.parameters if p.dim() > 2 or p in tables]
-        plain = [p for _, p in group.parameters if p.dim() < 2]
+        hidden = [p for _, p in group.parameters if is_matrix(p) and p.dim() == 2 and p not in tables]
+        decayed = [p for _, p in group.parameters if is_matrix(p) and (p.dim() > 2 or p in tables)]
+        plain = [p for _, p in group.parameters if not is_matrix(p)]
         scale = group.scale * (config.adam_rate or config.rate) / config.rate
         if hidden:
             matrices.append({"params": hidden, "scale": group.scale, "weight_decay": config.decay})
@@ -126,6 +130,11 @@ def orthogonal(matrices: Float[Tensor, "count rows columns"]) -> Float[Tensor, "
     return turned
 
 
+def is_matrix(parameter: Tensor) -> bool:
+    """Whether it has rows and columns; a bias, a norm or the gains of weight normalisation, one column, have not."""
+    return sum(size > 1 for size in parameter.shape) > 1
+
+
 def tables_of(model: nn.Module) -> set[Tensor]:
     """The weights that have a row per word or position."""
     kinds = nn.Embedding | nn.EmbeddingBag | Projection
@@ -144,4 +153,7 @@ def pieces_of(model: nn.Module) -> dict[Tensor, Sequence[int]]:
             for parameter in module.parameters():
                 if parameter.dim() == 2 and len(parameter) % module.hidden_size == 0:
                     pieces[parameter] = [int(module.hidden_size)] * (len(parameter) // int(module.hidden_size))
+        elif isinstance(module, GatedConvolution | Highway | Maxout):  # a normalised weight has another name
+            halves = (parameter for parameter in module.parameters() if parameter.dim() == 2)
+            pieces.update((parameter, [len(parameter) // 2] * 2) for parameter in halves)
     return pieces

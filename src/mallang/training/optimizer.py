@@ -75,7 +75,7 @@ def build(config: Config, groups: Sequence[Group], model: nn.Module | None = Non
     parts: list[dict[str, Any]] = []
     for group in groups:
         for decayed in (True, False):
-            chosen = [p for _, p in group.parameters if (p.dim() > 1) == decayed]
+            chosen = [p for _, p in group.parameters if muon.is_matrix(p) == decayed]
             if chosen:
                 decay = config.decay if decayed else 0.0
                 parts.append({"params": chosen, "scale": group.scale, "weight_decay": decay, "lr": config.rate})
@@ -116,6 +116,8 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, names: dict[Tensor, str]
         for parameter in group["params"]:
             ending = f"/{names[parameter]}"
             found = {key.removesuffix(ending): value for key, value in saved.items() if key.endswith(ending)}
+            if "momentum" in found and "momentum" not in group:
+                continue  # a column of gains, once Muon's and now AdamW's, begins anew
             if found:
                 optimizer.state[parameter] = {key: value.to(parameter.device) for key, value in found.items()}
 
