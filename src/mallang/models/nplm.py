@@ -40,7 +40,7 @@ __all__ = ["NPLM", "SIZES", "Config", "Model"]
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """The shape of a feed-forward language model; the defaults are the paper's MLP10 for the Brown corpus."""
+    """The shape of a feed-forward language model; the defaults are of the order of the paper's sizes."""
 
     order: int = 6
     """n: that many tokens make an n-gram; n − 1 are read, the last one is predicted."""
@@ -133,6 +133,7 @@ SIZES: dict[str, dict[str, Any]] = {
     "brown": {},
     "ap-news": {"dim": 60, "embedding_dim": 100, "direct": True},
 }
-"""Named shapes, as changes to the defaults; brown and ap-news are the paper's."""
+"""Named shapes, as changes to the defaults; brown and ap-news are named after the paper's corpora and of the order of its
+sizes, but no rows of its tables."""
 
 Model = NPLM
