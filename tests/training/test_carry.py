@@ -105,16 +105,18 @@ def test_what_is_carried_matters(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_two_processes_equal_one_with_two_lanes(tmp_path: Path) -> None:
-    one = trained(tmp_path / "one", "train.accumulation=2")
+@pytest.mark.parametrize("more", [[], ["task.jitter=true"]])
+def test_two_processes_equal_one_with_two_lanes(tmp_path: Path, more: list[str]) -> None:
+    one = trained(tmp_path / "one", "train.accumulation=2", *more)
     two = tmp_path / "two"
     two.mkdir()
     write_text(two)
-    ended = torchrun(*RECIPE, "train.steps=20", cwd=two)
+    ended = torchrun(*RECIPE, "train.steps=20", *more, cwd=two)
     assert ended.code == 0, ended.err
     expected = [entry for entry in metrics(one / RUN) if entry["kind"] == "train"][:20]
     for left, right in zip([e for e in metrics(two / RUN) if e["kind"] == "train"], expected, strict=True):
         assert left["loss"] == pytest.approx(right["loss"], rel=1e-5), left["step"]
+        assert left["rate"] == pytest.approx(right["rate"], rel=1e-12), left["step"]
     # The checkpoint of two processes holds both lanes.
     saved = sorted((two / RUN / "checkpoints").glob("step-*"))[-1]
     there = sorted((one / RUN / "checkpoints").glob("step-*"))

@@ -53,14 +53,21 @@ class ToyTask:
         return [Group(list(model.named_parameters()))]
 
 
+class VaryingTask(ToyTask):
+    """The same, with a factor of the rate for every batch."""
+
+    def __init__(self, factor):
+        self.rate_factor = factor
+
+
 def make_model():
     torch.manual_seed(3)
     return nn.Sequential(nn.Embedding(WORDS, 8), nn.Dropout(0.3), nn.Linear(8, WORDS))
 
 
-def make(folder, model=None, validate=None, rate=0.01, rule=None, schedule=None, tokens=40, **options):
+def make(folder, model=None, validate=None, rate=0.01, rule=None, schedule=None, tokens=40, task=None, **options):
     model = make_model() if model is None else model
-    task = ToyTask()
+    task = task or ToyTask()
     source = Source(
         examples=lambda epoch: TEXTS,
         plan=lambda epoch: Buckets(LENGTHS, tokens=tokens, seed=1, epoch=epoch),
@@ -97,6 +104,34 @@ def weights(loop):
 
 def same(some, other):
     return all(torch.equal(a, b) for a, b in zip(some, other, strict=True))
+
+
+def test_a_factor_of_the_rate_is_not_undone_by_clipping(tmp_path):
+    """A window that is half as wide moves half as far, however short gradients are clipped."""
+    moved, losses = {}, {}
+    for factor in (1.0, 0.5):
+        folder = tmp_path / str(factor)
+        folder.mkdir()
+        rule = optimizer.Config(name="sgd", rate=2.0, clip=1e-3)
+        task = VaryingTask(lambda batch, factor=factor: factor)
+        loop = make(folder, rule=rule, task=task, steps=1, log_every=1, accumulation=3)
+        before = weights(loop)
+        loop.run(Stop())
+        moved[factor] = [after - old for after, old in zip(weights(loop), before, strict=True)]
+        losses[factor] = read(folder / FILE)[0]["loss"]
+    far = torch.cat([change.flatten() for change in moved[1.0]])
+    assert far.norm() == pytest.approx(2.0 * 1e-3, rel=1e-2), "clipped"
+    for half, whole in zip(moved[0.5], moved[1.0], strict=True):
+        torch.testing.assert_close(half, whole / 2, rtol=1e-2, atol=1e-7)
+    assert losses[0.5] == losses[1.0]
+
+
+def test_an_update_of_several_batches_takes_the_mean_of_their_factors(tmp_path):
+    task = VaryingTask(lambda batch: float(batch.tokens.shape[1]))
+    loop = make(tmp_path, rate=0.01, task=task, steps=1, log_every=1, accumulation=3)
+    widths = [batch.tokens.shape[1] for (batch, _), _ in zip(loop.micro_batches(), range(3), strict=False)]
+    loop.run(Stop())
+    assert len(set(widths)) > 1 and read(tmp_path / FILE)[0]["rate"] == pytest.approx(0.01 * sum(widths) / 3)
 
 
 ASGD = {"rule": optimizer.Config(name="asgd", rate=0.5, average_from=7)}

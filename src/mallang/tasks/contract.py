@@ -87,6 +87,14 @@ class Paced(Protocol):
 
 
 @runtime_checkable
+class Varying(Protocol):
+    """A task whose batches are not all to move the weights equally far."""
+
+    def rate_factor(self, batch: Batch) -> float:
+        """What the rate is multiplied by for this batch; an update of several takes the mean."""
+
+
+@runtime_checkable
 class Laying(Protocol):
     """A task that lays text out itself, in windows of one long text for instance."""
 

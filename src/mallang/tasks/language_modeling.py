@@ -55,7 +55,7 @@ class Config:
     order: Literal["sequential", "shuffled"] = "sequential"
     """Windows of a stream go on where the last ones ended and carry the state along, or come in random order."""
     jitter: bool = False
-    """Draw the width of every window of a sequential stream anew, about `context`, as AWD-LSTM does."""
+    """Draw each window's width in a sequential stream anew, about `context`, and scale its rate, as AWD-LSTM does."""
     stride: int | None = None
     """Tokens that a window predicts in evaluation, seeing those before them; none: all, windows do not overlap."""
 
@@ -206,10 +206,17 @@ class Task:
         loss, nll = cross_entropy_of(model, hidden, labels)
         for penalty in reading.penalties.values():
             loss = loss + penalty
-        if self.config.jitter:  # a short window says less, so it moves the weights less: the paper scales its rate
-            loss = loss * (batch.tokens.shape[1] / (self.config.context or 1))
         report = {"nll": nll.detach(), **{name: value.detach() for name, value in reading.penalties.items()}}
         return Loss(sums={"loss": loss}, report=report, carry=reading.carry if self.carries else None)
+
+    def rate_factor(self, batch: Batch) -> float:
+        """The width of a jittered window over `context`: one that says less moves the weights less.
+
+        A factor of the rate and not of the loss, which clipping or Adam would undo (Merity et al. 2017, section 5).
+        """
+        if not self.config.jitter or self.config.context is None:
+            return 1.0
+        return batch.tokens.shape[1] / self.config.context
 
     def updates(self, model: nn.Module) -> list[Group]:
         """All parameters alike."""

@@ -24,7 +24,7 @@ from mallang.data.batch import Batch
 from mallang.data.loader import Position, Source, load
 from mallang.errors import UserError
 from mallang.evaluation.score import Score
-from mallang.tasks.contract import Paced, Task
+from mallang.tasks.contract import Paced, Task, Varying
 from mallang.training import checkpoint as checkpoints
 from mallang.training import optimizer as optimizers
 from mallang.training.averaged_sgd import Mean, average_of
@@ -220,7 +220,7 @@ class Loop:
         if asked:
             return True
         self.step += 1
-        rate = self.plan.optimizer.rate * self.progress.plateau.scale * self.multiplier()
+        rate = self.plan.optimizer.rate * self.progress.plateau.scale * self.multiplier() * self.rate_factor(drawn)
         optimizers.set_rate(self.optimizer, rate)
         if isinstance(self.task, Paced):
             self.task.at_step(self.step)
@@ -250,6 +250,14 @@ class Loop:
         if dim is None and self.plan.schedule.name == "noam":
             raise UserError("the noam schedule needs to know a size, but the model's config has no `dim`")
         return multiplier(self.plan.schedule, self.step, total=self.total, dim=dim or 1)
+
+    def rate_factor(self, drawn: list[tuple[Batch, Position]]) -> float:
+        """What the task says of this update: the mean over the micro-batches of all processes."""
+        if not isinstance(self.task, Varying):
+            return 1.0
+        total = torch.tensor(sum(self.task.rate_factor(batch) for batch, _ in drawn), dtype=torch.float64)
+        self.world.sum_tensor(total)
+        return float(total) / self.each_step
 
     def remember(self, sums: Mapping[str, Tensor]) -> None:
         """Add to the sums of the next log line, without making the host wait for the device."""
