@@ -191,13 +191,25 @@ def test_katz_is_its_definition(corpus: list[list[int]], order: int, most: int, 
 @few
 @given(corpus=texts, order=st.integers(1, 3), alpha=st.sampled_from([0.01, 1.0, 5.0]))
 def test_add_k_is_its_definition(corpus: list[list[int]], order: int, alpha: float) -> None:
-    counts = ngram_counts(corpus, order)[order]
+    """Where a text begins h is short; what is short within a text, as only without `<s>`, tells nothing."""
+    counts = ngram_counts(corpus, order)
 
     def expected(word: int, history: Line) -> float:
-        seen = went_on(counts, history) if len(history) == order - 1 else {}
+        is_whole = len(history) == order - 1 or history[:1] == (BOS,)
+        seen = went_on(counts[len(history) + 1], history) if is_whole else {}
         return (seen.get(word, 0) + alpha) / (sum(seen.values()) + alpha * len(SAID))
 
     check_equal(fitted(corpus, order=order, smoothing="add-k", alpha=alpha), expected)
+
+
+@pytest.mark.parametrize("order", [2, 3, 4])
+def test_add_k_counts_how_texts_begin(order: int) -> None:
+    model = fitted([[4, 5, 6]] * 50, order=order, smoothing="add-k", alpha=0.01)
+    (found,) = score(model, lines_batch([[4, 5, 6]]))
+    assert found == pytest.approx([math.log(50.01 / (50 + 0.01 * len(SAID)))] * 4, abs=1e-5)
+    bare = fitted([[4, 5, 6]] * 50, order=order, smoothing="add-k", alpha=0.01, begin=False)
+    (found,) = score(bare, lines_batch([[4, 5, 6]]))
+    assert found[: order - 1] == pytest.approx([-math.log(len(SAID))] * (order - 1), abs=1e-5)
 
 
 @few

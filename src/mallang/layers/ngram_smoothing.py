@@ -8,7 +8,7 @@ where a history that is not in the table has the weight 1 (`missing` for stupid 
 of words that can be said, h′ is h without its first word.
 
     mle              c(hw) / c(h), and nothing for the rest
-    add-k            (c(hw) + α) / (c(h) + α d), however long h is
+    add-k            (c(hw) + α) / (c(h) + α d), h the n − 1 words before, or fewer if they begin with <s>; else 1 / d
     interpolation    Σ λₙ cₙ(hw) / cₙ(h) over the orders, order 0 being 1 / d
     back-off         c(hw) / c(h) if c(hw) > k, else that of h′: no discount, no weight, so no probability
     stupid-back-off  c(hw) / c(h) if that is not 0, else 0.4 × that of h′: no probability either
@@ -73,16 +73,21 @@ def maximum_likelihood(counts: Counts) -> Estimate:
 
 
 def add_k(counts: Counts, alpha: float) -> Estimate:
-    """Every word counted `alpha` times more; only the longest history matters, and one never seen tells nothing."""
-    even, kinds = uniform(counts), int(counts.said.sum())
-    *shorter, last = counts.orders
-    total = totals_of(counts)[-1]
-    probs = [even[order.keys % counts.words] for order in shorter]
-    probs.append((last.counts + alpha) / (total + alpha * kinds)[last.parents])
-    if not shorter:
-        return Estimate([np.where(counts.said, probs[0], 0.0)], [])
-    weights = [np.ones(len(order)) for order in shorter[:-1]]
-    return Estimate(probs, [*weights, alpha * kinds / (total + alpha * kinds)])
+    """Every word counted `alpha` times more after the longest history there is; one never seen tells nothing.
+
+    Shorter n-grams are looked at where a text begins, with `<s>`. All others are what unseen words back off to: even.
+    """
+    even, more = uniform(counts), alpha * int(counts.said.sum())
+    probs, weights = [even], []
+    for order, total, below in zip(counts.orders[1:], totals_of(counts)[1:], counts.orders, strict=False):
+        is_last = order is counts.orders[-1]
+        told = (order.counts + alpha) / (total + more)[order.parents]
+        probs.append(np.where(order.is_first | is_last, told, even[order.keys % counts.words]))
+        weights.append(np.where(below.is_first | is_last, more / (total + more), 1.0))
+    if not weights:
+        words = counts.orders[0].counts
+        return Estimate([np.where(counts.said, (words + alpha) / (words.sum() + more), 0.0)], [])
+    return Estimate(probs, weights)
 
 
 def interpolation(counts: Counts, shares: Sequence[float]) -> Estimate:
