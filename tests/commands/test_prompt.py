@@ -6,8 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
 from commands.running import Ended, mallang
+from mallang import load
+from mallang.commands import prompt
+from mallang.errors import UserError
 
 ROWS = "text\tlabel\n민수는 물을 산다.\t물\n지호는 책을 본다.\t책\n유나는 물을 본다.\t물\n소라는 책을 산다.\t책\n"
 CLASSIFY = ("--examples", "rows.tsv", "--template", "{text} {label}", "--separator", "\\n")
@@ -34,6 +39,8 @@ def test_texts_are_answered(writer: Path, home: Path) -> None:
     assert found["prompt"].endswith("소라는 물을 산다. ") and found["prompt"].count("\n") == 2 and found["shots"] == 2
     zero = mallang("prompt", writer, "--text", "물", "--labels", "물,책", "--template", "{text} {label}", cwd=home)
     assert zero.code == 0 and zero.out.strip() in ("물", "책"), zero.err
+    read = mallang("prompt", writer, "--text", "물", *CLASSIFY[:-2], "--json", cwd=home)  # labels are those of the rows
+    assert json.loads(read.out)["label"] == zero.out.strip() and json.loads(read.out)["prompt"] == "물 ", read
 
 
 def test_rows_are_scored_by_runs_and_shots(writer: Path, home: Path) -> None:
@@ -55,12 +62,22 @@ def test_answers_are_written(writer: Path, home: Path) -> None:
     arguments = ("prompt", writer, "--examples", "pairs.tsv", "--template", "translate", "--shots", "1")
     ended = mallang(*arguments, "--text", "유나는", "--search", "max_length=5", cwd=home)
     assert ended.code == 0, ended.err
+    written = ended.out.removesuffix("\n")
+    assert written and "\n" not in written
+    told = json.loads(mallang(*arguments, "--text", "유나는", "--search", "max_length=5", "--json", cwd=home).out)
+    assert told["label"] == written and told["scores"] == {} and told["shots"] == 1
+    assert told["prompt"] in ("민수는 = 물을 산다.\n유나는 = ", "지호는 = 책을 본다.\n유나는 = ")
+    # It is what the model goes on with after that prompt.
+    alone = load(writer, device="cpu").generate(told["prompt"].rstrip(" "), method="greedy", max_tokens=5)
+    assert alone.output.strip() == written
     scored = mallang(*arguments, "--data", "pairs.tsv", "--json", cwd=home)
-    assert "exact match" in [score["name"] for score in json.loads(scored.out)[0]["scores"]], scored.err
+    (found,) = json.loads(scored.out)
+    assert {"exact match", "BLEU"} <= {score["name"] for score in found["scores"]}, found
+    assert all(score["count"] == 2 for score in found["scores"]), found
 
 
 def test_examples_are_written_out_for_fine_tuning(writer: Path, home: Path) -> None:
-    ended = mallang("prompt", writer, *CLASSIFY, "--completed", "lines.txt", cwd=home)
+    ended = mallang("prompt", writer, *CLASSIFY[:-2], "--completed", "lines.txt", cwd=home)
     assert ended.code == 0 and "--from RUN data.train=lines.txt" in ended.err, ended.err
     assert (home / "lines.txt").read_text("utf-8").splitlines()[0] == "민수는 물을 산다. 물"
 
@@ -95,11 +112,33 @@ def test_shots_that_do_not_fit_are_told(writer: Path, home: Path) -> None:
         (["--data", "rows.tsv", "--limit", "0"], ["nothing to score"]),
         (["--data", "rows.tsv", "--figure", "shots.gif"], ["shots.gif", ".png"]),
         (["--data", "row.tsv"], ["no file row.tsv", "rows.tsv"]),
+        (["--text", "물", "--labels", "물,책", "--template", "translate"], ["--labels has no effect", "written"]),
+        (["--text", "물", "--labels", "물,책", "--examples", "rows.tsv"], ["--examples rows.tsv has no effect"]),
+        (["--text", "물", "--template", "translate", "--corpus", "miniworld-topics"], ["--corpus", "no effect"]),
+        (["--examples", "rows.tsv", "--search", "beam=2"], ["--search has no effect"]),
         (["--corpus", "miniworld-topics", "--columns", "ko,topic"], ["no column 'topic'"]),
     ],
 )
 def test_what_cannot_be_done(writer: Path, home: Path, arguments: list[str], words: list[str]) -> None:
     refused(mallang("prompt", writer, *arguments, cwd=home), *words)
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        "--text=물", "--data=rows.tsv", "--corpus=miniworld-topics", "--split=test", "--separator=/",
+        "--instruction=골라라",
+        "--labels=물,책", "--relabel=물,책", "--shots=2", "--calibrate=prior", "--limit=0", "--figure=a.svg",
+        "--search=beam=2", "--json",
+    ],
+)  # fmt: skip
+def test_what_has_no_effect_on_examples_written_out(home: Path, option: str) -> None:
+    app = typer.Typer()
+    app.command()(prompt.command)
+    arguments = ["run", "--examples", str(home / "rows.tsv"), "--completed", str(home / "lines.txt"), option]
+    ended = CliRunner().invoke(app, arguments).exception
+    assert isinstance(ended, UserError) and f"{option.partition('=')[0]} has no effect with" in str(ended), ended
+    assert not (home / "lines.txt").exists()
 
 
 def test_a_run_of_another_task(trained: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json as json_format
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -148,15 +148,21 @@ def command(
 
     add_plugins(plugin)
     made, counts, options = read_template(template, separator, instruction), read_shots(shots), read_search(search)
-    check(text, data, examples, corpus, split, counts, figure, limit, writes=made.answer == "write", searched=options)
-    pool = list(rows_of(examples, corpus, "train", columns, needed=max(counts) > 0 or completed is not None))
     if completed is not None:
-        return write_completed(completed, made, pool, quiet=quiet)
-    rows = [] if text else list(rows_of(data, corpus, split or "test", columns, needed=True))[:limit]
+        check_completed({
+            "--text": text, "--data": data, "--corpus": corpus if examples else None, "--split": split,
+            "--separator": separator, "--instruction": instruction, "--labels": labels, "--relabel": relabel,
+            "--shots": counts != [0], "--calibrate": calibrate != "none", "--limit": limit is not None,
+            "--figure": figure, "--search": search, "--json": json,
+        })  # fmt: skip
+        return write_completed(completed, made, list(rows_of(examples, corpus, "train", columns)), quiet=quiet)
+    check(text, data, examples, corpus, split, counts, figure, limit)
+    check_answers(text, examples, corpus, labels, counts, options, writes=made.answer == "write")
+    # Without shots they tell which labels there are.
+    pool = list(rows_of(examples, corpus, "train", columns)) if any(counts) or examples or (text and corpus) else []
+    rows = [] if text else list(rows_of(data, corpus, split or "test", columns))[:limit]
     names = read_list(labels, "--labels") if labels else sorted({row.label for row in (*pool, *rows)})
-    asked = Asked(
-        made, [] if made.answer == "write" else names, calibrate, read_list(relabel, "--relabel"), seed, options
-    )
+    asked = Asked(made, names, calibrate, read_list(relabel, "--relabel"), seed, options)
     if text:
         return answer(runs, text, pool, counts, asked, device=device, json=json, quiet=quiet)
     measured = []
@@ -167,13 +173,7 @@ def command(
             if not quiet and not json:
                 typer.echo(f"{run}, {each.shots} shots: {each.scores[0]}{told_dropped(each.dropped)}", err=True)
     show(measured, json=json)
-    if figure is not None:
-        from mallang.inspection.shots_figure import draw_shots
-
-        draw_shots(figure, [(each.run, each.parameters, each.shots, each.scores[0]) for each in measured])
-        if not quiet:
-            typer.echo(f"the figure is in {figure}", err=True)
-    return None
+    return None if figure is None else draw(measured, figure, quiet=quiet)
 
 
 @dataclass(frozen=True)
@@ -192,7 +192,7 @@ class Asked:
         from mallang.tasks.prompting import Prompter
 
         options: dict[str, Any] = {"calibration": self.calibration, "relabel": self.relabel, "seed": self.seed}
-        return Prompter(model, self.template, self.labels, **options)
+        return Prompter(model, self.template, [] if self.template.answer == "write" else self.labels, **options)
 
     def answers(self, model: Any, texts: Sequence[str], pool: Sequence[Example], count: int) -> list[Answer]:
         """The answers of a run."""
@@ -204,7 +204,7 @@ class Asked:
 
 def check(
     text: Sequence[str] | None, data: str | None, examples: str | None, corpus: str | None, split: str | None,
-    counts: Sequence[int], figure: Path | None, limit: int | None, *, writes: bool, searched: dict[str, Any],
+    counts: Sequence[int], figure: Path | None, limit: int | None,
 ) -> None:  # fmt: skip
     """Refuse what cannot be done, or would have no effect, before a model is loaded."""
     from mallang.inspection.figures import check_format
@@ -219,14 +219,32 @@ def check(
         raise UserError("--text is answered with one number of shots", todo="--shots 4")
     if limit is not None and limit < 1:
         raise UserError(f"--limit {limit}: there is nothing to score", todo="--limit 100")
-    if examples is not None and max(counts) == 0 and data is None and not text:
-        return  # they are written out, or the rows to score are missing, which is told later
+    if figure is not None:
+        check_format(figure)
+
+
+def check_answers(
+    text: Sequence[str] | None, examples: str | None, corpus: str | None, labels: str | None,
+    counts: Sequence[int], searched: dict[str, Any], *, writes: bool,
+) -> None:  # fmt: skip
+    """Refuse what has no effect where labels are chosen, where answers are written, or where there are no shots."""
     if searched and not writes:
         raise UserError(
             "--search has no effect where labels are chosen", todo="a template that writes, or leave it out"
         )
-    if figure is not None:
-        check_format(figure)
+    if labels is not None and writes:
+        raise UserError("--labels has no effect where answers are written", todo="leave it out")
+    if max(counts) == 0 and (writes or labels is not None):
+        for name, value in (("--examples", examples), ("--corpus", corpus if text else None)):
+            if value is not None:
+                raise UserError(f"{name} {value} has no effect without shots", todo="--shots 4, or leave it out")
+
+
+def check_completed(given: Mapping[str, Any]) -> None:
+    """Refuse options that have no effect where examples are written out."""
+    for name, value in given.items():
+        if value:
+            raise UserError(f"{name} has no effect with --completed, which writes examples out", todo="leave it out")
 
 
 def read_shots(text: str) -> list[int]:
@@ -248,15 +266,11 @@ def read_list(text: str | None, option: str) -> list[str]:
     return found
 
 
-def rows_of(
-    file: str | None, corpus: str | None, split: str, columns: str | None, *, needed: bool
-) -> Iterator[Example]:
+def rows_of(file: str | None, corpus: str | None, split: str, columns: str | None) -> Iterator[Example]:
     """The texts and labels of a file, or of a split of a corpus."""
     from mallang.data.corpus import Config, open_corpus
     from mallang.tasks.prompting import Example
 
-    if not needed:
-        return
     given: list[str | int] | None = None if columns is None else list(read_list(columns, "--columns"))
     if file is None and corpus is None:
         what = "--examples FILE" if split == "train" else "--text TEXT, or --data FILE"
@@ -320,6 +334,15 @@ def show(measured: Sequence[Measured], *, json: bool) -> None:
     for each in measured:
         if each.dropped:
             print(f"{each.run}, {each.shots} shots: {told_dropped(each.dropped)[2:]}")
+
+
+def draw(measured: Sequence[Measured], figure: Path, *, quiet: bool) -> None:
+    """The scores by shots as a figure, a line a run."""
+    from mallang.inspection.shots_figure import draw_shots
+
+    draw_shots(figure, [(each.run, each.parameters, each.shots, each.scores[0]) for each in measured])
+    if not quiet:
+        typer.echo(f"the figure is in {figure}", err=True)
 
 
 def told_dropped(count: int) -> str:
