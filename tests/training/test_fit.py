@@ -65,6 +65,13 @@ def test_windows_are_all_alike(layout):
     assert batch.tokens.shape == (8, 16)
 
 
+@pytest.mark.parametrize("change", ["decoding.max_ratio=1.0", "decoding.coverage=0.2"])
+def test_what_needs_a_source_is_refused_where_there_is_none(change):
+    changes = ["decoding.method=beam", change]
+    with pytest.raises(UserError, match=f"{change.partition('=')[0]} = .* language_modeling has no source"):
+        prepare_data(recipes.read("gpt-miniworld", changes).build(), None)
+
+
 def test_a_cpu_has_nothing_to_fit():
     with pytest.raises(UserError, match="runs on a CPU"):
         check_device(Config(fit=True), torch.device("cpu"))

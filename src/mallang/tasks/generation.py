@@ -179,7 +179,7 @@ class Verbs:
                 raise UserError("max_tokens and max_length say the same", todo="give one of them")
             search["max_length"] = options["max_tokens"]
         config = change_search(self.config, search)
-        for name in ("coverage", "max_ratio"):
+        for name in self.task.unread:
             if options.get(name, decoding.DEFAULTS[name]) != decoding.DEFAULTS[name]:
                 raise UserError(
                     f"decoding.{name} has no effect: a language model has no source", todo=f"leave {name} out"

@@ -80,6 +80,8 @@ class Task:
 
     columns = ("text",)
     parts = ("loss",)
+    unread = ("coverage", "max_ratio")
+    """Options of a search that need a source, which there is none of."""
     metrics: Mapping[str, Better] = {"loss": "lower"}
 
     def __init__(self, config: Config, tokenizers: Mapping[str, Tokenizer]) -> None:

@@ -18,6 +18,7 @@ from mallang.data.filters import Filters
 from mallang.data.loader import Source
 from mallang.data.mixture import prepare_split
 from mallang.data.prepared import Prepared
+from mallang.decoding.contract import DEFAULTS
 from mallang.errors import UserError, nearest
 from mallang.evaluation.score import Score
 from mallang.find import find
@@ -185,6 +186,7 @@ def prepare_data(
     """Open the corpus, learn or load the tokenisers, turn the text into arrays."""
     kind = find("tasks", recipe.task_name).Task
     check_metric(recipe, kind)
+    check_search(recipe, kind)
     corpus = open_corpus(recipe.data, kind.columns)
     rows, held_out_rows = corpus.split("train"), corpus.split("valid")
     for note in corpus.notes:
@@ -239,6 +241,15 @@ def check_metric(recipe: Recipe, kind: Any) -> None:
             f"train.metric = {recipe.train.metric!r} is not a number that {recipe.task_name} gives",
             todo=nearest(recipe.train.metric, kind.metrics),
         )
+
+
+def check_search(recipe: Recipe, kind: Any) -> None:
+    """Options of a search that this task would never read are told before any work is done."""
+    for name in getattr(kind, "unread", ()):
+        if (value := getattr(recipe.decoding, name)) != DEFAULTS[name]:
+            raise UserError(
+                f"decoding.{name} = {value} has no effect: {recipe.task_name} has no source", todo=f"leave {name} out"
+            )
 
 
 def learn_tokenizers(recipe: Recipe, rows: Rows, columns: tuple[str, ...]) -> dict[str, Tokenizer]:
