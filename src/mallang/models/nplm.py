@@ -133,7 +133,7 @@ SIZES: dict[str, dict[str, Any]] = {
     "brown": {},
     "ap-news": {"dim": 60, "embedding_dim": 100, "direct": True},
 }
-"""Named shapes, as changes to the defaults; brown and ap-news are named after the paper's corpora and of the order of its
-sizes, but no rows of its tables."""
+"""Named shapes, as changes to the defaults; brown and ap-news are named after the paper's corpora, of the order
+of its sizes, and not compared with the rows of its tables."""
 
 Model = NPLM
