@@ -35,6 +35,9 @@ def test_what_is_written_and_imported_says_the_same(home: Path, tmp_path: Path) 
     assert told[0].code == 0 and told[0].out == told[1].out
     ended = mallang("evaluate", str(tmp_path / "runs" / "a"), "--data", "valid.txt", cwd=home)
     assert ended.code == 0 and "smoothing:imported|begin:<s>" in ended.out
+    for words in (["evaluate", "runs/a"], ["novelty", "--run", "runs/a", "--samples", "1"]):
+        ended = mallang(*words, cwd=tmp_path)
+        assert ended.code == 2 and "was imported" in ended.err and "FILE" in ended.err
     assert [ended.code for _ in range(2) if (ended := mallang("import", "a.arpa.gz", cwd=tmp_path))] == [2, 2]
     assert "finished" in ended.err and "--name" in ended.err
     assert mallang("import", "a.arpa.gz", "--fresh", "-q", cwd=tmp_path).code == 0

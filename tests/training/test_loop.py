@@ -263,8 +263,18 @@ def test_the_moving_average_is_the_formula(tmp_path):
     assert torch.allclose(loop.average.weights["2.bias"], expected)
 
 
+def test_a_budget_of_seconds_ends_the_training_at_a_validation(tmp_path, monkeypatch):
+    clock = iter(range(1_000_000))
+    monkeypatch.setattr("mallang.training.loop.time.monotonic", lambda: float(next(clock)))
+    loop = make(tmp_path, steps=1000, validate_every=4, seconds=30.0)
+    assert loop.run(Stop()) and loop.step % 4 == 0 and 0 < loop.step < 30
+    assert loop.progress.seconds >= 30, "not before the time is over"
+    assert make(tmp_path, steps=1000, validate_every=4, seconds=30.0).run(Stop()), "nor does it go on afterwards"
+
+
 def test_configurations_that_contradict_themselves_are_refused():
     for wrong in (
+        {"seconds": 5.0},
         {"steps": 1, "epochs": 1},
         {"final": "ema"},
         {"keep": 3},

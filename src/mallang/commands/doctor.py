@@ -166,7 +166,7 @@ def read_training(run: Run, report: Report) -> Training | None:
     from mallang.inspection.health import Training
 
     try:
-        rows = open_corpus(run.recipe().data, find("tasks", run.task).Task.columns).split("train")
+        rows = open_corpus(run.data(), find("tasks", run.task).Task.columns).split("train")
         return Training.of(itertools.islice(rows, MOST))
     except UserError as error:
         report.notes.append(f"the training text cannot be read, so nothing was compared with it: {error.what}")

@@ -209,8 +209,7 @@ def corpus_of(run: Path | None, split: str | None, column: str | None) -> Iterat
     assert run is not None
     opened = Run.open(run)
     columns = find("tasks", opened.task).Task.columns
-    data = opened.recipe().data
-    rows = open_corpus(data, columns).split(split or "train")
+    rows = open_corpus(opened.data(), columns).split(split or "train")
     for part in rows.parts:
         pick = part.picks[-1] if column is None else column
         if column is not None and column not in part.picks:

@@ -72,10 +72,10 @@ def open_rows(run: Path, split: str, data: str | None) -> tuple[Rows, str]:
         alone = replace(config, corpora=None, domains=None, untagged=0.0)
         config = replace(alone, corpus=None, train=None, valid=None, test=data)
         return open_corpus(config, columns).split("test"), f"data-{Path(data).stem}"
-    corpus = open_corpus(config, columns)
+    corpus = open_corpus(opened.data(), columns)
     if split not in corpus.splits and split == "test" and corpus.kind == "own":
         raise UserError(
-            f"{run} was trained on files without a test split", todo="--data FILE for pairs to test, or --split valid"
+            f"{run} was trained on files without a test split", todo="--data FILE to test on, or --split valid"
         )
     return corpus.split(split), split
 

@@ -92,6 +92,8 @@ class Config:
     def __post_init__(self) -> None:
         if self.steps is not None and self.epochs is not None:
             raise ValueError(f"steps = {self.steps} and epochs = {self.epochs} cannot both decide how long to train")
+        if self.seconds is not None and self.steps is None and self.epochs is None:
+            raise ValueError(f"seconds = {self.seconds:g} needs steps or epochs too: rates fall by them")
         if self.final == "ema" and not self.ema:
             raise ValueError('final = "ema" needs ema above 0, such as 0.999')
         if not 0.0 <= self.ema < 1.0:

@@ -25,6 +25,7 @@ from torch import Tensor
 
 import mallang
 from mallang import recipe as recipes
+from mallang.data import corpus as corpora
 from mallang.errors import UserError, nearest
 from mallang.find import find, names
 from mallang.layers.convolution import fold_weights
@@ -86,6 +87,15 @@ class Run:
             )
         with naming_recipe(self.folder):
             return written_recipe(self.folder).build()
+
+    def data(self) -> corpora.Config:
+        """What it was trained on; of an imported one nobody knows."""
+        if self.info.get("imported"):
+            raise UserError(
+                f"{self.folder} was imported: what it was trained on is not known here",
+                todo="give a text: --data FILE, or --corpus FILE where that is what to look in",
+            )
+        return self.recipe().data
 
     def update(self, **changes: Any) -> Run:
         """Write down what has changed."""
