@@ -40,7 +40,7 @@ ZERO = 99
 """What is 10 to minus this power, or less, stands for 0; no weight is 10 to this power, or more."""
 UNKNOWN = ("<UNK>", "<Unk>")
 """How others spell `<unk>`."""
-TODO = "write it anew with the tool it comes from"
+REMEDY = "write it anew with the tool it comes from"
 
 
 def write(ngrams: Ngrams, tokens: Sequence[str], path: Path) -> None:
@@ -278,7 +278,7 @@ class Reader:
     def wrong(self, what: str, place: int | None = None) -> UserError:
         """What to say of the line just read, or of the one so many places after it."""
         line = self.line if place is None else self.line + place + 1
-        return UserError(what, where=f"{self.path}, line {line}", todo=TODO)
+        return UserError(what, where=f"{self.path}, line {line}", todo=REMEDY)
 
 
 def columns_of(

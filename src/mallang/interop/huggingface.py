@@ -21,13 +21,14 @@ import torch
 from torch import Tensor
 
 from mallang.errors import UserError
+from mallang.interop.imported_run import write_imported
 from mallang.models.gpt import GPT, HF_NAMES, Config
 from mallang.recipe import Recipe
 from mallang.tasks import language_modeling
 from mallang.text import tokenizer as text
 from mallang.text.vocabulary import BOS, EOS, SPECIALS
-from mallang.training.checkpoint import load_tensors, replace_file, sha256, to_json
-from mallang.training.run import WEIGHTS, Run, begin, locked
+from mallang.training.checkpoint import load_tensors, sha256, to_json
+from mallang.training.run import Run
 from mallang.training.weights import own_weights, set_weights
 
 END = "<|endoftext|>"
@@ -47,22 +48,9 @@ def import_gpt2(source: Path, folder: Path, *, fresh: bool = False) -> Run:
     model = GPT(config, tokenizer.vocabulary)
     given = load_tensors(source / "model.safetensors")
     set_weights(model, to_ours(given, model, end), source / "model.safetensors")
-    with locked(folder):
-        run = begin(folder, recipe, fresh=fresh)
-        tokenizer.save(folder)
-        run.write_weights(own_weights(model))
-        card = f"# {folder.name}\n\nA GPT-2 that was imported from {source.name}, not trained here.\n"
-        replace_file(folder / "card.md", card.encode())
-        return run.update(
-            status="finished",
-            weights=sha256(folder / WEIGHTS),
-            tokenizers={"text": tokenizer.fingerprint},
-            imported={name: sha256(source / name) for name in FILES},
-            parameters=sum(parameter.numel() for parameter in model.parameters()),
-            steps=0,
-            tokens=0,
-            seconds=0.0,
-        )
+    told = f"A GPT-2 that was imported from {source.name}, not trained here."
+    sources = {name: sha256(source / name) for name in FILES}
+    return write_imported(folder, recipe, tokenizer, model, told=told, sources=sources, fresh=fresh)
 
 
 def export_gpt2(verbs: Any, folder: Path) -> None:

@@ -7,15 +7,15 @@ from typing import Any
 
 from mallang.errors import UserError
 from mallang.interop import arpa
+from mallang.interop.imported_run import write_imported
 from mallang.layers.ngram_table import Ngrams
 from mallang.models.ngram import Config, NGram
 from mallang.recipe import Recipe
 from mallang.tasks import language_modeling
 from mallang.text import tokenizer as text
 from mallang.text.vocabulary import SPECIALS
-from mallang.training.checkpoint import replace_file, sha256
-from mallang.training.run import WEIGHTS, Run, begin, locked
-from mallang.training.weights import own_weights
+from mallang.training.checkpoint import sha256
+from mallang.training.run import Run
 
 
 def import_arpa(path: Path, folder: Path, *, fresh: bool = False) -> Run:
@@ -30,21 +30,9 @@ def import_arpa(path: Path, folder: Path, *, fresh: bool = False) -> Run:
     )
     model = NGram(recipe.model, tokenizer.vocabulary)
     model.keep(ngrams)
-    with locked(folder):
-        run = begin(folder, recipe, fresh=fresh)
-        tokenizer.save(folder)
-        run.write_weights(own_weights(model))
-        replace_file(folder / "card.md", card_of(path, ngrams, folder).encode())
-        return run.update(
-            status="finished",
-            weights=sha256(folder / WEIGHTS),
-            tokenizers={"text": tokenizer.fingerprint},
-            imported={"file": path.name, "sha256": sha256(path)},
-            parameters=sum(parameter.numel() for parameter in model.parameters()),
-            steps=0,
-            tokens=0,
-            seconds=0.0,
-        )
+    sources = {"file": path.name, "sha256": sha256(path)}
+    told = told_of(path, ngrams)
+    return write_imported(folder, recipe, tokenizer, model, told=told, sources=sources, fresh=fresh)
 
 
 def tokenizer_of(tokens: tuple[str, ...], path: Path) -> text.Tokenizer:
@@ -57,10 +45,10 @@ def tokenizer_of(tokens: tuple[str, ...], path: Path) -> text.Tokenizer:
     return made
 
 
-def card_of(path: Path, ngrams: Ngrams, folder: Path) -> str:
+def told_of(path: Path, ngrams: Ngrams) -> str:
     """What the model is, in words."""
     sizes = ", ".join(f"{size:,} {order}-grams" for order, size in enumerate(ngrams.sizes, start=1))
-    return f"# {folder.name}\n\nN-grams that were imported from {path.name}, not trained here: {sizes}.\n"
+    return f"N-grams that were imported from {path.name}, not trained here: {sizes}."
 
 
 def export_arpa(verbs: Any, path: Path) -> None:

@@ -36,3 +36,12 @@ def check_shared(share: str, vocabulary: Vocabulary, source_vocabulary: Vocabula
             f"({len(source_vocabulary)} and {len(vocabulary)} tokens)",
             todo='learn one tokenizer for both sides, or set model.share = "target"',
         )
+
+
+def check_tied(config: Any) -> None:
+    """Refuse one weight for embedding and output where their vectors differ in size."""
+    if config.tied and config.dim != config.embedding_dim:
+        raise ValueError(
+            f"tied needs embedding and hidden vectors of one size, but embedding_dim is {config.embedding_dim} "
+            f"and dim {config.dim}"
+        )

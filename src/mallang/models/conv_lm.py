@@ -34,7 +34,7 @@ from torch.nn.utils.parametrizations import weight_norm
 
 from mallang.data.batch import Batch
 from mallang.layers.cache import State
-from mallang.layers.checks import check_sizes
+from mallang.layers.checks import check_sizes, check_tied
 from mallang.layers.convolution import Convolution, GatedConvolution
 from mallang.layers.dropout import Dropout, kept
 from mallang.layers.head import Projection
@@ -86,11 +86,7 @@ class Config:
         for name, default in (("block_layers", 2), ("bottleneck", None), ("dropout", 0.0)):
             if not self.blocks and (value := getattr(self, name)) != default:
                 raise ValueError(f"{name} = {value} has no effect where blocks = 0: it is about the inside of blocks")
-        if self.tied and self.dim != self.embedding_dim:
-            raise ValueError(
-                f"tied needs embedding and hidden vectors of one size, but embedding_dim is {self.embedding_dim} "
-                f"and dim {self.dim}"
-            )
+        check_tied(self)
 
 
 class ConvLM(nn.Module):

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from mallang.data.batch import Batch
 from mallang.layers.cache import State
-from mallang.layers.checks import check_sizes
+from mallang.layers.checks import check_sizes, check_tied
 from mallang.layers.convolution import windows_of
 from mallang.layers.dropout import Dropout
 from mallang.layers.head import Projection
@@ -61,11 +61,7 @@ class Config:
             raise ValueError(f"order must be at least 2, one token to read and one to predict, but is {self.order}")
         if self.tied and self.direct:
             raise ValueError("direct connections need a weight of their own, so tied = true is impossible with them")
-        if self.tied and self.dim != self.embedding_dim:
-            raise ValueError(
-                f"tied needs embedding and hidden layer of one size, but embedding_dim is {self.embedding_dim} "
-                f"and dim {self.dim}"
-            )
+        check_tied(self)
 
 
 class NPLM(nn.Module):

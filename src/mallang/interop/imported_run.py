@@ -1,0 +1,42 @@
+"""A model that was trained elsewhere as a finished run folder of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from torch import nn
+
+from mallang.recipe import Recipe
+from mallang.text.tokenizer import Tokenizer
+from mallang.training.checkpoint import replace_file, sha256
+from mallang.training.run import WEIGHTS, Run, begin, locked
+from mallang.training.weights import own_weights
+
+
+def write_imported(
+    folder: Path,
+    recipe: Recipe,
+    tokenizer: Tokenizer,
+    model: nn.Module,
+    *,
+    told: str,
+    sources: Mapping[str, str],
+    fresh: bool,
+) -> Run:
+    """Write the run; `told` goes onto its card, and `sources` say which files it came from."""
+    with locked(folder):
+        run = begin(folder, recipe, fresh=fresh)
+        tokenizer.save(folder)
+        run.write_weights(own_weights(model))
+        replace_file(folder / "card.md", f"# {folder.name}\n\n{told}\n".encode())
+        return run.update(
+            status="finished",
+            weights=sha256(folder / WEIGHTS),
+            tokenizers={"text": tokenizer.fingerprint},
+            imported=dict(sources),
+            parameters=sum(parameter.numel() for parameter in model.parameters()),
+            steps=0,
+            tokens=0,
+            seconds=0.0,
+        )
