@@ -120,7 +120,8 @@ def train_here(recipe: Recipe, run: Run, options: Options, world: World, device:
     model = task.build(find("models", recipe.model_name), recipe.model).to(device)
     if options.start is not None:
         set_weights(model, Run.open(options.start).read_weights(), options.start / WEIGHTS)
-    recorder.say(f"{recipe.model_name}: {sum(p.numel() for p in model.parameters()):,} parameters on {device}")
+    size = "" if hasattr(model, "fit") else f"{sum(p.numel() for p in model.parameters()):,} parameters "
+    recorder.say(f"{recipe.model_name}: {size}on {device}")  # what is fitted has its size afterwards
     valid_rows = list(materials.corpus.split("valid"))
     if isinstance(model, fitting.Fitted):
         return fit_here(recipe, run, materials, model, recorder, valid_rows)
