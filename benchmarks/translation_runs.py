@@ -238,7 +238,8 @@ def told(record: dict[str, Any]) -> str:
     if record.get("steps"):
         shown.append(f"{record['steps']} steps in {record['train_seconds']:.0f} s")
     for output in record["outputs"]:
-        (value,) = [score["value"] for score in output["scores"] if score["name"] in HEADLINES]
+        values = {score["name"]: score["value"] for score in output["scores"]}
+        value = next(values[name] for name in HEADLINES if name in values)
         told = ":".join(filter(None, [output["corpus"], output["split"], output["search"]]))
         shown.append(f"{told} {float(value):.2f}")
     return "  ".join(shown) + (f"\n{record['said']}" if record.get("said") else "")

@@ -187,8 +187,28 @@ def test_a_gpu_gives_what_plain_steps_do(kind: Kind, seed: int, config: Config, 
     for batch in batches:
         expected.append(search(model, batch, replace(exact, runner="plain")))
     model.cuda()
+    how = "auto" if kind is KINDS["ngram"] else "static"  # how many n-grams begin with a history is asked of the host
     for batch, want in zip(batches, expected, strict=True):
-        same(search(model, batch.to("cuda"), replace(exact, runner="static")), want)
+        same(search(model, batch.to("cuda"), replace(exact, runner=how)), want)
+
+
+@needs_gpu
+def test_a_gpu_captures_again_after_all_graphs_are_gone() -> None:
+    model, batch = KINDS["toy gru"].build(tiny_vocabulary(5), 1).cuda(), source_batch(SOURCES).to("cuda")
+    for _ in range(3):
+        search(model, batch, Config(runner="static"))
+        runner.SEATS_OF[model].kept.clear()
+
+
+def test_without_room_for_seats_it_goes_on_without_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_room(*_: Any) -> Any:
+        raise torch.OutOfMemoryError("none left")
+
+    model, batch = KINDS["toy gru"].build(tiny_vocabulary(5), 1), source_batch(SOURCES)
+    expected = search(model, batch, Config(runner="plain"))
+    monkeypatch.setattr(runner, "Seat", no_room)
+    with pretend_to_capture():
+        same(search(model, batch, Config()), expected)
 
 
 @needs_gpu

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
@@ -40,13 +41,20 @@ class Pool:
     def __init__(self) -> None:
         self.handle: Any = None
         self.stream: Any = None
+        self.graphs: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    def share(self, graph: Any) -> Any:
+        """A handle to the memory for one more graph; it goes with the last of them, and the next gets new memory."""
+        if not self.graphs:
+            self.handle = torch.cuda.graph_pool_handle()
+        self.graphs.add(graph)
+        return self.handle
 
     @contextmanager
     def beside(self) -> Iterator[None]:
         """On a stream of its own, as capturing demands, after all that was asked for and before all that follows."""
         if torch.cuda.is_available():
             self.stream = self.stream or torch.cuda.Stream()  # type: ignore[no-untyped-call]
-            self.handle = self.handle or torch.cuda.graph_pool_handle()
             self.stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(self.stream):
                 yield
@@ -71,7 +79,7 @@ def capture(run: Callable[[], None], pool: Pool) -> Any:
     gc.disable()
     try:
         with pool.beside():
-            graph.capture_begin(pool=pool.handle, capture_error_mode="thread_local")
+            graph.capture_begin(pool=pool.share(graph), capture_error_mode="thread_local")
             try:
                 run()
             finally:

@@ -65,6 +65,8 @@ def run(
             try:
                 if not seats.useless:
                     return drive(Captured(model, config, seats), batch, search, rules)
+            except torch.OutOfMemoryError:
+                seats.kept.clear()  # they are many: one that grows and is let go again needs far less
             except NotStaticError as error:
                 seats.useless = True
                 if config.runner == "static":
@@ -72,6 +74,7 @@ def run(
                         f"the steps of {type(model).__name__} cannot be captured: {error}",
                         todo="decoding.runner = auto",
                     ) from error
+            torch.cuda.empty_cache()
     return drive(Reserved(model, config), batch, search, rules)
 
 
