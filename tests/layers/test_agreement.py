@@ -57,6 +57,7 @@ def test_sums_and_gradients_are_those_of_the_formula(positions, seed, smoothing,
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.filterwarnings(r"ignore:\s*Online softmax is disabled:UserWarning")
 @pytest.mark.filterwarnings("ignore:.*script_method.*:DeprecationWarning")  # torch's own, when it loads its compiler
 def test_what_a_gpu_compiles_is_the_same(monkeypatch):
     # Shapes in signatures are checked here, and a compiler cannot look through that.

@@ -15,6 +15,7 @@ small model, so there it is compiled into a few passes.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
@@ -93,7 +94,10 @@ class TwoReadings(torch.autograd.Function):
 @cache
 def made_for(device: str) -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
     """`sums_and_gradients` as a device runs it best."""
-    return torch.compile(sums_and_gradients, dynamic=True) if device == "cuda" else sums_and_gradients
+    if device != "cuda":
+        return sums_and_gradients
+    warnings.filterwarnings("ignore", r"\s*Online softmax is disabled")  # the compiler to its makers
+    return torch.compile(sums_and_gradients, dynamic=True)
 
 
 def sums_and_gradients(

@@ -38,6 +38,8 @@ hides nothing."""
 
 SHORT = 256
 """Positions up to which a sequence is short to `kernels_for`."""
+WIDE = 128
+"""Numbers of a head beyond which the fused kernels of a GPU are slow: over short sequences plain products are not."""
 
 
 class KeysValues(NamedTuple):
@@ -104,8 +106,9 @@ class Attention(nn.Module):
         # a single query whose keys lie as the fused kernel reads them.
         searching = isinstance(mask, Tensor) and mask.is_floating_point() and not mask.is_cuda
         searching = searching and (queries.shape[2] > 1 or keys.stride(-1) != 1)
+        wide = queries.is_cuda and queries.shape[-1] > WIDE and keys.shape[2] <= SHORT and not isinstance(mask, Window)
         dropout = self.dropout if self.training else 0.0
-        if self.recorders or searching:
+        if self.recorders or searching or wide:
             context = self.attend_readably(queries, keys, values, mask)
         elif isinstance(mask, Window):
             context = attend_within(mask, queries, keys, values, dropout)
@@ -140,7 +143,8 @@ class Attention(nn.Module):
             weights = scores.masked_fill(~mask, -math.inf).softmax(dim=-1)
             weights = weights.masked_fill(~mask.any(dim=-1, keepdim=True), 0.0)
         else:
-            weights = (scores + mask if self.recorders else scores.add_(mask)).softmax(dim=-1)
+            alone = not self.recorders and not scores.requires_grad
+            weights = (scores.add_(mask) if alone else scores + mask).softmax(dim=-1)
         for recorder in self.recorders:
             recorder(scores, weights)
         return F.dropout(weights, self.dropout, self.training).to(values.dtype) @ values
