@@ -67,13 +67,12 @@ class Int8Linear(nn.Module):
         """The product, back in float32."""
         rows = x.reshape(-1, self.in_features).float()
         if self.packed is not None:
-            largest = rows.abs().amax(dim=1, keepdim=True)  # of a row of zeros 0, which makes the product 0 again
-            y = self.packed.multiply(rows.div(largest)).mul_(largest)
+            scale = rows.abs().amax(dim=1, keepdim=True).clamp_min_(SMALLEST)
+            y = self.packed.multiply(rows * scale.reciprocal())
         else:
             integers, scale = quantize_rows(rows)
-            y = to_float(multiply(integers, self.weight.t())).mul_(scale).mul_(self.scale)  # type: ignore[union-attr]
-        if self.bias is not None:
-            y.add_(self.bias)
+            y = to_float(multiply(integers, self.weight.t())).mul_(self.scale)  # type: ignore[union-attr]
+        y = y.mul_(scale) if self.bias is None else y.mul_(scale).add_(self.bias)
         return y.view(*x.shape[:-1], self.out_features)
 
 

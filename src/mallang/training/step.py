@@ -23,6 +23,7 @@ from mallang.data.batch import Batch, rectangles
 from mallang.errors import UserError
 from mallang.layers.attention import kernels_for
 from mallang.layers.cache import map_nest
+from mallang.layers.pages import keep_pages
 from mallang.layers.recurrent import Recurrent
 from mallang.tasks.contract import Loss, Task
 from mallang.training.carry import leaves
@@ -56,6 +57,7 @@ class Step:
     ) -> None:
         self.task, self.model, self.device, self.precision = task, model, device, precision
         self.engine = choose_engine(engine, device)
+        keep_pages()
         if self.engine == "compile" and not getattr(task, "can_compile", True):
             raise UserError(
                 "a loss that goes token by token, as that of scheduled sampling, is not compiled",
