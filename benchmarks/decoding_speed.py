@@ -19,7 +19,7 @@ from benchmarks.shape import BASE, SMALL, Shape
 METHODS = {"greedy": 1, "beam5": 5}
 
 
-def measure(rounds: int = 7, batches: int = 4) -> dict[str, Result]:
+def measure(rounds: int = 7, batches: int = 16) -> dict[str, Result]:
     """All who take part, greedy and with a beam of 5."""
     import torch
 
