@@ -15,6 +15,7 @@ products torch computes together with all else in one call.
 from __future__ import annotations
 
 import functools
+import math
 import warnings
 from typing import Any, TypeVar
 
@@ -67,12 +68,12 @@ class Int8Linear(nn.Module):
         """The product, back in float32."""
         rows = x.reshape(-1, self.in_features).float()
         if self.packed is not None:
-            scale = rows.abs().amax(dim=1, keepdim=True).clamp_min_(SMALLEST)
-            y = self.packed.multiply(rows * scale.reciprocal())
+            y = self.packed.multiply(rows)
         else:
             integers, scale = quantize_rows(rows)
-            y = to_float(multiply(integers, self.weight.t())).mul_(self.scale)  # type: ignore[union-attr]
-        y = y.mul_(scale) if self.bias is None else y.mul_(scale).add_(self.bias)
+            y = to_float(multiply(integers, self.weight.t())).mul_(scale).mul_(self.scale)  # type: ignore[union-attr]
+        if self.bias is not None:
+            y.add_(self.bias)
         return y.view(*x.shape[:-1], self.out_features)
 
 
@@ -96,8 +97,15 @@ class Packed:
             engines.engine = engine
 
     def multiply(self, x: Float32[Tensor, "rows inputs"]) -> Float32[Tensor, "rows outputs"]:
-        """The product of x, whose numbers lie in −1 … 1, rounded to 127ths, with the matrix."""
-        y: Tensor = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32(x, 1 / LARGEST, 128, self.weight)
+        """The product of x, each row rounded to 127ths of its largest number, with the matrix."""
+        largest = x.abs().amax(dim=1, keepdim=True).clamp_min_(SMALLEST)
+        if len(x) == 1 and math.isfinite(number := float(largest)):  # the kernel takes one scale, and here is but one
+            return self.scaled(x, number / LARGEST)
+        return self.scaled(x * largest.reciprocal(), 1 / LARGEST).mul_(largest)
+
+    def scaled(self, x: Float32[Tensor, "rows inputs"], scale: float) -> Float32[Tensor, "rows outputs"]:
+        """The product of x, rounded to so many times this scale, with the matrix."""
+        y: Tensor = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32(x, scale, 128, self.weight)
         return y
 
 
@@ -106,7 +114,7 @@ def has_packed_product() -> bool:
     """Whether torch has that kernel here, and it is exact."""
     largest = torch.full((32, 256), LARGEST, dtype=torch.int8)
     try:
-        found = Packed(largest, torch.ones(32)).multiply(torch.ones(2, 256) * torch.tensor([[1.0], [-1.0]]))
+        found = Packed(largest, torch.ones(32)).scaled(torch.tensor([[1.0], [-1.0]]).expand(2, 256), 1 / LARGEST)
         return bool((LARGEST * found).round().eq(256 * LARGEST**2 * torch.tensor([[1], [-1]])).all())
     except (AttributeError, NotImplementedError, RuntimeError):
         return False
