@@ -157,16 +157,11 @@ def rate_of(turn: Turn) -> float:
 
 
 def peak_memory() -> int:
-    """The most memory that this process had so far, in bytes: on the GPU where there is one.
-
-    To that of this process comes that of the largest it has started and seen end; what a copy of this process shares
-    with it counts twice.
-    """
+    """The most memory that this process had so far, in bytes: on the GPU where there is one."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available():
         return int(torch.cuda.max_memory_allocated())
-    own = high_water("self") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return own + resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
+    return high_water("self") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def high_water(process: int | str) -> int:

@@ -197,7 +197,9 @@ def test_a_gpu_captures_again_after_all_graphs_are_gone() -> None:
     model, batch = KINDS["toy gru"].build(tiny_vocabulary(5), 1).cuda(), source_batch(SOURCES).to("cuda")
     for _ in range(3):
         search(model, batch, Config(runner="static", precision="fp32"))
-        runner.SEATS_OF[model].kept.clear()
+        seats = runner.SEATS_OF[model]
+        seats.kept.clear()
+        assert not seats.pool.graphs and not seats.useless
 
 
 def test_without_room_for_seats_it_goes_on_without_them(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import signal
 import threading
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -15,10 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from mallang.decoding import workers as module
 from mallang.decoding.contract import Config
 from mallang.decoding.workers import MOST, cut, spread, workers
-from mallang.errors import UserError
 
 
 @pytest.fixture(autouse=True)
@@ -41,15 +35,8 @@ def test_a_cut_holds_every_text_once_within_the_bound(lengths: list[int], tokens
         assert len(groups) >= parts
 
 
-@pytest.fixture(params=[False, True], ids=["threads", "copies"])
-def copies(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Whether workers are copies of this process, in tests that hold for both kinds."""
-    monkeypatch.setattr(module, "can_copy", lambda: request.param)
-    return bool(request.param)
-
-
-def test_work_comes_back_in_order_from_single_threads(copies: bool) -> None:
-    meeting = multiprocessing.get_context("fork").Barrier(2, timeout=60) if copies else threading.Barrier(2, timeout=60)
+def test_work_comes_back_in_order_from_single_threads() -> None:
+    meeting = threading.Barrier(2, timeout=60)
 
     def work(piece: int) -> tuple[int, int, bool]:
         meeting.wait()  # both must be there at once
@@ -60,7 +47,7 @@ def test_work_comes_back_in_order_from_single_threads(copies: bool) -> None:
     assert torch.get_num_threads() == 2
 
 
-def test_the_mode_is_that_of_use_until_the_last_is_done(copies: bool) -> None:
+def test_the_mode_is_that_of_use_until_the_last_is_done() -> None:
     model = nn.Sequential(nn.Dropout(), nn.Dropout())
     model[1].eval()
     seen = spread(model, lambda _: [part.training for part in model.modules()], list(range(8)), 2)
@@ -68,7 +55,7 @@ def test_the_mode_is_that_of_use_until_the_last_is_done(copies: bool) -> None:
     assert [part.training for part in model.modules()] == [True, True, False]
 
 
-def test_a_mistake_comes_out_and_leaves_all_as_it_was(copies: bool) -> None:
+def test_a_mistake_comes_out_and_leaves_all_as_it_was() -> None:
     model = nn.Dropout()
 
     def work(piece: int) -> int:
@@ -80,42 +67,6 @@ def test_a_mistake_comes_out_and_leaves_all_as_it_was(copies: bool) -> None:
         spread(model, work, list(range(6)), 2)
     assert torch.get_num_threads() == 2
     assert model.training
-
-
-def test_what_is_to_be_done_comes_along_with_a_mistake(copies: bool) -> None:
-    def work(piece: int) -> int:
-        time.sleep(0.05)  # so that both have some
-        raise UserError("no", where=str(os.getpid()), todo="nothing")
-
-    with pytest.raises(UserError, match="no") as caught:
-        spread(nn.Dropout(), work, [1, 2], 2)
-    assert caught.value.where and caught.value.todo == "nothing"
-
-
-def test_a_copy_that_is_killed_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:
-    first = os.getpid()
-
-    def work(piece: int) -> int:
-        if os.getpid() != first:
-            os.kill(os.getpid(), signal.SIGKILL)
-        time.sleep(0.05)
-        return piece
-
-    monkeypatch.setattr(module, "can_copy", lambda: True)
-    with pytest.raises(MemoryError, match="no memory was left"):
-        spread(nn.Dropout(), work, list(range(6)), 2)
-    assert not multiprocessing.active_children()
-
-
-def test_a_process_with_threads_is_not_copied() -> None:
-    over = threading.Event()
-    thread = threading.Thread(target=over.wait)
-    thread.start()
-    try:
-        assert not module.can_copy()
-    finally:
-        over.set()
-        thread.join()
 
 
 def test_one_piece_keeps_all_threads() -> None:

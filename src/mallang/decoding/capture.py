@@ -56,9 +56,11 @@ class Pool:
         if torch.cuda.is_available():
             self.stream = self.stream or torch.cuda.Stream()  # type: ignore[no-untyped-call]
             self.stream.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(self.stream):
-                yield
-            torch.cuda.current_stream().wait_stream(self.stream)
+            try:
+                with torch.cuda.stream(self.stream):
+                    yield
+            finally:
+                torch.cuda.current_stream().wait_stream(self.stream)
         else:
             yield
 

@@ -62,11 +62,12 @@ def run(
         return drive(Plain(model, config), batch, search, rules)
     if on_gpu:
         with torch.cuda.device(device.index if device.type == "cuda" else -1), seats_of(model) as seats:
+            full = False
             try:
                 if not seats.useless:
                     return drive(Captured(model, config, seats), batch, search, rules)
             except torch.OutOfMemoryError:
-                seats.kept.clear()  # they are many: one that grows and is let go again needs far less
+                full = True  # seats are many: memory that grows, and is let go again, is far less
             except NotStaticError as error:
                 seats.useless = True
                 if config.runner == "static":
@@ -74,7 +75,9 @@ def run(
                         f"the steps of {type(model).__name__} cannot be captured: {error}",
                         todo="decoding.runner = auto",
                     ) from error
-            torch.cuda.empty_cache()
+            if full:
+                seats.kept.clear()
+                torch.cuda.empty_cache()
     return drive(Reserved(model, config), batch, search, rules)
 
 
@@ -205,22 +208,21 @@ class Opening:
     """Reading sources of one shape and choosing the first tokens, in place."""
 
     def __init__(self, runner: Captured, inputs: tuple[Batch, Search, Rules | None]) -> None:
-        self.model, self.config = held_weakly(runner.model), runner.config
-        self.room = Room(runner.steps, ALIGN)
-        self.inputs = map_nest(inputs, torch.clone)
-        runner.sit(self.begin())
-        self.seat = runner.seat
-        self.replay = Replay(lambda: write(self.seat.progress, self.begin()), runner.seats.pool, warm=True)
+        model, config, room = held_weakly(runner.model), runner.config, Room(runner.steps, ALIGN)
+        batch, search, rules = held = map_nest(inputs, torch.clone)
+
+        def begin() -> Progress:
+            return Progress.begin(model(), batch, search, config, rules, room)
+
+        runner.sit(begin())
+        self.inputs, self.seat = held, (seat := runner.seat)
+        # Not by way of `self`: what holds itself is let go only when Python next looks for such circles.
+        self.replay = Replay(lambda: write(seat.progress, begin()), runner.seats.pool, warm=True)
 
     def open(self, inputs: tuple[Batch, Search, Rules | None]) -> None:
         """The same for another batch."""
         write(self.inputs, inputs)
         self.replay()
-
-    def begin(self) -> Progress:
-        """What the search begins with."""
-        batch, search, rules = self.inputs
-        return Progress.begin(self.model(), batch, search, self.config, rules, self.room)
 
 
 class Seat:
@@ -228,9 +230,10 @@ class Seat:
 
     def __init__(self, runner: Captured, progress: Progress) -> None:
         self.progress: Progress = map_nest(progress, torch.clone)
+        held = self.progress
         model, config = held_weakly(runner.model), runner.config
         step = compiled() if config.compile else Progress.advance
-        self.replay = Replay(lambda: write(self.progress, step(self.progress, model(), config)), runner.seats.pool)
+        self.replay = Replay(lambda: write(held, step(held, model(), config)), runner.seats.pool)
 
 
 def held_weakly(model: Autoregressive) -> Callable[[], Any]:
