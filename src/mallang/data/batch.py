@@ -62,6 +62,16 @@ class Batch:
         """Page-locked, so that the copy to a GPU does not wait; the loader calls this."""
         return self.map(Tensor.pin_memory)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Between processes as plain bytes: torch would open a file for every tensor, which takes 2 ms a batch.
+        arrays = {field.name: getattr(self, field.name) for field in fields(self)}
+        return from_arrays, ({name: value.numpy() for name, value in arrays.items() if value is not None},)
+
+
+def from_arrays(arrays: dict[str, Any]) -> Batch:
+    """The batch whose tensors these were."""
+    return Batch(**{name: torch.from_numpy(array) for name, array in arrays.items()})
+
 
 @dataclass(frozen=True)
 class Shapes:
