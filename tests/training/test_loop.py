@@ -295,3 +295,10 @@ def test_a_loss_that_began_near_zero_may_rise_a_little():
         check_health(model, loss=2.2, first_loss=0.09, **numbers)
     with pytest.raises(UserError, match="diverged"):
         check_health(model, loss=9.1, first_loss=6.0, **numbers)
+
+
+def test_a_loss_without_a_gradient_is_told():
+    numbers = {"step": 2, "rate": 0.1, "first_loss": 4.3, "saved": 0}
+    check_health(make_model(), norm=0.0, loss=0.0, **numbers)  # all is learned
+    with pytest.raises(UserError, match="nothing is learned.*gradient is zero"):
+        check_health(make_model(), norm=0.0, loss=4.3, **numbers)

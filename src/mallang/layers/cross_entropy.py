@@ -38,8 +38,8 @@ def cross_entropy_of(
         if not torch.compiler.is_compiling():
             return cross_entropy(hidden, head.weight, head.bias, labels, smoothing)
         if torch.is_grad_enabled() and head.bias is None and not smoothing:
-            loss, nll = AtOnce.apply(*lowered(hidden, head.weight), labels)  # type: ignore[no-untyped-call]
-            return loss, nll
+            loss: Tensor = AtOnce.apply(*lowered(hidden, head.weight), labels)  # type: ignore[no-untyped-call]
+            return loss, loss.detach()
     sums = summed(model.output(hidden).log_softmax(dim=1, dtype=torch.float32), labels, smoothing)
     return sums[0], sums[1].detach()
 
@@ -116,22 +116,23 @@ class AtOnce(torch.autograd.Function):
     """The same for a compiler: all positions at once, every step on the logits one that it can fuse with the others.
 
     Two passes over the logits, then, where the plain formula takes four: the gradient is made while they are at hand.
+    One output alone: of two that share their memory, the compiler of torch 2.11 gives back gradients of zero.
     """
 
     @staticmethod
-    def forward(ctx: Any, hidden: Tensor, weight: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """The two sums, which are the same."""
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor, labels: Tensor) -> Tensor:
+        """The loss, without smoothing."""
         with torch.autocast(hidden.device.type, enabled=False):
             log_probs = F.linear(hidden, weight).log_softmax(dim=1, dtype=torch.float32)
-            nll = summed(log_probs, labels, 0.0)
             asked = (labels != PAD)[:, None]
+            loss = -torch.where(asked, log_probs.gather(1, labels[:, None]), 0.0).sum()
             is_label = torch.arange(len(weight), device=labels.device) == labels[:, None]  # fuses; a scatter does not
             gradient = torch.where(asked, log_probs.exp() - is_label.float(), 0.0).to(weight.dtype)
             ctx.save_for_backward(gradient @ weight, gradient.T @ hidden)
-        return nll[0], nll[1]
+        return loss
 
     @staticmethod
-    def backward(ctx: Any, loss: Tensor, nll: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, loss: Tensor) -> tuple[Tensor | None, ...]:
         """The gradients that are at hand, times that of the loss."""
         hidden, weight = ctx.saved_tensors
         return hidden * loss.to(hidden.dtype), (weight * loss).to(weight.dtype), None

@@ -17,12 +17,15 @@ weights begins near zero, where half as much again is nothing."""
 def check_health(
     model: nn.Module, *, step: int, rate: float, norm: float, loss: float | None, first_loss: float | None, saved: int
 ) -> None:
-    """Stop a training whose numbers are no longer numbers, or whose loss has run away."""
+    """Stop a training whose numbers are no longer numbers, whose loss has run away, or that cannot learn."""
     is_finite = math.isfinite(norm) and (loss is None or math.isfinite(loss))
     ran_away = loss is not None and first_loss is not None and loss > max(TOO_HIGH * first_loss, first_loss + NATS)
-    if is_finite and not ran_away:
+    stands_still = norm == 0 and loss is not None and loss > 0
+    if is_finite and not ran_away and not stands_still:
         return
-    if is_finite:
+    if stands_still:
+        what = f"nothing is learned: the loss is {loss:.3g}, but its gradient is zero for all weights"
+    elif is_finite:
         what = f"the training has diverged: the loss is {loss:.3g}, it began at {first_loss:.3g}"
     else:
         what = f"the training broke down: {broken_part(model)}"
@@ -31,7 +34,9 @@ def check_health(
         what,
         where=f"step {step}: loss {shown}, gradient norm {norm:.4g}, learning rate {rate:.3g}; last good checkpoint: "
         + (f"step {saved}" if saved else "none"),
-        todo="a lower optimizer.rate, a longer schedule.warmup, optimizer.clip=1.0, or train.precision=fp32",
+        todo="train.engine=plain, to see whether the engine is to blame"
+        if stands_still
+        else "a lower optimizer.rate, a longer schedule.warmup, optimizer.clip=1.0, or train.precision=fp32",
     )
 
 
