@@ -22,6 +22,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from mallang.layers.few_queries import attend_few, is_made_for
 from mallang.layers.windowed import Window, attend_within, is_worth
 
 Mask: TypeAlias = (
@@ -108,7 +109,9 @@ class Attention(nn.Module):
         searching = searching and (queries.shape[2] > 1 or keys.stride(-1) != 1)
         wide = queries.is_cuda and queries.shape[-1] > WIDE and keys.shape[2] <= SHORT and not isinstance(mask, Window)
         dropout = self.dropout if self.training else 0.0
-        if self.recorders or searching or wide:
+        if not self.recorders and is_made_for(queries, values, mask):
+            context = attend_few(queries, keys, values, mask)  # type: ignore[arg-type]
+        elif self.recorders or searching or wide:
             context = self.attend_readably(queries, keys, values, mask)
         elif isinstance(mask, Window):
             context = attend_within(mask, queries, keys, values, dropout)

@@ -1,0 +1,130 @@
+"""Attention of a few queries over many slots on a GPU, in one kernel: what every step of a search does.
+
+A step of a search has as many queries as a sentence has hypotheses, and its mask hides most slots: those that are not
+filled yet, and those of other hypotheses. The fused kernels of torch are made for long rows of queries and look at
+every slot. This one has a program for each head of each sentence. It holds all queries and goes over the slots in
+blocks, keeping a softmax as it goes (Milakov and Gimelshein 2018, arXiv:1805.02867); of a block that the mask hides as
+a whole, neither keys nor values are read. So a step costs what is filled, though the memory is reserved for more.
+
+triton, which the kernel is written in, comes with the builds of torch for GPUs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, no_type_check
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+try:
+    import triton  # type: ignore[import-not-found, import-untyped, unused-ignore]
+    import triton.language as tl  # type: ignore[import-not-found, import-untyped, unused-ignore]
+except ImportError:  # a build of torch for CPUs alone
+    triton = None
+
+MOST = 16
+"""Queries of a head that the kernel holds."""
+BLOCK = 64
+"""Slots that are looked at together."""
+WIDEST = 128
+"""Numbers of a key or value up to which a block of them fits the registers."""
+
+
+def is_made_for(
+    queries: Float[Tensor, "batch heads query key_dim"],
+    values: Float[Tensor, "batch heads key value_dim"],
+    mask: Any,
+) -> bool:
+    """Whether this is a step of a search on a GPU, whose mask is made of numbers."""
+    return (
+        triton is not None
+        and queries.is_cuda
+        and queries.shape[2] <= MOST
+        and max(queries.shape[3], values.shape[3]) <= WIDEST
+        and queries.dtype != torch.float64
+        and isinstance(mask, Tensor)
+        and mask.is_floating_point()
+        and not (torch.is_grad_enabled() and (queries.requires_grad or values.requires_grad))
+    )
+
+
+def attend_few(
+    queries: Float[Tensor, "batch heads query key_dim"],
+    keys: Float[Tensor, "batch heads key key_dim"],
+    values: Float[Tensor, "batch heads key value_dim"],
+    mask: Float[Tensor, "#batch #heads #query #key"],
+) -> Float[Tensor, "batch heads query value_dim"]:
+    """softmax(Q Kᵀ / √key_dim + mask) V."""
+    batch, heads, count, key_dim = queries.shape
+    slots, value_dim = values.shape[2:]
+    context = queries.new_empty(batch, count, heads, value_dim).transpose(1, 2)
+    mask = mask.expand(batch, heads, count, slots)
+    _attend[(batch * heads,)](
+        queries, keys, values, mask, context,
+        *queries.stride(), *keys.stride(), *values.stride(), *mask.stride(), *context.stride(),
+        heads, count, slots, key_dim, value_dim, key_dim**-0.5,
+        key_width=triton.next_power_of_2(max(16, key_dim)),
+        value_width=triton.next_power_of_2(max(16, value_dim)),
+        most=MOST,
+        block=BLOCK,
+    )  # fmt: skip
+    return context
+
+
+if TYPE_CHECKING:
+    _attend: Any
+elif triton is not None:
+
+    @triton.jit
+    @no_type_check
+    def _attend(
+        queries, keys, values, mask, context,
+        q_batch, q_head, q_query, q_dim, k_batch, k_head, k_slot, k_dim, v_batch, v_head, v_slot, v_dim,
+        m_batch, m_head, m_query, m_slot, c_batch, c_head, c_query, c_dim,
+        heads, count, slots, key_dim, value_dim, scale,
+        key_width: tl.constexpr, value_width: tl.constexpr, most: tl.constexpr, block: tl.constexpr,
+    ):  # fmt: skip
+        """One head of one sentence."""
+        sentence, head = (tl.program_id(0) // heads).to(tl.int64), tl.program_id(0) % heads
+        query, of_key, of_value = tl.arange(0, most), tl.arange(0, key_width), tl.arange(0, value_width)
+        asks, key_part, value_part = query < count, of_key < key_dim, of_value < value_dim
+        q = tl.load(
+            queries + sentence * q_batch + head * q_head + query[:, None] * q_query + of_key[None, :] * q_dim,
+            mask=asks[:, None] & key_part[None, :], other=0.0,
+        )  # fmt: skip
+        keys += sentence * k_batch + head * k_head
+        values += sentence * v_batch + head * v_head
+        mask += sentence * m_batch + head * m_head
+        highest = tl.full((most,), float("-inf"), tl.float32)
+        total = tl.zeros((most,), tl.float32)
+        found = tl.zeros((most, value_width), tl.float32)
+        for first in range(0, slots, block):
+            slot = first + tl.arange(0, block)
+            there = slot < slots
+            seen = tl.load(
+                mask + query[:, None] * m_query + slot[None, :] * m_slot,
+                mask=asks[:, None] & there[None, :], other=float("-inf"),
+            ).to(tl.float32)  # fmt: skip
+            if tl.max(seen) > float("-inf"):
+                key = tl.load(
+                    keys + slot[None, :] * k_slot + of_key[:, None] * k_dim,
+                    mask=there[None, :] & key_part[:, None], other=0.0,
+                )  # fmt: skip
+                value = tl.load(
+                    values + slot[:, None] * v_slot + of_value[None, :] * v_dim,
+                    mask=there[:, None] & value_part[None, :], other=0.0,
+                )  # fmt: skip
+                scores = tl.dot(q, key, input_precision="ieee") * scale + seen
+                higher = tl.maximum(highest, tl.max(scores, axis=1))
+                base = tl.where(higher == float("-inf"), 0.0, higher)  # who has seen nothing yet: not −∞ − (−∞)
+                weights, before = tl.exp(scores - base[:, None]), tl.exp(highest - base)
+                total = total * before + tl.sum(weights, axis=1)
+                found = found * before[:, None]
+                found += tl.dot(weights.to(value.dtype), value, input_precision="ieee")
+                highest = higher
+        tl.store(
+            context + sentence * c_batch + head * c_head + query[:, None] * c_query + of_value[None, :] * c_dim,
+            (found / tl.where(total == 0.0, 1.0, total)[:, None]).to(context.dtype.element_ty),
+            mask=asks[:, None] & value_part[None, :],
+        )  # fmt: skip

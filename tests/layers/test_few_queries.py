@@ -1,0 +1,75 @@
+"""The kernel for a step of a search gives what the formula gives, whatever is hidden and however memory lies."""
+
+import math
+
+import pytest
+import torch
+
+from mallang.layers.attention import Attention
+from mallang.layers.few_queries import attend_few, is_made_for
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
+def make(batch, heads, count, slots, key_dim, value_dim, dtype, heads_last, device):
+    torch.manual_seed(slots)
+
+    def drawn(rows, dim):
+        shape = (batch, rows, heads, dim) if heads_last else (batch, heads, rows, dim)
+        drawn = torch.randn(shape, device=device, dtype=dtype)
+        return drawn.transpose(1, 2) if heads_last else drawn
+
+    mask = torch.zeros(batch, 1, count, slots, device=device, dtype=dtype)
+    mask.masked_fill_(torch.rand(mask.shape, device=device) < 0.5, -math.inf)
+    mask[:, :, :, slots // 2 + 1 :] = -math.inf  # not filled yet
+    mask[:, :, :, 0] = 0
+    return drawn(count, key_dim), drawn(slots, key_dim), drawn(slots, value_dim), mask
+
+
+def test_it_is_for_a_gpu_and_for_steps_of_a_search():
+    queries, _, values, mask = make(2, 2, 5, 9, 8, 8, torch.float32, True, "cpu")
+    assert not is_made_for(queries, values, mask)
+
+
+@needs_gpu
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("heads_last", [True, False])
+@pytest.mark.parametrize(
+    ("batch", "heads", "count", "slots", "key_dim", "value_dim"),
+    [
+        (2, 3, 5, 176, 64, 64),
+        (1, 12, 1, 264, 64, 64),
+        (3, 2, 16, 33, 24, 40),
+        (2, 2, 4, 1, 16, 128),
+        (1, 1, 5, 64, 8, 8),
+    ],
+)
+def test_it_gives_what_the_formula_gives(batch, heads, count, slots, key_dim, value_dim, dtype, heads_last):
+    given = make(batch, heads, count, slots, key_dim, value_dim, dtype, heads_last, "cuda")
+    queries, keys, values, mask = given
+    assert is_made_for(queries, values, mask)
+    found = attend_few(*given)
+    plain = Attention(heads * value_dim, heads, key_dim, value_dim).attend_readably(
+        *(each.double() for each in (queries, keys, values)), mask.double()
+    )
+    close = {"rtol": 1e-4, "atol": 1e-5} if dtype == torch.float32 else {"rtol": 2e-2, "atol": 2e-2}
+    torch.testing.assert_close(found, plain.to(dtype), **close)
+
+
+@needs_gpu
+def test_what_may_be_seen_by_all_is_one_row_of_the_mask():
+    queries, keys, values, mask = make(2, 3, 5, 40, 16, 16, torch.float32, False, "cuda")
+    every = mask[:, :, :1]
+    torch.testing.assert_close(
+        attend_few(queries, keys, values, every),
+        attend_few(queries, keys, values, every.expand(2, 3, 5, 40).contiguous()),
+    )
+
+
+@needs_gpu
+def test_gradients_go_another_way():
+    queries, _, values, mask = make(1, 2, 3, 20, 16, 16, torch.float32, False, "cuda")
+    queries.requires_grad_()
+    assert not is_made_for(queries, values, mask)
+    with torch.no_grad():
+        assert is_made_for(queries, values, mask)
