@@ -20,9 +20,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from mallang.layers.head import Projection
+from mallang.layers.softmax_gradient import is_at_hand, make_gradient_, widened
 from mallang.text.vocabulary import PAD
 
-LOGITS = {"cpu": 2**22, "cuda": 2**28}
+LOGITS = {"cpu": 2**22, "cuda": 2**30}
 """Logits held at once: a CPU is fastest while they fit its cache, a GPU when it is fed in large pieces."""
 
 
@@ -32,14 +33,11 @@ def cross_entropy_of(
     """The loss and the negative log-likelihood of a model's hidden vectors, in chunks if its `head` is a Projection.
 
     Such a head says that `output` is that projection and nothing else; any other output gives all logits at once. So
-    does a compiled model, by a formula that a compiler fuses well.
+    does a model compiled for a CPU, by a formula that a compiler fuses well.
     """
-    if isinstance(head := getattr(model, "head", None), Projection):
-        if not torch.compiler.is_compiling():
-            return cross_entropy(hidden, head.weight, head.bias, labels, smoothing)
-        if torch.is_grad_enabled() and head.bias is None and not smoothing:
-            loss: Tensor = AtOnce.apply(*lowered(hidden, head.weight), labels)  # type: ignore[no-untyped-call]
-            return loss, loss.detach()
+    head = getattr(model, "head", None)
+    if isinstance(head, Projection) and (is_at_hand(hidden.device) or not torch.compiler.is_compiling()):
+        return cross_entropy(hidden, head.weight, head.bias, labels, smoothing)
     sums = summed(model.output(hidden).log_softmax(dim=1, dtype=torch.float32), labels, smoothing)
     return sums[0], sums[1].detach()
 
@@ -61,8 +59,8 @@ def cross_entropy(
     hidden, weight = lowered(hidden, weight)
     bias = None if bias is None else bias.to(weight.dtype)
     if torch.is_grad_enabled() and hidden.requires_grad:
-        loss, nll = Chunked.apply(hidden, weight, bias, labels, smoothing, chunk)  # type: ignore[no-untyped-call]
-        return loss, nll
+        total = Chunked.apply(hidden, weight, bias, labels, smoothing, chunk)  # type: ignore[no-untyped-call]
+        return total[0], total[1].detach()
     total = torch.zeros(2, device=hidden.device)
     for some, said in zip(torch.split(hidden, chunk), torch.split(labels, chunk), strict=True):
         total = total + summed(log_probs_of(some, weight, bias), said, smoothing)
@@ -75,23 +73,20 @@ class Chunked(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, smoothing: float, chunk: int
-    ) -> tuple[Tensor, Tensor]:
-        """The two sums."""
+    ) -> Tensor:
+        """The two sums. As one tensor: of two that share memory, torch 2.11 gives compiled code gradients of zero."""
         hidden_gradient, total = torch.empty_like(hidden), torch.zeros(2, device=hidden.device)
         weight_gradient = torch.zeros_like(weight, dtype=torch.float32)
         bias_gradient = None if bias is None else torch.zeros_like(bias, dtype=torch.float32)
+        measure = measure_fused if is_at_hand(hidden.device) else measure_plainly
         with torch.autocast(hidden.device.type, enabled=False):
             for begin in range(0, len(labels), chunk):
                 some, said = hidden[begin : begin + chunk], labels[begin : begin + chunk]
-                log_probs = log_probs_of(some, weight, bias)
-                total = total + summed(log_probs, said, smoothing)
-                right = total.new_full((len(said), 1), smoothing - 1)
-                # Not converted before: p − 1 of a sure word would lose all its digits.
-                gradient = log_probs.exp_().scatter_add_(1, said[:, None], right).to(weight.dtype)
+                sums, gradient = measure(some, weight, bias, said, smoothing)
+                total = total + sums
                 asked = (said != PAD).to(weight.dtype)[:, None]
-                seen = some * asked
                 hidden_gradient[begin : begin + chunk] = (gradient @ weight) * asked
-                weight_gradient = add_product(weight_gradient, gradient.T, seen)
+                weight_gradient = add_product(weight_gradient, gradient.T, some * asked)
                 if bias_gradient is not None:
                     bias_gradient = bias_gradient + gradient.T @ asked[:, 0]
             if smoothing:  # what the even part takes from every word is the same for all: no need to touch the logits
@@ -102,40 +97,35 @@ class Chunked(torch.autograd.Function):
                     bias_gradient = bias_gradient - smoothing / len(weight) * asked.sum()
         ctx.save_for_backward(hidden_gradient, weight_gradient, bias_gradient)
         ctx.type = weight.dtype
-        return total[0], total[1]
+        return total
 
     @staticmethod
-    def backward(ctx: Any, loss: Tensor, nll: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, total: Tensor) -> tuple[Tensor | None, ...]:
         """The gradients that are at hand, times that of the loss."""
         hidden, weight, bias = ctx.saved_tensors
+        loss = total[0]
         scaled = None if bias is None else (bias * loss).to(ctx.type)
         return hidden * loss.to(hidden.dtype), (weight * loss).to(ctx.type), scaled, None, None, None
 
 
-class AtOnce(torch.autograd.Function):
-    """The same for a compiler: all positions at once, every step on the logits one that it can fuse with the others.
+def measure_plainly(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, smoothing: float
+) -> tuple[Float[Tensor, " sums"], Float[Tensor, "positions words"]]:
+    """The two sums of a chunk, and the gradient of its logits but for the even part and for the mask."""
+    log_probs = log_probs_of(hidden, weight, bias)
+    sums = summed(log_probs, labels, smoothing)
+    right = sums.new_full((len(labels), 1), smoothing - 1)
+    # Not converted before: p − 1 of a sure word would lose all its digits.
+    return sums, log_probs.exp_().scatter_add_(1, labels[:, None], right).to(weight.dtype)
 
-    Two passes over the logits, then, where the plain formula takes four: the gradient is made while they are at hand.
-    One output alone: of two that share their memory, the compiler of torch 2.11 gives back gradients of zero.
-    """
 
-    @staticmethod
-    def forward(ctx: Any, hidden: Tensor, weight: Tensor, labels: Tensor) -> Tensor:
-        """The loss, without smoothing."""
-        with torch.autocast(hidden.device.type, enabled=False):
-            log_probs = F.linear(hidden, weight).log_softmax(dim=1, dtype=torch.float32)
-            asked = (labels != PAD)[:, None]
-            loss = -torch.where(asked, log_probs.gather(1, labels[:, None]), 0.0).sum()
-            is_label = torch.arange(len(weight), device=labels.device) == labels[:, None]  # fuses; a scatter does not
-            gradient = torch.where(asked, log_probs.exp() - is_label.float(), 0.0).to(weight.dtype)
-            ctx.save_for_backward(gradient @ weight, gradient.T @ hidden)
-        return loss
-
-    @staticmethod
-    def backward(ctx: Any, loss: Tensor) -> tuple[Tensor | None, ...]:
-        """The gradients that are at hand, times that of the loss."""
-        hidden, weight = ctx.saved_tensors
-        return hidden * loss.to(hidden.dtype), (weight * loss).to(weight.dtype), None
+def measure_fused(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, smoothing: float
+) -> tuple[Float[Tensor, " sums"], Float[Tensor, "positions words"]]:
+    """The same by one kernel, over rows as wide as it likes them."""
+    logits = F.linear(hidden, widened(weight), None if bias is None else widened(bias))
+    sums = make_gradient_(logits, labels, len(weight), smoothing)
+    return sums.sum(dim=1), logits[:, : len(weight)]
 
 
 def lowered(hidden: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:

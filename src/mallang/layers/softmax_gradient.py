@@ -1,0 +1,105 @@
+"""The loss of a table of logits and its gradient on a GPU, in one kernel that reads the table and overwrites it.
+
+Op by op the logits, the largest tensor of a language model, are read and written seven times, and once as twice as wide
+numbers. A program a row reads it twice, the second time out of the cache, and writes it once:
+
+    log Σ = m + log Σ exp(x − m)                       m is the highest so far (Milakov and Gimelshein 2018)
+    x ← exp(x − log Σ) − (1 − smoothing) · [x is that of the label]
+
+triton, which the kernel is written in, comes with the builds of torch for GPUs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, no_type_check
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from mallang.text.vocabulary import PAD
+
+try:
+    import triton  # type: ignore[import-not-found, import-untyped, unused-ignore]
+    import triton.language as tl  # type: ignore[import-not-found, import-untyped, unused-ignore]
+except ImportError:  # a build of torch for CPUs alone
+    triton = None
+
+BLOCK = 4096
+"""Columns that are looked at together."""
+WHOLE = 64
+"""A row as wide as a multiple of this is read and written several numbers at a time."""
+
+
+def is_at_hand(device: torch.device) -> bool:
+    """Whether the kernel can run here."""
+    return triton is not None and device.type == "cuda"
+
+
+def widened(weight: Float[Tensor, "words ..."]) -> Float[Tensor, "width ..."]:
+    """The weight, or the bias, of an output with words that are none, up to the next width that is a multiple."""
+    return F.pad(weight, (0, 0) * (weight.dim() - 1) + (0, -len(weight) % WHOLE))
+
+
+def make_gradient_(
+    logits: Float[Tensor, "positions width"], labels: Int[Tensor, " positions"], words: int, smoothing: float = 0.0
+) -> Float[Tensor, "sums positions"]:
+    """The smoothed loss and the negative log-likelihood of each row; logits become softmax − (1 − smoothing) · one-hot.
+
+    Rows labelled `<pad>` cost nothing and become zero, as do columns beyond the words. What smoothing takes from every
+    word alike is not subtracted.
+    """
+    sums = torch.empty(2, len(labels), device=logits.device)
+    _make_gradient[(len(labels),)](
+        logits, labels, sums, logits.stride(0), len(labels), words, logits.shape[1], smoothing, pad=PAD,
+        smooth=smoothing > 0, block=min(BLOCK, triton.next_power_of_2(logits.shape[1])), num_warps=8,
+    )  # fmt: skip
+    return sums
+
+
+if TYPE_CHECKING:
+    _make_gradient: Any
+elif triton is not None:
+
+    @triton.jit
+    @no_type_check
+    def _make_gradient(
+        logits, labels, sums, stride, rows, words, width, smoothing,
+        pad: tl.constexpr, smooth: tl.constexpr, block: tl.constexpr,
+    ):  # fmt: skip
+        """One row."""
+        row = tl.program_id(0).to(tl.int64)
+        logits += row * stride
+        label = tl.load(labels + row)
+        if label == pad:
+            for first in range(0, width, block):
+                column = first + tl.arange(0, block)
+                tl.store(logits + column, tl.zeros((block,), logits.dtype.element_ty), mask=column < width)
+            tl.store(sums + row, 0.0)
+            tl.store(sums + rows + row, 0.0)
+        else:
+            said = tl.load(logits + label).to(tl.float32)
+            highest, total, plain = float("-inf"), 0.0, 0.0
+            for first in range(0, width, block):
+                column = first + tl.arange(0, block)
+                x = tl.load(logits + column, mask=column < width, other=float("-inf")).to(tl.float32)
+                x = tl.where(column < words, x, float("-inf"))
+                higher = tl.maximum(highest, tl.max(x, axis=0))
+                total = total * tl.exp(highest - higher) + tl.sum(tl.exp(x - higher), axis=0)
+                highest = higher
+                if smooth:
+                    plain += tl.sum(tl.where(column < words, x, 0.0), axis=0)
+            whole = highest + tl.log(total)
+            for first in range(0, width, block):
+                column = first + tl.arange(0, block)
+                x = tl.load(logits + column, mask=column < width, other=float("-inf")).to(tl.float32)
+                x = tl.where(column < words, x, float("-inf"))
+                right = tl.where(column == label, 1 - smoothing, 0.0)
+                tl.store(logits + column, (tl.exp(x - whole) - right).to(logits.dtype.element_ty), mask=column < width)
+            nll = whole - said
+            loss = nll
+            if smooth:
+                loss = (1 - smoothing) * nll + smoothing * (whole - plain / words)
+            tl.store(sums + row, loss)
+            tl.store(sums + rows + row, nll)
