@@ -238,6 +238,27 @@ def test_a_disk_that_is_full(home: Path) -> None:
 # The run folder
 
 
+@pytest.mark.parametrize("name", ["../elsewhere", "deep/../../elsewhere", "."])
+def test_a_name_that_leads_out_of_the_runs(home: Path, name: str) -> None:
+    before = sorted(home.rglob("*"))
+    for more in ([], ["--seeds", "1,2"]):
+        refused(mallang(*QUICK, "--name", name, *more, cwd=home), f"--name {name} is no folder inside runs", "--runs")
+    (home / "a.arpa").touch()
+    refused(mallang("import", "a.arpa", "--name", name, cwd=home), f"--name {name} is no folder inside runs")
+    (home / "a.arpa").unlink()
+    refused(mallang(*QUICK, "--name", home / "whole", cwd=home), f"{home / 'whole'} is no folder inside runs")
+    assert sorted(home.rglob("*")) == before
+
+
+def test_a_name_may_have_a_folder(home: Path) -> None:
+    assert mallang(*QUICK, "--name", "some/small", "--seeds", "1,2", "-q", cwd=home).code == 0
+    assert sorted(path.name for path in (home / "runs" / "some").iterdir()) == [
+        "small-seed1",
+        "small-seed2",
+        "small-seeds.json",
+    ]
+
+
 def test_no_such_run(home: Path) -> None:
     refused(mallang("translate", "runs/nothing", "물", cwd=home), "no run folder runs/nothing", "train one")
     refused(mallang("translate", home, "물", cwd=home), "is no run folder", "run.json")

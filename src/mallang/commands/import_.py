@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from mallang.commands.options import Quiet
+from mallang.commands.options import Quiet, folder_of_run
 from mallang.errors import UserError
 
 EXAMPLES = (
@@ -45,7 +45,7 @@ def command(
     if file.is_dir():
         from mallang.interop.huggingface import import_gpt2
 
-        imported = import_gpt2(file, runs / (name or file.resolve().name), fresh=fresh)
+        imported = import_gpt2(file, folder_of_run(runs, name or file.resolve().name), fresh=fresh)
         if not quiet:
             print(f"the run is in {imported.folder}")
         return
@@ -57,6 +57,6 @@ def command(
         )
     from mallang.interop.ngram_run import import_arpa
 
-    run = import_arpa(file, runs / (name or file.name.removesuffix(suffix)), fresh=fresh)
+    run = import_arpa(file, folder_of_run(runs, name or file.name.removesuffix(suffix)), fresh=fresh)
     if not quiet:
         print(f"the run is in {run.folder}")

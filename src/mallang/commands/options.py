@@ -108,6 +108,14 @@ Domain = Annotated[
 ]
 
 
+def folder_of_run(runs: Path, name: str) -> Path:
+    """Where a run of this name lies; a name that leads out of the folder of runs is refused before anything is made."""
+    path = Path(name)
+    if path.is_absolute() or ".." in path.parts or not path.parts:
+        raise UserError(f"--name {name} is no folder inside {runs}", todo="give a name; --runs FOLDER says where")
+    return runs / path
+
+
 def read_search(search: Iterable[str] | None) -> dict[str, Any]:
     """The search options in `beam=8`-like texts."""
     options = {}

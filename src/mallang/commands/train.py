@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mallang import recipe as recipes
-from mallang.commands.options import Device, Overrides, Plugin, Quiet, RecipeName, Verbose, add_plugins, complete_run
+from mallang.commands.options import (
+    Device,
+    Overrides,
+    Plugin,
+    Quiet,
+    RecipeName,
+    Verbose,
+    add_plugins,
+    complete_run,
+    folder_of_run,
+)
 from mallang.errors import UserError
 
 if TYPE_CHECKING:
@@ -74,19 +84,19 @@ def command(
             "--seeds trains one run after the other, and torchrun several processes of one run",
             todo="give torchrun one seed: seed=1",
         )
+    base = folder_of_run(runs, name or (f"{resolved.name}-from-{start.name}" if start else resolved.name))
     if verbose:
         typer.echo("\n".join(resolved.show()), err=True)
     from mallang.training.train import Options, train
 
-    base = name or (f"{resolved.name}-from-{start.name}" if start else resolved.name)
     trained = []
     for seed in numbers or [None]:
         chosen = resolved if seed is None else resolved.with_overrides([f"seed={seed}"])
-        folder = runs / (base if seed is None else f"{base}-seed{seed}")
+        folder = base if seed is None else base.with_name(f"{base.name}-seed{seed}")
         options = Options(folder=folder, device=device, fresh=fresh, start=start, quiet=quiet)
         trained.append(train_or_reuse(train, chosen.build(), options, several=seed is not None))
     if len(trained) > 1:
-        write_spread(trained, runs / f"{base}-seeds.json", quiet)
+        write_spread(trained, base.with_name(f"{base.name}-seeds.json"), quiet)
     elif not quiet and os.environ.get("RANK", "0") == "0":  # of several processes one speaks
         typer.echo(f"the run is in {trained[0].folder}", err=True)
 
