@@ -155,6 +155,9 @@ def test_a_model_learns_which_particle_follows(recipe: str, size: list[str], tmp
         (["a", "--total", "--json"], "--total has no effect"),
         (["a", "--domain", "bible"], "--domain has no effect"),
         (["a", "--file", "bad.tsv"], "both given"),
+        (["--file", "empty.tsv"], "empty.tsv has no lines"),
+        (["--file", "empty.tsv", "--json"], "empty.tsv has no lines"),
+        (["--file", "missing.tsv"], "cannot read missing.tsv"),
     ],
 )
 def test_bad_input(writer: Path, tmp_path: Path, arguments: list[str], message: str) -> None:
@@ -164,6 +167,19 @@ def test_bad_input(writer: Path, tmp_path: Path, arguments: list[str], message: 
     ended = mallang("score", writer, *arguments, cwd=tmp_path)
     assert ended.code == 2 and ended.err.startswith("mallang: ") and "Traceback" not in ended.err
     assert message in ended.err and not ended.out
+
+
+def test_a_file_of_no_pairs(trained: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty.tsv").touch()
+    ended = mallang("score", trained, "--file", "empty.tsv", cwd=tmp_path)
+    assert ended.code == 2 and not ended.out
+    assert ended.err.splitlines() == ["mallang: empty.tsv has no lines", "  try:   give a file with at least one line"]
+
+
+def test_an_empty_pipe_has_no_scores(trained: Path, writer: Path) -> None:
+    for run in (trained, writer):
+        ended = mallang("score", run, cwd=run, text="")
+        assert (ended.code, ended.out, ended.err) == (0, "", "")
 
 
 @pytest.mark.parametrize("flag", [["--compare"], ["--pairs", "x"], ["--by", "token"], ["--total"]])

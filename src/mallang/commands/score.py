@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json as json_format
 import math
 import os
@@ -66,6 +67,7 @@ By = Annotated[str | None, typer.Option("--by", help="Compare by total or by tok
 Total = Annotated[
     bool, typer.Option("--total", help="Print the log-probability of each text only.", show_default=False)
 ]
+STDIN = Path("/dev/stdin")
 BUILT_IN = {"miniworld-ko": "ko", "miniworld-en": "en"}
 """Minimal pairs that are always there."""
 SCALE = ((2.0, "green"), (5.0, "yellow"), (9.0, "magenta"), (math.inf, "red"))
@@ -160,14 +162,12 @@ def read_pairs(pair: list[str] | None, file: Path | None) -> Iterator[tuple[str,
         if len(pair) != 2:
             raise UserError(f"a pair is two texts, but {len(pair)} were given", todo="quote each text, or use --file")
         return iter([(pair[0], pair[1])])
-    return split_lines(file or Path("/dev/stdin"))
+    return split_lines(read_lines(file), file or STDIN)
 
 
-def split_lines(path: Path) -> Iterator[tuple[str, str]]:
+def split_lines(lines: Iterator[str], path: Path) -> Iterator[tuple[str, str]]:
     """Pairs out of lines with one tab each."""
-    from mallang.data.readers import lines
-
-    for number, line in enumerate(lines(path), 1):
+    for number, line in enumerate(lines, 1):
         source, tab, target = line.partition("\t")
         if not tab or "\t" in target:
             raise UserError("a line must hold a source, a tab and a target", where=f"{path}, line {number}")
@@ -176,9 +176,20 @@ def split_lines(path: Path) -> Iterator[tuple[str, str]]:
 
 def read_texts(texts: Iterable[str] | None, file: Path | None) -> Iterator[str]:
     """The texts to score, a line at a time."""
+    return iter(texts) if texts else read_lines(file)
+
+
+def read_lines(file: Path | None) -> Iterator[str]:
+    """The lines of a file, which must have some, or of standard input, which may be empty as in any pipe."""
     from mallang.data.readers import lines
 
-    return iter(texts) if texts else lines(file or Path("/dev/stdin"))
+    found = lines(file or STDIN)
+    if file is None:
+        return found
+    first = next(found, None)
+    if first is None:
+        raise UserError(f"{file} has no lines", todo="give a file with at least one line")
+    return itertools.chain([first], found)
 
 
 class Rivals(NamedTuple):
