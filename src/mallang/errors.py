@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import ModuleType
 
 
@@ -24,13 +24,13 @@ class UserError(Exception):
         return "\n".join(lines)
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: str, known: Iterable[str], shown: Callable[[str], str] = str) -> str:
     """A phrase that names the closest known names, or lists them all when none is close."""
     options = sorted(known)
     close = difflib.get_close_matches(name, options, n=3, cutoff=0.5)
     if close:
-        return "did you mean " + " or ".join(close) + "?"
-    return "known: " + ", ".join(options) if options else "there are none"
+        return "did you mean " + " or ".join(map(shown, close)) + "?"
+    return "known: " + ", ".join(map(shown, options)) if options else "there are none"
 
 
 def require(module: str, extra: str) -> ModuleType:

@@ -1,4 +1,4 @@
-"""find("models", "bert") is the module of that file name: no list, no registry to edit."""
+"""find("models", "bert") is the module of that file name: no list, no registry to edit. Runs are found by folder."""
 
 from __future__ import annotations
 
@@ -52,3 +52,16 @@ def add_plugin(path: Path) -> str:
         raise UserError(f"the plugin {path} lacks {' and '.join(missing)}", todo="see docs/how-to/plugin.md")
     PLUGINS[name] = module
     return name
+
+
+def runs(place: Path) -> list[Path]:
+    """The run folders right below a folder, finished or not."""
+    return sorted(path.parent for path in place.glob("*/recipe.toml"))
+
+
+def no_run(path: Path) -> UserError:
+    """What to say of a run folder that is not there: the nearest ones beside it, or below `runs`."""
+    places = [Path("runs"), path.parent] if path.parent == Path() else [path.parent]
+    known = {run.name: str(run) for place in places for run in runs(place)}
+    todo = nearest(path.name, known, known.__getitem__) if known else "train one, or look into runs/"
+    return UserError(f"there is no run folder {path}", todo=todo)

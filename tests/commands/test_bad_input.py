@@ -264,6 +264,35 @@ def test_no_such_run(home: Path) -> None:
     refused(mallang("translate", home, "물", cwd=home), "is no run folder", "run.json")
 
 
+@pytest.mark.parametrize(
+    ("wrong", "arguments"),
+    [
+        ("runs/transformr", ["translate", "runs/transformr", "물"]),
+        ("transformer", ["translate", "transformer", "물"]),
+        ("runs/tranformer", ["translate", "runs/transformer", "물", "--with", "runs/tranformer"]),
+        ("runs/transfomer", ["score", "runs/transfomer", "물", "water"]),
+        ("runs/transformers", ["evaluate", "runs/transformers"]),
+        ("runs/transformr", ["doctor", "runs/transformr"]),
+        ("runs/transformr", ["compare", "runs/transformer", "runs/transformr"]),
+        ("runs/transformr", ["prompt", "runs/transformr", "--text", "물"]),
+        ("runs/transformr", ["novelty", "--run", "runs/transformr", "물"]),
+        ("runs/transformr", [*QUICK, "--from", "runs/transformr"]),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else None,
+)
+def test_the_name_of_a_run_is_misspelt(trained: Path, wrong: str, arguments: list[str]) -> None:
+    home = trained.parent.parent
+    before = sorted(path.name for path in (home / "runs").iterdir())
+    refused(mallang(*arguments, cwd=home), f"no run folder {wrong}\n", "did you mean runs/transformer?")
+    assert sorted(path.name for path in (home / "runs").iterdir()) == before
+
+
+def test_no_run_is_like_it(run: Path) -> None:
+    shutil.copytree(run, run.with_name("deeper"))
+    refused(mallang("translate", "runs/x", "물", cwd=run.parent.parent), "known: runs/deeper, runs/transformer")
+    refused(mallang("translate", "none/transformer", "물", cwd=run.parent.parent), "train one, or look into runs/")
+
+
 def test_a_run_of_another_task(run: Path) -> None:
     info = json.loads((run / "run.json").read_text())
     (run / "run.json").write_text(json.dumps({**info, "task": "juggling_balls"}))

@@ -16,7 +16,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import mallang
-from mallang.commands.options import Device, Json, Plugin, Quiet, Verbose, add_plugins, complete_run, print_json
+from mallang.commands.options import (
+    Device,
+    Json,
+    Plugin,
+    Quiet,
+    Verbose,
+    add_plugins,
+    check_run,
+    complete_run,
+    print_json,
+)
 from mallang.errors import UserError
 from mallang.find import ROOT
 
@@ -44,7 +54,11 @@ MOST = 1_000_000
 RunToExamine = Annotated[
     Path | None,
     typer.Argument(
-        metavar="RUN", help="A run to examine, finished or not.", autocompletion=complete_run, show_default=False
+        metavar="RUN",
+        help="A run to examine, finished or not.",
+        autocompletion=complete_run,
+        callback=check_run,
+        show_default=False,
     ),
 ]
 Split = Annotated[

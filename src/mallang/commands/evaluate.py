@@ -22,6 +22,7 @@ from mallang.commands.options import (
     Search,
     With,
     add_plugins,
+    check_run,
     complete_run,
     load_for,
     read_search,
@@ -61,6 +62,7 @@ Run = Annotated[
         metavar="[RUN]",
         help="The folder of a finished run; none with --outputs.",
         autocompletion=complete_run,
+        callback=check_run,
         show_default=False,
     ),
 ]

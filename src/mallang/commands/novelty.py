@@ -18,6 +18,7 @@ from mallang.commands.options import (
     Quiet,
     Search,
     add_plugins,
+    check_run,
     complete_run,
     load_for,
     print_json,
@@ -46,7 +47,7 @@ Run = Annotated[
     Path | None,
     typer.Option(
         "--run", metavar="RUN", help="A run: its training text is the corpus, its tokenizer cuts tokens.",
-        autocompletion=complete_run, show_default=False,
+        autocompletion=complete_run, callback=check_run, show_default=False,
     ),
 ]  # fmt: skip
 Samples = Annotated[

@@ -23,8 +23,22 @@ def complete_run(incomplete: str) -> list[str]:
     """Run folders that begin like this: below the folder typed so far, or below `runs`."""
     folder = Path(incomplete) if incomplete.endswith("/") else Path(incomplete).parent
     places = [folder, Path("runs")] if folder == Path() else [folder]
-    found = sorted({str(path.parent) for place in places if place.is_dir() for path in place.glob("*/recipe.toml")})
+    found = sorted({str(run) for place in places for run in find.runs(place)})
     return [run for run in found if run.startswith(incomplete)]
+
+
+def check_run(run: Path | None) -> Path | None:
+    """A run folder that is given is there; of one that is not, the nearest ones are named."""
+    if run is not None and not run.is_dir():
+        raise find.no_run(run)
+    return run
+
+
+def check_runs(runs: list[Path] | None) -> list[Path] | None:
+    """The same of several."""
+    for run in runs or ():
+        check_run(run)
+    return runs
 
 
 def complete_override(context: typer.Context, incomplete: str) -> list[str]:
@@ -64,7 +78,11 @@ Overrides = Annotated[
 RunFolder = Annotated[
     Path,
     typer.Argument(
-        metavar="RUN", help="The folder of a finished run.", autocompletion=complete_run, show_default=False
+        metavar="RUN",
+        help="The folder of a finished run.",
+        autocompletion=complete_run,
+        callback=check_run,
+        show_default=False,
     ),
 ]
 Device = Annotated[str, typer.Option("--device", metavar="NAME", help="auto, cpu, cuda or cuda:1.")]
@@ -87,7 +105,7 @@ With = Annotated[
     list[Path] | None,
     typer.Option(
         "--with", metavar="RUN", help="Another run to join: an ensemble. Repeatable.", autocompletion=complete_run,
-        show_default=False,
+        callback=check_runs, show_default=False,
     ),
 ]  # fmt: skip
 ReplaceUnknown = Annotated[

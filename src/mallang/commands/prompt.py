@@ -17,6 +17,7 @@ from mallang.commands.options import (
     Quiet,
     Search,
     add_plugins,
+    check_runs,
     complete_run,
     load_for,
     print_json,
@@ -39,7 +40,11 @@ EXAMPLES = (
 Runs = Annotated[
     list[Path],
     typer.Argument(
-        metavar="RUN...", help="Folders of language models.", autocompletion=complete_run, show_default=False
+        metavar="RUN...",
+        help="Folders of language models.",
+        autocompletion=complete_run,
+        callback=check_runs,
+        show_default=False,
     ),
 ]
 Text = Annotated[

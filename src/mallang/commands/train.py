@@ -17,6 +17,7 @@ from mallang.commands.options import (
     RecipeName,
     Verbose,
     add_plugins,
+    check_run,
     complete_run,
     folder_of_run,
 )
@@ -36,7 +37,7 @@ Start = Annotated[
     Path | None,
     typer.Option(
         "--from", metavar="RUN", help="Start from this run's weights and tokeniser.", autocompletion=complete_run,
-        show_default=False,
+        callback=check_run, show_default=False,
     ),
 ]  # fmt: skip
 Name = Annotated[

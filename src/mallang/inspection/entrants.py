@@ -15,7 +15,7 @@ from mallang.errors import UserError, nearest
 from mallang.evaluation.lengths import Bucket
 from mallang.evaluation.quality import MEASURES, suited
 from mallang.evaluation.score import Score, Statistics
-from mallang.find import find
+from mallang.find import find, no_run
 from mallang.inspection.cost import LONGEST, Speed, decoding_speed, writing_speed
 from mallang.inspection.outputs import Scorable, keep, kept, read_parts, stamp_of
 from mallang.recipe import Recipe
@@ -256,7 +256,7 @@ def open_all(paths: Sequence[Path], options: Options) -> tuple[list[Entrant], li
     notes = []
     for path in paths:
         if not path.exists():
-            raise UserError(f"there is no run folder {path}", todo="look into runs/")
+            raise no_run(path)
         if not (path / INFO).exists():
             notes.append(f"{path} was left out: it is no run folder")
             continue
