@@ -93,10 +93,9 @@ def test_a_kernel_that_is_wrong_or_missing_is_not_used(monkeypatch: pytest.Monke
 @pytest.fixture(params=["packed", "plain"])
 def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Layers by the one kernel and by the other."""
-    if request.param == "plain":
-        monkeypatch.setattr(int8, "has_packed_product", lambda: False)
-    elif not int8.has_packed_product():
+    if request.param == "packed" and not int8.has_packed_product():
         pytest.skip("this machine has no such kernel")
+    monkeypatch.setattr(int8, "is_for_packed", lambda rows, weights: request.param == "packed")
     return str(request.param)
 
 
@@ -128,6 +127,7 @@ def test_a_packed_kernel_that_is_wrong_or_missing_is_not_used(monkeypatch: pytes
 
 def test_a_copy_multiplies_alike(kernel: str) -> None:
     layer, x = Int8Linear(torch.randn(30, 20), torch.randn(30)), torch.randn(7, 20)
+    assert torch.equal(copy.deepcopy(layer)(x), layer(x))
     assert (layer.packed is None) == (kernel == "plain")
     assert torch.equal(copy.deepcopy(layer)(x), layer(x))
 
@@ -214,3 +214,23 @@ def test_a_trained_model_translates_nearly_as_well(tmp_path: Path) -> None:
     assert scores["float32"] > 20
     assert scores["int8"] > scores["float32"] - 1.5
     assert same > 0.8
+
+
+def test_a_few_rows_of_a_large_matrix_are_for_the_packed_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    for is_fast, wanted in ((True, [False, True, False, False]), (False, [True] * 4)):
+        monkeypatch.setattr(int8, "has_fast_product", lambda is_fast=is_fast: is_fast)
+        monkeypatch.setattr(int8, "has_packed_product", lambda: True)
+        assert [
+            int8.is_for_packed(rows, weights) for rows, weights in ((1, 2**21), (8, 2**21), (160, 2**21), (8, 2**16))
+        ] == wanted
+        monkeypatch.setattr(int8, "has_packed_product", lambda: False)
+        assert not int8.is_for_packed(8, 2**21)
+
+
+def test_a_single_row_that_holds_no_number_gives_none() -> None:
+    layer = Int8Linear(torch.randn(5, 8), torch.randn(5))
+    for wrong in (float("nan"), float("inf")):
+        x = torch.randn(1, 8)
+        x[0, 3] = wrong
+        assert bool(layer(x).isnan().all())
+    assert torch.equal(layer(torch.zeros(1, 8))[0], layer.bias)

@@ -5,8 +5,9 @@
     y      = (integer x · integer weight) · scale of the row · scale of the output + bias
 
 The integers lie in −127 … 127 around zero and are added up in 32 bits, so the product itself is exact; only the two
-roundings lose something. Three kernels can compute it: one that keeps the weights in an order of its own and rounds x
-by itself (`Packed`), one that does neither, and a product in float64 where no machine instruction helps.
+roundings lose something. Three kernels can compute it. oneDNN's is the fastest, but for more than one row it
+brings the matrix into an order of its own each time, which pays for many rows. FBGEMM's keeps the matrix in such an
+order (`Packed`): better for a few rows and a large matrix. Where no instruction helps there is a product in float64.
 
 What is no matrix product stays in float32: embeddings, norms, attention, softmax. So do recurrent layers, whose
 products torch computes together with all else in one call.
@@ -31,6 +32,8 @@ LARGEST = 127
 """The integers are symmetric around zero, so −128 is not used."""
 SMALLEST = 1e-30
 """The least scale: a row of zeros has one, and stays zeros."""
+LARGE, MANY = 2**20, 32
+"""A matrix of so many weights, and fewer rows than so many, are for FBGEMM."""
 Module = TypeVar("Module", bound=nn.Module)
 
 
@@ -51,7 +54,7 @@ def quantize(model: Module) -> Module:
 class Int8Linear(nn.Module):
     """y = x Wᵀ + b with both factors as 8-bit integers."""
 
-    weight: Int8[Tensor, "outputs inputs"] | None
+    weight: Int8[Tensor, "outputs inputs"]
     scale: Float32[Tensor, " outputs"]
     bias: Float32[Tensor, " outputs"] | None
 
@@ -59,29 +62,41 @@ class Int8Linear(nn.Module):
         super().__init__()
         integers, scale = quantize_rows(weight.detach().float())
         self.out_features, self.in_features = weight.shape
-        self.packed = Packed(integers, scale.flatten()) if has_packed_product() else None
-        self.register_buffer("weight", integers if self.packed is None else None)
+        self.register_buffer("weight", integers)
         self.register_buffer("scale", scale.flatten())
         self.register_buffer("bias", None if bias is None else bias.detach().float())
+        self.packed: Packed | None = None
 
+    @torch.no_grad()
     def forward(self, x: Float[Tensor, "*batch inputs"]) -> Float32[Tensor, "*batch outputs"]:
         """The product, back in float32."""
         rows = x.reshape(-1, self.in_features).float()
-        if self.packed is not None:
+        if is_for_packed(len(rows), self.weight.numel()):
+            self.packed = self.packed or Packed(self.weight, self.scale)
             y = self.packed.multiply(rows)
+            y = y if self.bias is None else y.add_(self.bias)
         else:
-            integers, scale = quantize_rows(rows)
-            y = to_float(multiply(integers, self.weight.t())).mul_(scale).mul_(self.scale)  # type: ignore[union-attr]
-        if self.bias is not None:
-            y.add_(self.bias)
+            y = self.multiply(rows)
         return y.view(*x.shape[:-1], self.out_features)
+
+    def multiply(self, x: Float32[Tensor, "rows inputs"]) -> Float32[Tensor, "rows outputs"]:
+        """The formula above in few passes over y: for a single row their number is what counts."""
+        ends = [abs(end.item()) for end in torch.aminmax(x)] if len(x) == 1 else [math.inf]
+        if all(map(math.isfinite, ends)):
+            largest = max(SMALLEST, *ends)
+            y = to_float(multiply((x * (LARGEST / largest)).round_().to(torch.int8), self.weight.t()))
+            if self.bias is None:
+                return y.mul_(self.scale).mul_(largest / LARGEST)
+            return torch.addcmul(self.bias, y, self.scale, value=largest / LARGEST, out=y)
+        integers, scale = quantize_rows(x)
+        y = to_float(multiply(integers, self.weight.t())).mul_(scale)
+        return y.mul_(self.scale) if self.bias is None else torch.addcmul(self.bias, y, self.scale, out=y)
 
 
 class Packed:
-    """An integer matrix in the order in which FBGEMM, the library in torch for this, reads it.
+    """An integer matrix in the order in which FBGEMM reads it.
 
-    Where a model reads one token at a time, what surrounds a product takes as long as the product: this kernel rounds
-    x, multiplies and scales in one call, on integers from 0 to 255, 128 of which stands for zero.
+    This kernel rounds x, multiplies and scales in one call, on integers from 0 to 255, 128 of which stands for zero.
     """
 
     def __init__(self, integers: Int8[Tensor, "outputs inputs"], scale: Float32[Tensor, " outputs"]) -> None:
@@ -99,14 +114,18 @@ class Packed:
     def multiply(self, x: Float32[Tensor, "rows inputs"]) -> Float32[Tensor, "rows outputs"]:
         """The product of x, each row rounded to 127ths of its largest number, with the matrix."""
         largest = x.abs().amax(dim=1, keepdim=True).clamp_min_(SMALLEST)
-        if len(x) == 1 and math.isfinite(number := float(largest)):  # the kernel takes one scale, and here is but one
-            return self.scaled(x, number / LARGEST)
         return self.scaled(x * largest.reciprocal(), 1 / LARGEST).mul_(largest)
 
     def scaled(self, x: Float32[Tensor, "rows inputs"], scale: float) -> Float32[Tensor, "rows outputs"]:
         """The product of x, rounded to so many times this scale, with the matrix."""
         y: Tensor = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32(x, scale, 128, self.weight)
         return y
+
+
+def is_for_packed(rows: int, weights: int) -> bool:
+    """Whether FBGEMM is the faster one for so many rows and a matrix of so many weights."""
+    is_better = weights >= LARGE and 1 < rows < MANY
+    return (is_better or not has_fast_product()) and has_packed_product()
 
 
 @functools.cache
