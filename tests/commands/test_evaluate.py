@@ -47,6 +47,20 @@ def test_ones_own_pairs_and_another_search(run: Path, tmp_path: Path) -> None:
     assert json.loads((run / "scores" / "data-mine.json").read_text("utf-8"))["search"] == {"method": "greedy"}
 
 
+def test_unknown_tokens_are_counted(run: Path, tmp_path: Path) -> None:
+    strange = "".join(f"{letter} 물을 산다.\tMinsu buys water.\n" for letter in "漢字漢日本語中")
+    (tmp_path / "mine.tsv").write_text(f"{strange}민수는 물을 산다.\tMinsu 漢 buys water.\n", encoding="utf-8")
+    ended = mallang("evaluate", run, "--data", "mine.tsv", cwd=tmp_path)
+    assert ended.code == 0, ended.err
+    source, target, last = ended.err.splitlines()
+    assert source.startswith("note: source of data-mine: 7 of ") and target.startswith("note: target of data-mine: 1 ")
+    assert source.endswith(" tokens are unknown to the model, and read as <unk>: '漢', '字', '日', '本', '語' …")
+    assert target.endswith(": '漢'") and last.startswith("8 pairs of data-mine")
+    for option in ("--quiet", "--json"):
+        assert mallang("evaluate", run, "--data", "mine.tsv", option, cwd=tmp_path).err == ""
+    assert "note" not in mallang("evaluate", run, cwd=run.parent.parent).err
+
+
 def test_a_split_and_ones_own_pairs_exclude_each_other(trained: Path) -> None:
     both = mallang("evaluate", trained, "--split", "valid", "--data", "valid.tsv", cwd=trained.parent.parent)
     assert both.code == 2 and "--split and --data were both given" in both.err and "Traceback" not in both.err

@@ -52,6 +52,15 @@ def test_a_whole_text_is_scored_and_the_lines_are_kept(home: Path) -> None:
     )
 
 
+def test_unknown_tokens_are_counted(home: Path) -> None:
+    (home / "strange.txt").write_text("the cow sees a cat\nthe cow sings\na bird\n", "utf-8")
+    (home / "plain.txt").write_text("a bird\n", "utf-8")
+    ended = mallang("evaluate", "runs/carried", "--data", "strange.txt", cwd=home)
+    note = "note: data-strange: 2 of 10 tokens are unknown to the model, and read as <unk>: 'cow'\n"
+    assert ended.code == 0 and ended.err.startswith(note), ended.err
+    assert "note" not in mallang("evaluate", "runs/carried", "--data", "plain.txt", cwd=home).err
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [

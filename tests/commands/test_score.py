@@ -123,6 +123,23 @@ def test_minimal_pairs(writer: Path, tmp_path: Path) -> None:
     assert last["scores"][0]["count"] == 3 and "by:token" in last["scores"][0]["signature"]
 
 
+def test_unknown_tokens_of_pairs_are_counted(writer: Path, tmp_path: Path) -> None:
+    known, strange = "민수는 책을 본다.\t민수는 책을 물을.\n", "漢 책을 본다.\t漢 字 책을.\n"
+    (tmp_path / "known.tsv").write_text(known, encoding="utf-8")
+    (tmp_path / "strange.tsv").write_text(known + strange, encoding="utf-8")
+    lines = mallang("score", writer, *strange.strip().split("\t"), "--json", cwd=tmp_path).out.splitlines()
+    assert [json.loads(line)["unknown"] for line in lines] == [["漢"], ["漢", "字"]]
+    ended = mallang("score", writer, "--pairs", "strange.tsv", cwd=tmp_path)
+    assert ended.code == 0 and ended.err.startswith("note: strange.tsv: 3 of "), ended.err
+    assert ended.err.endswith(" tokens are unknown to the model, and read as <unk>: '漢', '字'\n")
+    quiet = mallang("score", writer, "--pairs", "strange.tsv", "-q", cwd=tmp_path)
+    assert (quiet.out, quiet.err) == (ended.out, "")
+    assert mallang("score", writer, "--pairs", "known.tsv", cwd=tmp_path).err == ""
+    as_json = mallang("score", writer, "--pairs", "strange.tsv", "--json", cwd=tmp_path)
+    first, second, _ = map(json.loads, as_json.out.splitlines())
+    assert as_json.err == "" and "unknown" not in first and second["unknown"] == ["漢", "漢", "字"]
+
+
 def test_pairs_of_miniworld_are_at_hand(writer: Path) -> None:
     ended = mallang("score", writer, "--pairs", "miniworld-en", cwd=writer)
     assert ended.code == 0, ended.err

@@ -25,6 +25,7 @@ from mallang.commands.options import (
     check_run,
     complete_run,
     load_for,
+    note_unknown,
     read_search,
 )
 from mallang.errors import UserError
@@ -62,7 +63,6 @@ Run = Annotated[
         metavar="[RUN]",
         help="The folder of a finished run; none with --outputs.",
         autocompletion=complete_run,
-        callback=check_run,
         show_default=False,
     ),
 ]
@@ -145,6 +145,7 @@ def command(
         raise UserError("a run and files to score were both given", todo="leave out RUN, or --outputs and --references")
     else:
         option = "--explain" if explain is not None else "--against" if against is not None else None
+        check_run(run)
         check_task(run, against)
         judged = list(of_run(run, asked, sentence, option, quiet=quiet or json))
     found = [explained(each, sentence) if explain is not None else each.scores for each in judged]
@@ -225,6 +226,11 @@ def of_run(run: Path, asked: Asked, sentence: int, option: str | None, *, quiet:
         rows = [pick(part.rows, sentence)] if sentence else part.rows
         scores, outputs = model.evaluate(rows, domain=chosen, **options)
         yield Judged(rows, outputs, scores, part.corpus, chosen)
+        if not quiet:
+            columns = model.task.columns
+            for column, texts in zip(columns, zip(*rows, strict=True), strict=True):
+                side = f"{column} of {part.name}" if len(columns) > 1 else part.name
+                note_unknown(side, texts, model.task.tokenizers[column])
         if sentence:
             continue  # one sentence is not the score of the run
         told = options | ({} if chosen is None else {"domain": chosen}) | ({"weights": "int8"} if asked.int8 else {})

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from mallang import find, recipe, schema, toml
 from mallang.errors import UserError
+
+if TYPE_CHECKING:
+    from mallang.text.tokenizer import Tokenizer
+
+MOST_SHOWN = 5
+"""Unknown pieces of text that a note names."""
 
 
 def complete_recipe(incomplete: str) -> list[str]:
@@ -105,7 +111,7 @@ With = Annotated[
     list[Path] | None,
     typer.Option(
         "--with", metavar="RUN", help="Another run to join: an ensemble. Repeatable.", autocompletion=complete_run,
-        callback=check_runs, show_default=False,
+        show_default=False,
     ),
 ]  # fmt: skip
 ReplaceUnknown = Annotated[
@@ -156,6 +162,7 @@ def load_for(
 
     runs = [run, *(others or ())]
     for each in runs:
+        check_run(each)
         trained_for = find.plain(Run.open(each).task)
         if not (has_verb(trained_for, verb) if task is None else trained_for == task):
             needed = f"a run for {task}" if task else "a run whose task has it"
@@ -175,6 +182,30 @@ def verbs_of(task: str) -> str:
     """What the runs of a task can do, as the end of a sentence; those of a task that is not known can do nothing."""
     verbs = [f"`mallang {name}`" for name in find.names("commands") if has_verb(task, name)]
     return f"; with this one, {' or '.join(verbs)}" if verbs else ""
+
+
+def unknown_of(text: str, tokenizer: Tokenizer) -> list[str]:
+    """What of a text its tokenizer has no token for."""
+    found = tokenizer.encode(text)
+    places = zip(found.ids, found.offsets, strict=True)
+    return [text[begin:end] for token, (begin, end) in places if token == tokenizer.vocabulary.unk]
+
+
+def note_unknown(name: str, texts: Sequence[str], tokenizer: Tokenizer) -> None:
+    """Say how many tokens of some texts the model does not know, and what the first of them are."""
+    lines, unk = tokenizer.encode_batch(texts), tokenizer.vocabulary.unk
+    count, total = sum(line.count(unk) for line in lines), sum(map(len, lines))
+    if not count:
+        return
+    some: dict[str, None] = {}
+    for text, line in zip(texts, lines, strict=True):
+        if unk in line:
+            some |= dict.fromkeys(unknown_of(text, tokenizer))
+        if len(some) > MOST_SHOWN:
+            break
+    shown = ", ".join(map(repr, [*some][:MOST_SHOWN])) + (" …" if len(some) > MOST_SHOWN else "")
+    told = f"{count:,} of {total:,} tokens are unknown to the model, and read as <unk>: {shown}"
+    typer.echo(f"note: {name}: {told}", err=True)
 
 
 def print_json(value: Any) -> None:

@@ -26,6 +26,8 @@ from mallang.commands.options import (
     add_plugins,
     has_verb,
     load_for,
+    note_unknown,
+    unknown_of,
 )
 from mallang.errors import UserError, nearest
 
@@ -108,6 +110,8 @@ def command(
     model = load_for(run, None, "score", device, others=others)
     if rivals is not None:
         judge(model, rivals, by or "total", json=json)
+        if not json and not quiet:
+            note_unknown(str(pairs), [text for pair in rivals for text in (pair.better, pair.worse)], model.tokenizer)
     elif compare:
         choose(model, texts or [], by or "total", json=json, quiet=quiet)
     else:
@@ -331,7 +335,8 @@ def judge(model: Any, rivals: Sequence[Rivals], by: Any, *, json: bool) -> None:
         kinds.setdefault(pair.kind, []).append(preference)
         if json:
             line = {**asdict(preference), "right": preference.is_right, **({"kind": pair.kind} if pair.kind else {})}
-            print(as_json(line))
+            unknown = [word for text in (pair.better, pair.worse) for word in unknown_of(text, model.tokenizer)]
+            print(as_json(line | ({"unknown": unknown} if unknown else {})))
     named = sorted(kinds.items()) if len(kinds) > 1 else []
     scores = [accuracy(found, by), *(accuracy(some, by, f"accuracy of {kind or 'others'}") for kind, some in named)]
     if json:
