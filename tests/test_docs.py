@@ -19,7 +19,7 @@ import pytest
 from mallang import find, recipe
 from mallang.commands.main import main
 from mallang.data import miniworld
-from mallang.errors import UserError
+from mallang.errors import UserError, install
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
@@ -267,6 +267,13 @@ def test_extras_that_pages_install_exist():
     for page in PAGES:
         for names in re.findall(r"pip install -e '\.\[([a-z,]+)\]'", page.read_text("utf-8")):
             assert set(names.split(",")) <= set(extras), page
+
+
+def test_pages_install_extras_as_messages_do():
+    named = re.compile(r"pip install [^`\n]*\[[a-z,]+\]'?")
+    lines = [line for page in PAGES for line in named.findall(page.read_text("utf-8"))]
+    assert len(lines) > 5
+    assert [line for line in lines if line != install(line.partition("[")[2].partition("]")[0])] == []
 
 
 @pytest.mark.parametrize("verb", ["", *(name for name in find.names("commands") if name not in ("main", "options"))])

@@ -33,6 +33,11 @@ def nearest(name: str, known: Iterable[str], shown: Callable[[str], str] = str) 
     return "known: " + ", ".join(map(shown, options)) if options else "there are none"
 
 
+def install(extra: str) -> str:
+    """The line that installs an extra, in a clone of the repository: the package is on no index."""
+    return f"pip install -e '.[{extra}]'"
+
+
 def require(module: str, extra: str) -> ModuleType:
     """Import an optional module, or say which command installs it."""
     try:
@@ -40,5 +45,5 @@ def require(module: str, extra: str) -> ModuleType:
     except ImportError as error:
         raise UserError(
             f"this needs the optional package {module.split('.')[0]}, which is not installed",
-            todo=f"pip install 'mallang[{extra}]'",
+            todo=install(extra),
         ) from error

@@ -153,8 +153,8 @@ def test_a_mended_mistake_goes_on(home: Path) -> None:
 @pytest.mark.parametrize(
     ("missing", "override", "install"),
     [
-        ("tensorboard", "train.tensorboard=true", "pip install 'mallang[track]'"),
-        ("pyarrow", "data.train=rows.parquet", "pip install 'mallang[data]'"),
+        ("tensorboard", "train.tensorboard=true", "pip install -e '.[track]'"),
+        ("pyarrow", "data.train=rows.parquet", "pip install -e '.[data]'"),
     ],
 )
 def test_an_extra_that_is_not_installed(home: Path, missing: str, override: str, install: str) -> None:

@@ -51,7 +51,7 @@ def test_quiet_prints_only_what_is_wrong(
 
 def test_a_missing_extra_comes_with_its_install_line() -> None:
     assert doctor.extra("plots", ["no-such-package"]) == (
-        "not installed; adds figures as PNG and SVG files: pip install 'mallang[plots]'"
+        "not installed; adds figures as PNG and SVG files: pip install -e '.[plots]'"
     )
     assert doctor.extra("new", ["no-such-package"]).startswith("not installed; adds no-such-package: ")
     assert doctor.extra("plots", ["numpy"]) == f"numpy {metadata.version('numpy')}"

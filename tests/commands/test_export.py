@@ -53,5 +53,5 @@ def test_what_cannot_be_is_refused(arguments: list[str], words: list[str], train
 def test_a_missing_package_comes_with_its_install_line(kind: str, package: str, trained: Path, tmp_path: Path) -> None:
     ended = mallang("export", trained, "--to", kind, "--output", "out", cwd=tmp_path, missing=[package])
     assert ended.code == 2 and package in ended.err
-    assert "pip install 'mallang[export]'" in ended.err
+    assert "pip install -e '.[export]'" in ended.err
     assert not (tmp_path / "out").exists()

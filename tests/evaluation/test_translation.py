@@ -109,7 +109,7 @@ def test_korean_morphemes_need_the_extra(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setitem(sys.modules, "mecab_ko", None)
     with pytest.raises(UserError) as error:
         bleu(["나는 간다"], ["나는 간다"], tokenize="ko-mecab")
-    assert "pip install 'mallang[ko]'" in str(error.value)
+    assert "pip install -e '.[ko]'" in str(error.value)
 
 
 def test_korean_morphemes_where_the_extra_is_installed() -> None:

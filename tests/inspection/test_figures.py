@@ -99,4 +99,4 @@ def test_mistakes_are_told(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(UserError, match="matplotlib") as caught:
         draw_attention(tmp_path / "map.png", weights(1, 1, 1), ["a"], ["b"])
-    assert "mallang[plots]" in str(caught.value)
+    assert "pip install -e '.[plots]'" in str(caught.value)

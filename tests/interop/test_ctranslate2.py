@@ -160,7 +160,7 @@ def test_a_missing_package_is_told_with_its_install_line(
     monkeypatch.setitem(sys.modules, "ctranslate2.specs", None)
     with pytest.raises(UserError, match=r"ctranslate2") as told:
         write(make(), tmp_path / "out")
-    assert told.value.todo == "pip install 'mallang[export]'"
+    assert told.value.todo == "pip install -e '.[export]'"
 
 
 def test_only_a_transformer_can_be_exported(make: Callable[..., Verbs], tmp_path: Path) -> None:

@@ -81,7 +81,7 @@ def test_a_missing_package_is_told_with_its_install_line(
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(UserError, match=package) as told:
         write(make(), tmp_path / "out")
-    assert told.value.todo == "pip install 'mallang[export]'"
+    assert told.value.todo == "pip install -e '.[export]'"
 
 
 def prepared(ours: Verbs, rows: slice = slice(None)) -> Any:

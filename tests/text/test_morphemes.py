@@ -135,7 +135,7 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(errors.importlib, "import_module", no_module)
     with pytest.raises(UserError, match="kiwipiepy") as caught:
         morphemes.Kiwi()
-    assert caught.value.todo == "pip install 'mallang[ko]'"
+    assert caught.value.todo == "pip install -e '.[ko]'"
 
 
 @pytest.fixture(scope="module")

@@ -70,6 +70,15 @@ def test_a_damaged_file_is_named(file: str, old: str, new: str, tmp_path: Path) 
     assert caught.value.where == str(tmp_path / file)
 
 
+def test_a_file_of_a_newer_version_is_told_apart(tmp_path: Path) -> None:
+    trained("char").save(tmp_path)
+    path = tmp_path / "text.json"
+    path.write_text(path.read_text(encoding="utf-8").replace('"format": 1', '"format": 2'), encoding="utf-8")
+    with pytest.raises(UserError, match="format 2") as caught:
+        Tokenizer.load(tmp_path)
+    assert caught.value.todo == "git pull && pip install -e ."
+
+
 def test_a_cut_file_is_named(tmp_path: Path) -> None:
     trained("bpe").save(tmp_path)
     path = tmp_path / "tokenizer.json"

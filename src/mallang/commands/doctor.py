@@ -27,7 +27,7 @@ from mallang.commands.options import (
     complete_run,
     print_json,
 )
-from mallang.errors import UserError
+from mallang.errors import UserError, install
 from mallang.find import ROOT
 
 if TYPE_CHECKING:
@@ -303,7 +303,7 @@ def extra(name: str, needed: list[str]) -> str:
     missing = [package for package in needed if version(package) == "missing"]
     if not missing:
         return ", ".join(f"{package} {version(package)}" for package in needed)
-    return f"not installed; adds {ADDS.get(name, ', '.join(missing))}: pip install 'mallang[{name}]'"
+    return f"not installed; adds {ADDS.get(name, ', '.join(missing))}: {install(name)}"
 
 
 def version(package: str) -> str:

@@ -324,7 +324,7 @@ def read_config(about: str, where: str) -> Config:
     except (ValueError, KeyError, TypeError, UserError) as error:
         raise damaged(where, error) from error
     what = f"the tokenizer is of format {facts['format']}, and this version reads up to {FORMAT}"
-    raise UserError(what, where=where, todo="pip install --upgrade mallang")
+    raise UserError(what, where=where, todo="git pull && pip install -e .")
 
 
 def read_pipeline(pipeline: str, where: str) -> tokenizers.Tokenizer:
