@@ -72,6 +72,29 @@ def test_what_is_impossible_is_no_better_than_what_is_too(home: Path) -> None:
     assert [pair["right"] for pair in pairs[:-1]] == [False, True]
 
 
+def test_seeds_whose_loss_is_infinite_have_no_mean(home: Path) -> None:
+    home.joinpath("endless.txt").write_text("본다. 본다. 지호는\n", encoding="utf-8")
+    train = ["train", "ngram-miniworld", *FILES, "model.smoothing=mle", "model.order=2", "--seeds", "1,2"]
+    train += ["data.valid=endless.txt", "--name", "endless"]
+    ended = mallang(*train, cwd=home)
+    assert ended.code == 0, ended.err
+    assert "validation loss over 2 seeds: infinite for 2 of them, so there is no mean, in runs/" in ended.err
+    names, file = ["runs/endless-seed1", "runs/endless-seed2"], home / "runs" / "endless-seeds.json"
+    nothing = {"metric": "loss", "runs": dict.fromkeys(names), "mean": None, "standard_deviation": None}
+    assert json.loads(file.read_text("utf-8"), parse_constant=pytest.fail) == nothing
+    # Whether run.json says it by the name that older versions wrote or by null, it is the same.
+    for best in (None, float("inf"), 1.5):
+        path = home / names[0] / "run.json"
+        info = json.loads(path.read_text("utf-8"))
+        path.write_text(json.dumps({**info, "best": {"step": 1, "loss": best}}), encoding="utf-8")
+        ended = mallang(*train, cwd=home)
+        told = json.loads(file.read_text("utf-8"), parse_constant=pytest.fail)
+        assert ended.code == 0 and told["mean"] is None, ended.err
+        assert told["runs"] == {names[0]: 1.5 if best == 1.5 else None, names[1]: None}
+    assert "infinite for 1 of them" in ended.err
+    assert mallang("score", names[0], TEXT, cwd=home).code == 0
+
+
 def test_scores_that_are_no_probabilities_have_no_perplexity(home: Path) -> None:
     ended = mallang("train", "ngram-miniworld", *FILES, "model.smoothing=stupid-back-off", "--name", "stupid", cwd=home)
     assert ended.code == 0, ended.err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -128,19 +129,24 @@ def read_seeds(text: str | None) -> list[int]:
 
 
 def write_spread(trained: list[Run], path: Path, quiet: bool) -> None:
-    """Mean and standard deviation of the best validation over the seeds."""
+    """Mean and standard deviation of the best validation over the seeds; JSON has no infinite numbers: null."""
     import json
     import statistics
 
     metric = next(key for key in trained[0].info["best"] if key != "step")
-    values = [float(run.info["best"][metric]) for run in trained]
-    spread = {
-        "metric": metric,
-        "runs": {str(run.folder): value for run, value in zip(trained, values, strict=True)},
-        "mean": statistics.mean(values),
-        "standard_deviation": statistics.stdev(values),
-    }
-    path.write_text(json.dumps(spread, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    values = {str(run.folder): finite_best(run, metric) for run in trained}
+    known = [value for value in values.values() if value is not None]
+    has_mean = len(known) == len(values)
+    mean, deviation = (statistics.mean(known), statistics.stdev(known)) if has_mean else (None, None)
+    spread = {"metric": metric, "runs": values, "mean": mean, "standard_deviation": deviation}
+    path.write_text(json.dumps(spread, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
     if not quiet:
-        mean, deviation = spread["mean"], spread["standard_deviation"]
-        typer.echo(f"validation {metric} over {len(values)} seeds: {mean:.4f} ± {deviation:.4f}, in {path}", err=True)
+        endless = f"infinite for {len(values) - len(known)} of them, so there is no mean"
+        told = f"{mean:.4f} ± {deviation:.4f}" if has_mean else endless
+        typer.echo(f"validation {metric} over {len(values)} seeds: {told}, in {path}", err=True)
+
+
+def finite_best(run: Run, metric: str) -> float | None:
+    """The best validation of a run, or nothing where it is infinite: run.json may say so by null or by Infinity."""
+    value = run.info["best"][metric]
+    return None if value is None or not math.isfinite(value) else float(value)
