@@ -5,6 +5,7 @@ a file, such as ```tsv train.tsv, is written to that file first.
 """
 
 import contextlib
+import json
 import os
 import re
 import runpy
@@ -267,6 +268,15 @@ def test_extras_that_pages_install_exist():
     for page in PAGES:
         for names in re.findall(r"pip install -e '\.\[([a-z,]+)\]'", page.read_text("utf-8")):
             assert set(names.split(",")) <= set(extras), page
+
+
+def test_the_ladder_says_in_what_it_differs_from_the_results():
+    page = (ROOT / "docs" / "how-to" / "ladder.md").read_text("utf-8")
+    row = next(line for line in page.splitlines() if line.startswith("| transformer | "))
+    for name in ("exact", "bleu"):
+        found = json.loads((ROOT / "results" / f"miniworld-{name}.json").read_text("utf-8"))
+        value = f"{found['value']:g}"
+        assert value in row or (value in page and found["commit"] in page), name
 
 
 def test_pages_install_extras_as_messages_do():
