@@ -40,13 +40,6 @@ def check_run(run: Path | None) -> Path | None:
     return run
 
 
-def check_runs(runs: list[Path] | None) -> list[Path] | None:
-    """The same of several."""
-    for run in runs or ():
-        check_run(run)
-    return runs
-
-
 def complete_override(context: typer.Context, incomplete: str) -> list[str]:
     """The `section.key=` texts that the recipe typed before knows."""
     try:

@@ -17,7 +17,6 @@ from mallang.commands.options import (
     Quiet,
     Search,
     add_plugins,
-    check_runs,
     complete_run,
     load_for,
     print_json,
@@ -40,11 +39,7 @@ EXAMPLES = (
 Runs = Annotated[
     list[Path],
     typer.Argument(
-        metavar="RUN...",
-        help="Folders of language models.",
-        autocompletion=complete_run,
-        callback=check_runs,
-        show_default=False,
+        metavar="RUN...", help="Folders of language models.", autocompletion=complete_run, show_default=False
     ),
 ]
 Text = Annotated[
