@@ -55,6 +55,8 @@ def test_what_is_impossible_is_no_better_than_what_is_too(home: Path) -> None:
     assert ended.code == 0, ended.err
     for line in (home / "runs" / "mle" / "metrics.jsonl").read_text("utf-8").splitlines():
         json.loads(line, parse_constant=refuse)
+    info = json.loads((home / "runs" / "mle" / "run.json").read_text("utf-8"), parse_constant=refuse)
+    assert info["best"] == {"step": 1, "loss": None}
     for by in ("total", "token"):
         ended = mallang("score", "runs/mle", bad, worse, "--compare", "--by", by, cwd=home)
         assert ended.code == 0 and ended.out.splitlines()[-1] == "both are equally probable", ended.err

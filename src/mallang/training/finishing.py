@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -43,8 +44,13 @@ def finish(run: Run, recipe: Recipe, outcome: Outcome) -> Run:
         seconds=round(outcome.seconds, 3),
         parameters=sum(parameter.numel() for parameter in outcome.model.parameters()),
         tokens=outcome.tokens,
-        best={"step": outcome.best_step, recipe.train.metric: outcome.best},
+        best={"step": outcome.best_step, recipe.train.metric: finite(outcome.best)},
     )
+
+
+def finite(value: float | None) -> float | None:
+    """A number that JSON has; the others, such as the loss of what is impossible, are null."""
+    return value if value is not None and math.isfinite(value) else None
 
 
 def card_of(recipe: Recipe, run: Run, outcome: Outcome) -> str:
