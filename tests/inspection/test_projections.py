@@ -53,7 +53,7 @@ def test_tsne_keeps_groups_together():
 
 def test_without_scikit_learn_the_command_to_install_it_is_told(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn.manifold", None)
-    with pytest.raises(UserError, match=r"mallang\[maps\]"):
+    with pytest.raises(UserError, match=r"\.\[maps\]"):
         make_map(WORDS, vectors(12, 4), "tsne")
 
 

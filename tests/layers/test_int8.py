@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
 
@@ -234,3 +235,14 @@ def test_a_single_row_that_holds_no_number_gives_none() -> None:
         x[0, 3] = wrong
         assert bool(layer(x).isnan().all())
     assert torch.equal(layer(torch.zeros(1, 8))[0], layer.bias)
+
+
+def test_layers_packed_side_by_side_leave_torch_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    if not int8.has_packed_product():
+        pytest.skip("this machine has no such kernel")
+    monkeypatch.setattr(int8, "is_for_packed", lambda rows, weights: True)
+    before, x = torch.backends.quantized.engine, torch.randn(4, 16)
+    layers = [Int8Linear(torch.randn(16, 16)) for _ in range(200)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda layer: layer(x), layers))
+    assert torch.backends.quantized.engine == before

@@ -178,24 +178,21 @@ def verbs_of(task: str) -> str:
 
 
 def unknown_of(text: str, tokenizer: Tokenizer) -> list[str]:
-    """What of a text its tokenizer has no token for."""
+    """What of a text its tokenizer has no token for; `<unk>` itself, as some corpora have it, is a token."""
     found = tokenizer.encode(text)
     places = zip(found.ids, found.offsets, strict=True)
-    return [text[begin:end] for token, (begin, end) in places if token == tokenizer.vocabulary.unk]
+    pieces = [text[begin:end].strip() for token, (begin, end) in places if token == tokenizer.vocabulary.unk]
+    return [piece for piece in pieces if piece != "<unk>"]
 
 
 def note_unknown(name: str, texts: Sequence[str], tokenizer: Tokenizer) -> None:
     """Say how many tokens of some texts the model does not know, and what the first of them are."""
     lines, unk = tokenizer.encode_batch(texts), tokenizer.vocabulary.unk
-    count, total = sum(line.count(unk) for line in lines), sum(map(len, lines))
+    found = [unknown_of(text, tokenizer) for text, line in zip(texts, lines, strict=True) if unk in line]
+    count, total = sum(map(len, found)), sum(map(len, lines))
     if not count:
         return
-    some: dict[str, None] = {}
-    for text, line in zip(texts, lines, strict=True):
-        if unk in line:
-            some |= dict.fromkeys(unknown_of(text, tokenizer))
-        if len(some) > MOST_SHOWN:
-            break
+    some = dict.fromkeys(piece for pieces in found for piece in pieces)
     shown = ", ".join(map(repr, [*some][:MOST_SHOWN])) + (" …" if len(some) > MOST_SHOWN else "")
     told = f"{count:,} of {total:,} tokens are unknown to the model, and read as <unk>: {shown}"
     typer.echo(f"note: {name}: {told}", err=True)

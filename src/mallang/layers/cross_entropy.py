@@ -23,8 +23,10 @@ from mallang.layers.head import Projection
 from mallang.layers.softmax_gradient import is_at_hand, make_gradient_, widened
 from mallang.text.vocabulary import PAD
 
-LOGITS = {"cpu": 2**22, "cuda": 2**30}
+LOGITS = {"cpu": 2**22, "cuda": 2**28}
 """Logits held at once: a CPU is fastest while they fit its cache, a GPU when it is fed in large pieces."""
+FUSED = 2**30
+"""The same for the kernel of softmax_gradient.py, which holds nothing beside them."""
 
 
 def cross_entropy_of(
@@ -52,19 +54,28 @@ def cross_entropy(
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
     """The smoothed loss and the plain negative log-likelihood, each a sum; `<pad>` labels ask for nothing.
 
-    Gradients flow from the loss alone. `chunk` is the number of positions projected at once.
+    Gradients flow from the loss alone. `chunk` is the number of positions projected at once; compiled code takes all,
+    for a loop over them would be compiled anew for every length.
     """
     if chunk is None:
-        chunk = max(1, LOGITS.get(hidden.device.type, LOGITS["cuda"]) // len(weight))
+        most = FUSED if is_at_hand(hidden.device) else LOGITS.get(hidden.device.type, LOGITS["cuda"])
+        chunk = None if torch.compiler.is_compiling() else max(1, most // len(weight))
     hidden, weight = lowered(hidden, weight)
     bias = None if bias is None else bias.to(weight.dtype)
     if torch.is_grad_enabled() and hidden.requires_grad:
         total = Chunked.apply(hidden, weight, bias, labels, smoothing, chunk)  # type: ignore[no-untyped-call]
         return total[0], total[1].detach()
     total = torch.zeros(2, device=hidden.device)
-    for some, said in zip(torch.split(hidden, chunk), torch.split(labels, chunk), strict=True):
-        total = total + summed(log_probs_of(some, weight, bias), said, smoothing)
+    for part in parts_of(labels, chunk):
+        total = total + summed(log_probs_of(hidden[part], weight, bias), labels[part], smoothing)
     return total[0], total[1]
+
+
+def parts_of(labels: Int[Tensor, " positions"], chunk: int | None) -> list[slice]:
+    """The positions in pieces of so many, or as one."""
+    if chunk is None:
+        return [slice(None)]
+    return [slice(begin, begin + chunk) for begin in range(0, len(labels), chunk)]
 
 
 class Chunked(torch.autograd.Function):
@@ -72,7 +83,13 @@ class Chunked(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, smoothing: float, chunk: int
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        labels: Tensor,
+        smoothing: float,
+        chunk: int | None,
     ) -> Tensor:
         """The two sums. As one tensor: of two that share memory, torch 2.11 gives compiled code gradients of zero."""
         hidden_gradient, total = torch.empty_like(hidden), torch.zeros(2, device=hidden.device)
@@ -80,12 +97,12 @@ class Chunked(torch.autograd.Function):
         bias_gradient = None if bias is None else torch.zeros_like(bias, dtype=torch.float32)
         measure = measure_fused if is_at_hand(hidden.device) else measure_plainly
         with torch.autocast(hidden.device.type, enabled=False):
-            for begin in range(0, len(labels), chunk):
-                some, said = hidden[begin : begin + chunk], labels[begin : begin + chunk]
+            for part in parts_of(labels, chunk):
+                some, said = hidden[part], labels[part]
                 sums, gradient = measure(some, weight, bias, said, smoothing)
                 total = total + sums
                 asked = (said != PAD).to(weight.dtype)[:, None]
-                hidden_gradient[begin : begin + chunk] = (gradient @ weight) * asked
+                hidden_gradient[part] = (gradient @ weight) * asked
                 weight_gradient = add_product(weight_gradient, gradient.T, some * asked)
                 if bias_gradient is not None:
                     bias_gradient = bias_gradient + gradient.T @ asked[:, 0]

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import functools
 import math
+import threading
 import warnings
 from typing import Any, TypeVar
 
@@ -33,7 +34,9 @@ LARGEST = 127
 SMALLEST = 1e-30
 """The least scale: a row of zeros has one, and stays zeros."""
 LARGE, MANY = 2**20, 32
-"""A matrix of so many weights, and fewer rows than so many, are for FBGEMM."""
+"""FBGEMM takes matrices of at least so many weights, for more than one row and fewer than so many."""
+PACKING = threading.Lock()
+"""Held while a matrix is packed, for which a setting of all of torch is changed: searches run side by side."""
 Module = TypeVar("Module", bound=nn.Module)
 
 
@@ -72,7 +75,8 @@ class Int8Linear(nn.Module):
         """The product, back in float32."""
         rows = x.reshape(-1, self.in_features).float()
         if is_for_packed(len(rows), self.weight.numel()):
-            self.packed = self.packed or Packed(self.weight, self.scale)
+            with PACKING:
+                self.packed = self.packed or Packed(self.weight, self.scale)
             y = self.packed.multiply(rows)
             y = y if self.bias is None else y.add_(self.bias)
         else:

@@ -1,7 +1,7 @@
 """The loss of a table of logits and its gradient on a GPU, in one kernel that reads the table and overwrites it.
 
-Op by op the logits, the largest tensor of a language model, are read and written seven times, and once as twice as wide
-numbers. A program a row reads it twice, the second time out of the cache, and writes it once:
+Op by op the logits, the largest tensor of a language model, are read and written several times, and once as numbers
+twice as wide. Here one program per row reads the row twice, the second time out of the cache, and writes it once:
 
     log Σ = m + log Σ exp(x − m)                       m is the highest so far (Milakov and Gimelshein 2018)
     x ← exp(x − log Σ) − (1 − smoothing) · [x is that of the label]
@@ -11,6 +11,7 @@ triton, which the kernel is written in, comes with the builds of torch for GPUs.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any, no_type_check
 
 import torch
@@ -34,11 +35,31 @@ WHOLE = 64
 
 def is_at_hand(device: torch.device) -> bool:
     """Whether the kernel can run here."""
-    return triton is not None and device.type == "cuda"
+    return triton is not None and device.type == "cuda" and works()
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator, unused-ignore]
+def works() -> bool:
+    """Whether it gives what the formula gives."""
+    return _works()
+
+
+@cache
+def _works() -> bool:
+    """The same, tried once: triton needs a C compiler, and GPUs differ."""
+    logits, labels = torch.arange(6.0, device="cuda").view(2, 3), torch.tensor([1, 2], device="cuda")
+    wanted = logits.softmax(dim=1) - torch.nn.functional.one_hot(labels, 3)
+    try:
+        make_gradient_(logits, labels, 3)
+        return torch.allclose(logits, wanted, atol=1e-5)
+    except Exception:  # whatever the compiler or the driver raises: there is another way
+        return False
 
 
 def widened(weight: Float[Tensor, "words ..."]) -> Float[Tensor, "width ..."]:
     """The weight, or the bias, of an output with words that are none, up to the next width that is a multiple."""
+    if len(weight) % WHOLE == 0:
+        return weight
     return F.pad(weight, (0, 0) * (weight.dim() - 1) + (0, -len(weight) % WHOLE))
 
 
@@ -50,7 +71,8 @@ def make_gradient_(
     Rows labelled `<pad>` cost nothing and become zero, as do columns beyond the words. What smoothing takes from every
     word alike is not subtracted.
     """
-    sums = torch.empty(2, len(labels), device=logits.device)
+    assert logits.stride(1) == 1
+    labels, sums = labels.contiguous(), torch.empty(2, len(labels), device=logits.device)
     _make_gradient[(len(labels),)](
         logits, labels, sums, logits.stride(0), len(labels), words, logits.shape[1], smoothing, pad=PAD,
         smooth=smoothing > 0, block=min(BLOCK, triton.next_power_of_2(logits.shape[1])), num_warps=8,
@@ -86,7 +108,8 @@ elif triton is not None:
                 x = tl.load(logits + column, mask=column < width, other=float("-inf")).to(tl.float32)
                 x = tl.where(column < words, x, float("-inf"))
                 higher = tl.maximum(highest, tl.max(x, axis=0))
-                total = total * tl.exp(highest - higher) + tl.sum(tl.exp(x - higher), axis=0)
+                base = tl.where(higher == float("-inf"), 0.0, higher)  # nothing possible yet: not −∞ − (−∞)
+                total = total * tl.exp(highest - base) + tl.sum(tl.exp(x - base), axis=0)
                 highest = higher
                 if smooth:
                     plain += tl.sum(tl.where(column < words, x, 0.0), axis=0)

@@ -13,6 +13,9 @@ TOO_HIGH, NATS = 1.5, 2.0
 """A loss so many times the first one, and so much above it, has run away. Both, for a run that starts from trained
 weights begins near zero, where half as much again is nothing."""
 
+LEARNED = 0.01
+"""A loss below this may well have no gradient any more: all is known by heart."""
+
 
 def check_health(
     model: nn.Module, *, step: int, rate: float, norm: float, loss: float | None, first_loss: float | None, saved: int
@@ -20,7 +23,7 @@ def check_health(
     """Stop a training whose numbers are no longer numbers, whose loss has run away, or that cannot learn."""
     is_finite = math.isfinite(norm) and (loss is None or math.isfinite(loss))
     ran_away = loss is not None and first_loss is not None and loss > max(TOO_HIGH * first_loss, first_loss + NATS)
-    stands_still = norm == 0 and loss is not None and loss > 0
+    stands_still = is_finite and norm == 0 and loss is not None and loss > LEARNED
     if is_finite and not ran_away and not stands_still:
         return
     if stands_still:

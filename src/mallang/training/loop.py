@@ -390,7 +390,7 @@ class Loop:
 def seed_everything(seed: int, step: int, micro_batch: int) -> None:
     """Make all that is random in one micro-batch depend on these three numbers alone."""
     state = int(np.random.SeedSequence((seed, step, micro_batch)).generate_state(1, np.uint64)[0])
-    # As torch.manual_seed, which also notes down the stack for every kind of device there is not: 1.5 ms each time.
+    # As torch.manual_seed, which also records a stack trace for every kind of device that is absent: 1.5 ms a time.
     torch.default_generator.manual_seed(state)
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         for each in torch.cuda.default_generators:
