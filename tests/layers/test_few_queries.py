@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from mallang.layers import few_queries
 from mallang.layers.attention import Attention
 from mallang.layers.few_queries import attend_few, is_made_for
 
@@ -26,7 +27,8 @@ def make(batch, heads, count, slots, key_dim, value_dim, dtype, heads_last, devi
     return drawn(count, key_dim), drawn(slots, key_dim), drawn(slots, value_dim), mask
 
 
-def test_it_is_for_a_gpu_and_for_steps_of_a_search():
+def test_it_is_for_a_gpu(monkeypatch):
+    monkeypatch.setattr(few_queries, "triton", object())
     queries, keys, values, mask = make(2, 2, 5, 9, 8, 8, torch.float32, True, "cpu")
     assert not is_made_for(queries, keys, values, mask)
 

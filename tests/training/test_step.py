@@ -125,7 +125,7 @@ def test_replayed_gradients_are_the_plain_ones():
 
 
 def check_language_model(engine, device):
-    """The same for windows of one width, where a compiled loss has a formula of its own."""
+    """The same for windows of one width, whose loss a GPU computes by a kernel."""
     tokenizer = Tokenizer.train(["a b c d e f g h i j"], Text(unit="char", vocabulary=30))
     settings = language_modeling.Config(layout="stream", context=8, order="shuffled")
     task = language_modeling.Task(settings, {"text": tokenizer})

@@ -65,7 +65,8 @@ def _works() -> bool:
     mask = torch.tensor([[0.0, 0.0], [0.0, -torch.inf]], device="cuda")[None, None]
     try:
         found = attend_few(given, given, given, mask)
-        return torch.allclose(found, (given @ given.transpose(2, 3) / 4 + mask).softmax(dim=3) @ given, atol=1e-5)
+        wanted = (given @ given.transpose(2, 3) / 4 + mask).softmax(dim=3) @ given
+        return torch.allclose(found, wanted, atol=1e-2)  # torch may have been told to multiply with fewer digits
     except Exception:  # whatever the compiler or the driver raises: there is another way
         return False
 
