@@ -3,8 +3,8 @@
 A step of a search has as many queries as a sentence has hypotheses, and its mask hides most slots: those that are not
 filled yet, and those of other hypotheses. The fused kernels of torch are made for long rows of queries and look at
 every slot. This one has a program for each head of each sentence. It holds all queries and goes over the slots in
-blocks, keeping a softmax as it goes (Milakov and Gimelshein 2018, arXiv:1805.02867); of a block that the mask hides as
-a whole, neither keys nor values are read. So a step costs what is filled, though the memory is reserved for more.
+blocks, keeping a softmax as it goes (Milakov and Gimelshein 2018, arXiv:1805.02867), up to the last slot that the mask
+lets any of them see. So a step costs what is filled, though the memory is reserved for more.
 
 triton, which the kernel is written in, comes with the builds of torch for GPUs.
 """
@@ -28,6 +28,10 @@ MOST = 16
 """Queries of a head that the kernel holds."""
 BLOCK = 64
 """Slots that are looked at together."""
+WARPS = 4
+"""Groups of 32 threads that a program has."""
+STAGES = 3
+"""Blocks that are on their way at once."""
 WIDEST = 256
 """Bytes of a key or value up to which a block of them fits the registers."""
 
@@ -85,11 +89,14 @@ def attend_few(
     _attend[(batch * heads,)](
         queries, keys, values, mask, context,
         *queries.stride(), *keys.stride(), *values.stride(), *mask.stride(), *context.stride(),
-        heads, count, slots, key_dim, value_dim, key_dim**-0.5,
+        heads, count, slots, key_dim, value_dim,
+        scale=key_dim**-0.5,
         key_width=triton.next_power_of_2(max(16, key_dim)),
         value_width=triton.next_power_of_2(max(16, value_dim)),
         most=MOST,
         block=BLOCK,
+        num_warps=WARPS,
+        num_stages=STAGES,
     )  # fmt: skip
     return context
 
@@ -104,8 +111,8 @@ elif triton is not None:
         queries, keys, values, mask, context,
         q_batch, q_head, q_query, q_dim, k_batch, k_head, k_slot, k_dim, v_batch, v_head, v_slot, v_dim,
         m_batch, m_head, m_query, m_slot, c_batch, c_head, c_query, c_dim,
-        heads, count, slots, key_dim, value_dim, scale,
-        key_width: tl.constexpr, value_width: tl.constexpr, most: tl.constexpr, block: tl.constexpr,
+        heads, count, slots, key_dim, value_dim,
+        scale: tl.constexpr, key_width: tl.constexpr, value_width: tl.constexpr, most: tl.constexpr, block: tl.constexpr,
     ):  # fmt: skip
         """One head of one sentence."""
         sentence, head = (tl.program_id(0) // heads).to(tl.int64), tl.program_id(0) % heads
@@ -118,33 +125,42 @@ elif triton is not None:
         keys += sentence * k_batch + head * k_head
         values += sentence * v_batch + head * v_head
         mask += sentence * m_batch + head * m_head
+        # Most slots at the end are not filled yet, and seen by nobody: a first look at the mask says where they begin.
+        furthest = tl.zeros((most, block), tl.int32)
+        for first in range(0, slots, block):
+            slot = first + tl.arange(0, block)
+            seen = tl.load(
+                mask + query[:, None] * m_query + slot[None, :] * m_slot,
+                mask=asks[:, None] & (slot < slots)[None, :], other=float("-inf"),
+            )  # fmt: skip
+            furthest = tl.where(seen > float("-inf"), slot[None, :] + 1, furthest)
+        end = tl.max(furthest)
         highest = tl.full((most,), float("-inf"), tl.float32)
         total = tl.zeros((most,), tl.float32)
         found = tl.zeros((most, value_width), tl.float32)
-        for first in range(0, slots, block):
+        for first in range(0, end, block):
             slot = first + tl.arange(0, block)
-            there = slot < slots
+            there = slot < end
+            key = tl.load(
+                keys + slot[None, :] * k_slot + of_key[:, None] * k_dim,
+                mask=there[None, :] & key_part[:, None], other=0.0,
+            )  # fmt: skip
+            value = tl.load(
+                values + slot[:, None] * v_slot + of_value[None, :] * v_dim,
+                mask=there[:, None] & value_part[None, :], other=0.0,
+            )  # fmt: skip
             seen = tl.load(
                 mask + query[:, None] * m_query + slot[None, :] * m_slot,
                 mask=asks[:, None] & there[None, :], other=float("-inf"),
             ).to(tl.float32)  # fmt: skip
-            if tl.max(seen) > float("-inf"):
-                key = tl.load(
-                    keys + slot[None, :] * k_slot + of_key[:, None] * k_dim,
-                    mask=there[None, :] & key_part[:, None], other=0.0,
-                )  # fmt: skip
-                value = tl.load(
-                    values + slot[:, None] * v_slot + of_value[None, :] * v_dim,
-                    mask=there[:, None] & value_part[None, :], other=0.0,
-                )  # fmt: skip
-                scores = tl.dot(q, key, input_precision="ieee") * scale + seen
-                higher = tl.maximum(highest, tl.max(scores, axis=1))
-                base = tl.where(higher == float("-inf"), 0.0, higher)  # who has seen nothing yet: not −∞ − (−∞)
-                weights, before = tl.exp(scores - base[:, None]), tl.exp(highest - base)
-                total = total * before + tl.sum(weights, axis=1)
-                found = found * before[:, None]
-                found += tl.dot(weights.to(value.dtype), value, input_precision="ieee")
-                highest = higher
+            scores = tl.dot(q, key, input_precision="ieee") * scale + seen
+            higher = tl.maximum(highest, tl.max(scores, axis=1))
+            base = tl.where(higher == float("-inf"), 0.0, higher)  # who has seen nothing yet: not −∞ − (−∞)
+            weights, before = tl.exp(scores - base[:, None]), tl.exp(highest - base)
+            total = total * before + tl.sum(weights, axis=1)
+            found = found * before[:, None]
+            found += tl.dot(weights.to(value.dtype), value, input_precision="ieee")
+            highest = higher
         tl.store(
             context + sentence * c_batch + head * c_head + query[:, None] * c_query + of_value[None, :] * c_dim,
             (found / tl.where(total == 0.0, 1.0, total)[:, None]).to(context.dtype.element_ty),

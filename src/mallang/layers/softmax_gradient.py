@@ -29,6 +29,8 @@ except ImportError:  # a build of torch for CPUs alone
 
 BLOCK = 4096
 """Columns that are looked at together."""
+WARPS = 8
+"""Groups of 32 threads that a program has."""
 WHOLE = 64
 """A row as wide as a multiple of this is read and written several numbers at a time."""
 
@@ -75,7 +77,7 @@ def make_gradient_(
     labels, sums = labels.contiguous(), torch.empty(2, len(labels), device=logits.device)
     _make_gradient[(len(labels),)](
         logits, labels, sums, logits.stride(0), len(labels), words, logits.shape[1], smoothing, pad=PAD,
-        smooth=smoothing > 0, block=min(BLOCK, triton.next_power_of_2(logits.shape[1])), num_warps=8,
+        smooth=smoothing > 0, block=min(BLOCK, triton.next_power_of_2(logits.shape[1])), num_warps=WARPS,
     )  # fmt: skip
     return sums
 
