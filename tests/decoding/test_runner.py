@@ -233,6 +233,19 @@ def test_a_gpu_replays_what_it_compiled() -> None:
     assert done.returncode == 0, done.stderr[-3000:]
 
 
+@needs_gpu
+def test_a_gpu_replays_a_single_row() -> None:
+    check_single_row(compile=False)
+
+
+def check_single_row(compile: bool) -> None:
+    model = Prompted(KINDS["gpt"].build(tiny_vocabulary(501), 1).cuda().eval())
+    batch = prompt_batch([[2, 4, 5, 6]]).to("cuda")
+    config = Config(method="greedy", max_length=40, min_length=40, precision="fp32", runner="static", compile=compile)
+    for _ in range(3):
+        same(search(model, batch, config), search(model, batch, replace(config, runner="plain", compile=False)))
+
+
 def check_replaying(compile: bool) -> None:
     model = KINDS["transformer"].build(tiny_vocabulary(500), 1).cuda().eval()
     batch = source_batch([[4, 5, 6, 7]] * 6).to("cuda")
@@ -498,6 +511,7 @@ def test_a_view_of_the_memory_is_read_before_it_is_overwritten() -> None:
 
 if __name__ == "__main__":
     check_replaying(compile=True)
+    check_single_row(compile=True)
 
 
 @pytest.mark.parametrize("name", ["gpt", "rnn_lm", "conv_lm"])

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from mallang.layers.head import Projection
+from mallang.layers.head import Projection, project_aligned
 
 
 def test_a_head_of_its_own():
@@ -31,3 +31,21 @@ def test_a_loss_projects_only_what_it_needs():
 def test_a_table_of_another_shape_is_refused():
     with pytest.raises(ValueError, match=r"7 words of 4 cannot share a table of \(7, 5\)"):
         Projection(4, 7, tied=nn.Embedding(7, 5))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_rows_of_logits_begin_at_round_addresses_on_a_gpu():
+    head, hidden = Projection(16, 101, bias=True).cuda(), torch.randn(2, 3, 16, device="cuda")
+    nn.init.normal_(head.bias)
+    plain = head(hidden)
+    with torch.no_grad():
+        aligned, alone = head(hidden), head(hidden[:1, :1])
+    torch.testing.assert_close(aligned, plain)
+    torch.testing.assert_close(alone, plain[:1, :1])
+    assert plain.requires_grad and aligned.stride(-2) % 64 == 0 and alone.shape == (1, 1, 101)
+
+
+def test_a_product_in_wider_rows_is_the_same_product():
+    hidden, weight = torch.randn(3, 4), torch.randn(7, 4)
+    torch.library.opcheck(project_aligned, (hidden, weight), test_utils=("test_schema", "test_faketensor"))
+    torch.testing.assert_close(project_aligned(hidden, weight)[:, :7], hidden @ weight.T)

@@ -26,7 +26,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cache
 from typing import Any
 
 import torch
@@ -35,6 +34,7 @@ from torch.nn.functional import pad
 
 from mallang.data.batch import Batch
 from mallang.decoding.capture import NotStaticError, Pool, Replay, captures, shape_of, write
+from mallang.decoding.compiling import compiled
 from mallang.decoding.contract import Autoregressive, Config, Hypothesis, Rules, inference
 from mallang.decoding.progress import Progress, Room, Search
 from mallang.errors import UserError
@@ -46,6 +46,8 @@ SEATS = 32
 """Seats and openings kept for a model: the least recently used one goes first."""
 FIRST_STEPS = 32
 """Steps that memory is reserved for at first; when they are used up, for twice as many."""
+FIRST_SLOTS = 2**14
+"""On a GPU, hypotheses × steps up to which it is reserved for all steps at once: moving takes longer than looking."""
 ALIGN = 16
 """On a GPU slots and source positions come in multiples of this: the attention kernels need not pad their masks."""
 
@@ -166,6 +168,8 @@ class Captured(Reserved):
     def begin(self, batch: Batch, search: Search, rules: Rules | None) -> Progress:
         """Read the source and choose the first tokens, in shapes from the short list."""
         inputs = filled_up(batch, search, rules)
+        rows, limit = inputs[1].said.shape
+        self.steps = min(limit, max(FIRST_STEPS, FIRST_SLOTS // rows))
         key = ("opening", self.config, *shape_of(inputs))
         opening = self.seats.get(key)
         if opening is None:
@@ -232,19 +236,13 @@ class Seat:
         self.progress: Progress = map_nest(progress, torch.clone)
         held = self.progress
         model, config = held_weakly(runner.model), runner.config
-        step = compiled() if config.compile else Progress.advance
+        step = compiled(len(held.tokens)) if config.compile else Progress.advance
         self.replay = Replay(lambda: write(held, step(held, model(), config)), runner.seats.pool)
 
 
 def held_weakly(model: Autoregressive) -> Callable[[], Any]:
     """A way to the model that does not keep it alive: its seats go when it goes."""
     return weakref.ref(model) if isinstance(model, nn.Module) else lambda: model
-
-
-@cache
-def compiled() -> Any:
-    """The step, compiled; shapes beyond the first few that the compiler remembers run as they are."""
-    return torch.compile(Progress.advance, dynamic=False)
 
 
 @dataclass

@@ -235,9 +235,9 @@ class Slots(NamedTuple):
         if isinstance(self.at, slice):
             self.keys[:, :, self.at].copy_(keys)
             self.values[:, :, self.at].copy_(values)
-        else:
-            self.keys.index_copy_(2, self.at, keys)
-            self.values.index_copy_(2, self.at, values)
+        else:  # not by `index_copy_`, for which a compiler copies all slots
+            self.keys[:, :, self.at] = keys
+            self.values[:, :, self.at] = values
         return KeysValues(self.keys[:, :, : self.seen], self.values[:, :, : self.seen])
 
 

@@ -26,14 +26,12 @@ except ImportError:  # a build of torch for CPUs alone
 
 MOST = 16
 """Queries of a head that the kernel holds."""
-BLOCK = 64
-"""Slots that are looked at together."""
-WARPS = 4
-"""Groups of 32 threads that a program has."""
-STAGES = 3
-"""Blocks that are on their way at once."""
 WIDEST = 256
-"""Bytes of a key or value up to which a block of them fits the registers."""
+"""Bytes of the longest key or value that it takes."""
+FEW = 256
+"""Programs that a GPU runs all at once, each with room of its own."""
+BYTES = 2**15
+"""Keys that a large block holds, and values."""
 
 
 def is_made_for(
@@ -94,11 +92,19 @@ def attend_few(
         key_width=triton.next_power_of_2(max(16, key_dim)),
         value_width=triton.next_power_of_2(max(16, value_dim)),
         most=MOST,
-        block=BLOCK,
-        num_warps=WARPS,
-        num_stages=STAGES,
+        **launch(batch * heads, max(key_dim, value_dim) * queries.element_size()),
     )  # fmt: skip
     return context
+
+
+def launch(programs: int, longest: int) -> dict[str, int]:
+    """How many slots a program looks at together, its groups of 32 threads, and the blocks on their way at once.
+
+    Found by trying on an H200. Where programs are many, small ones hide each other's waiting; few must be quick alone.
+    """
+    if programs > FEW:
+        return {"block": 32, "num_warps": 1, "num_stages": 3}
+    return {"block": min(256, BYTES // triton.next_power_of_2(longest)), "num_warps": 8, "num_stages": 1}
 
 
 if TYPE_CHECKING:
@@ -111,8 +117,8 @@ elif triton is not None:
         queries, keys, values, mask, context,
         q_batch, q_head, q_query, q_dim, k_batch, k_head, k_slot, k_dim, v_batch, v_head, v_slot, v_dim,
         m_batch, m_head, m_query, m_slot, c_batch, c_head, c_query, c_dim,
-        heads, count, slots, key_dim, value_dim,
-        scale: tl.constexpr, key_width: tl.constexpr, value_width: tl.constexpr, most: tl.constexpr, block: tl.constexpr,
+        heads, count, slots, key_dim, value_dim, scale: tl.constexpr,
+        key_width: tl.constexpr, value_width: tl.constexpr, most: tl.constexpr, block: tl.constexpr,
     ):  # fmt: skip
         """One head of one sentence."""
         sentence, head = (tl.program_id(0) // heads).to(tl.int64), tl.program_id(0) % heads

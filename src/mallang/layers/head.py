@@ -7,6 +7,9 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+ALIGN = 64
+"""Logits that a row has a multiple of."""
+
 
 class Projection(nn.Module):
     """Hidden vectors to one score (logit) per word, with a weight of its own or that of an embedding table.
@@ -31,7 +34,42 @@ class Projection(nn.Module):
 
     def forward(self, hidden: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch words"]:
         """One logit per word."""
+        if is_worth_aligning(hidden, self.weight):
+            logits: Tensor = project_aligned(hidden.flatten(0, -2), self.weight)[:, : len(self.weight)]
+            logits = logits.view(*hidden.shape[:-1], len(self.weight))
+            return logits if self.bias is None else logits + self.bias
         return F.linear(hidden, self.weight, self.bias)
+
+
+def is_worth_aligning(hidden: Tensor, weight: Tensor) -> bool:
+    """Whether rows of logits lie askew: for an odd number of words a GPU has only slow products.
+
+    A single row has nothing after it; and gradients, or a change of precision on the way, need the product itself.
+    """
+    return (
+        hidden.is_cuda
+        and len(weight) % ALIGN != 0
+        and hidden.numel() > hidden.shape[-1]
+        and hidden.dtype == weight.dtype
+        and not torch.is_grad_enabled()
+        and not torch.is_autocast_enabled("cuda")
+    )
+
+
+@torch.library.custom_op("mallang::project_aligned", mutates_args=(), schema="(Tensor hidden, Tensor weight) -> Tensor")
+def project_aligned(
+    hidden: Float[Tensor, "rows dim"], weight: Float[Tensor, "words dim"]
+) -> Float[Tensor, "rows width"]:
+    """hidden · weightᵀ in rows a little wider than the words, so that each begins at a round address."""
+    logits: Tensor = allocate_aligned(hidden, weight)
+    torch.mm(hidden, weight.T, out=logits[:, : len(weight)])
+    return logits
+
+
+@project_aligned.register_fake
+def allocate_aligned(hidden: Tensor, weight: Tensor) -> Tensor:
+    """Memory for it."""
+    return hidden.new_empty(len(hidden), -(-len(weight) // ALIGN) * ALIGN)
 
 
 class Capped(nn.Module):
