@@ -19,14 +19,14 @@ from benchmarks.shape import BASE, SMALL, Shape
 METHODS = {"greedy": 1, "beam5": 5}
 
 
-def measure(rounds: int = 7, batches: int = 16) -> dict[str, Result]:
-    """All who take part, greedy and with a beam of 5."""
+def measure(rounds: int = 7, batches: int = 16, only: str = "") -> dict[str, Result]:
+    """All who take part, greedy and with a beam of 5, or one of the two."""
     import torch
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     shape = replace(BASE, sentences=128) if device == "cuda" else SMALL
     results: dict[str, Result] = {}
-    for method, beam in METHODS.items():
+    for method, beam in ({only: METHODS[only]} if only else METHODS).items():
         began = time.monotonic()
         entrants = [*entrants_of(shape, beam, batches, device), the_product(device)]
         outcomes = race(entrants, rounds)

@@ -225,7 +225,7 @@ def test_a_gpu_replays_what_it_compiled() -> None:
     folder = Path(__file__).parents[1]
     done = subprocess.run(
         [sys.executable, __file__],
-        env={**os.environ, "PYTHONPATH": str(folder)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), *sys.path])},
         capture_output=True,
         text=True,
         check=False,

@@ -7,8 +7,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-ALIGN = 64
-"""Logits that a row has a multiple of."""
+ALIGN = 8
+"""A GPU is fast at products whose rows have a multiple of so many numbers."""
 
 
 class Projection(nn.Module):
@@ -34,42 +34,40 @@ class Projection(nn.Module):
 
     def forward(self, hidden: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch words"]:
         """One logit per word."""
-        if is_worth_aligning(hidden, self.weight):
-            logits: Tensor = project_aligned(hidden.flatten(0, -2), self.weight)[:, : len(self.weight)]
-            logits = logits.view(*hidden.shape[:-1], len(self.weight))
+        if is_worth_turning(hidden, self.weight):
+            logits: Tensor = project_turned(hidden.flatten(0, -2), self.weight).view(*hidden.shape[:-1], -1)
             return logits if self.bias is None else logits + self.bias
         return F.linear(hidden, self.weight, self.bias)
 
 
-def is_worth_aligning(hidden: Tensor, weight: Tensor) -> bool:
-    """Whether rows of logits lie askew: for an odd number of words a GPU has only slow products.
+def is_worth_turning(hidden: Tensor, weight: Tensor) -> bool:
+    """Whether this is a step of a search on a GPU over a number of words that its fast products do not take.
 
-    A single row has nothing after it; and gradients, or a change of precision on the way, need the product itself.
+    Gradients, or a change of precision on the way, need the product itself.
     """
     return (
         hidden.is_cuda
         and len(weight) % ALIGN != 0
-        and hidden.numel() > hidden.shape[-1]
+        and hidden.numel() >= 4 * hidden.shape[-1]
         and hidden.dtype == weight.dtype
         and not torch.is_grad_enabled()
         and not torch.is_autocast_enabled("cuda")
     )
 
 
-@torch.library.custom_op("mallang::project_aligned", mutates_args=(), schema="(Tensor hidden, Tensor weight) -> Tensor")
-def project_aligned(
+@torch.library.custom_op("mallang::project_turned", mutates_args=(), schema="(Tensor hidden, Tensor weight) -> Tensor")
+def project_turned(
     hidden: Float[Tensor, "rows dim"], weight: Float[Tensor, "words dim"]
-) -> Float[Tensor, "rows width"]:
-    """hidden · weightᵀ in rows a little wider than the words, so that each begins at a round address."""
-    logits: Tensor = allocate_aligned(hidden, weight)
-    torch.mm(hidden, weight.T, out=logits[:, : len(weight)])
-    return logits
+) -> Float[Tensor, "rows words"]:
+    """hidden · weightᵀ as (weight · hiddenᵀ)ᵀ, whose rows begin at round addresses: of 64 × 50,257 logits an H200 made
+    the one in 155 µs, the other in 24. A compiler is not to look inside, for it would undo it."""
+    return (weight @ hidden.T).T.contiguous()
 
 
-@project_aligned.register_fake
-def allocate_aligned(hidden: Tensor, weight: Tensor) -> Tensor:
-    """Memory for it."""
-    return hidden.new_empty(len(hidden), -(-len(weight) // ALIGN) * ALIGN)
+@project_turned.register_fake
+def allocate_logits(hidden: Tensor, weight: Tensor) -> Tensor:
+    """Memory of that shape."""
+    return hidden.new_empty(len(hidden), len(weight))
 
 
 class Capped(nn.Module):
