@@ -11,6 +11,7 @@ from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
 from mallang.decoding.contract import Config, Hypothesis, NoOutputError
+from mallang.layers.first_best import find_first_best, is_made_for
 from mallang.text.vocabulary import Vocabulary
 
 BLOCK = 64
@@ -74,10 +75,12 @@ def _best_of_few(
     """`torch.topk` does not promise which of several equals it takes; a stable sort does, and so does the maximum.
 
     On a CPU sorting long rows is slow, so there it is done only where any of the best are equal; to know that, a GPU
-    would have to wait for the host.
+    would have to wait for the host, but it has a kernel for the purpose.
     """
     if count == 1:
         return scores.max(dim=1, keepdim=True)
+    if is_made_for(scores, count):
+        return find_first_best(scores, count)
     if not scores.is_cuda and scores.shape[1] > SHORT:
         values, places = scores.topk(min(count + 1, scores.shape[1]), dim=1)
         if not bool((values[:, :-1] == values[:, 1:]).any()):

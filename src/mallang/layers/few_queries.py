@@ -5,24 +5,17 @@ filled yet, and those of other hypotheses. The fused kernels of torch are made f
 every slot. This one has a program for each head of each sentence. It holds all queries and goes over the slots in
 blocks, keeping a softmax as it goes (Milakov and Gimelshein 2018, arXiv:1805.02867), up to the last slot that the mask
 lets any of them see. So a step costs what is filled, though the memory is reserved for more.
-
-triton, which the kernel is written in, comes with the builds of torch for GPUs.
 """
 
 from __future__ import annotations
 
-from functools import cache
 from typing import TYPE_CHECKING, Any, no_type_check
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-try:
-    import triton  # type: ignore[import-not-found, import-untyped, unused-ignore]
-    import triton.language as tl  # type: ignore[import-not-found, import-untyped, unused-ignore]
-except ImportError:  # a build of torch for CPUs alone
-    triton = None
+from mallang.layers.kernel import tl, tried_once, triton
 
 MOST = 16
 """Queries of a head that the kernel holds."""
@@ -30,6 +23,8 @@ WIDEST = 256
 """Bytes of the longest key or value that it takes."""
 FEW = 256
 """Programs that a GPU runs all at once, each with room of its own."""
+GLANCE = 512
+"""Slots of the mask that are looked at together."""
 BYTES = 2**15
 """Keys that a large block holds, and values."""
 
@@ -42,8 +37,7 @@ def is_made_for(
 ) -> bool:
     """Whether this is a step of a search on a GPU, whose mask is made of numbers."""
     return (
-        triton is not None
-        and queries.is_cuda
+        queries.is_cuda
         and queries.shape[2] <= MOST
         and max(queries.shape[3], values.shape[3]) * queries.element_size() <= WIDEST
         and queries.dtype != torch.float64
@@ -54,23 +48,14 @@ def is_made_for(
     )
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator, unused-ignore]
+@tried_once
 def works() -> bool:
     """Whether the kernel gives here what the formula gives."""
-    return _works()
-
-
-@cache
-def _works() -> bool:
-    """The same, tried once: triton needs a C compiler, and GPUs differ."""
     given = torch.linspace(-1, 1, 32, device="cuda").view(1, 1, 2, 16)
     mask = torch.tensor([[0.0, 0.0], [0.0, -torch.inf]], device="cuda")[None, None]
-    try:
-        found = attend_few(given, given, given, mask)
-        wanted = (given @ given.transpose(2, 3) / 4 + mask).softmax(dim=3) @ given
-        return torch.allclose(found, wanted, atol=1e-2)  # torch may have been told to multiply with fewer digits
-    except Exception:  # whatever the compiler or the driver raises: there is another way
-        return False
+    found = attend_few(given, given, given, mask)
+    wanted = (given @ given.transpose(2, 3) / 4 + mask).softmax(dim=3) @ given
+    return torch.allclose(found, wanted, atol=1e-2)  # torch may have been told to multiply with fewer digits
 
 
 def attend_few(
@@ -92,6 +77,7 @@ def attend_few(
         key_width=triton.next_power_of_2(max(16, key_dim)),
         value_width=triton.next_power_of_2(max(16, value_dim)),
         most=MOST,
+        glance=GLANCE,
         **launch(batch * heads, max(key_dim, value_dim) * queries.element_size()),
     )  # fmt: skip
     return context
@@ -117,8 +103,8 @@ elif triton is not None:
         queries, keys, values, mask, context,
         q_batch, q_head, q_query, q_dim, k_batch, k_head, k_slot, k_dim, v_batch, v_head, v_slot, v_dim,
         m_batch, m_head, m_query, m_slot, c_batch, c_head, c_query, c_dim,
-        heads, count, slots, key_dim, value_dim, scale: tl.constexpr,
-        key_width: tl.constexpr, value_width: tl.constexpr, most: tl.constexpr, block: tl.constexpr,
+        heads, count, slots, key_dim, value_dim, scale: tl.constexpr, key_width: tl.constexpr,
+        value_width: tl.constexpr, most: tl.constexpr, block: tl.constexpr, glance: tl.constexpr,
     ):  # fmt: skip
         """One head of one sentence."""
         sentence, head = (tl.program_id(0) // heads).to(tl.int64), tl.program_id(0) % heads
@@ -132,14 +118,12 @@ elif triton is not None:
         values += sentence * v_batch + head * v_head
         mask += sentence * m_batch + head * m_head
         # Most slots at the end are not filled yet, and seen by nobody: a first look at the mask says where they begin.
-        furthest = tl.zeros((most, block), tl.int32)
-        for first in range(0, slots, block):
-            slot = first + tl.arange(0, block)
-            seen = tl.load(
-                mask + query[:, None] * m_query + slot[None, :] * m_slot,
-                mask=asks[:, None] & (slot < slots)[None, :], other=float("-inf"),
-            )  # fmt: skip
-            furthest = tl.where(seen > float("-inf"), slot[None, :] + 1, furthest)
+        furthest = tl.zeros((glance,), tl.int32)
+        for first in range(0, slots, glance):
+            slot = first + tl.arange(0, glance)
+            for one in range(count):
+                seen = tl.load(mask + one * m_query + slot * m_slot, mask=slot < slots, other=float("-inf"))
+                furthest = tl.where(seen > float("-inf"), slot + 1, furthest)
         end = tl.max(furthest)
         highest = tl.full((most,), float("-inf"), tl.float32)
         total = tl.zeros((most,), tl.float32)

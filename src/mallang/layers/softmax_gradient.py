@@ -5,13 +5,10 @@ twice as wide. Here one program per row reads the row twice, the second time out
 
     log Σ = m + log Σ exp(x − m)                       m is the highest so far (Milakov and Gimelshein 2018)
     x ← exp(x − log Σ) − (1 − smoothing) · [x is that of the label]
-
-triton, which the kernel is written in, comes with the builds of torch for GPUs.
 """
 
 from __future__ import annotations
 
-from functools import cache
 from typing import TYPE_CHECKING, Any, no_type_check
 
 import torch
@@ -19,13 +16,8 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from mallang.layers.kernel import tl, tried_once, triton
 from mallang.text.vocabulary import PAD
-
-try:
-    import triton  # type: ignore[import-not-found, import-untyped, unused-ignore]
-    import triton.language as tl  # type: ignore[import-not-found, import-untyped, unused-ignore]
-except ImportError:  # a build of torch for CPUs alone
-    triton = None
 
 BLOCK = 4096
 """Columns that are looked at together."""
@@ -37,25 +29,16 @@ WHOLE = 64
 
 def is_at_hand(device: torch.device) -> bool:
     """Whether the kernel can run here."""
-    return triton is not None and device.type == "cuda" and works()
+    return device.type == "cuda" and works()
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator, unused-ignore]
+@tried_once
 def works() -> bool:
     """Whether it gives what the formula gives."""
-    return _works()
-
-
-@cache
-def _works() -> bool:
-    """The same, tried once: triton needs a C compiler, and GPUs differ."""
     logits, labels = torch.arange(6.0, device="cuda").view(2, 3), torch.tensor([1, 2], device="cuda")
     wanted = logits.softmax(dim=1) - torch.nn.functional.one_hot(labels, 3)
-    try:
-        make_gradient_(logits, labels, 3)
-        return torch.allclose(logits, wanted, atol=1e-5)
-    except Exception:  # whatever the compiler or the driver raises: there is another way
-        return False
+    make_gradient_(logits, labels, 3)
+    return torch.allclose(logits, wanted, atol=1e-5)
 
 
 def widened(weight: Float[Tensor, "words ..."]) -> Float[Tensor, "width ..."]:

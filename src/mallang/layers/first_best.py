@@ -1,0 +1,67 @@
+"""The best few of every row on a GPU, equals in the order in which they stand: what a beam asks for at every step.
+
+`torch.topk` does not say which of several equals it takes, and a stable sort orders all of a row where ten of its
+numbers matter. Here one program has a row in its registers and takes the highest out of it, again and again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, no_type_check
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from mallang.layers.kernel import tl, tried_once, triton
+
+LONGEST = 4096
+"""Columns that a program holds."""
+MOST = 32
+"""How many it takes out before sorting is as fast."""
+
+
+def is_made_for(scores: Float[Tensor, "rows places"], count: int) -> bool:
+    """Whether these are rows that it holds."""
+    return scores.is_cuda and scores.shape[1] <= LONGEST and count <= MOST and works()
+
+
+@tried_once
+def works() -> bool:
+    """Whether the kernel finds what stands there."""
+    scores = torch.tensor([[1.0, 3.0, 3.0], [-torch.inf, 2.0, -torch.inf]], dtype=torch.float64, device="cuda")
+    values, places = find_first_best(scores, 2)
+    return values.tolist() == [[3.0, 3.0], [2.0, -torch.inf]] and places.tolist() == [[1, 2], [1, 0]]
+
+
+def find_first_best(
+    scores: Float[Tensor, "rows places"], count: int
+) -> tuple[Float[Tensor, "rows count"], Int[Tensor, "rows count"]]:
+    """The highest numbers of each row and their places, best first; what is not a number counts as −∞."""
+    scores = scores.contiguous()
+    values = scores.new_empty(len(scores), count)
+    places = torch.empty(len(scores), count, dtype=torch.long, device=scores.device)
+    columns = scores.shape[1]
+    _find[(len(scores),)](
+        scores, values, places, columns, count, block=triton.next_power_of_2(columns), num_warps=4
+    )  # fmt: skip
+    return values, places
+
+
+if TYPE_CHECKING:
+    _find: Any
+elif triton is not None:
+
+    @triton.jit
+    @no_type_check
+    def _find(scores, values, places, columns, count, block: tl.constexpr):
+        """One row."""
+        row, column = tl.program_id(0).to(tl.int64), tl.arange(0, block)
+        x = tl.load(scores + row * columns + column, mask=column < columns, other=float("-inf"))
+        x = tl.where(x == x, x, float("-inf"))
+        left = column < columns
+        for rank in range(count):
+            highest = tl.max(tl.where(left, x, float("-inf")), axis=0)
+            place = tl.min(tl.where(left & (x == highest), column, block), axis=0)
+            tl.store(values + row * count + rank, highest)
+            tl.store(places + row * count + rank, place.to(tl.int64))
+            left = left & (column != place)

@@ -1,0 +1,38 @@
+"""The kernel for the best of a row finds what a stable sort finds."""
+
+import pytest
+import torch
+
+from mallang.layers.first_best import LONGEST, MOST, find_first_best, is_made_for
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
+def test_it_is_for_a_gpu():
+    assert not is_made_for(torch.zeros(2, 9), 3)
+
+
+@needs_gpu
+def test_a_gpu_has_it_for_rows_that_fit():
+    assert is_made_for(torch.zeros(2, LONGEST, device="cuda"), MOST)
+    assert not is_made_for(torch.zeros(2, LONGEST + 1, device="cuda"), MOST)
+
+
+@needs_gpu
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("rows", "places", "count"), [(128, 785, 10), (3, 11, 4), (1, 4096, 32), (2, 10, 10)])
+def test_equals_stay_in_order_on_a_gpu(rows, places, count, dtype):
+    torch.manual_seed(places)
+    scores = torch.randint(0, 30, (rows, places), device="cuda").to(dtype)
+    scores[0, ::2] = -torch.inf
+    scores[-1] = -torch.inf
+    values, found = find_first_best(scores, count)
+    wanted, places_wanted = scores.sort(dim=1, descending=True, stable=True)
+    assert torch.equal(values, wanted[:, :count]) and torch.equal(found, places_wanted[:, :count])
+
+
+@needs_gpu
+def test_what_is_not_a_number_comes_last_on_a_gpu():
+    scores = torch.tensor([[torch.nan, 1.0, torch.nan, 2.0]], device="cuda")
+    values, places = find_first_best(scores, 3)
+    assert values.tolist() == [[2.0, 1.0, -torch.inf]] and places.tolist() == [[3, 1, 0]]
