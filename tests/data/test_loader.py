@@ -1,6 +1,10 @@
 """No number of workers or processes changes what is read, and reading goes on anywhere."""
 
 import itertools
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -64,3 +68,12 @@ def test_masks_show_what_is_real():
     rectangle, lengths = pad_rows([[7, 7], [], [7]])
     assert rectangle.tolist() == [[7, 7], [0, 0], [7, 0]]
     assert lengths_to_mask(lengths, 2).tolist() == [[True, True], [False, False], [True, False]]
+
+
+ABANDONED = "from data.test_loader import *; batches = load(SOURCE, Position(), workers=1); next(batches)"
+
+
+def test_a_program_that_leaves_does_not_wait_for_workers():
+    path = os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])
+    done = subprocess.run([sys.executable, "-c", ABANDONED], env={**os.environ, "PYTHONPATH": path}, timeout=60)
+    assert done.returncode == 0

@@ -6,6 +6,7 @@ numbers that depend on (seed, n) alone, so a run that starts again at batch n se
 
 from __future__ import annotations
 
+import atexit
 import itertools
 import signal
 from collections.abc import Callable, Iterator, Sequence
@@ -101,7 +102,15 @@ def load(
         pin_memory=pin_memory,
         prefetch_factor=4 if workers else None,
     )
-    yield from loader
+    batches = iter(loader)
+    # Workers do not hear the signal by which Python ends what still runs when it leaves: they are told before.
+    end = getattr(batches, "_shutdown_workers", None)
+    if end is not None:
+        atexit.register(end)
+    try:
+        yield from batches
+    finally:
+        atexit.unregister(end)
 
 
 def leave_signals(worker: int) -> None:
