@@ -87,18 +87,22 @@ elif triton is not None:
             tl.store(sums + rows + row, 0.0)
         else:
             said = tl.load(logits + label).to(tl.float32)
-            highest, total, plain = float("-inf"), 0.0, 0.0
+            # Every column of a block has a highest and a sum of its own, so that no thread waits for another.
+            highest, total = tl.full((block,), float("-inf"), tl.float32), tl.zeros((block,), tl.float32)
+            plain = tl.zeros((block,), tl.float32)
             for first in range(0, width, block):
                 column = first + tl.arange(0, block)
                 x = tl.load(logits + column, mask=column < width, other=float("-inf")).to(tl.float32)
                 x = tl.where(column < words, x, float("-inf"))
-                higher = tl.maximum(highest, tl.max(x, axis=0))
+                higher = tl.maximum(highest, x)
                 base = tl.where(higher == float("-inf"), 0.0, higher)  # nothing possible yet: not −∞ − (−∞)
-                total = total * tl.exp(highest - base) + tl.sum(tl.exp(x - base), axis=0)
+                total = total * tl.exp(highest - base) + tl.exp(x - base)
                 highest = higher
                 if smooth:
-                    plain += tl.sum(tl.where(column < words, x, 0.0), axis=0)
-            whole = highest + tl.log(total)
+                    plain += tl.where(column < words, x, 0.0)
+            top = tl.max(highest, axis=0)
+            base = tl.where(top == float("-inf"), 0.0, top)
+            whole = top + tl.log(tl.sum(total * tl.exp(highest - base), axis=0))
             for first in range(0, width, block):
                 column = first + tl.arange(0, block)
                 x = tl.load(logits + column, mask=column < width, other=float("-inf")).to(tl.float32)
@@ -108,6 +112,6 @@ elif triton is not None:
             nll = whole - said
             loss = nll
             if smooth:
-                loss = (1 - smoothing) * nll + smoothing * (whole - plain / words)
+                loss = (1 - smoothing) * nll + smoothing * (whole - tl.sum(plain, axis=0) / words)
             tl.store(sums + row, loss)
             tl.store(sums + rows + row, nll)
