@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from mallang.layers.feedforward import FeedForward, widen_activated
+from mallang.layers.feedforward import FeedForward, activates_at_once, widen_activated
 
 FORMULAS = {
     "relu": lambda x: max(x, 0.0),
@@ -34,6 +34,7 @@ def test_a_gpu_activates_what_it_is_about_to_write(activation):
     nn.init.normal_(layer.widen.bias)
     wanted = layer(x)
     with torch.no_grad():
+        assert activates_at_once(x, layer.widen)
         torch.testing.assert_close(layer(x), wanted.detach(), rtol=1e-4, atol=1e-5)
 
 

@@ -28,13 +28,13 @@ def make(batch, heads, count, slots, key_dim, value_dim, dtype, heads_last, devi
 
 
 def test_it_is_for_a_gpu(monkeypatch):
-    monkeypatch.setattr(few_queries, "triton", object())
+    monkeypatch.setattr(few_queries, "works", lambda: True)
     queries, keys, values, mask = make(2, 2, 5, 9, 8, 8, torch.float32, True, "cpu")
     assert not is_made_for(queries, keys, values, mask)
 
 
 @needs_gpu
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("heads_last", [True, False])
 @pytest.mark.parametrize(
     ("batch", "heads", "count", "slots", "key_dim", "value_dim"),
@@ -44,6 +44,8 @@ def test_it_is_for_a_gpu(monkeypatch):
         (3, 2, 16, 33, 24, 40),
         (2, 2, 4, 1, 16, 64),
         (1, 1, 5, 64, 8, 8),
+        (40, 8, 5, 1040, 32, 32),
+        (2, 2, 1, 700, 64, 64),
     ],
 )
 def test_it_gives_what_the_formula_gives(batch, heads, count, slots, key_dim, value_dim, dtype, heads_last):
@@ -66,6 +68,17 @@ def test_what_may_be_seen_by_all_is_one_row_of_the_mask():
         attend_few(queries, keys, values, every),
         attend_few(queries, keys, values, every.expand(2, 3, 5, 40).contiguous()),
     )
+
+
+@needs_gpu
+def test_a_window_hides_what_came_long_before_and_some_may_see_nothing():
+    queries, keys, values, mask = make(2, 3, 5, 700, 16, 16, torch.float32, False, "cuda")
+    mask[:, :, :, :300] = -math.inf
+    mask[:, :, 1] = -math.inf
+    plain = mask.softmax(dim=3)  # only to say who sees nothing
+    wanted = ((queries @ keys.transpose(2, 3)) / 4 + mask).softmax(dim=3) @ values
+    wanted = torch.where(plain[..., :1].isnan(), 0.0, wanted)
+    torch.testing.assert_close(attend_few(queries, keys, values, mask), wanted, rtol=1e-4, atol=1e-5)
 
 
 @needs_gpu

@@ -3,12 +3,14 @@
 import pytest
 import torch
 
+from mallang.layers import first_best
 from mallang.layers.first_best import LONGEST, MOST, find_first_best, is_made_for
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 
-def test_it_is_for_a_gpu():
+def test_it_is_for_a_gpu(monkeypatch):
+    monkeypatch.setattr(first_best, "works", lambda: True)
     assert not is_made_for(torch.zeros(2, 9), 3)
 
 
@@ -16,6 +18,7 @@ def test_it_is_for_a_gpu():
 def test_a_gpu_has_it_for_rows_that_fit():
     assert is_made_for(torch.zeros(2, LONGEST, device="cuda"), MOST)
     assert not is_made_for(torch.zeros(2, LONGEST + 1, device="cuda"), MOST)
+    assert not is_made_for(torch.zeros(2, 3, device="cuda"), 4)
 
 
 @needs_gpu

@@ -110,7 +110,8 @@ def load(
     try:
         yield from batches
     finally:
-        atexit.unregister(end)
+        if end is not None:
+            atexit.unregister(end)
 
 
 def leave_signals(worker: int) -> None:

@@ -16,21 +16,21 @@ from mallang.layers.cache import Nest
 
 
 class Replay:
-    """Something done in place, again and again: first to warm up, then captured, then replayed."""
+    """Something done in place, again and again: first `warm_ups` times as it is, then captured, then replayed."""
 
-    def __init__(self, run: Callable[[], None], pool: Pool, warm: bool = False) -> None:
-        self.run, self.pool, self.warm = run, pool, warm
+    def __init__(self, run: Callable[[], None], pool: Pool, warm_ups: int = 1) -> None:
+        self.run, self.pool, self.warm_ups = run, pool, warm_ups
         self.graph: Any = None
 
     def __call__(self) -> None:
         """Once more."""
         if self.graph is not None:
             self.graph.replay()
-        elif self.warm:
+        elif not self.warm_ups:
             self.graph = capture(self.run, self.pool)
             self.graph.replay()
         else:
-            self.warm = True
+            self.warm_ups -= 1
             with self.pool.beside():
                 self.run()
 

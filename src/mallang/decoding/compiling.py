@@ -6,12 +6,8 @@ from functools import cache
 from typing import Any
 
 import torch
+from torch._inductor.custom_graph_pass import CustomGraphPass
 from torch.fx import Graph
-
-try:
-    from torch._inductor.custom_graph_pass import CustomGraphPass
-except ImportError:  # a torch whose compiler has no such hook
-    CustomGraphPass = object  # type: ignore[assignment, misc]
 
 from mallang.decoding.progress import Progress
 

@@ -24,7 +24,7 @@ import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -38,7 +38,9 @@ from mallang.decoding.compiling import compiled
 from mallang.decoding.contract import Autoregressive, Config, Hypothesis, Rules, inference
 from mallang.decoding.progress import Progress, Room, Search
 from mallang.errors import UserError
+from mallang.layers import few_queries
 from mallang.layers.cache import map_nest
+from mallang.layers.packed import packed_for
 
 LOOK_EVERY = {"cuda": 8}
 """After how many steps the host looks which sentences are done, by device; 1 on others. Looking makes a GPU wait."""
@@ -47,7 +49,9 @@ SEATS = 32
 FIRST_STEPS = 32
 """Steps that memory is reserved for at first; when they are used up, for twice as many."""
 FIRST_SLOTS = 2**14
-"""On a GPU, hypotheses × steps up to which it is reserved for all steps at once: moving takes longer than looking."""
+"""Hypotheses × steps up to which memory is reserved for all steps at once, where looking costs what is filled."""
+PACK_FROM = 16
+"""Steps from which on it pays to lay the weights out for them, on a CPU: that takes as long as two or three."""
 ALIGN = 16
 """On a GPU slots and source positions come in multiples of this: the attention kernels need not pad their masks."""
 
@@ -63,7 +67,7 @@ def run(
     if config.runner == "plain":
         return drive(Plain(model, config), batch, search, rules)
     if on_gpu:
-        with torch.cuda.device(device.index if device.type == "cuda" else -1), seats_of(model) as seats:
+        with seats_of(model) as seats:
             full = False
             try:
                 if not seats.useless:
@@ -80,7 +84,14 @@ def run(
             if full:
                 seats.kept.clear()
                 torch.cuda.empty_cache()
-    return drive(Reserved(model, config), batch, search, rules)
+    with packed(search, device):
+        return drive(Reserved(model, config), batch, search, rules)
+
+
+def packed(search: Search, device: torch.device) -> AbstractContextManager[None]:
+    """The weights laid out for the steps of a search on a CPU, if there are enough of them."""
+    rows, limit = search.said.shape
+    return packed_for(rows) if device.type == "cpu" and rows > 1 and limit >= PACK_FROM else nullcontext()
 
 
 def drive(runner: Plain, batch: Batch, search: Search, rules: Rules | None) -> list[list[Hypothesis]]:
@@ -88,7 +99,8 @@ def drive(runner: Plain, batch: Batch, search: Search, rules: Rules | None) -> l
     found: dict[int, list[Hypothesis]] = {}
     vocabulary, config = runner.model.vocabulary, runner.config
     device, most = batch.tokens.device, search.said.shape[1]
-    with inference(runner.model):
+    # Kernels of our own run where torch is told to be, not where their tensors lie.
+    with inference(runner.model), torch.cuda.device(device.index if device.type == "cuda" else -1):
         progress = runner.begin(batch, search, rules)
         for step in range(1, most):
             if step % look_every(device) == 0:
@@ -169,7 +181,8 @@ class Captured(Reserved):
         """Read the source and choose the first tokens, in shapes from the short list."""
         inputs = filled_up(batch, search, rules)
         rows, limit = inputs[1].said.shape
-        self.steps = min(limit, max(FIRST_STEPS, FIRST_SLOTS // rows))
+        if search.width <= few_queries.MOST and few_queries.works():
+            self.steps = min(limit, max(FIRST_STEPS, FIRST_SLOTS // rows))
         key = ("opening", self.config, *shape_of(inputs))
         opening = self.seats.get(key)
         if opening is None:
@@ -221,7 +234,7 @@ class Opening:
         runner.sit(begin())
         self.inputs, self.seat = held, (seat := runner.seat)
         # Not by way of `self`: what holds itself is let go only when Python next looks for such circles.
-        self.replay = Replay(lambda: write(seat.progress, begin()), runner.seats.pool, warm=True)
+        self.replay = Replay(lambda: write(seat.progress, begin()), runner.seats.pool, warm_ups=0)
 
     def open(self, inputs: tuple[Batch, Search, Rules | None]) -> None:
         """The same for another batch."""
@@ -237,7 +250,9 @@ class Seat:
         held = self.progress
         model, config = held_weakly(runner.model), runner.config
         step = compiled(len(held.tokens)) if config.compile else Progress.advance
-        self.replay = Replay(lambda: write(held, step(held, model(), config)), runner.seats.pool)
+        # A table that the first step makes longer changes what the second is compiled to.
+        warm_ups = 2 if config.compile else 1
+        self.replay = Replay(lambda: write(held, step(held, model(), config)), runner.seats.pool, warm_ups)
 
 
 def held_weakly(model: Autoregressive) -> Callable[[], Any]:

@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from mallang.layers.kernel import tried_once
+from mallang.layers.packed import Linear
 
 
 def gelu_tanh(x: Tensor) -> Tensor:
@@ -38,14 +39,14 @@ class FeedForward(nn.Module):
 
     def __init__(self, dim: int, hidden_dim: int, activation: Activation = "relu", bias: bool = True) -> None:
         super().__init__()
-        self.widen = nn.Linear(dim, hidden_dim, bias=bias)
+        self.widen = Linear(dim, hidden_dim, bias=bias)
         self.kind = activation
         self.activation = ACTIVATIONS[activation]
-        self.narrow = nn.Linear(hidden_dim, dim, bias=bias)
+        self.narrow = Linear(hidden_dim, dim, bias=bias)
 
     def forward(self, x: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
         """The new x."""
-        if self.kind in AT_ONCE and is_step(x, self.widen):
+        if self.kind in AT_ONCE and activates_at_once(x, self.widen):
             inner = widen_activated(x.flatten(0, -2), self.widen.weight, self.widen.bias, self.kind == "gelu-tanh")
             inner = inner.view(*x.shape[:-1], -1)
         else:
@@ -58,18 +59,20 @@ AT_ONCE = ("relu", "gelu-tanh")
 """Activations that the products of a GPU apply to what they are about to write."""
 
 
-def is_step(x: Tensor, widen: nn.Linear) -> bool:
-    """Whether this is a step of a search on a GPU that its products with an activation take.
+def activates_at_once(x: Tensor, widen: nn.Module) -> bool:
+    """Whether a GPU can do both in one product.
 
     Gradients need what is activated. A single row is no matter for a product: a compiler makes a sum of it.
     """
     return (
         x.is_cuda
+        and isinstance(widen, nn.Linear)
         and widen.bias is not None
         and x.numel() > x.shape[-1]
         and x.dtype == widen.weight.dtype
         and not torch.is_grad_enabled()
         and not torch.is_autocast_enabled("cuda")
+        and not torch.compiler.is_exporting()
         and means_the_same()
     )
 
@@ -77,10 +80,9 @@ def is_step(x: Tensor, widen: nn.Linear) -> bool:
 @tried_once
 def means_the_same() -> bool:
     """Whether GELU is the approximation by tanh to the products of this GPU, too."""
-    x = torch.arange(-32.0, 32.0, device="cuda").view(8, 8) / 8
-    return torch.allclose(
-        widen_activated(x, torch.eye(8, device="cuda"), x.new_zeros(8), True), gelu_tanh(x), atol=1e-4
-    )
+    x = torch.arange(-32, 32, dtype=torch.float32, device="cuda").view(8, 8) / 8
+    same = torch.eye(8, dtype=torch.float32, device="cuda")
+    return torch.allclose(widen_activated(x, same, x.new_zeros(8), True), gelu_tanh(x), atol=1e-4)
 
 
 @torch.library.custom_op(

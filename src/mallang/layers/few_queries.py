@@ -3,8 +3,8 @@
 A step of a search has as many queries as a sentence has hypotheses, and its mask hides most slots: those that are not
 filled yet, and those of other hypotheses. The fused kernels of torch are made for long rows of queries and look at
 every slot. This one has a program for each head of each sentence. It holds all queries and goes over the slots in
-blocks, keeping a softmax as it goes (Milakov and Gimelshein 2018, arXiv:1805.02867), up to the last slot that the mask
-lets any of them see. So a step costs what is filled, though the memory is reserved for more.
+blocks, keeping a softmax as it goes (Milakov and Gimelshein 2018, arXiv:1805.02867), from the first slot that the mask
+lets any of them see to the last. So a step costs what is filled, though the memory is reserved for more.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FEW = 256
 GLANCE = 512
 """Slots of the mask that are looked at together."""
 BYTES = 2**15
-"""Keys that a large block holds, and values."""
+"""Of the keys of a large block, and as many of its values."""
 
 
 def is_made_for(
@@ -40,7 +40,7 @@ def is_made_for(
         queries.is_cuda
         and queries.shape[2] <= MOST
         and max(queries.shape[3], values.shape[3]) * queries.element_size() <= WIDEST
-        and queries.dtype != torch.float64
+        and queries.dtype == keys.dtype == values.dtype != torch.float64
         and isinstance(mask, Tensor)
         and mask.is_floating_point()
         and not (torch.is_grad_enabled() and any(part.requires_grad for part in (queries, keys, values, mask)))
@@ -50,11 +50,19 @@ def is_made_for(
 
 @tried_once
 def works() -> bool:
-    """Whether the kernel gives here what the formula gives."""
-    given = torch.linspace(-1, 1, 32, device="cuda").view(1, 1, 2, 16)
-    mask = torch.tensor([[0.0, 0.0], [0.0, -torch.inf]], device="cuda")[None, None]
+    """Whether the kernel gives here what the formula gives: with the longest keys, in few programs and in many."""
+    return all(works_in(programs) for programs in (1, FEW + 1))
+
+
+def works_in(programs: int) -> bool:
+    """The same in so many programs. A GPU that has not enough memory for a block raises an error of triton's."""
+    dim = WIDEST // 4
+    given = torch.linspace(-1, 1, 2 * dim, dtype=torch.float32, device="cuda").view(1, 1, 2, dim)
+    given = given.expand(programs, 1, 2, dim).contiguous()
+    mask = torch.zeros(1, 1, 2, 2, dtype=torch.float32, device="cuda")
+    mask[..., 1, 1] = -torch.inf
     found = attend_few(given, given, given, mask)
-    wanted = (given @ given.transpose(2, 3) / 4 + mask).softmax(dim=3) @ given
+    wanted = (given @ given.transpose(2, 3) / dim**0.5 + mask).softmax(dim=3) @ given
     return torch.allclose(found, wanted, atol=1e-2)  # torch may have been told to multiply with fewer digits
 
 
@@ -117,18 +125,19 @@ elif triton is not None:
         keys += sentence * k_batch + head * k_head
         values += sentence * v_batch + head * v_head
         mask += sentence * m_batch + head * m_head
-        # Most slots at the end are not filled yet, and seen by nobody: a first look at the mask says where they begin.
-        furthest = tl.zeros((glance,), tl.int32)
+        # Slots at the end are not filled yet, and before a window nobody looks: a first look at the mask says where.
+        nearest, furthest = tl.full((glance,), slots, tl.int32), tl.zeros((glance,), tl.int32)
         for first in range(0, slots, glance):
             slot = first + tl.arange(0, glance)
             for one in range(count):
                 seen = tl.load(mask + one * m_query + slot * m_slot, mask=slot < slots, other=float("-inf"))
+                nearest = tl.where(seen > float("-inf"), tl.minimum(nearest, slot), nearest)
                 furthest = tl.where(seen > float("-inf"), slot + 1, furthest)
-        end = tl.max(furthest)
+        start, end = tl.min(nearest) // block * block, tl.max(furthest)
         highest = tl.full((most,), float("-inf"), tl.float32)
         total = tl.zeros((most,), tl.float32)
         found = tl.zeros((most, value_width), tl.float32)
-        for first in range(0, end, block):
+        for first in range(start, end, block):
             slot = first + tl.arange(0, block)
             there = slot < end
             key = tl.load(

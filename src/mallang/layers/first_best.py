@@ -22,7 +22,8 @@ MOST = 32
 
 def is_made_for(scores: Float[Tensor, "rows places"], count: int) -> bool:
     """Whether these are rows that it holds."""
-    return scores.is_cuda and scores.shape[1] <= LONGEST and count <= MOST and works()
+    fits = scores.shape[1] <= LONGEST and count <= min(MOST, scores.shape[1])
+    return scores.is_cuda and scores.is_floating_point() and fits and works()
 
 
 @tried_once

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from mallang.layers.packed import linear
+
 ALIGN = 8
 """A GPU is fast at products whose rows have a multiple of so many numbers."""
+MOST = 1024
+"""Rows that a step of a search has: of more it would take much memory to turn the logits around."""
 
 
 class Projection(nn.Module):
@@ -37,7 +40,7 @@ class Projection(nn.Module):
         if is_worth_turning(hidden, self.weight):
             logits: Tensor = project_turned(hidden.flatten(0, -2), self.weight).view(*hidden.shape[:-1], -1)
             return logits if self.bias is None else logits + self.bias
-        return F.linear(hidden, self.weight, self.bias)
+        return linear(hidden, self.weight, self.bias)
 
 
 def is_worth_turning(hidden: Tensor, weight: Tensor) -> bool:
@@ -48,10 +51,11 @@ def is_worth_turning(hidden: Tensor, weight: Tensor) -> bool:
     return (
         hidden.is_cuda
         and len(weight) % ALIGN != 0
-        and hidden.numel() >= 4 * hidden.shape[-1]
+        and 4 * hidden.shape[-1] <= hidden.numel() <= MOST * hidden.shape[-1]
         and hidden.dtype == weight.dtype
         and not torch.is_grad_enabled()
         and not torch.is_autocast_enabled("cuda")
+        and not torch.compiler.is_exporting()
     )
 
 

@@ -26,7 +26,10 @@ def tried_once(trial: Callable[[], bool]) -> Callable[[], bool]:
     @cache
     def outcome() -> bool:
         try:
-            return trial()
+            with torch.autocast("cuda", enabled=False):
+                return trial()
+        except torch.OutOfMemoryError:
+            raise
         except Exception:  # whatever the compiler or the driver raises: there is another way
             return False
 
