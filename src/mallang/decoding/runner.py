@@ -24,7 +24,7 @@ import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -40,7 +40,6 @@ from mallang.decoding.progress import Progress, Room, Search
 from mallang.errors import UserError
 from mallang.layers import few_queries
 from mallang.layers.cache import map_nest
-from mallang.layers.packed import packed_for
 
 LOOK_EVERY = {"cuda": 8}
 """After how many steps the host looks which sentences are done, by device; 1 on others. Looking makes a GPU wait."""
@@ -50,8 +49,6 @@ FIRST_STEPS = 32
 """Steps that memory is reserved for at first; when they are used up, for twice as many."""
 FIRST_SLOTS = 2**14
 """Hypotheses × steps up to which memory is reserved for all steps at once, where looking costs what is filled."""
-PACK_FROM = 16
-"""Steps from which on it pays to lay the weights out for them, on a CPU: that takes as long as two or three."""
 ALIGN = 16
 """On a GPU slots and source positions come in multiples of this: the attention kernels need not pad their masks."""
 
@@ -84,14 +81,7 @@ def run(
             if full:
                 seats.kept.clear()
                 torch.cuda.empty_cache()
-    with packed(search, device):
-        return drive(Reserved(model, config), batch, search, rules)
-
-
-def packed(search: Search, device: torch.device) -> AbstractContextManager[None]:
-    """The weights laid out for the steps of a search on a CPU, if there are enough of them."""
-    rows, limit = search.said.shape
-    return packed_for(rows) if device.type == "cpu" and rows > 1 and limit >= PACK_FROM else nullcontext()
+    return drive(Reserved(model, config), batch, search, rules)
 
 
 def drive(runner: Plain, batch: Batch, search: Search, rules: Rules | None) -> list[list[Hypothesis]]:
