@@ -15,7 +15,9 @@ from pathlib import Path
 import pytest
 
 from commands.running import TINY, Ended, environment, mallang, start, write_corpus
+from mallang import load
 from mallang.data import registry
+from mallang.errors import UserError
 
 QUICK = ("train", "transformer", *TINY, "train.steps=2")
 
@@ -285,6 +287,13 @@ def test_the_name_of_a_run_is_misspelt(trained: Path, wrong: str, arguments: lis
     before = sorted(path.name for path in (home / "runs").iterdir())
     refused(mallang(*arguments, cwd=home), f"no run folder {wrong}\n", "did you mean runs/transformer?")
     assert sorted(path.name for path in (home / "runs").iterdir()) == before
+
+
+def test_the_name_of_a_run_is_misspelt_in_python(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(trained.parent.parent)
+    with pytest.raises(UserError, match=r"no run folder runs/transformr") as refusal:
+        load("runs/transformr")
+    assert refusal.value.todo == "did you mean runs/transformer?"
 
 
 def test_no_run_is_like_it(run: Path) -> None:

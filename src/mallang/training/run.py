@@ -27,7 +27,7 @@ import mallang
 from mallang import recipe as recipes
 from mallang.data import corpus as corpora
 from mallang.errors import UserError, nearest
-from mallang.find import find, names
+from mallang.find import find, names, no_run
 from mallang.layers.convolution import fold_weights
 from mallang.layers.int8 import quantize
 from mallang.recipe import Recipe
@@ -53,7 +53,7 @@ class Run:
         """The run in a folder; a message that says what is wrong where there is none."""
         folder = Path(folder)
         if not folder.is_dir():
-            raise UserError(f"there is no run folder {folder}", todo="train one, or look into runs/")
+            raise no_run(folder)
         try:
             info = json.loads((folder / INFO).read_text("utf-8"))
             status, task = info["status"], info["task"]
