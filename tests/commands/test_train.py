@@ -86,6 +86,11 @@ def test_show_tells_every_value_and_trains_nothing(home: Path) -> None:
     assert not (home / "runs").exists()
 
 
+def test_show_says_what_is_wrong(home: Path) -> None:
+    shown = mallang("train", "transformer-miniworld", "model.heads=7", "--show", cwd=home)
+    assert shown.code == 2 and "heads = 7" in shown.out and "cannot be divided among 7 heads" in shown.err
+
+
 def test_a_run_folder_is_complete(home: Path) -> None:
     ended = mallang(*QUICK, cwd=home)
     assert ended.code == 0, ended.err

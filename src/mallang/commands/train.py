@@ -79,6 +79,7 @@ def command(
     resolved = recipes.read(recipe, overrides or [])
     if show:
         print("\n".join(resolved.show()))
+        resolved.build()  # says what is wrong with them
         return
     numbers: list[int | None] = [*read_seeds(seeds)]
     if numbers and int(os.environ.get("WORLD_SIZE", "1")) > 1:
