@@ -4,7 +4,7 @@ import torch
 from torch import nn
 from torch.fx import symbolic_trace
 
-from mallang.decoding.compiling import BiasesApart
+from mallang.decoding.compiling import set_biases_apart
 
 
 class Linears(nn.Module):
@@ -20,7 +20,7 @@ class Linears(nn.Module):
 def test_a_bias_is_added_apart():
     model, x = Linears(), torch.randn(1, 4)
     traced = symbolic_trace(model)
-    BiasesApart()(traced.graph)
+    set_biases_apart(traced.graph)
     traced.graph.lint()
     traced.recompile()
     linears = traced.graph.find_nodes(op="call_function", target=torch._C._nn.linear)

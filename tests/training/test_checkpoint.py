@@ -48,6 +48,26 @@ def test_a_damaged_one_is_passed_over(tmp_path, file, harm):
         checkpoint.read(tmp_path / "step-000000002")
 
 
+def test_what_follows_damaged_ones_is_not_cleared_for_them(tmp_path):
+    for step in (1, 5, 6):
+        checkpoint.write(tmp_path, make(step))
+    for step in (5, 6):
+        flip(tmp_path / f"step-00000000{step}" / "model.safetensors")
+    assert checkpoint.resume(tmp_path, [].append).step == 1
+    checkpoint.write(tmp_path, make(2))
+    checkpoint.clear(tmp_path, keep=1, best=1)
+    assert checkpoint.resume(tmp_path, print).step == 2
+    assert (tmp_path / "damaged-step-000000006").is_dir(), "nothing is thrown away"
+
+
+def test_without_a_whole_one_the_training_starts_over(tmp_path):
+    flip(checkpoint.write(tmp_path, make(3)) / "model.safetensors")
+    said = []
+    assert checkpoint.resume(tmp_path, said.append) is None and "starts over" in said[-1]
+    assert checkpoint.found(tmp_path) == []
+    assert checkpoint.resume(tmp_path, said.clear) is None
+
+
 def test_a_half_written_one_is_not_seen(tmp_path):
     checkpoint.write(tmp_path, make(1))
     (tmp_path / ".draft-step-000000002").mkdir()

@@ -240,7 +240,7 @@ class Seat:
         held = self.progress
         model, config = held_weakly(runner.model), runner.config
         step = compiled(len(held.tokens)) if config.compile else Progress.advance
-        # A table that the first step makes longer changes what the second is compiled to.
+        # A table of positions that the first step makes longer changes what the second is compiled to.
         warm_ups = 2 if config.compile else 1
         self.replay = Replay(lambda: write(held, step(held, model(), config)), runner.seats.pool, warm_ups)
 

@@ -37,6 +37,8 @@ def tried_once(trial: Callable[[], bool]) -> Callable[[], bool]:
     def works() -> bool:
         return outcome()
 
+    if not torch.cuda.is_available():  # nothing will ask, and the compiler takes two seconds to import
+        return works
     constant: Any = torch.compiler.assume_constant_result(works)  # type: ignore[no-untyped-call, unused-ignore]
     checked: Callable[[], bool] = constant
     return checked

@@ -101,6 +101,20 @@ def newest(folder: Path, say: Callable[[str], None]) -> Checkpoint | None:
     return None
 
 
+def resume(folder: Path, say: Callable[[str], None]) -> Checkpoint | None:
+    """The checkpoint to go on from; damaged ones after it are put aside, for they would pass for newer than the next."""
+    saved = newest(folder, say)
+    after = [path for path in found(folder) if saved is None or step_of(path) > saved.step]
+    for path in after:
+        aside = path.with_name(f"damaged-{path.name}")
+        shutil.rmtree(aside, ignore_errors=True)
+        path.rename(aside)
+        say(f"{path.name} is called {aside.name} from now on")
+    if after and saved is None:
+        say("no checkpoint is whole: the training starts over")
+    return saved
+
+
 def await_step(folder: Path, step: int) -> Checkpoint:
     """The checkpoint that another process found; a file system that machines share may show it a little later."""
     path, end = folder / name_of(step), time.monotonic() + PATIENCE

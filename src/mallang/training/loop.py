@@ -364,7 +364,7 @@ class Loop:
     def resume(self) -> None:
         """Go on from the newest whole checkpoint that the first process finds, if there is one."""
         folder = self.plan.folder / "checkpoints"
-        saved = checkpoints.newest(folder, self.plan.recorder.say) if self.world.is_first else None
+        saved = checkpoints.resume(folder, self.plan.recorder.say) if self.world.is_first else None
         step = self.world.share(None if saved is None else saved.step)
         if step is not None and saved is None:
             saved = checkpoints.await_step(folder, step)
