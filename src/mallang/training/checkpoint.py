@@ -102,7 +102,7 @@ def newest(folder: Path, say: Callable[[str], None]) -> Checkpoint | None:
 
 
 def resume(folder: Path, say: Callable[[str], None]) -> Checkpoint | None:
-    """The checkpoint to go on from; damaged ones after it are put aside, for they would pass for newer than the next."""
+    """The checkpoint to go on from; damaged ones after it are put aside, or they would pass for the newest."""
     saved = newest(folder, say)
     after = [path for path in found(folder) if saved is None or step_of(path) > saved.step]
     for path in after:
