@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from mallang.layers.kernel import tried_once
+from mallang.layers.kernel import is_plain_product, tried_once
 
 
 def gelu_tanh(x: Tensor) -> Tensor:
@@ -59,19 +59,12 @@ AT_ONCE = ("relu", "gelu-tanh")
 
 
 def activates_at_once(x: Tensor, widen: nn.Module) -> bool:
-    """Whether a GPU can do both in one product.
-
-    Gradients need what is activated. A single row is no matter for a product: a compiler makes a sum of it.
-    """
+    """Whether a GPU can do both in one product; of a single row a compiler makes something better."""
     return (
-        x.is_cuda
-        and isinstance(widen, nn.Linear)
+        isinstance(widen, nn.Linear)
         and widen.bias is not None
         and x.numel() > x.shape[-1]
-        and x.dtype == widen.weight.dtype
-        and not torch.is_grad_enabled()
-        and not torch.is_autocast_enabled("cuda")
-        and not torch.compiler.is_exporting()
+        and is_plain_product(x, widen.weight)
         and means_the_same()
     )
 

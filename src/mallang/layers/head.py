@@ -7,6 +7,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from mallang.layers.kernel import is_plain_product
+
 ALIGN = 8
 """A GPU is fast at products whose rows have a multiple of so many numbers."""
 MOST = 1024
@@ -43,19 +45,9 @@ class Projection(nn.Module):
 
 
 def is_worth_turning(hidden: Tensor, weight: Tensor) -> bool:
-    """Whether this is a step of a search on a GPU over a number of words that its fast products do not take.
-
-    Gradients, or a change of precision on the way, need the product itself.
-    """
-    return (
-        hidden.is_cuda
-        and len(weight) % ALIGN != 0
-        and 4 * hidden.shape[-1] <= hidden.numel() <= MOST * hidden.shape[-1]
-        and hidden.dtype == weight.dtype
-        and not torch.is_grad_enabled()
-        and not torch.is_autocast_enabled("cuda")
-        and not torch.compiler.is_exporting()
-    )
+    """Whether this is a step of a search on a GPU over a number of words that its fast products do not take."""
+    rows = hidden.numel() // hidden.shape[-1]
+    return len(weight) % ALIGN != 0 and 4 <= rows <= MOST and is_plain_product(hidden, weight)
 
 
 @torch.library.custom_op("mallang::project_turned", mutates_args=(), schema="(Tensor hidden, Tensor weight) -> Tensor")

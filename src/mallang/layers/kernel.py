@@ -7,14 +7,29 @@ from functools import cache, wraps
 from typing import Any
 
 import torch
+from torch import Tensor
 
-__all__ = ["tl", "tried_once", "triton"]
+__all__ = ["is_plain_product", "tl", "tried_once", "triton"]
 
 try:
     import triton  # type: ignore[import-not-found, import-untyped, unused-ignore]
     import triton.language as tl  # type: ignore[import-not-found, import-untyped, unused-ignore]
 except ImportError:  # a build of torch for CPUs alone
     triton = tl = None
+
+
+def is_plain_product(x: Tensor, weight: Tensor) -> bool:
+    """Whether nothing but the product of these is asked for, on a GPU: it may then be computed in another way.
+
+    Gradients, a change of precision on the way, and an export need the product itself.
+    """
+    return (
+        x.is_cuda
+        and x.dtype == weight.dtype
+        and not torch.is_grad_enabled()
+        and not torch.is_autocast_enabled("cuda")
+        and not torch.compiler.is_exporting()
+    )
 
 
 def tried_once(trial: Callable[[], bool]) -> Callable[[], bool]:
