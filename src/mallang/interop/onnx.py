@@ -151,9 +151,12 @@ def save(
 
 @contextmanager
 def exporting(model: Transformer) -> Iterator[torch.device]:
-    """Without gradients, in evaluation mode, and without what torch's exporter says to its own developers."""
+    """Without gradients, in evaluation mode, and without what torch's exporter says to its own developers.
+
+    On the CPU: on a GPU a step has kernels of our own, which no other program knows.
+    """
     log = logging.getLogger("torch.onnx._internal.exporter._registration")
-    level, training = log.level, model.training
+    level, training, device = log.level, model.training, next(model.parameters()).device
     log.setLevel(logging.ERROR)  # that torchvision, which we do not use, is not installed
     try:
         with torch.no_grad(), warnings.catch_warnings():
@@ -161,7 +164,7 @@ def exporting(model: Transformer) -> Iterator[torch.device]:
             warnings.filterwarnings("ignore", "`isinstance\\(treespec, LeafSpec\\)` is deprecated", FutureWarning)
             # An axis that several inputs share is named by the first of them, which is what we want.
             warnings.filterwarnings("ignore", "# The axis name: (\\w+) will not be used.*axis: \\1\\.$", UserWarning)
-            yield next(model.parameters()).device
+            yield next(model.cpu().parameters()).device
     finally:
         log.setLevel(level)
-        model.train(training)
+        model.to(device).train(training)

@@ -21,14 +21,13 @@ except ImportError:  # a build of torch for CPUs alone
 def is_plain_product(x: Tensor, weight: Tensor) -> bool:
     """Whether nothing but the product of these is asked for, on a GPU: it may then be computed in another way.
 
-    Gradients, a change of precision on the way, and an export need the product itself.
+    Gradients, and a change of precision on the way, need the product itself.
     """
     return (
         x.is_cuda
         and x.dtype == weight.dtype
         and not torch.is_grad_enabled()
         and not torch.is_autocast_enabled("cuda")
-        and not torch.compiler.is_exporting()
     )
 
 
