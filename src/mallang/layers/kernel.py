@@ -24,10 +24,7 @@ def is_plain_product(x: Tensor, weight: Tensor) -> bool:
     Gradients, and a change of precision on the way, need the product itself.
     """
     return (
-        x.is_cuda
-        and x.dtype == weight.dtype
-        and not torch.is_grad_enabled()
-        and not torch.is_autocast_enabled("cuda")
+        x.is_cuda and x.dtype == weight.dtype and not torch.is_grad_enabled() and not torch.is_autocast_enabled("cuda")
     )
 
 
