@@ -73,6 +73,8 @@ def test_an_autoencoder_says_what_it_kept(vectors: Path, tmp_path: Path) -> None
     line = json.loads(ended.out)
     assert sorted(line["output"].split()) == sorted(["민수는", "물을", "산다", "."]) and line["input"] == TEXTS[0]
     assert mallang("reconstruct", vectors, TEXTS[0], cwd=tmp_path).out == line["output"] + "\n"
+    empty = mallang("reconstruct", vectors, cwd=tmp_path)
+    assert (empty.code, empty.out, empty.err) == (0, "", "note: there was nothing to reconstruct\n")
 
 
 def test_an_autoencoder_is_scored(vectors: Path, tmp_path: Path) -> None:

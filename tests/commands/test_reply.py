@@ -54,6 +54,11 @@ def test_lines_of_standard_input_are_answered_one_by_one(chatbot: Path) -> None:
     assert told[0]["input"] == "배고파" and told[0]["score"] < 0
 
 
+def test_an_empty_pipe_has_no_answers(chatbot: Path) -> None:
+    ended = mallang("reply", chatbot, cwd=chatbot)
+    assert (ended.code, ended.out, ended.err) == (0, "", "note: there was nothing to answer\n")
+
+
 def test_lines_of_standard_input_are_answered_together(
     chatbot: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

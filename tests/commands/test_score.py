@@ -196,7 +196,7 @@ def test_a_file_of_no_pairs(trained: Path, tmp_path: Path) -> None:
 def test_an_empty_pipe_has_no_scores(trained: Path, writer: Path) -> None:
     for run in (trained, writer):
         ended = mallang("score", run, cwd=run, text="")
-        assert (ended.code, ended.out, ended.err) == (0, "", "")
+        assert (ended.code, ended.out, ended.err) == (0, "", "note: there was nothing to score\n")
 
 
 @pytest.mark.parametrize("flag", [["--compare"], ["--pairs", "x"], ["--by", "token"], ["--total"]])

@@ -54,6 +54,22 @@ def test_arguments_file_and_standard_input_are_alike(trained: Path, tmp_path: Pa
     assert len(by_file.out.splitlines()) == 6
 
 
+def test_an_empty_file_or_pipe_is_no_error_but_is_told(trained: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty.txt").touch()
+    (tmp_path / "empty.jsonl").touch()
+    told = "note: there was nothing to translate\n"
+    for more, err in (
+        ((), told),
+        (("--file", "empty.txt"), told),
+        (("-f", "empty.jsonl", "--json"), told),
+        (("-q",), ""),
+    ):
+        ended = mallang("translate", trained, *more, cwd=tmp_path)
+        assert (ended.code, ended.out, ended.err) == (0, "", err)
+    blank = mallang("translate", trained, cwd=tmp_path, text="\n")
+    assert (blank.code, blank.out, blank.err) == (0, "\n", "")  # a blank line is a text, and its output another
+
+
 def test_order_is_kept_and_batching_changes_nothing(trained: Path, single: list[dict[str, object]]) -> None:
     chosen = texts(600)
     ended = mallang("translate", trained, "--json", cwd=trained, text="".join(f"{text}\n" for text in chosen))

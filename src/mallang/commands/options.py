@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -15,6 +15,7 @@ from mallang.errors import UserError
 if TYPE_CHECKING:
     from mallang.text.tokenizer import Tokenizer
 
+Text = TypeVar("Text")
 MOST_SHOWN = 5
 """Unknown pieces of text that a note names."""
 
@@ -196,6 +197,16 @@ def note_unknown(name: str, texts: Sequence[str], tokenizer: Tokenizer) -> None:
     shown = ", ".join(map(repr, [*some][:MOST_SHOWN])) + (" …" if len(some) > MOST_SHOWN else "")
     told = f"{count:,} of {total:,} tokens are unknown to the model, and read as <unk>: {shown}"
     typer.echo(f"note: {name}: {told}", err=True)
+
+
+def note_none(texts: Iterable[Text], verb: str, *, quiet: bool = False) -> Iterator[Text]:
+    """The same texts; that there was none, as in an empty pipe, is said at the end."""
+    some = False
+    for text in texts:
+        some = True
+        yield text
+    if not some and not quiet:
+        typer.echo(f"note: there was nothing to {verb}", err=True)
 
 
 def print_json(value: Any) -> None:

@@ -8,7 +8,17 @@ from typing import Annotated
 
 import typer
 
-from mallang.commands.options import Device, Json, Plugin, RunFolder, Search, add_plugins, load_for, read_search
+from mallang.commands.options import (
+    Device,
+    Json,
+    Plugin,
+    RunFolder,
+    Search,
+    add_plugins,
+    load_for,
+    note_none,
+    read_search,
+)
 from mallang.commands.translate import as_json, read_texts
 
 EXAMPLES = (
@@ -33,5 +43,6 @@ def command(
     """Put texts through an autoencoder, a line each: the text again, or of a vector autoencoder the words it kept."""
     add_plugins(plugin)
     model = load_for(run, None, "reconstruct", device)
-    for result in model.reconstruct(list(read_texts(texts, file)), **read_search(search)):
+    given = list(note_none(read_texts(texts, file), "reconstruct"))
+    for result in model.reconstruct(given, **read_search(search)):
         print(json_format.dumps(as_json(result, 1), ensure_ascii=False) if json else result.output, flush=True)

@@ -19,6 +19,7 @@ from mallang.commands.options import (
     Search,
     add_plugins,
     load_for,
+    note_none,
     read_search,
 )
 from mallang.commands.translate import Nbest, read_texts, several, show
@@ -69,7 +70,7 @@ def command(
         options = several(nbest, options, model.config)
     if not texts and not json and sys.stdin.isatty():
         return talk(model, options, nbest, quiet)
-    given = read_texts(texts, None)
+    given = note_none(read_texts(texts, None), "answer", quiet=quiet)
     # Many together are faster; who types them waits for the answer to each.
     alone = not texts and sys.stdin.isatty()
     for result in one_by_one(model, given, options) if alone else model.stream(given, **options):

@@ -26,6 +26,7 @@ from mallang.commands.options import (
     add_plugins,
     has_verb,
     load_for,
+    note_none,
     note_unknown,
     unknown_of,
 )
@@ -101,7 +102,8 @@ def command(
     if not is_language_model(run):
         if flags := [flag for flag, given in wanted.items() if given]:
             raise UserError(f"{flags[0]} needs a language model, but {run} is none", todo=f"leave {flags[0]} out")
-        score_outputs(run, read_pairs(texts, file), others, domain, json, device)
+        given = note_none(read_pairs(texts, file), "score", quiet=quiet)
+        score_outputs(run, given, others, domain, json, device)
         return
     check(texts, file, wanted, json=json, domain=domain)
     if by not in (None, "total", "token"):
@@ -115,7 +117,7 @@ def command(
     elif compare:
         choose(model, texts or [], by or "total", json=json, quiet=quiet)
     else:
-        tell(model, read_texts(texts, file), json=json, total=total, quiet=quiet)
+        tell(model, note_none(read_texts(texts, file), "score", quiet=quiet), json=json, total=total, quiet=quiet)
 
 
 def is_language_model(run: Path) -> bool:

@@ -24,6 +24,7 @@ from mallang.commands.options import (
     With,
     add_plugins,
     load_for,
+    note_none,
     read_search,
 )
 from mallang.errors import UserError
@@ -97,7 +98,7 @@ def command(
     model = load_for(run, "translation", "translate", device, int8=int8, others=others)
     if nbest > 1:
         options = several(nbest, options, model.config)
-    for result in model.stream(read_texts(texts, file), **options):
+    for result in model.stream(note_none(read_texts(texts, file), "translate", quiet=quiet), **options):
         show(result, json=json, nbest=nbest, scores=scores)
         if result.note and not quiet and not json:
             typer.echo(f"note: {result.input[:40]!r}: {result.note}", err=True)
