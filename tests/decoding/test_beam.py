@@ -15,6 +15,7 @@ from mallang.decoding import beam, greedy, runner
 from mallang.decoding.contract import Config, Hypothesis, limits
 from mallang.decoding.ranking import hypothesis, penalty
 from mallang.errors import UserError
+from mallang.layers.native import log_softmax
 from mallang.text.vocabulary import SPECIALS, Vocabulary
 
 SOURCES = [[4, 5], [5], [4, 4, 5, 1], [], [5, 5, 5]]
@@ -29,7 +30,8 @@ def plain_beam_search(model: Any, batch: Batch, config: Config) -> list[Hypothes
         candidates = []
         for total, said, scores in open_ones:
             logits, _ = model.step(torch.tensor([[2, *said]]), model.start(batch))
-            for token, score in enumerate(logits[0, -1].log_softmax(dim=-1).tolist()):
+            # Rounded as the search rounds: the last bit decides where scores are equal.
+            for token, score in enumerate(log_softmax(logits[:, -1])[0].tolist()):
                 if token not in (0, 2):
                     candidates.append((total + score, (*said, token), (*scores, score)))
         candidates = sorted(candidates, key=lambda one: -one[0])[: 2 * config.beam]  # stable: equals keep their order

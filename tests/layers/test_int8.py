@@ -20,8 +20,8 @@ from mallang.data.batch import Batch
 from mallang.data.corpus import open_corpus
 from mallang.errors import UserError
 from mallang.evaluation.translation import bleu
-from mallang.layers import int8
-from mallang.layers.int8 import Int8Linear, Packed, multiply, quantize, quantize_rows
+from mallang.layers import int8, native
+from mallang.layers.int8 import Int8Linear, Packed, Plain, quantize, quantize_rows
 from mallang.models.transformer import SIZES, Config, Transformer
 from mallang.text.vocabulary import SPECIALS, Vocabulary
 from mallang.training.train import Options, train
@@ -54,56 +54,41 @@ def test_rows_are_rounded_to_the_nearest_integer_of_their_own_scale(
     assert bool((error <= scale.double() * (0.5 + 1e-4)).all())
 
 
-@pytest.mark.parametrize("is_fast", [True, False])
+KERNELS = {"native": native.IntegerMatrix, "packed": Packed, "plain": Plain}
+
+
+@pytest.fixture(params=KERNELS)
+def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Layers by each of the kernels."""
+    missing = {"native": native.library() is None, "packed": not int8.is_packed_exact()}
+    if missing.get(request.param):
+        pytest.skip("this machine has no such kernel")
+    monkeypatch.setattr(int8, "kernel", lambda: KERNELS[request.param])
+    return str(request.param)
+
+
+def test_the_fastest_kernel_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "library", lambda: "there")
+    assert int8.kernel() is native.IntegerMatrix
+    monkeypatch.setattr(native, "library", lambda: None)
+    for exact, wanted in ((True, Packed), (False, Plain)):
+        monkeypatch.setattr(int8, "is_packed_exact", lambda exact=exact: exact)
+        assert int8.kernel() is wanted
+
+
 @settings(max_examples=30)
 @given(rows=sizes, inner=sizes, columns=sizes, seed=st.integers(0, 2**32))
-def test_the_integer_product_is_exact(is_fast: bool, rows: int, inner: int, columns: int, seed: int) -> None:
-    left, right = integers(rows, inner, seed), integers(inner, columns, seed + 1)
-    with pytest.MonkeyPatch.context() as patch:
-        if not is_fast:
-            patch.setattr(int8, "has_fast_product", lambda: False)
-        assert multiply(left, right).tolist() == product_by_hand(left, right)
-
-
-@pytest.mark.parametrize("is_fast", [True, False])
-@pytest.mark.parametrize("sign", [1, -1])
-def test_the_largest_sums_do_not_overflow(monkeypatch: pytest.MonkeyPatch, is_fast: bool, sign: int) -> None:
-    if not is_fast:
-        monkeypatch.setattr(int8, "has_fast_product", lambda: False)
-    left = torch.full((3, 4096), 127, dtype=torch.int8)
-    assert multiply(left, sign * left.t().contiguous()).unique().tolist() == [sign * 4096 * 127**2]
-
-
-@pytest.mark.parametrize("fault", ["overflow", "missing"])
-def test_a_kernel_that_is_wrong_or_missing_is_not_used(monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
-    def broken(left: Tensor, right: Tensor) -> Tensor:
-        if fault == "missing":
-            raise NotImplementedError("no such kernel")
-        return (left.int() @ right.int()).clamp(-(2**15), 2**15 - 1)
-
-    left, right = integers(5, 64, 1), integers(64, 7, 2)
-    monkeypatch.setattr(torch, "_int_mm", broken)
-    int8.has_fast_product.cache_clear()
-    try:
-        assert not int8.has_fast_product()
-        assert multiply(left, right).tolist() == product_by_hand(left, right)
-    finally:
-        int8.has_fast_product.cache_clear()
-
-
-@pytest.fixture(params=["packed", "plain"])
-def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Layers by the one kernel and by the other."""
-    if request.param == "packed" and not int8.has_packed_product():
-        pytest.skip("this machine has no such kernel")
-    monkeypatch.setattr(int8, "is_for_packed", lambda rows, weights: request.param == "packed")
-    return str(request.param)
+def test_the_plain_product_is_exact(rows: int, inner: int, columns: int, seed: int) -> None:
+    left, right = integers(rows, inner, seed), integers(columns, inner, seed + 1)
+    left[:, 0] = 127  # so that a row is its own integers
+    found = Plain(right, torch.ones(columns)).multiply(left.float())
+    assert found.round().tolist() == product_by_hand(left, right.t())
 
 
 @settings(max_examples=30)
 @given(rows=sizes, inner=sizes, columns=sizes, seed=st.integers(0, 2**32))
 def test_the_packed_product_is_exact(rows: int, inner: int, columns: int, seed: int) -> None:
-    if not int8.has_packed_product():
+    if not int8.is_packed_exact():
         pytest.skip("this machine has no such kernel")
     left, right = integers(rows, inner, seed), integers(columns, inner, seed + 1)
     found = Packed(right, torch.ones(columns)).scaled(left / 127, 1 / 127)
@@ -118,18 +103,18 @@ def test_a_packed_kernel_that_is_wrong_or_missing_is_not_used(monkeypatch: pytes
         return torch.full((len(x), 32), (2.0**15 - 1) / 127)
 
     monkeypatch.setattr(Packed, "scaled", broken)
-    int8.has_packed_product.cache_clear()
+    monkeypatch.setattr(native, "library", lambda: None)
+    int8.is_packed_exact.cache_clear()
     try:
-        assert not int8.has_packed_product()
-        assert Int8Linear(torch.randn(5, 4)).packed is None
+        assert not int8.is_packed_exact()
+        assert isinstance(Int8Linear(torch.randn(5, 4)).matrix, Plain)
     finally:
-        int8.has_packed_product.cache_clear()
+        int8.is_packed_exact.cache_clear()
 
 
-def test_a_copy_multiplies_alike(kernel: str) -> None:
+@pytest.mark.usefixtures("kernel")
+def test_a_copy_multiplies_alike() -> None:
     layer, x = Int8Linear(torch.randn(30, 20), torch.randn(30)), torch.randn(7, 20)
-    assert torch.equal(copy.deepcopy(layer)(x), layer(x))
-    assert (layer.packed is None) == (kernel == "plain")
     assert torch.equal(copy.deepcopy(layer)(x), layer(x))
 
 
@@ -217,32 +202,22 @@ def test_a_trained_model_translates_nearly_as_well(tmp_path: Path) -> None:
     assert same > 0.8
 
 
-def test_a_few_rows_of_a_large_matrix_are_for_the_packed_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    for is_fast, wanted in ((True, [False, True, False, False]), (False, [True] * 4)):
-        monkeypatch.setattr(int8, "has_fast_product", lambda is_fast=is_fast: is_fast)
-        monkeypatch.setattr(int8, "has_packed_product", lambda: True)
-        assert [
-            int8.is_for_packed(rows, weights) for rows, weights in ((1, 2**21), (8, 2**21), (160, 2**21), (8, 2**16))
-        ] == wanted
-        monkeypatch.setattr(int8, "has_packed_product", lambda: False)
-        assert not int8.is_for_packed(8, 2**21)
-
-
+@pytest.mark.usefixtures("kernel")
 def test_a_single_row_that_holds_no_number_gives_none() -> None:
     layer = Int8Linear(torch.randn(5, 8), torch.randn(5))
     for wrong in (float("nan"), float("inf")):
         x = torch.randn(1, 8)
         x[0, 3] = wrong
-        assert bool(layer(x).isnan().all())
+        assert not layer(x).isfinite().any()
     assert torch.equal(layer(torch.zeros(1, 8))[0], layer.bias)
 
 
-def test_layers_packed_side_by_side_leave_torch_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    if not int8.has_packed_product():
+def test_layers_packed_side_by_side_leave_torch_as_it_was() -> None:
+    if not int8.is_packed_exact():
         pytest.skip("this machine has no such kernel")
-    monkeypatch.setattr(int8, "is_for_packed", lambda rows, weights: True)
     before, x = torch.backends.quantized.engine, torch.randn(4, 16)
-    layers = [Int8Linear(torch.randn(16, 16)) for _ in range(200)]
+    matrix, scale = quantize_rows(torch.randn(16, 16))
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda layer: layer(x), layers))
+        made = list(pool.map(lambda _: Packed(matrix, scale.flatten()), range(200)))
     assert torch.backends.quantized.engine == before
+    assert all(torch.equal(one.multiply(x), made[0].multiply(x)) for one in made[1:])

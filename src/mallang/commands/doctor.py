@@ -256,7 +256,13 @@ def devices(chosen: str, problems: list[str]) -> dict[str, Any]:
     except ImportError as error:
         problems.append(f"torch cannot be imported ({error}): pip install torch")
         return {"torch": "missing"}
-    found: dict[str, Any] = {"torch": torch.__version__, "cpu": f"{torch.get_num_threads()} threads"}
+    from mallang.layers import native
+
+    found: dict[str, Any] = {
+        "torch": torch.__version__,
+        "cpu": f"{torch.get_num_threads()} threads",
+        "cpu kernels": native.state(),
+    }
     for number in range(torch.cuda.device_count()):
         card = torch.cuda.get_device_properties(number)
         bf16 = ", bf16" if torch.cuda.is_bf16_supported() else ""

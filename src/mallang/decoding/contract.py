@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from mallang.data.batch import Batch
 from mallang.errors import UserError, nearest
 from mallang.find import find
+from mallang.layers import native
 from mallang.layers.attention import SHORT, kernels_for
 from mallang.layers.cache import Nest, State
 from mallang.text.vocabulary import Vocabulary
@@ -335,7 +336,7 @@ def advance(
 
 def normalize(logits: Float[Tensor, "rows vocabulary"], vocabulary: Vocabulary) -> Float[Tensor, "rows vocabulary"]:
     """Log-probabilities in float32, −∞ for what is never said."""
-    log_probs = logits.log_softmax(dim=-1, dtype=torch.float32)
+    log_probs = native.log_softmax(logits)
     log_probs[:, vocabulary.pad].fill_(-torch.inf)
     log_probs[:, vocabulary.bos].fill_(-torch.inf)
     return log_probs

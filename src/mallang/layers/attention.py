@@ -22,6 +22,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from mallang.layers import native
 from mallang.layers.few_queries import attend_few, is_made_for
 from mallang.layers.windowed import Window, attend_within, is_worth
 
@@ -111,6 +112,8 @@ class Attention(nn.Module):
         dropout = self.dropout if self.training else 0.0
         if not self.recorders and not dropout and is_made_for(queries, keys, values, mask):
             context = attend_few(queries, keys, values, mask)  # type: ignore[arg-type]
+        elif not self.recorders and not dropout and native.is_for_few(queries, keys, values, mask):
+            context = native.attend(queries, keys, values, mask)  # type: ignore[arg-type]
         elif self.recorders or searching or wide:
             context = self.attend_readably(queries, keys, values, mask)
         elif isinstance(mask, Window):

@@ -24,6 +24,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from mallang.layers import native
 from mallang.layers.attention import Extensible, KeysValues, Mask, causal_mask
 
 Nest: TypeAlias = Any
@@ -232,7 +233,9 @@ class Slots(NamedTuple):
         values: Float[Tensor, "sentences heads width value_dim"],
     ) -> KeysValues:
         """Write the new ones to their slots; everything that attention looks at."""
-        if isinstance(self.at, slice):
+        if isinstance(self.at, slice) and lie_as_columns(self.keys, keys, values):
+            native.put(keys, values, self.keys, self.values, self.at.start)
+        elif isinstance(self.at, slice):
             self.keys[:, :, self.at].copy_(keys)
             self.values[:, :, self.at].copy_(values)
         else:  # not by `index_copy_`, for which a compiler copies all slots
@@ -241,17 +244,23 @@ class Slots(NamedTuple):
         return KeysValues(self.keys[:, :, : self.seen], self.values[:, :, : self.seen])
 
 
+def lie_as_columns(slots: Tensor, keys: Tensor, values: Tensor) -> bool:
+    """Whether our kernel can write these to those slots."""
+    return slots.stride(2) == keys.stride(3) == values.stride(3) == 1 and native.may_take(slots, keys, values)
+
+
 def _empty(like: KeysValues, sentences: int, slots: int, width: int) -> KeysValues:
     """Slots that are zero, since 0 × NaN would not be 0.
 
-    On a GPU the heads of one slot lie together, as a layer gives them; on a CPU a head's, and for several hypotheses
-    as `at_hand` has them: a fused kernel is faster for one query, a matrix product for more.
+    On a GPU the heads of one slot lie together, as a layer gives them; on a CPU a head's, as `at_hand` has them: our
+    kernel reads them so, and so does a matrix product. Where there is neither the one nor several queries, which is
+    what makes a product fast, they lie as the fused kernel of torch reads them.
     """
     (_, heads, _, key_dim), value_dim = like.keys.shape, like.values.shape[3]
     if like.keys.is_cuda:
         keys = like.keys.new_zeros(sentences, slots, heads, key_dim).transpose(1, 2)
         return KeysValues(keys, like.values.new_zeros(sentences, slots, heads, value_dim).transpose(1, 2))
-    if width == 1:
+    if width == 1 and not native.may_take(like.keys):
         keys = like.keys.new_zeros(sentences, heads, slots, key_dim)
     else:
         keys = like.keys.new_zeros(sentences, heads, key_dim, slots).transpose(2, 3)

@@ -1,0 +1,311 @@
+/* Kernels for a CPU with AVX-512 and VNNI, compiled on the machine they run on (native.py says how, and calls them).
+
+   Each does in one pass over memory what takes torch several. A row of a result never depends on the other rows: it is
+   computed by the same operations in the same order, however many rows there are.
+
+   Threads share what is independent: columns of a product, heads of an attention, rows of a softmax. */
+
+#include <float.h>
+#include <immintrin.h>
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define WIDTH 16 /* float32 numbers of a register */
+#define ALL _Pragma("GCC unroll 8") /* these rounds as so many lines: what they count through can then lie in registers */
+#define INLINE static inline __attribute__((always_inline))
+
+/* The lanes that `left` numbers fill. */
+INLINE __mmask16 lanes(long left) { return left >= WIDTH ? 0xffff : left <= 0 ? 0 : (__mmask16)((1u << left) - 1); }
+
+/* e^x as 2^n · e^r with |r| <= ln 2 / 2 and a polynomial for e^r: within 2 units in the last place. -inf gives 0. */
+INLINE __m512 exponential(__m512 x) {
+    x = _mm512_max_ps(_mm512_set1_ps(-110.0f), x); /* this order keeps what is not a number */
+    __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(1.44269504f)), _MM_FROUND_TO_NEAREST_INT | 8);
+    __m512 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0.693359375f), x);
+    r = _mm512_fnmadd_ps(n, _mm512_set1_ps(-2.12194440e-4f), r);
+    __m512 p = _mm512_set1_ps(1.0f / 720);
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f / 120));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f / 24));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f / 6));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0.5f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f));
+    return _mm512_scalef_ps(p, n);
+}
+
+/* ---- y = x Wᵀ + b in 8-bit integers ---------------------------------------------------------------------------- */
+
+#define PANEL 64 /* columns of W that are multiplied together */
+#define ROWS 6   /* rows of x: 6 · 64 sums fill 24 of the 32 registers */
+
+/* W for `multiply`: in panels of 64 outputs, of each the numbers of four inputs together. What is multiplied with it is
+   128 too large, since the instruction takes one factor without a sign: `totals` are what that adds to each sum. */
+void pack(const int8_t *weight, long outputs, long inputs, int8_t *packed, int32_t *totals) {
+    long fours = (inputs + 3) / 4, panels = (outputs + PANEL - 1) / PANEL;
+    memset(packed, 0, panels * PANEL * fours * 4);
+    memset(totals, 0, panels * PANEL * sizeof *totals);
+    for (long o = 0; o < outputs; o++) {
+        int8_t *panel = packed + o / PANEL * PANEL * fours * 4 + o % PANEL * 4;
+        for (long i = 0; i < inputs; i++) {
+            panel[i / 4 * PANEL * 4 + i % 4] = weight[o * inputs + i];
+            totals[o] += 128 * weight[o * inputs + i];
+        }
+    }
+}
+
+/* A row as integers around 128, and the scale that gives it back: not a number if any of the row is none. */
+INLINE float quantize(const float *x, long inputs, uint8_t *integers) {
+    __m512 largest = _mm512_setzero_ps(), nothing = _mm512_setzero_ps();
+    for (long i = 0; i < inputs; i += WIDTH) {
+        __m512 some = _mm512_maskz_loadu_ps(lanes(inputs - i), x + i);
+        largest = _mm512_max_ps(largest, _mm512_abs_ps(some));
+        nothing = _mm512_add_ps(nothing, _mm512_sub_ps(some, some)); /* infinity - infinity is no number */
+    }
+    float scale = _mm512_reduce_max_ps(largest) / 127;
+    scale = (scale < 1e-30f ? 1e-30f : scale) + _mm512_reduce_add_ps(nothing);
+    for (long i = 0; i < inputs; i += WIDTH) {
+        __m512 some = _mm512_div_ps(_mm512_maskz_loadu_ps(lanes(inputs - i), x + i), _mm512_set1_ps(scale));
+        __m128i bytes = _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(some)); /* to the nearest, ties to even */
+        _mm_mask_storeu_epi8(integers + i, lanes(inputs - i), _mm_xor_si128(bytes, _mm_set1_epi8(-128)));
+    }
+    return scale;
+}
+
+/* The sums of `count` rows with one panel. Each number of rows has a function of its own, and nothing else is in it:
+   so the compiler keeps all sums in registers. */
+INLINE void add_products(int count, const uint8_t *x, long fours, const int8_t *panel, int32_t *sums) {
+    __m512i sum[ROWS][4];
+    ALL for (int r = 0; r < count; r++) ALL for (int c = 0; c < 4; c++) sum[r][c] = _mm512_setzero_si512();
+    for (long i = 0; i < fours; i++) {
+        __m512i weight[4];
+        ALL for (int c = 0; c < 4; c++) weight[c] = _mm512_loadu_si512(panel + (i * 4 + c) * 64);
+        ALL for (int r = 0; r < count; r++) {
+            int32_t four;
+            memcpy(&four, x + (r * fours + i) * 4, 4);
+            __m512i each = _mm512_set1_epi32(four);
+            ALL for (int c = 0; c < 4; c++) sum[r][c] = _mm512_dpbusd_epi32(sum[r][c], each, weight[c]);
+        }
+    }
+    ALL for (int r = 0; r < count; r++)
+        ALL for (int c = 0; c < 4; c++) _mm512_storeu_si512(sums + r * PANEL + c * WIDTH, sum[r][c]);
+}
+
+#define ROWS_OF(count)                                                                                                 \
+    static __attribute__((noinline)) void add_##count(const uint8_t *x, long fours, const int8_t *panel, int32_t *sums) { \
+        add_products(count, x, fours, panel, sums);                                                                    \
+    }
+ROWS_OF(1) ROWS_OF(2) ROWS_OF(3) ROWS_OF(4) ROWS_OF(5) ROWS_OF(6)
+
+typedef void Add(const uint8_t *x, long fours, const int8_t *panel, int32_t *sums);
+static Add *const ADD[] = {NULL, add_1, add_2, add_3, add_4, add_5, add_6};
+
+/* y = (integer x · integer W) · scale of the row · scale of the output + bias, if there is one. */
+void multiply(const float *x, long rows, long inputs, const int8_t *packed, const int32_t *totals, const float *scales,
+              const float *bias, float *y, long outputs, int threads) {
+    long fours = (inputs + 3) / 4, panels = (outputs + PANEL - 1) / PANEL;
+    uint8_t *integers = malloc(rows * fours * 4);
+    float *row_scales = malloc(rows * sizeof *row_scales);
+#pragma omp parallel for num_threads(threads) if (threads > 1 && rows > 1)
+    for (long r = 0; r < rows; r++) row_scales[r] = quantize(x + r * inputs, inputs, integers + r * fours * 4);
+#pragma omp parallel for num_threads(threads) if (threads > 1)
+    for (long p = 0; p < panels; p++)
+        for (long r = 0; r < rows; r += ROWS) {
+            int32_t sums[ROWS * PANEL];
+            int count = rows - r < ROWS ? rows - r : ROWS;
+            ADD[count](integers + r * fours * 4, fours, packed + p * PANEL * fours * 4, sums);
+            for (long c = p * PANEL; c < outputs && c < (p + 1) * PANEL; c += WIDTH) {
+                __mmask16 here = lanes(outputs - c);
+                __m512 scale = _mm512_maskz_loadu_ps(here, scales + c);
+                __m512 shift = bias ? _mm512_maskz_loadu_ps(here, bias + c) : _mm512_setzero_ps();
+                __m512i total = _mm512_loadu_si512(totals + c);
+                for (int k = 0; k < count; k++) {
+                    __m512i sum = _mm512_sub_epi32(_mm512_loadu_si512(sums + k * PANEL + c % PANEL), total);
+                    __m512 value = _mm512_mul_ps(_mm512_cvtepi32_ps(sum), _mm512_set1_ps(row_scales[r + k]));
+                    _mm512_mask_storeu_ps(y + (r + k) * outputs + c, here, _mm512_fmadd_ps(value, scale, shift));
+                }
+            }
+        }
+    free(row_scales);
+    free(integers);
+}
+
+/* ---- softmax(Q Kᵀ / √key_dim + mask) V for a few queries --------------------------------------------------------- */
+
+#define QUERIES 6        /* that look together */
+#define BLOCK (2 * WIDTH) /* keys, or numbers of a value, that are taken together */
+
+typedef struct {
+    long batch, heads, queries, keys, key_dim, value_dim;
+    long query_batch, query_head, query_row; /* steps between numbers; those of one query lie together */
+    long key_batch, key_head, key_row;       /* keys lie as columns: a row has one number of each */
+    long value_batch, value_head, value_row;
+    long mask_batch, mask_row; /* the same for all heads; of queries, steps may be 0 */
+} Shape;
+
+/* Q Kᵀ of `count` queries and all keys of one head: rows of a multiple of 32 numbers. */
+INLINE void score(int count, const Shape *s, const float *query, const float *keys, float *scores, long row) {
+    long query_row = s->query_row, key_row = s->key_row, key_dim = s->key_dim;
+    for (long k = 0; k < row; k += BLOCK) {
+        __mmask16 here = lanes(s->keys - k), next = lanes(s->keys - k - WIDTH);
+        __m512 sum[QUERIES][2];
+        ALL for (int q = 0; q < count; q++) sum[q][0] = sum[q][1] = _mm512_setzero_ps();
+        for (long d = 0; d < key_dim; d++) {
+            __m512 first = _mm512_maskz_loadu_ps(here, keys + d * key_row + k);
+            __m512 second = _mm512_maskz_loadu_ps(next, keys + d * key_row + k + WIDTH);
+            ALL for (int q = 0; q < count; q++) {
+                __m512 each = _mm512_set1_ps(query[q * query_row + d]);
+                sum[q][0] = _mm512_fmadd_ps(each, first, sum[q][0]);
+                sum[q][1] = _mm512_fmadd_ps(each, second, sum[q][1]);
+            }
+        }
+        ALL for (int q = 0; q < count; q++) {
+            _mm512_storeu_ps(scores + q * row + k, sum[q][0]);
+            _mm512_storeu_ps(scores + q * row + k + WIDTH, sum[q][1]);
+        }
+    }
+}
+
+/* Scores to weights that do not yet add up to 1; one divided by what they add up to. */
+static float soften(float *scores, long keys, const float *mask, float scale) {
+    __m512 largest = _mm512_set1_ps(-INFINITY), total = _mm512_setzero_ps();
+    for (long k = 0; k < keys; k += WIDTH) {
+        __mmask16 here = lanes(keys - k);
+        __m512 some = _mm512_mul_ps(_mm512_loadu_ps(scores + k), _mm512_set1_ps(scale));
+        if (mask) some = _mm512_add_ps(some, _mm512_maskz_loadu_ps(here, mask + k));
+        some = _mm512_mask_blend_ps(here, _mm512_set1_ps(-INFINITY), some);
+        largest = _mm512_max_ps(some, largest);
+        _mm512_storeu_ps(scores + k, some);
+    }
+    largest = _mm512_set1_ps(_mm512_reduce_max_ps(largest));
+    for (long k = 0; k < keys; k += WIDTH) {
+        __m512 some = exponential(_mm512_sub_ps(_mm512_loadu_ps(scores + k), largest));
+        total = _mm512_add_ps(total, some);
+        _mm512_storeu_ps(scores + k, some);
+    }
+    return 1 / _mm512_reduce_add_ps(total);
+}
+
+/* Weights · V of `count` queries of one head. */
+INLINE void mix(int count, const Shape *s, const float *weights, long row, const float *shares, const float *values,
+                float *context) {
+    long value_row = s->value_row, keys = s->keys, out = s->heads * s->value_dim;
+    for (long d = 0; d < s->value_dim; d += BLOCK) {
+        __mmask16 here = lanes(s->value_dim - d), next = lanes(s->value_dim - d - WIDTH);
+        __m512 sum[QUERIES][2];
+        ALL for (int q = 0; q < count; q++) sum[q][0] = sum[q][1] = _mm512_setzero_ps();
+        for (long k = 0; k < keys; k++) {
+            __m512 first = _mm512_maskz_loadu_ps(here, values + k * value_row + d);
+            __m512 second = _mm512_maskz_loadu_ps(next, values + k * value_row + d + WIDTH);
+            ALL for (int q = 0; q < count; q++) {
+                __m512 each = _mm512_set1_ps(weights[q * row + k]);
+                sum[q][0] = _mm512_fmadd_ps(each, first, sum[q][0]);
+                sum[q][1] = _mm512_fmadd_ps(each, second, sum[q][1]);
+            }
+        }
+        ALL for (int q = 0; q < count; q++) {
+            __m512 share = _mm512_set1_ps(shares[q]);
+            _mm512_mask_storeu_ps(context + q * out + d, here, _mm512_mul_ps(sum[q][0], share));
+            _mm512_mask_storeu_ps(context + q * out + d + WIDTH, next, _mm512_mul_ps(sum[q][1], share));
+        }
+    }
+}
+
+#define QUERIES_OF(count)                                                                                              \
+    static __attribute__((noinline)) void score_##count(const Shape *s, const float *query, const float *keys,         \
+                                                        float *scores, long row) {                                     \
+        score(count, s, query, keys, scores, row);                                                                     \
+    }                                                                                                                  \
+    static __attribute__((noinline)) void mix_##count(const Shape *s, const float *weights, long row,                  \
+                                                      const float *shares, const float *values, float *context) {      \
+        mix(count, s, weights, row, shares, values, context);                                                          \
+    }
+QUERIES_OF(1) QUERIES_OF(2) QUERIES_OF(3) QUERIES_OF(4) QUERIES_OF(5) QUERIES_OF(6)
+
+typedef void Score(const Shape *s, const float *query, const float *keys, float *scores, long row);
+typedef void Mix(const Shape *s, const float *weights, long row, const float *shares, const float *values, float *context);
+static Score *const SCORE[] = {NULL, score_1, score_2, score_3, score_4, score_5, score_6};
+static Mix *const MIX[] = {NULL, mix_1, mix_2, mix_3, mix_4, mix_5, mix_6};
+
+/* The context lies as [batch, queries, heads, value_dim]. */
+void attend(const Shape *s, const float *queries, const float *keys, const float *values, const float *mask,
+            float *context, int threads) {
+    float scale = 1 / sqrtf((float)s->key_dim);
+    long row = (s->keys + BLOCK - 1) / BLOCK * BLOCK;
+#pragma omp parallel num_threads(threads) if (threads > 1)
+    {
+        float *weights = aligned_alloc(64, QUERIES * row * sizeof *weights), shares[QUERIES];
+#pragma omp for
+        for (long head = 0; head < s->batch * s->heads; head++) {
+            long b = head / s->heads, h = head % s->heads;
+            for (long q = 0; q < s->queries; q += QUERIES) {
+                int count = s->queries - q < QUERIES ? s->queries - q : QUERIES;
+                const float *query = queries + b * s->query_batch + h * s->query_head + q * s->query_row;
+                SCORE[count](s, query, keys + b * s->key_batch + h * s->key_head, weights, row);
+                for (int i = 0; i < count; i++) {
+                    const float *hidden = mask ? mask + b * s->mask_batch + (q + i) * s->mask_row : NULL;
+                    shares[i] = soften(weights + i * row, s->keys, hidden, scale);
+                }
+                MIX[count](s, weights, row, shares, values + b * s->value_batch + h * s->value_head,
+                           context + ((b * s->queries + q) * s->heads + h) * s->value_dim);
+            }
+        }
+        free(weights);
+    }
+}
+
+/* ---- new keys and values into their slots ------------------------------------------------------------------------ */
+
+typedef struct {
+    long batch, heads, width, key_dim, value_dim;
+    long new_key_batch, new_key_head, new_key_row;
+    long new_value_batch, new_value_head, new_value_row;
+    long key_batch, key_head, key_row; /* keys lie as columns, `width` of them from the first slot on */
+    long value_batch, value_head, value_row;
+} Slots;
+
+void put(const Slots *s, const float *new_keys, const float *new_values, float *keys, float *values) {
+    for (long b = 0; b < s->batch; b++)
+        for (long h = 0; h < s->heads; h++) {
+            const float *from = new_keys + b * s->new_key_batch + h * s->new_key_head;
+            float *to = keys + b * s->key_batch + h * s->key_head;
+            for (long d = 0; d < s->key_dim; d++)
+                for (long w = 0; w < s->width; w++) to[d * s->key_row + w] = from[w * s->new_key_row + d];
+            from = new_values + b * s->new_value_batch + h * s->new_value_head;
+            to = values + b * s->value_batch + h * s->value_head;
+            for (long w = 0; w < s->width; w++)
+                memcpy(to + w * s->value_row, from + w * s->new_value_row, s->value_dim * sizeof *to);
+        }
+}
+
+/* ---- log softmax ------------------------------------------------------------------------------------------------- */
+
+/* Sums are made in double precision, in which these are exact: what the same numbers in another order add up to is equal,
+   so that ties of a search stay ties. */
+void log_softmax(const float *logits, long rows, long words, long row, float *out, int threads) {
+#pragma omp parallel for num_threads(threads) if (threads > 1)
+    for (long r = 0; r < rows; r++) {
+        const float *x = logits + r * row;
+        __m512 most = _mm512_set1_ps(-INFINITY);
+        for (long i = 0; i < words; i += WIDTH) {
+            __mmask16 here = lanes(words - i);
+            most = _mm512_mask_max_ps(most, here, _mm512_maskz_loadu_ps(here, x + i), most);
+        }
+        most = _mm512_set1_ps(_mm512_reduce_max_ps(most));
+        __m512d low = _mm512_setzero_pd(), high = _mm512_setzero_pd();
+        for (long i = 0; i < words; i += WIDTH) {
+            __mmask16 here = lanes(words - i);
+            __m512 some = exponential(_mm512_sub_ps(_mm512_maskz_loadu_ps(here, x + i), most));
+            some = _mm512_maskz_mov_ps(here, some);
+            low = _mm512_add_pd(low, _mm512_cvtps_pd(_mm512_castps512_ps256(some)));
+            high = _mm512_add_pd(high, _mm512_cvtps_pd(_mm512_extractf32x8_ps(some, 1)));
+        }
+        __m512 shift = _mm512_set1_ps((float)log(_mm512_reduce_add_pd(_mm512_add_pd(low, high))));
+        for (long i = 0; i < words; i += WIDTH) {
+            __mmask16 here = lanes(words - i);
+            __m512 some = _mm512_sub_ps(_mm512_sub_ps(_mm512_maskz_loadu_ps(here, x + i), most), shift);
+            _mm512_mask_storeu_ps(out + r * words + i, here, some);
+        }
+    }
+}

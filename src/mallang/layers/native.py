@@ -1,0 +1,238 @@
+"""What steps of a search do again and again on a CPU, in kernels of our own: see native.c beside this file.
+
+They are compiled by the C compiler of the machine they run on, the first time one is needed (two seconds), and kept in
+the user's cache. Without a compiler, or on a processor without AVX-512 and VNNI, there are none: `library` is None, and
+who would have used them does the same in plain operations of torch.
+
+    a product in 8-bit integers   rounds, multiplies and scales in one call
+    attention of a few queries    never writes scores to memory
+    new keys and values           go to their slots, which lie as attention reads them
+    log softmax                   in three passes over a row, which stays in the cache
+
+They see memory and no tensors, so they know neither gradients nor compilers of graphs: `may_take` says whether tensors
+can be given to them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import os
+import re
+import subprocess
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+import torch
+from jaxtyping import Float, Float32, Int8, Int32
+from torch import Tensor
+
+SOURCE = Path(__file__).with_suffix(".c")
+FLAGS = ["-O3", "-march=native", "-fopenmp", "-shared", "-fPIC", "-lm"]
+NEEDED = {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni"}
+"""What the processor must know, by the names of Linux."""
+PANEL = 64
+"""Columns of a matrix of integers that are multiplied together: as in native.c."""
+SHARED = 2**17
+"""Multiplications from which threads share a call: to wait for each other takes them some microseconds."""
+MOST = 16
+"""Queries up to which attention is that of a few."""
+
+Pointer, Count = ctypes.c_void_p, ctypes.c_long
+SIGNATURES: dict[str, list[type]] = {
+    "pack": [Pointer, Count, Count, Pointer, Pointer],
+    "multiply": [
+        Pointer, Count, Count, Pointer, Pointer, Pointer, Pointer, Pointer, Count, ctypes.c_int
+    ],
+    "attend": [Pointer, Pointer, Pointer, Pointer, Pointer, Pointer, ctypes.c_int],
+    "put": [Pointer, Pointer, Pointer, Pointer, Pointer],
+    "log_softmax": [Pointer, Count, Count, Count, Pointer, ctypes.c_int],
+}  # fmt: skip
+
+
+# ---- compiling ----
+
+
+@functools.cache
+def library() -> ctypes.CDLL | None:
+    """The kernels, if this machine can have them."""
+    processor = processor_flags()
+    if not set(processor) >= NEEDED:
+        return None
+    compiler = os.environ.get("CC", "cc")
+    built_from = repr((SOURCE.read_bytes(), FLAGS, compiler, processor)).encode()
+    name = f"kernels-{hashlib.sha256(built_from).hexdigest()[:16]}.so"
+    for folder in (cache_folder(), Path(tempfile.gettempdir()) / f"mallang-{os.getuid()}"):
+        with suppress(OSError, subprocess.SubprocessError):
+            return load(folder / name, compiler)
+    return None
+
+
+def state() -> str:
+    """Whether there are kernels, or why not, in words."""
+    if not set(processor_flags()) >= NEEDED:
+        return "none: the processor has no AVX-512 with VNNI"
+    return "none: no C compiler (cc, or what CC names)" if library() is None else "compiled"
+
+
+def load(path: Path, compiler: str) -> ctypes.CDLL:
+    """The library at this path, compiled first if it is not there or cannot be read."""
+    if is_others(path.parent):
+        raise PermissionError(f"{path.parent} belongs to someone else")
+    try:
+        kernels = ctypes.CDLL(str(path))
+    except OSError:
+        build(path, compiler)
+        kernels = ctypes.CDLL(str(path))
+    for name, arguments in SIGNATURES.items():
+        function = getattr(kernels, name)
+        function.argtypes, function.restype = arguments, None
+    return kernels
+
+
+def build(path: Path, compiler: str) -> None:
+    """Compile beside the path, then move it there: whoever looks meanwhile sees nothing or all of it."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        made = Path(folder) / path.name
+        command = [*compiler.split(), str(SOURCE), *FLAGS, "-o", str(made)]
+        subprocess.run(command, check=True, capture_output=True, timeout=120)
+        made.replace(path)
+
+
+def is_others(folder: Path) -> bool:
+    """Whether another user could have put something there: what lies there is run."""
+    return folder.exists() and (folder.stat().st_uid != os.getuid() or bool(folder.stat().st_mode & 0o022))
+
+
+def cache_folder() -> Path:
+    """Not the one of data, which may be shared between machines and users."""
+    named = os.environ.get("XDG_CACHE_HOME")
+    return (Path(named) if named else Path.home() / ".cache") / "mallang-kernels"
+
+
+def processor_flags() -> list[str]:
+    """What the processor knows, as Linux says; nothing elsewhere."""
+    try:
+        said = Path("/proc/cpuinfo").read_text("utf-8")
+    except OSError:
+        return []
+    found = re.search(r"^flags\s*:(.*)$", said, re.MULTILINE)
+    return sorted(found.group(1).split()) if found else []
+
+
+# ---- calling ----
+
+
+def may_take(*tensors: Tensor) -> bool:
+    """Whether these are plain numbers in the memory of a CPU whose gradients nobody wants, and there are kernels."""
+    return (
+        all(each.dtype == torch.float32 and each.is_cpu and type(each) is Tensor for each in tensors)
+        and not (torch.is_grad_enabled() and any(each.requires_grad for each in tensors))
+        and not torch.compiler.is_compiling()
+        and library() is not None
+    )
+
+
+def threads(multiplications: int) -> int:
+    """How many share a call."""
+    return 1 if multiplications < SHARED else torch.get_num_threads()
+
+
+class IntegerMatrix:
+    """A matrix of 8-bit integers in the order in which its kernel reads it."""
+
+    def __init__(self, integers: Int8[Tensor, "outputs inputs"], scale: Float32[Tensor, " outputs"]) -> None:
+        kernels, (outputs, inputs), integers = library(), integers.shape, integers.contiguous()
+        assert kernels is not None
+        padded = -(-outputs // PANEL) * PANEL
+        self.inputs, self.outputs, self.scale = inputs, outputs, scale
+        self.packed: Int8[Tensor, " numbers"] = torch.empty(padded * -(-inputs // 4) * 4, dtype=torch.int8)
+        self.totals: Int32[Tensor, " padded"] = torch.empty(padded, dtype=torch.int32)
+        kernels.pack(integers.data_ptr(), outputs, inputs, self.packed.data_ptr(), self.totals.data_ptr())
+
+    def multiply(
+        self, x: Float32[Tensor, "rows inputs"], bias: Float32[Tensor, " outputs"] | None = None
+    ) -> Float32[Tensor, "rows outputs"]:
+        """x Wᵀ + b, with x rounded row by row: the formula of int8.py."""
+        kernels, (rows, inputs) = library(), x.shape
+        assert kernels is not None
+        assert x.is_cpu and inputs == self.inputs
+        y, x = torch.empty(rows, self.outputs), x.contiguous()
+        kernels.multiply(
+            x.data_ptr(), rows, inputs, self.packed.data_ptr(), self.totals.data_ptr(), self.scale.data_ptr(),
+            None if bias is None else bias.data_ptr(), y.data_ptr(), self.outputs,
+            threads(rows * inputs * self.outputs),
+        )  # fmt: skip
+        return y
+
+
+def is_for_few(
+    queries: Float[Tensor, "batch heads query key_dim"],
+    keys: Float[Tensor, "batch heads key key_dim"],
+    values: Float[Tensor, "batch heads key value_dim"],
+    mask: object,
+) -> bool:
+    """Whether this is a step of a search, and lies in memory as `attend` reads it: keys as columns."""
+    if not (mask is None or (isinstance(mask, Tensor) and mask.shape[1] == 1 and mask.stride(3) == 1)):
+        return False
+    return (
+        queries.shape[2] <= MOST
+        and keys.stride(2) == queries.stride(3) == values.stride(3) == 1
+        and may_take(queries, keys, values, *([mask] if isinstance(mask, Tensor) else []))
+    )
+
+
+def attend(
+    queries: Float32[Tensor, "batch heads query key_dim"],
+    keys: Float32[Tensor, "batch heads key key_dim"],
+    values: Float32[Tensor, "batch heads key value_dim"],
+    mask: Float32[Tensor, "#batch 1 #query key"] | None,
+) -> Float32[Tensor, "batch heads query value_dim"]:
+    """softmax(Q Kᵀ / √key_dim + mask) V."""
+    kernels, (batch, heads, count, key_dim), (slots, value_dim) = library(), queries.shape, values.shape[2:]
+    assert kernels is not None
+    context = torch.empty(batch, count, heads, value_dim)
+    steps = [*queries.stride()[:3], *keys.stride()[:2], keys.stride(3), *values.stride()[:3]]
+    hides = [0, 0] if mask is None else mask.expand(batch, 1, count, slots).stride()[::2]
+    numbers = [batch, heads, count, slots, key_dim, value_dim, *steps, *hides]
+    kernels.attend(
+        (Count * len(numbers))(*numbers), queries.data_ptr(), keys.data_ptr(), values.data_ptr(),
+        None if mask is None else mask.data_ptr(), context.data_ptr(),
+        threads(batch * heads * count * slots * (key_dim + value_dim)),
+    )  # fmt: skip
+    return context.transpose(1, 2)
+
+
+def put(
+    new_keys: Float32[Tensor, "batch heads width key_dim"],
+    new_values: Float32[Tensor, "batch heads width value_dim"],
+    keys: Float32[Tensor, "batch heads slots key_dim"],
+    values: Float32[Tensor, "batch heads slots value_dim"],
+    first: int,
+) -> None:
+    """Write new keys and values to the slots from `first` on; the keys lie there as columns."""
+    kernels, (batch, heads, width, key_dim), value_dim = library(), new_keys.shape, values.shape[3]
+    assert kernels is not None
+    steps = [*new_keys.stride()[:3], *new_values.stride()[:3], *keys.stride()[:2], keys.stride(3), *values.stride()[:3]]
+    numbers = [batch, heads, width, key_dim, value_dim, *steps]
+    size = keys.element_size()
+    kernels.put(
+        (Count * len(numbers))(*numbers), new_keys.data_ptr(), new_values.data_ptr(), keys.data_ptr() + first * size,
+        values.data_ptr() + first * values.stride(2) * size,
+    )  # fmt: skip
+
+
+def log_softmax(logits: Float[Tensor, "rows words"]) -> Float32[Tensor, "rows words"]:
+    """Log-probabilities in float32, by the kernel where there is one for these."""
+    if logits.stride(1) != 1 or not may_take(logits):
+        return logits.log_softmax(dim=-1, dtype=torch.float32)
+    kernels, (rows, words) = library(), logits.shape
+    assert kernels is not None
+    found = torch.empty(rows, words)
+    kernels.log_softmax(
+        logits.data_ptr(), rows, words, logits.stride(0), found.data_ptr(), threads(8 * rows * words)
+    )  # fmt: skip
+    return found
