@@ -15,6 +15,7 @@
 #define WIDTH 16 /* float32 numbers of a register */
 #define ALL _Pragma("GCC unroll 8") /* these rounds as so many lines: what they count through can then lie in registers */
 #define INLINE static inline __attribute__((always_inline))
+#define ALONE static __attribute__((noinline)) void
 
 /* The lanes that `left` numbers fill. */
 INLINE __mmask16 lanes(long left) { return left >= WIDTH ? 0xffff : left <= 0 ? 0 : (__mmask16)((1u << left) - 1); }
@@ -93,7 +94,7 @@ INLINE void add_products(int count, const uint8_t *x, long fours, const int8_t *
 }
 
 #define ROWS_OF(count)                                                                                                 \
-    static __attribute__((noinline)) void add_##count(const uint8_t *x, long fours, const int8_t *panel, int32_t *sums) { \
+    ALONE add_##count(const uint8_t *x, long fours, const int8_t *panel, int32_t *sums) {                              \
         add_products(count, x, fours, panel, sums);                                                                    \
     }
 ROWS_OF(1) ROWS_OF(2) ROWS_OF(3) ROWS_OF(4) ROWS_OF(5) ROWS_OF(6)
@@ -167,43 +168,55 @@ INLINE void score(int count, const Shape *s, const float *query, const float *ke
     }
 }
 
-/* Scores to weights that do not yet add up to 1; one divided by what they add up to. */
-static float soften(float *scores, long keys, const float *mask, float scale) {
-    __m512 largest = _mm512_set1_ps(-INFINITY), total = _mm512_setzero_ps();
-    for (long k = 0; k < keys; k += WIDTH) {
-        __mmask16 here = lanes(keys - k);
-        __m512 some = _mm512_mul_ps(_mm512_loadu_ps(scores + k), _mm512_set1_ps(scale));
-        if (mask) some = _mm512_add_ps(some, _mm512_maskz_loadu_ps(here, mask + k));
-        some = _mm512_mask_blend_ps(here, _mm512_set1_ps(-INFINITY), some);
-        largest = _mm512_max_ps(some, largest);
-        _mm512_storeu_ps(scores + k, some);
+/* Scores to weights that do not yet add up to 1, and one divided by what they add up to. `alive` has a bit for each key
+   that any of the queries looks at. */
+INLINE void soften(int count, const Shape *s, float *scores, long row, const float *mask, float scale, float *shares,
+                   __mmask16 *alive) {
+    __m512 largest[QUERIES], total[QUERIES], times = _mm512_set1_ps(scale), never = _mm512_set1_ps(-INFINITY);
+    ALL for (int q = 0; q < count; q++) largest[q] = never, total[q] = _mm512_setzero_ps();
+    for (long k = 0; k < s->keys; k += WIDTH) {
+        __mmask16 here = lanes(s->keys - k);
+        ALL for (int q = 0; q < count; q++) {
+            __m512 some = _mm512_mul_ps(_mm512_loadu_ps(scores + q * row + k), times);
+            if (mask) some = _mm512_add_ps(some, _mm512_maskz_loadu_ps(here, mask + q * s->mask_row + k));
+            some = _mm512_mask_blend_ps(here, never, some);
+            largest[q] = _mm512_max_ps(some, largest[q]);
+            _mm512_storeu_ps(scores + q * row + k, some);
+        }
     }
-    largest = _mm512_set1_ps(_mm512_reduce_max_ps(largest));
-    for (long k = 0; k < keys; k += WIDTH) {
-        __m512 some = exponential(_mm512_sub_ps(_mm512_loadu_ps(scores + k), largest));
-        total = _mm512_add_ps(total, some);
-        _mm512_storeu_ps(scores + k, some);
+    ALL for (int q = 0; q < count; q++) largest[q] = _mm512_set1_ps(_mm512_reduce_max_ps(largest[q]));
+    for (long k = 0; k < s->keys; k += WIDTH) {
+        __mmask16 any = 0;
+        ALL for (int q = 0; q < count; q++) {
+            __m512 some = exponential(_mm512_sub_ps(_mm512_loadu_ps(scores + q * row + k), largest[q]));
+            total[q] = _mm512_add_ps(total[q], some);
+            any |= _mm512_cmp_ps_mask(some, _mm512_setzero_ps(), _CMP_NEQ_UQ);
+            _mm512_storeu_ps(scores + q * row + k, some);
+        }
+        alive[k / WIDTH] = any;
     }
-    return 1 / _mm512_reduce_add_ps(total);
+    ALL for (int q = 0; q < count; q++) shares[q] = 1 / _mm512_reduce_add_ps(total[q]);
 }
 
-/* Weights · V of `count` queries of one head. */
-INLINE void mix(int count, const Shape *s, const float *weights, long row, const float *shares, const float *values,
-                float *context) {
-    long value_row = s->value_row, keys = s->keys, out = s->heads * s->value_dim;
+/* Weights · V of `count` queries of one head. Hypotheses share slots, and most are seen by few of them, many by none. */
+INLINE void mix(int count, const Shape *s, const float *weights, long row, const float *shares, const __mmask16 *alive,
+                const float *values, float *context) {
+    long value_row = s->value_row, out = s->heads * s->value_dim;
     for (long d = 0; d < s->value_dim; d += BLOCK) {
         __mmask16 here = lanes(s->value_dim - d), next = lanes(s->value_dim - d - WIDTH);
         __m512 sum[QUERIES][2];
         ALL for (int q = 0; q < count; q++) sum[q][0] = sum[q][1] = _mm512_setzero_ps();
-        for (long k = 0; k < keys; k++) {
-            __m512 first = _mm512_maskz_loadu_ps(here, values + k * value_row + d);
-            __m512 second = _mm512_maskz_loadu_ps(next, values + k * value_row + d + WIDTH);
-            ALL for (int q = 0; q < count; q++) {
-                __m512 each = _mm512_set1_ps(weights[q * row + k]);
-                sum[q][0] = _mm512_fmadd_ps(each, first, sum[q][0]);
-                sum[q][1] = _mm512_fmadd_ps(each, second, sum[q][1]);
+        for (long begin = 0; begin < s->keys; begin += WIDTH)
+            for (unsigned left = alive[begin / WIDTH]; left; left &= left - 1) {
+                long k = begin + __builtin_ctz(left);
+                __m512 first = _mm512_maskz_loadu_ps(here, values + k * value_row + d);
+                __m512 second = _mm512_maskz_loadu_ps(next, values + k * value_row + d + WIDTH);
+                ALL for (int q = 0; q < count; q++) {
+                    __m512 each = _mm512_set1_ps(weights[q * row + k]);
+                    sum[q][0] = _mm512_fmadd_ps(each, first, sum[q][0]);
+                    sum[q][1] = _mm512_fmadd_ps(each, second, sum[q][1]);
+                }
             }
-        }
         ALL for (int q = 0; q < count; q++) {
             __m512 share = _mm512_set1_ps(shares[q]);
             _mm512_mask_storeu_ps(context + q * out + d, here, _mm512_mul_ps(sum[q][0], share));
@@ -213,19 +226,24 @@ INLINE void mix(int count, const Shape *s, const float *weights, long row, const
 }
 
 #define QUERIES_OF(count)                                                                                              \
-    static __attribute__((noinline)) void score_##count(const Shape *s, const float *query, const float *keys,         \
-                                                        float *scores, long row) {                                     \
+    ALONE score_##count(const Shape *s, const float *query, const float *keys, float *scores, long row) {              \
         score(count, s, query, keys, scores, row);                                                                     \
     }                                                                                                                  \
-    static __attribute__((noinline)) void mix_##count(const Shape *s, const float *weights, long row,                  \
-                                                      const float *shares, const float *values, float *context) {      \
-        mix(count, s, weights, row, shares, values, context);                                                          \
+    ALONE soften_##count(const Shape *s, float *scores, long row, const float *mask, float scale, float *shares,       \
+                         __mmask16 *alive) {                                                                           \
+        soften(count, s, scores, row, mask, scale, shares, alive);                                                     \
+    }                                                                                                                  \
+    ALONE mix_##count(const Shape *s, const float *weights, long row, const float *shares, const __mmask16 *alive,     \
+                      const float *values, float *context) {                                                           \
+        mix(count, s, weights, row, shares, alive, values, context);                                                   \
     }
 QUERIES_OF(1) QUERIES_OF(2) QUERIES_OF(3) QUERIES_OF(4) QUERIES_OF(5) QUERIES_OF(6)
 
-typedef void Score(const Shape *s, const float *query, const float *keys, float *scores, long row);
-typedef void Mix(const Shape *s, const float *weights, long row, const float *shares, const float *values, float *context);
+typedef void Score(const Shape *, const float *, const float *, float *, long);
+typedef void Soften(const Shape *, float *, long, const float *, float, float *, __mmask16 *);
+typedef void Mix(const Shape *, const float *, long, const float *, const __mmask16 *, const float *, float *);
 static Score *const SCORE[] = {NULL, score_1, score_2, score_3, score_4, score_5, score_6};
+static Soften *const SOFTEN[] = {NULL, soften_1, soften_2, soften_3, soften_4, soften_5, soften_6};
 static Mix *const MIX[] = {NULL, mix_1, mix_2, mix_3, mix_4, mix_5, mix_6};
 
 /* The context lies as [batch, queries, heads, value_dim]. */
@@ -236,6 +254,7 @@ void attend(const Shape *s, const float *queries, const float *keys, const float
 #pragma omp parallel num_threads(threads) if (threads > 1)
     {
         float *weights = aligned_alloc(64, QUERIES * row * sizeof *weights), shares[QUERIES];
+        __mmask16 *alive = malloc(row / WIDTH * sizeof *alive);
 #pragma omp for
         for (long head = 0; head < s->batch * s->heads; head++) {
             long b = head / s->heads, h = head % s->heads;
@@ -243,14 +262,13 @@ void attend(const Shape *s, const float *queries, const float *keys, const float
                 int count = s->queries - q < QUERIES ? s->queries - q : QUERIES;
                 const float *query = queries + b * s->query_batch + h * s->query_head + q * s->query_row;
                 SCORE[count](s, query, keys + b * s->key_batch + h * s->key_head, weights, row);
-                for (int i = 0; i < count; i++) {
-                    const float *hidden = mask ? mask + b * s->mask_batch + (q + i) * s->mask_row : NULL;
-                    shares[i] = soften(weights + i * row, s->keys, hidden, scale);
-                }
-                MIX[count](s, weights, row, shares, values + b * s->value_batch + h * s->value_head,
+                const float *hidden = mask ? mask + b * s->mask_batch + q * s->mask_row : NULL;
+                SOFTEN[count](s, weights, row, hidden, scale, shares, alive);
+                MIX[count](s, weights, row, shares, alive, values + b * s->value_batch + h * s->value_head,
                            context + ((b * s->queries + q) * s->heads + h) * s->value_dim);
             }
         }
+        free(alive);
         free(weights);
     }
 }

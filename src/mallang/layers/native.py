@@ -7,7 +7,7 @@ who would have used them does the same in plain operations of torch.
     a product in 8-bit integers   rounds, multiplies and scales in one call
     attention of a few queries    never writes scores to memory
     new keys and values           go to their slots, which lie as attention reads them
-    log softmax                   in three passes over a row, which stays in the cache
+    log softmax                   a row at a time, which stays in the cache
 
 They see memory and no tensors, so they know neither gradients nor compilers of graphs: `may_take` says whether tensors
 can be given to them.
