@@ -5,7 +5,6 @@
 
    Threads share what is independent: columns of a product, heads of an attention, rows of a softmax. */
 
-#include <float.h>
 #include <immintrin.h>
 #include <math.h>
 #include <stdint.h>
@@ -13,14 +12,14 @@
 #include <string.h>
 
 #define WIDTH 16 /* float32 numbers of a register */
-#define ALL _Pragma("GCC unroll 8") /* these rounds as so many lines: what they count through can then lie in registers */
+#define ALL _Pragma("GCC unroll 8") /* rounds as so many lines: what they count through can then lie in registers */
 #define INLINE static inline __attribute__((always_inline))
 #define ALONE static __attribute__((noinline)) void
 
 /* The lanes that `left` numbers fill. */
 INLINE __mmask16 lanes(long left) { return left >= WIDTH ? 0xffff : left <= 0 ? 0 : (__mmask16)((1u << left) - 1); }
 
-/* e^x as 2^n · e^r with |r| <= ln 2 / 2 and a polynomial for e^r: within 2 units in the last place. -inf gives 0. */
+/* e^x as 2^n · e^r with |r| <= ln 2 / 2 and a polynomial for e^r: within 3 units in the last place. -inf gives 0. */
 INLINE __m512 exponential(__m512 x) {
     x = _mm512_max_ps(_mm512_set1_ps(-110.0f), x); /* this order keeps what is not a number */
     __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(1.44269504f)), _MM_FROUND_TO_NEAREST_INT | 8);
@@ -132,7 +131,7 @@ void multiply(const float *x, long rows, long inputs, const int8_t *packed, cons
     free(integers);
 }
 
-/* ---- softmax(Q Kᵀ / √key_dim + mask) V for a few queries --------------------------------------------------------- */
+/* ---- softmax(Q Kᵀ / √key_dim + mask) V for a few queries -------------------------------------------------------- */
 
 #define QUERIES 6        /* that look together */
 #define BLOCK (2 * WIDTH) /* keys, or numbers of a value, that are taken together */
@@ -198,7 +197,7 @@ INLINE void soften(int count, const Shape *s, float *scores, long row, const flo
     ALL for (int q = 0; q < count; q++) shares[q] = 1 / _mm512_reduce_add_ps(total[q]);
 }
 
-/* Weights · V of `count` queries of one head. Hypotheses share slots, and most are seen by few of them, many by none. */
+/* Weights · V of `count` queries of one head. Hypotheses share slots: many are seen by none of them any more. */
 INLINE void mix(int count, const Shape *s, const float *weights, long row, const float *shares, const __mmask16 *alive,
                 const float *values, float *context) {
     long value_row = s->value_row, out = s->heads * s->value_dim;
@@ -299,8 +298,8 @@ void put(const Slots *s, const float *new_keys, const float *new_values, float *
 
 /* ---- log softmax ------------------------------------------------------------------------------------------------- */
 
-/* Sums are made in double precision, in which these are exact: what the same numbers in another order add up to is equal,
-   so that ties of a search stay ties. */
+/* Sums are made in double precision, in which these are exact: the same numbers in another order have the same sum, and
+   ties of a search stay ties. */
 void log_softmax(const float *logits, long rows, long words, long row, float *out, int threads) {
 #pragma omp parallel for num_threads(threads) if (threads > 1)
     for (long r = 0; r < rows; r++) {

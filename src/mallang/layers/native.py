@@ -147,6 +147,7 @@ class IntegerMatrix:
     def __init__(self, integers: Int8[Tensor, "outputs inputs"], scale: Float32[Tensor, " outputs"]) -> None:
         kernels, (outputs, inputs), integers = library(), integers.shape, integers.contiguous()
         assert kernels is not None
+        assert inputs < 2**16, "32 bits hold no longer sums"
         padded = -(-outputs // PANEL) * PANEL
         self.inputs, self.outputs, self.scale = inputs, outputs, scale
         self.packed: Int8[Tensor, " numbers"] = torch.empty(padded * -(-inputs // 4) * 4, dtype=torch.int8)
