@@ -9,9 +9,9 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 # Threads that wait by spinning take the time of the tests beside them; it must be said before torch is loaded.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-from jaxtyping import install_import_hook
+import checking
 
-install_import_hook("mallang", "beartype.beartype")
+checking.install()
 
 import torch
 
