@@ -1,15 +1,17 @@
-"""A process that has torch and mallang imported, and has done nothing else; it forks for every command it is told.
+"""A process that has torch and mallang imported, and has built one recipe; it forks for every command it is told.
 
 What runs is `mallang.commands.main.main` in a fresh process group, as `python -m mallang` runs it, less the seconds
-that importing torch takes. Orders come as JSON lines; the answers are the process's number and then its exit code.
+that importing takes. Orders come as JSON lines; the answers are the process's number and then its exit code.
 """
 
 from __future__ import annotations
 
 import atexit
 import gc
+import importlib
 import json
 import os
+import pkgutil
 import resource
 import signal
 import sys
@@ -20,11 +22,13 @@ def serve() -> dict[str, Any]:
     """Fork for every order; the child comes back with it."""
     import torch._dynamo  # noqa: F401 - the first optimiser imports it, which takes two seconds
 
-    import mallang.commands.main
-    import mallang.decoding.beam
-    import mallang.models.transformer
-    import mallang.tasks.translation
-    import mallang.training.train  # noqa: F401
+    import mallang
+    from mallang import recipe
+
+    for found in pkgutil.walk_packages(mallang.__path__, "mallang."):
+        if not found.name.endswith(("__main__", "_script")):  # which run when they are imported
+            importlib.import_module(found.name)
+    recipe.read("transformer-miniworld").build()  # pydantic reads every Config for its first recipe
 
     gc.freeze()  # the children leave these objects alone, so that they need not be copied
     for line in sys.stdin:
