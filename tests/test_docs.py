@@ -89,6 +89,8 @@ def place(tmp_path, trained, monkeypatch):
     monkeypatch.setattr(find, "PLUGINS", {})
     monkeypatch.setenv("TERM", "dumb")
     monkeypatch.setattr("mallang.evaluation.score.RESAMPLES", 40)  # intervals of three steps of training say nothing
+    monkeypatch.setattr("mallang.inspection.cost.REPEATS", 1)  # nor does how fast they talk
+    monkeypatch.setattr("mallang.inspection.cost.LONGEST", 8)
     for name, rows in (("train", PAIRS[:4]), ("valid", PAIRS[4:5]), ("test", PAIRS[5:])):
         Path(f"{name}.tsv").write_text("".join(f"{ko}\t{en}\n" for ko, en in rows), "utf-8")
         Path(f"{name}.txt").write_text("".join(f"{ko}\n" for ko, _ in rows) * 100, "utf-8")  # for streams of many rows

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from commands import running
 from mallang import find
 from mallang.commands import main as command
 from mallang.errors import UserError
@@ -101,13 +102,13 @@ def test_the_version() -> None:
         (["train"], "RECIPE"),
     ],
 )
-def test_a_mistake_gets_one_message_and_exit_code_2(arguments: list[str], said: str) -> None:
-    left = mallang(*arguments)
-    assert left.returncode == 2
-    assert left.stdout == ""
-    assert said in left.stderr
-    assert "Traceback" not in left.stderr
-    assert "\x1b" not in left.stderr
+def test_a_mistake_gets_one_message_and_exit_code_2(arguments: list[str], said: str, tmp_path: Path) -> None:
+    left = running.mallang(*arguments, cwd=tmp_path, env={"NO_COLOR": None})
+    assert left.code == 2
+    assert left.out == ""
+    assert said in left.err
+    assert "Traceback" not in left.err
+    assert "\x1b" not in left.err
 
 
 def raises(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> object:
