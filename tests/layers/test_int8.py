@@ -63,17 +63,18 @@ def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
     missing = {"native": native.library() is None, "packed": not int8.is_packed_exact()}
     if missing.get(request.param):
         pytest.skip("this machine has no such kernel")
-    monkeypatch.setattr(int8, "kernel", lambda: KERNELS[request.param])
+    monkeypatch.setattr(int8, "kernel", lambda inputs: KERNELS[request.param])
     return str(request.param)
 
 
 def test_the_fastest_kernel_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native, "library", lambda: "there")
-    assert int8.kernel() is native.IntegerMatrix
+    assert int8.kernel(8) is native.IntegerMatrix
+    assert int8.kernel(2**16) is Plain
     monkeypatch.setattr(native, "library", lambda: None)
     for exact, wanted in ((True, Packed), (False, Plain)):
         monkeypatch.setattr(int8, "is_packed_exact", lambda exact=exact: exact)
-        assert int8.kernel() is wanted
+        assert int8.kernel(8) is wanted
 
 
 @settings(max_examples=30)
@@ -142,6 +143,13 @@ def test_a_row_does_not_depend_on_its_neighbours() -> None:
     assert torch.equal(layer(x)[4], layer.bias)
     torch.testing.assert_close(layer(x), torch.cat([layer(row[None]) for row in x]), rtol=1e-6, atol=1e-5)
     assert layer(x[:0]).shape == (0, 30)
+
+
+@pytest.mark.usefixtures("kernel")
+def test_a_bias_may_lie_anywhere() -> None:
+    apart = torch.arange(8.0)[::2]
+    layer = Int8Linear(torch.randn(4, 4), apart)
+    assert torch.equal(layer(torch.zeros(1, 4))[0], apart)
 
 
 @pytest.mark.usefixtures("kernel")

@@ -205,7 +205,7 @@ def afresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 @needs_kernels
 def test_they_are_compiled_once(afresh: Path) -> None:
     assert isinstance(native.library(), ctypes.CDLL)
-    (made,) = afresh.iterdir()
+    (made,) = afresh.glob("*.so")
     written = made.stat().st_mtime_ns
     native.library.cache_clear()
     assert native.library() is not None
@@ -214,18 +214,37 @@ def test_they_are_compiled_once(afresh: Path) -> None:
 
 
 @needs_kernels
-def test_a_damaged_file_is_compiled_again(afresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("fault", ["header", "half", "no mark"])
+def test_a_damaged_file_is_compiled_again(afresh: Path, monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
     whole = native.library()
     assert whole is not None
+    made = Path(whole._name)
     monkeypatch.setenv("XDG_CACHE_HOME", str(afresh.parent / "other"))
-    damaged = native.cache_folder() / Path(whole._name).name
-    damaged.parent.mkdir(parents=True)
-    damaged.write_bytes(b"\x7fELF damaged")
+    damaged = native.own(native.cache_folder()) / made.name
+    content = made.read_bytes()
+    damaged.write_bytes({"header": b"\x7fELF damaged", "half": content[: len(content) // 2], "no mark": content}[fault])
+    if fault != "no mark":
+        native.mark_of(damaged).write_bytes(native.mark_of(made).read_bytes())
     native.library.cache_clear()
     mended = native.library()
     assert mended is not None
     assert mended._name == str(damaged)
-    assert damaged.stat().st_size == Path(whole._name).stat().st_size
+    assert native.is_whole(damaged)
+
+
+@needs_kernels
+@pytest.mark.parametrize("fault", ["no folder", "no home"])
+def test_where_nothing_can_be_written_there_are_none(afresh: Path, monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
+    def lost() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    def full() -> Path:
+        raise FileNotFoundError("No usable temporary directory found")
+
+    monkeypatch.setattr(native, "cache_folder", lost if fault == "no home" else lambda: Path("/proc/nowhere"))
+    monkeypatch.setattr(native, "spare_folder", full)
+    assert native.library() is None
+    assert not afresh.exists()
 
 
 @pytest.mark.parametrize("compiler", ["no-such-compiler", "false"])

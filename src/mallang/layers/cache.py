@@ -233,7 +233,7 @@ class Slots(NamedTuple):
         values: Float[Tensor, "sentences heads width value_dim"],
     ) -> KeysValues:
         """Write the new ones to their slots; everything that attention looks at."""
-        if isinstance(self.at, slice) and lie_as_columns(self.keys, keys, values):
+        if isinstance(self.at, slice) and lie_as_columns(self.keys, self.values, keys, values):
             native.put(keys, values, self.keys, self.values, self.at.start)
         elif isinstance(self.at, slice):
             self.keys[:, :, self.at].copy_(keys)
@@ -244,9 +244,10 @@ class Slots(NamedTuple):
         return KeysValues(self.keys[:, :, : self.seen], self.values[:, :, : self.seen])
 
 
-def lie_as_columns(slots: Tensor, keys: Tensor, values: Tensor) -> bool:
-    """Whether our kernel can write these to those slots."""
-    return slots.stride(2) == keys.stride(3) == values.stride(3) == 1 and native.may_take(slots, keys, values)
+def lie_as_columns(slots: Tensor, values: Tensor, new_keys: Tensor, new_values: Tensor) -> bool:
+    """Whether our kernel can write the new ones to these slots."""
+    rows = (values, new_keys, new_values)
+    return native.may_take(slots, *rows) and slots.stride(2) == 1 and all(each.stride(3) == 1 for each in rows)
 
 
 def _empty(like: KeysValues, sentences: int, slots: int, width: int) -> KeysValues:

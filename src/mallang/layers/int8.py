@@ -32,6 +32,8 @@ LARGEST = 127
 """The integers are symmetric around zero, so −128 is not used."""
 SMALLEST = 1e-30
 """The least scale: a row of zeros has one, and stays zeros."""
+LONGEST = 2**16
+"""Products whose sum 32 bits may not hold."""
 PACKING = threading.Lock()
 """Held while a matrix is packed, for which a setting of all of torch is changed: searches run side by side."""
 Module = TypeVar("Module", bound=nn.Module)
@@ -59,7 +61,7 @@ class Int8Linear(nn.Module):
         integers, scale = quantize_rows(weight.detach().float())
         self.out_features, self.in_features = weight.shape
         # Its tensors are no buffers: nn.Module looks those up slowly, and a step has many products.
-        self.matrix = kernel()(integers, scale.flatten())
+        self.matrix = kernel(self.in_features)(integers, scale.flatten())
         self.bias = None if bias is None else bias.detach().float()
 
     def forward(self, x: Float[Tensor, "*batch inputs"]) -> Float32[Tensor, "*batch outputs"]:
@@ -68,8 +70,10 @@ class Int8Linear(nn.Module):
         return self.matrix.multiply(rows, self.bias).view(*x.shape[:-1], self.out_features)
 
 
-def kernel() -> type[native.IntegerMatrix] | type[Packed] | type[Plain]:
-    """The fastest that this machine has."""
+def kernel(inputs: int) -> type[native.IntegerMatrix] | type[Packed] | type[Plain]:
+    """The fastest that this machine has for sums of so many products."""
+    if inputs >= LONGEST:
+        return Plain
     if native.library() is not None:
         return native.IntegerMatrix
     return Packed if is_packed_exact() else Plain

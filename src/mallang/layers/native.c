@@ -1,7 +1,7 @@
 /* Kernels for a CPU with AVX-512 and VNNI, compiled on the machine they run on (native.py says how, and calls them).
 
-   Each does in one pass over memory what takes torch several. A row of a result never depends on the other rows: it is
-   computed by the same operations in the same order, however many rows there are.
+   Each does in one pass over memory what takes torch several. A row of a result does not depend on the other rows, as
+   long as all are finite: it is computed by the same operations in the same order, however many rows there are.
 
    Threads share what is independent: columns of a product, heads of an attention, rows of a softmax. */
 
@@ -185,11 +185,11 @@ INLINE void soften(int count, const Shape *s, float *scores, long row, const flo
     }
     ALL for (int q = 0; q < count; q++) largest[q] = _mm512_set1_ps(_mm512_reduce_max_ps(largest[q]));
     for (long k = 0; k < s->keys; k += WIDTH) {
-        __mmask16 any = 0;
+        __mmask16 here = lanes(s->keys - k), any = 0; /* beyond the last key lies nothing, whatever the weights are */
         ALL for (int q = 0; q < count; q++) {
             __m512 some = exponential(_mm512_sub_ps(_mm512_loadu_ps(scores + q * row + k), largest[q]));
             total[q] = _mm512_add_ps(total[q], some);
-            any |= _mm512_cmp_ps_mask(some, _mm512_setzero_ps(), _CMP_NEQ_UQ);
+            any |= _mm512_mask_cmp_ps_mask(here, some, _mm512_setzero_ps(), _CMP_NEQ_UQ);
             _mm512_storeu_ps(scores + q * row + k, some);
         }
         alive[k / WIDTH] = any;
@@ -298,8 +298,8 @@ void put(const Slots *s, const float *new_keys, const float *new_values, float *
 
 /* ---- log softmax ------------------------------------------------------------------------------------------------- */
 
-/* Sums are made in double precision, in which these are exact: the same numbers in another order have the same sum, and
-   ties of a search stay ties. */
+/* Sums are made in double precision, which holds all but the last bits of very small terms: the same logits in another
+   order give the same log-probabilities, but where one of them is nearly 1, and ties of a search stay ties. */
 void log_softmax(const float *logits, long rows, long words, long row, float *out, int threads) {
 #pragma omp parallel for num_threads(threads) if (threads > 1)
     for (long r = 0; r < rows; r++) {

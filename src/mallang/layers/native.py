@@ -5,7 +5,7 @@ the user's cache. Without a compiler, or on a processor without AVX-512 and VNNI
 who would have used them does the same in plain operations of torch.
 
     a product in 8-bit integers   rounds, multiplies and scales in one call
-    attention of a few queries    never writes scores to memory
+    attention of a few queries    scores of a head never leave the cache
     new keys and values           go to their slots, which lie as attention reads them
     log softmax                   a row at a time, which stays in the cache
 
@@ -20,6 +20,8 @@ import functools
 import hashlib
 import os
 import re
+import shlex
+import stat
 import subprocess
 import tempfile
 from contextlib import suppress
@@ -61,12 +63,11 @@ def library() -> ctypes.CDLL | None:
     processor = processor_flags()
     if not set(processor) >= NEEDED:
         return None
-    compiler = os.environ.get("CC", "cc")
-    built_from = repr((SOURCE.read_bytes(), FLAGS, compiler, processor)).encode()
-    name = f"kernels-{hashlib.sha256(built_from).hexdigest()[:16]}.so"
-    for folder in (cache_folder(), Path(tempfile.gettempdir()) / f"mallang-{os.getuid()}"):
-        with suppress(OSError, subprocess.SubprocessError):
-            return load(folder / name, compiler)
+    compiler = os.environ.get("CC") or "cc"
+    for folder in (cache_folder, spare_folder):
+        with suppress(OSError, subprocess.SubprocessError, RuntimeError, AttributeError, ValueError):
+            built_from = repr((SOURCE.read_bytes(), FLAGS, compiler, processor)).encode()
+            return load(own(folder()) / f"kernels-{hashlib.sha256(built_from).hexdigest()[:16]}.so", compiler)
     return None
 
 
@@ -74,18 +75,16 @@ def state() -> str:
     """Whether there are kernels, or why not, in words."""
     if not set(processor_flags()) >= NEEDED:
         return "none: the processor has no AVX-512 with VNNI"
-    return "none: no C compiler (cc, or what CC names)" if library() is None else "compiled"
+    if library() is None:
+        return "none: they could not be compiled by cc, or what CC names, or not be kept in the user's cache"
+    return "compiled"
 
 
 def load(path: Path, compiler: str) -> ctypes.CDLL:
-    """The library at this path, compiled first if it is not there or cannot be read."""
-    if is_others(path.parent):
-        raise PermissionError(f"{path.parent} belongs to someone else")
-    try:
-        kernels = ctypes.CDLL(str(path))
-    except OSError:
+    """The library at this path, compiled first if it is not there whole."""
+    if not is_whole(path):
         build(path, compiler)
-        kernels = ctypes.CDLL(str(path))
+    kernels = ctypes.CDLL(str(path))
     for name, arguments in SIGNATURES.items():
         function = getattr(kernels, name)
         function.argtypes, function.restype = arguments, None
@@ -94,23 +93,46 @@ def load(path: Path, compiler: str) -> ctypes.CDLL:
 
 def build(path: Path, compiler: str) -> None:
     """Compile beside the path, then move it there: whoever looks meanwhile sees nothing or all of it."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        made = Path(folder) / path.name
-        command = [*compiler.split(), str(SOURCE), *FLAGS, "-o", str(made)]
+        made, mark = Path(folder, path.name), Path(folder, "mark")
+        command = [*shlex.split(compiler), str(SOURCE), *FLAGS, "-o", str(made)]
         subprocess.run(command, check=True, capture_output=True, timeout=120)
+        mark.write_text(hashlib.sha256(made.read_bytes()).hexdigest(), "utf-8")
         made.replace(path)
+        mark.replace(mark_of(path))
 
 
-def is_others(folder: Path) -> bool:
-    """Whether another user could have put something there: what lies there is run."""
-    return folder.exists() and (folder.stat().st_uid != os.getuid() or bool(folder.stat().st_mode & 0o022))
+def is_whole(path: Path) -> bool:
+    """Whether it is what was compiled: to load the half of a library, as a crash may leave it, ends the program."""
+    try:
+        return mark_of(path).read_text("utf-8") == hashlib.sha256(path.read_bytes()).hexdigest()
+    except (OSError, ValueError):
+        return False
+
+
+def mark_of(path: Path) -> Path:
+    """The file that holds its checksum."""
+    return path.with_suffix(".sha256")
+
+
+def own(folder: Path) -> Path:
+    """A folder, made if need be, in which nobody else could have put anything: what lies there is run."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+        raise PermissionError(f"{folder} can be written to by others")
+    return folder
 
 
 def cache_folder() -> Path:
     """Not the one of data, which may be shared between machines and users."""
     named = os.environ.get("XDG_CACHE_HOME")
     return (Path(named) if named else Path.home() / ".cache") / "mallang-kernels"
+
+
+def spare_folder() -> Path:
+    """Where there is no home to write to."""
+    return Path(tempfile.gettempdir()) / f"mallang-{os.getuid()}"
 
 
 def processor_flags() -> list[str]:
@@ -127,12 +149,25 @@ def processor_flags() -> list[str]:
 
 
 def may_take(*tensors: Tensor) -> bool:
-    """Whether these are plain numbers in the memory of a CPU whose gradients nobody wants, and there are kernels."""
+    """Whether these are plain numbers in the memory of a CPU, nobody watches what becomes of them (for a gradient, to
+    compile or to count it), and there are kernels.
+    """
     return (
-        all(each.dtype == torch.float32 and each.is_cpu and type(each) is Tensor for each in tensors)
+        not torch.compiler.is_compiling()
+        and all(each.dtype == torch.float32 and each.is_cpu and type(each) is Tensor for each in tensors)
         and not (torch.is_grad_enabled() and any(each.requires_grad for each in tensors))
-        and not torch.compiler.is_compiling()
+        and not is_watched()
         and library() is not None
+    )
+
+
+def is_watched() -> bool:
+    """Whether torch traces, transforms or counts operations, or takes derivatives forward."""
+    return (
+        torch._C._len_torch_dispatch_stack() > 0
+        or torch._C._functorch.peek_interpreter_stack() is not None
+        or torch.autograd.forward_ad._current_level >= 0
+        or torch._C._is_tracing()
     )
 
 
@@ -147,11 +182,10 @@ class IntegerMatrix:
     def __init__(self, integers: Int8[Tensor, "outputs inputs"], scale: Float32[Tensor, " outputs"]) -> None:
         kernels, (outputs, inputs), integers = library(), integers.shape, integers.contiguous()
         assert kernels is not None
-        assert inputs < 2**16, "32 bits hold no longer sums"
         padded = -(-outputs // PANEL) * PANEL
-        self.inputs, self.outputs, self.scale = inputs, outputs, scale
-        self.packed: Int8[Tensor, " numbers"] = torch.empty(padded * -(-inputs // 4) * 4, dtype=torch.int8)
-        self.totals: Int32[Tensor, " padded"] = torch.empty(padded, dtype=torch.int32)
+        self.inputs, self.outputs, self.scale = inputs, outputs, scale.contiguous()
+        self.packed: Int8[Tensor, " numbers"] = integers.new_empty(padded * -(-inputs // 4) * 4)
+        self.totals: Int32[Tensor, " padded"] = integers.new_empty(padded, dtype=torch.int32)
         kernels.pack(integers.data_ptr(), outputs, inputs, self.packed.data_ptr(), self.totals.data_ptr())
 
     def multiply(
@@ -160,8 +194,10 @@ class IntegerMatrix:
         """x Wᵀ + b, with x rounded row by row: the formula of int8.py."""
         kernels, (rows, inputs) = library(), x.shape
         assert kernels is not None
-        assert x.is_cpu and inputs == self.inputs
-        y, x = torch.empty(rows, self.outputs), x.contiguous()
+        if not x.is_cpu or x.dtype != torch.float32 or inputs != self.inputs:
+            raise ValueError(f"{x.dtype} of {inputs} on {x.device} for a matrix of float32 of {self.inputs} on the CPU")
+        y, x = x.new_empty(rows, self.outputs), x.contiguous()
+        bias = None if bias is None else bias.contiguous()
         kernels.multiply(
             x.data_ptr(), rows, inputs, self.packed.data_ptr(), self.totals.data_ptr(), self.scale.data_ptr(),
             None if bias is None else bias.data_ptr(), y.data_ptr(), self.outputs,
@@ -177,12 +213,15 @@ def is_for_few(
     mask: object,
 ) -> bool:
     """Whether this is a step of a search, and lies in memory as `attend` reads it: keys as columns."""
-    if not (mask is None or (isinstance(mask, Tensor) and mask.shape[1] == 1 and mask.stride(3) == 1)):
-        return False
+    hides = [mask] if isinstance(mask, Tensor) else []
+    if torch.compiler.is_compiling() or (mask is not None and not hides):
+        return False  # first of all: to ask for shapes would bind what is compiled to the answer
     return (
         queries.shape[2] <= MOST
+        and keys.shape[2] > 0
         and keys.stride(2) == queries.stride(3) == values.stride(3) == 1
-        and may_take(queries, keys, values, *([mask] if isinstance(mask, Tensor) else []))
+        and all(each.shape[1] == each.stride(3) == 1 and each.shape[3] == keys.shape[2] for each in hides)
+        and may_take(queries, keys, values, *hides)
     )
 
 
@@ -195,7 +234,7 @@ def attend(
     """softmax(Q Kᵀ / √key_dim + mask) V."""
     kernels, (batch, heads, count, key_dim), (slots, value_dim) = library(), queries.shape, values.shape[2:]
     assert kernels is not None
-    context = torch.empty(batch, count, heads, value_dim)
+    context = queries.new_empty(batch, count, heads, value_dim)
     steps = [*queries.stride()[:3], *keys.stride()[:2], keys.stride(3), *values.stride()[:3]]
     hides = [0, 0] if mask is None else mask.expand(batch, 1, count, slots).stride()[::2]
     numbers = [batch, heads, count, slots, key_dim, value_dim, *steps, *hides]
@@ -228,11 +267,11 @@ def put(
 
 def log_softmax(logits: Float[Tensor, "rows words"]) -> Float32[Tensor, "rows words"]:
     """Log-probabilities in float32, by the kernel where there is one for these."""
-    if logits.stride(1) != 1 or not may_take(logits):
+    if not may_take(logits) or logits.stride(1) != 1:
         return logits.log_softmax(dim=-1, dtype=torch.float32)
     kernels, (rows, words) = library(), logits.shape
     assert kernels is not None
-    found = torch.empty(rows, words)
+    found = logits.new_empty(rows, words)
     kernels.log_softmax(
         logits.data_ptr(), rows, words, logits.stride(0), found.data_ptr(), threads(8 * rows * words)
     )  # fmt: skip
