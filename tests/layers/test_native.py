@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import math
+import subprocess
+import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,9 +15,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
 
 from mallang.layers import native
-from mallang.layers.attention import SelfAttention
+from mallang.layers.attention import SelfAttention, padding_mask
 from mallang.layers.cache import Past, Room
 from mallang.layers.int8 import Plain, quantize_rows
 
@@ -102,6 +106,98 @@ def test_attention_to_scores_of_any_size_and_to_what_is_no_number() -> None:
     assert native.attend(queries * math.nan, keys, values, None).isnan().all()
     nothing = torch.full((1, 1, 1, 4), -math.inf)
     assert native.attend(queries, keys, values, nothing).isnan().all()  # as softmax has it
+
+
+GUARDED = """
+import ctypes, mmap, torch
+from mallang.layers import native
+
+page = mmap.PAGESIZE
+memory = mmap.mmap(-1, 2 * page)
+start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+assert ctypes.CDLL(None, use_errno=True).mprotect(ctypes.c_void_p(start + page), page, 0) == 0
+numbers = (ctypes.c_float * 256).from_address(start + page - 1024)
+values = torch.frombuffer(numbers, dtype=torch.float32).view(1, 1, 4, 64)  # nothing may be read behind them
+keys = torch.randn(1, 1, 64, 4).transpose(2, 3)
+for queries, mask in (
+    (torch.randn(1, 1, 5, 64), None),
+    (torch.full((1, 1, 5, 64), torch.nan), None),
+    (torch.randn(1, 1, 5, 64), torch.full((1, 1, 5, 4), -torch.inf)),
+):
+    native.attend(queries, keys, values, mask)
+"""
+
+
+@needs_kernels
+def test_nothing_is_read_behind_the_last_value() -> None:
+    done = subprocess.run([sys.executable, "-c", GUARDED], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@needs_kernels
+def test_a_mask_that_is_the_same_for_all_keys_is_left_to_torch() -> None:
+    queries, values = torch.randn(1, 1, 2, 4), torch.randn(1, 1, 6, 4)
+    keys = torch.randn(1, 1, 4, 6).transpose(2, 3)
+    assert native.is_for_few(queries, keys, values, torch.zeros(1, 1, 2, 6))
+    assert not native.is_for_few(queries, keys, values, torch.zeros(1, 1, 2, 1))
+    assert not native.is_for_few(queries, keys, values, torch.ones(1, 1, 2, 6, dtype=torch.bool))
+    assert not native.is_for_few(queries, keys[:, :, :0], values[:, :, :0], None)
+
+
+class Look(torch.nn.Module):
+    """Attention over padded texts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = SelfAttention(8, 2, 4, 4)
+
+    def forward(self, x: Tensor, real: Tensor) -> Tensor:
+        looked, _ = self.layer(x, padding_mask(real))
+        assert isinstance(looked, Tensor)
+        return looked
+
+
+@needs_kernels
+def test_attention_over_padded_texts_of_any_length_can_be_exported() -> None:
+    look, time = Look().eval(), torch.export.Dim("time")
+    given = torch.randn(2, 5, 8), torch.ones(2, 5, dtype=torch.bool)
+    with warnings.catch_warnings():  # torch's own, of what it means to give up
+        warnings.simplefilter("ignore")
+        made = torch.export.export(look, given, dynamic_shapes=({1: time}, {1: time}))
+    longer = torch.randn(2, 20, 8), torch.ones(2, 20, dtype=torch.bool)
+    torch.testing.assert_close(made.module()(*longer), look(*longer))
+
+
+@needs_kernels
+@pytest.mark.parametrize("usual", [torch.float16, torch.float64])
+def test_results_have_the_precision_of_the_kernels_whatever_is_usual(usual: torch.dtype) -> None:
+    x, weight = torch.randn(3, 40), torch.randn(50, 40)
+    keys = torch.randn(1, 1, 4, 6).transpose(2, 3)
+    queries, values = torch.randn(1, 1, 2, 4), torch.randn(1, 1, 6, 4)
+    integers, scale = quantize_rows(weight)
+    before = torch.get_default_dtype()
+    try:
+        torch.set_default_dtype(usual)
+        found = (
+            native.log_softmax(x),
+            native.IntegerMatrix(integers, scale.flatten()).multiply(x),
+            native.attend(queries, keys, values, None),
+        )
+    finally:
+        torch.set_default_dtype(before)
+    wanted = x.log_softmax(dim=1), Plain(integers, scale.flatten()).multiply(x)
+    torch.testing.assert_close(found, (*wanted, by_the_formula(queries, keys, values, None)), atol=1e-4, rtol=1e-5)
+
+
+@needs_kernels
+def test_what_torch_transforms_traces_or_counts_is_left_to_it() -> None:
+    x = torch.randn(3, 2, 5)
+    torch.testing.assert_close(torch.vmap(native.log_softmax)(x), x.log_softmax(dim=2))
+    with torch.autograd.forward_ad.dual_level():
+        assert not native.may_take(x)
+    with FlopCounterMode(display=False):
+        assert not native.may_take(x)
+    assert native.may_take(x)
 
 
 @needs_kernels
