@@ -61,10 +61,8 @@ def test_what_is_seen_belongs_to_the_output_of_the_search(loaded, options):
 
 def test_nothing_is_recorded_while_the_search_runs(loaded, monkeypatch):
     recorded = []
-    plain = SelfAttention.attend_readably
-    monkeypatch.setattr(
-        SelfAttention, "attend_readably", lambda *args: recorded.append(bool(args[0].recorders)) or plain(*args)
-    )
+    plain = SelfAttention.attend
+    monkeypatch.setattr(SelfAttention, "attend", lambda *args: recorded.append(bool(args[0].recorders)) or plain(*args))
     attention_of(loaded, KOREAN[0])
     assert recorded.count(True) == 4  # one pass over two layers of the encoder and two of the decoder
     assert len(recorded) > 4
