@@ -7,7 +7,7 @@ import torch
 
 from mallang.layers import few_queries
 from mallang.layers.attention import Attention
-from mallang.layers.few_queries import attend_few, is_made_for
+from mallang.layers.few_queries import attend_few, is_made_for, write_and_attend
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -88,3 +88,24 @@ def test_gradients_go_another_way():
     assert not is_made_for(queries, keys, values, mask)
     with torch.no_grad():
         assert is_made_for(queries, keys, values, mask)
+
+
+@needs_gpu
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("batch", "heads", "count", "slots", "key_dim", "value_dim"),
+    [(2, 3, 5, 176, 64, 64), (1, 12, 1, 264, 64, 64), (3, 2, 16, 33, 24, 40), (40, 8, 5, 1040, 32, 32)],
+)
+def test_new_keys_and_values_are_written_and_seen(batch, heads, count, slots, key_dim, value_dim, dtype):
+    _, keys, values, mask = make(batch, heads, count, slots, key_dim, value_dim, dtype, True, "cuda")
+    projected = torch.randn(batch, count, heads * (2 * key_dim + value_dim), device="cuda", dtype=dtype)
+    at = torch.randperm(slots, device="cuda")[:count]
+    mask[:, :, :, at] = torch.where(torch.eye(count, device="cuda").bool(), 0.0, -math.inf).to(dtype)
+    parts = projected.split((heads * key_dim, heads * key_dim, heads * value_dim), dim=2)
+    queries, new_keys, new_values = (part.unflatten(2, (heads, -1)).transpose(1, 2) for part in parts)
+    keys_then, values_then = keys.clone(), values.clone()
+    keys_then[:, :, at], values_then[:, :, at] = new_keys, new_values
+    wanted = attend_few(queries, keys_then, values_then, mask)
+    found = write_and_attend(projected, at, keys, values, mask)
+    assert torch.equal(keys, keys_then) and torch.equal(values, values_then)
+    torch.testing.assert_close(found, wanted.transpose(1, 2).flatten(2))

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from mallang.layers import first_best
-from mallang.layers.first_best import LONGEST, MOST, find_first_best, is_made_for
+from mallang.layers.first_best import LONGEST, MOST, find_first_best, find_maxima, is_made_for
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -39,3 +39,15 @@ def test_what_is_not_a_number_comes_last_on_a_gpu():
     scores = torch.tensor([[torch.nan, 1.0, torch.nan, 2.0]], device="cuda")
     values, places = find_first_best(scores, 3)
     assert values.tolist() == [[2.0, 1.0, -torch.inf]] and places.tolist() == [[3, 1, 0]]
+
+
+@needs_gpu
+@pytest.mark.parametrize("places", [64, 1000, 10_001])
+def test_maxima_of_blocks_on_a_gpu(places):
+    scores = torch.randn(5, places, device="cuda")
+    scores[0] = -torch.inf
+    scores[1, 3] = torch.nan
+    filled = torch.nn.functional.pad(scores, (0, -places % 64), value=-torch.inf)
+    wanted = filled.nan_to_num(nan=-torch.inf, neginf=-torch.inf).view(5, -1, 64).amax(dim=2)
+    assert torch.equal(find_maxima(scores, 64), wanted)
+    assert torch.equal(find_maxima(scores[:, :-1], 64)[:, :-1], wanted[:, :-1])

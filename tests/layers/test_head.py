@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from mallang.layers.head import Projection, is_worth_turning, project_turned
+from mallang.layers.head import Projection, is_worth_turning, project_turned, turn
 
 
 def test_a_head_of_its_own():
@@ -48,3 +48,12 @@ def test_a_turned_product_is_the_same_product():
     hidden, weight = torch.randn(3, 4), torch.randn(7, 4)
     torch.library.opcheck(project_turned, (hidden, weight), test_utils=("test_schema", "test_faketensor"))
     torch.testing.assert_close(project_turned(hidden, weight), hidden @ weight.T)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("words", "rows"), [(101, 6), (64, 64), (50_257, 70)])
+def test_a_gpu_turns_tables_around(words, rows, dtype):
+    table = torch.randn(words, rows, device="cuda", dtype=dtype)
+    turn(table, turned := torch.empty(rows, words, device="cuda", dtype=dtype))
+    assert torch.equal(turned, table.T)

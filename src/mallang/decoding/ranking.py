@@ -11,7 +11,7 @@ from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
 from mallang.decoding.contract import Config, Hypothesis, NoOutputError
-from mallang.layers.first_best import find_first_best, is_made_for
+from mallang.layers.first_best import find_first_best, find_maxima, is_made_for, works
 from mallang.text.vocabulary import Vocabulary
 
 BLOCK = 64
@@ -53,10 +53,7 @@ def _best_of_many(
     For whatever lies in another block has `count` maxima before it, each higher, or equal and in an earlier block.
     """
     (sentences, width), places = totals.shape, scores.shape[1]
-    whole = places - places % BLOCK
-    maxima = scores[:, :whole].view(len(scores), -1, BLOCK).amax(dim=2)
-    if whole < places:
-        maxima = torch.cat([maxima, scores[:, whole:].amax(dim=1, keepdim=True)], dim=1)
+    maxima = _maxima(scores)
     blocks = maxima.shape[1]
     sums = totals[:, :, None] + _numbers(maxima).view(sentences, width, blocks)
     chosen = _best_of_few(sums.flatten(1), count)[1].sort(dim=1).values  # in order, so that places are, too
@@ -67,6 +64,17 @@ def _best_of_many(
     inside = inside.view_as(cells).masked_fill(place >= places, -torch.inf) + totals.gather(1, row)[:, :, None]
     values, found = _best_of_few(inside.flatten(1), count)
     return values, cells.flatten(1).gather(1, found)
+
+
+def _maxima(scores: Float[Tensor, "rows places"]) -> Float[Tensor, "rows blocks"]:
+    """The highest of every block of a row."""
+    if scores.is_cuda and works():
+        return find_maxima(scores, BLOCK)
+    whole = scores.shape[1] - scores.shape[1] % BLOCK
+    maxima = scores[:, :whole].view(len(scores), -1, BLOCK).amax(dim=2)
+    if whole < scores.shape[1]:
+        maxima = torch.cat([maxima, scores[:, whole:].amax(dim=1, keepdim=True)], dim=1)
+    return maxima
 
 
 def _best_of_few(

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from mallang.layers import native
-from mallang.layers.few_queries import attend_few, is_made_for
+from mallang.layers.few_queries import attend_few, is_made_for, write_and_attend
 from mallang.layers.windowed import Window, attend_within, is_worth
 
 Mask: TypeAlias = (
@@ -50,6 +50,11 @@ class KeysValues(NamedTuple):
     keys: Float[Tensor, "_batch _heads _key _key_dim"]
     values: Float[Tensor, "_batch _heads _key _value_dim"]
 
+    @property
+    def at(self) -> None:
+        """New ones have no slots that wait for them."""
+        return None
+
     def extend(
         self,
         keys: Float[Tensor, "batch heads new key_dim"],
@@ -72,6 +77,14 @@ class Extensible(Protocol):
     @property
     def keys(self) -> Tensor:
         """A row per hypothesis, or per sentence where the hypotheses share one memory."""
+
+    @property
+    def values(self) -> Tensor:
+        """As many."""
+
+    @property
+    def at(self) -> Tensor | slice | None:
+        """The slots of the new ones, where there are slots for them."""
 
     def extend(self, keys: Tensor, values: Tensor) -> KeysValues:
         """The old ones and the new."""
@@ -110,9 +123,9 @@ class Attention(nn.Module):
         searching = searching and (queries.shape[2] > 1 or keys.stride(-1) != 1)
         wide = queries.is_cuda and queries.shape[-1] > WIDE and keys.shape[2] <= SHORT and not isinstance(mask, Window)
         dropout = self.dropout if self.training else 0.0
-        if not self.recorders and not dropout and is_made_for(queries, keys, values, mask):
+        if self.looks_plainly() and is_made_for(queries, keys, values, mask):
             context = attend_few(queries, keys, values, mask)  # type: ignore[arg-type]
-        elif not self.recorders and not dropout and native.is_for_few(queries, keys, values, mask):
+        elif self.looks_plainly() and native.is_for_few(queries, keys, values, mask):
             context = native.attend(queries, keys, values, mask)  # type: ignore[arg-type]
         elif self.recorders or searching or wide:
             context = self.attend_readably(queries, keys, values, mask)
@@ -129,6 +142,10 @@ class Attention(nn.Module):
             )
         joined: Tensor = self.output(context.transpose(1, 2).flatten(2))
         return joined
+
+    def looks_plainly(self) -> bool:
+        """Whether nobody watches the weights and none are dropped."""
+        return not self.recorders and not (self.training and self.dropout)
 
     def attend_readably(
         self,
@@ -178,7 +195,13 @@ class SelfAttention(Attention):
         Where the past has a row per sentence, the width folds into the query axis as in cross-attention.
         """
         folded = x if past is None else x.reshape(len(past.keys), -1, x.shape[-1])
-        queries, keys, values = self.project(folded)
+        projected = self.query_key_value(folded)
+        queries, keys, values = self.parts_of(projected)
+        if past is not None and isinstance(past.at, Tensor) and self.looks_plainly():
+            slots = KeysValues(past.keys, past.values)
+            if is_made_for(queries, *slots, mask):
+                context: Tensor = write_and_attend(projected, past.at, *slots, mask)
+                return self.output(context).view_as(x), slots
         seen = KeysValues(keys, values) if past is None else past.extend(keys, values)
         return self.attend(queries, *seen, mask).view_as(x), seen
 
@@ -190,7 +213,17 @@ class SelfAttention(Attention):
         Float[Tensor, "batch heads time value_dim"],
     ]:
         """The queries, keys and values of these positions."""
-        queries, keys, values = map(self.split_heads, self.query_key_value(x).split(self.sizes, dim=-1))
+        return self.parts_of(self.query_key_value(x))
+
+    def parts_of(
+        self, projected: Float[Tensor, "batch time inner"]
+    ) -> tuple[
+        Float[Tensor, "batch heads time key_dim"],
+        Float[Tensor, "batch heads time key_dim"],
+        Float[Tensor, "batch heads time value_dim"],
+    ]:
+        """The same of what was projected."""
+        queries, keys, values = map(self.split_heads, projected.split_with_sizes(self.sizes, dim=-1))
         return queries, keys, values
 
     def remember_nothing(self, x: Float[Tensor, "rows time dim"]) -> KeysValues:

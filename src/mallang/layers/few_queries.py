@@ -4,15 +4,16 @@ A step of a search has as many queries as a sentence has hypotheses, and its mas
 filled yet, and those of other hypotheses. The fused kernels of torch are made for long rows of queries and look at
 every slot. This one has a program for each head of each sentence. It holds all queries and goes over the slots in
 blocks, keeping a softmax as it goes (Milakov and Gimelshein 2018, arXiv:1805.02867), from the first slot that the mask
-lets any of them see to the last. So a step costs what is filled, though the memory is reserved for more.
+lets any of them see to the last. So a step costs what is filled, though the memory is reserved for more. Where a step
+has new keys and values to keep, the same program writes those of its head first.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, no_type_check
+from typing import TYPE_CHECKING, Any, NamedTuple, no_type_check
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from mallang.layers.kernel import tl, tried_once, triton
@@ -73,17 +74,62 @@ def attend_few(
     mask: Float[Tensor, "#batch #heads #query #key"],
 ) -> Float[Tensor, "batch heads query value_dim"]:
     """softmax(Q Kᵀ / √key_dim + mask) V."""
+    return start(queries, Pair(keys, values), mask, None, None)
+
+
+@torch.library.custom_op(
+    "mallang::write_and_attend",
+    mutates_args=("keys", "values"),
+    schema="(Tensor projected, Tensor at, Tensor(a!) keys, Tensor(b!) values, Tensor mask) -> Tensor",
+)
+def write_and_attend(
+    projected: Float[Tensor, "batch query queries_keys_values"],
+    at: Int[Tensor, " query"],
+    keys: Float[Tensor, "batch heads key key_dim"],
+    values: Float[Tensor, "batch heads key value_dim"],
+    mask: Float[Tensor, "#batch #heads #query #key"],
+) -> Float[Tensor, "batch query heads_value_dim"]:
+    """The same of queries that bring keys and values of their own, all in one tensor; those go to the slots `at`.
+
+    A compiler is not to look inside: it would make copies of what is written to.
+    """
+    (_, heads, _, key_dim), value_dim = keys.shape, values.shape[3]
+    parts = projected.split_with_sizes((heads * key_dim, heads * key_dim, heads * value_dim), dim=2)
+    queries, *new = (part.view(*part.shape[:2], heads, -1).transpose(1, 2) for part in parts)
+    context = start(queries, Pair(keys, values), mask, Pair(*new), at)
+    return context.transpose(1, 2).flatten(2)
+
+
+@write_and_attend.register_fake
+def allocate_context(projected: Tensor, at: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
+    """Memory of that shape."""
+    return projected.new_empty(*projected.shape[:2], values.shape[1] * values.shape[3])
+
+
+class Pair(NamedTuple):
+    """What is looked at."""
+
+    keys: Tensor
+    values: Tensor
+
+
+def start(
+    queries: Tensor, seen: Pair, mask: Tensor, new: Pair | None, at: Tensor | None
+) -> Float[Tensor, "batch heads query value_dim"]:
+    """Start the kernel."""
     batch, heads, count, key_dim = queries.shape
-    slots, value_dim = values.shape[2:]
+    slots, value_dim = seen.values.shape[2:]
     context = queries.new_empty(batch, count, heads, value_dim).transpose(1, 2)
     mask = mask.expand(batch, heads, count, slots)
+    fresh = new or Pair(queries, queries)  # of which nothing is read
     _attend[(batch * heads,)](
-        queries, keys, values, mask, context,
-        *queries.stride(), *keys.stride(), *values.stride(), *mask.stride(), *context.stride(),
-        heads, count, slots, key_dim, value_dim,
+        queries, *seen, mask, context, *fresh, queries if at is None else at,
+        *queries.stride(), *seen.keys.stride(), *seen.values.stride(), *mask.stride(), *context.stride(),
+        *fresh.keys.stride(), *fresh.values.stride(), heads, count, slots, key_dim, value_dim,
         scale=key_dim**-0.5,
         key_width=triton.next_power_of_2(max(16, key_dim)),
         value_width=triton.next_power_of_2(max(16, value_dim)),
+        writes=new is not None,
         most=MOST,
         glance=GLANCE,
         **launch(batch * heads, max(key_dim, value_dim) * queries.element_size()),
@@ -97,7 +143,7 @@ def launch(programs: int, longest: int) -> dict[str, int]:
     Found by trying on an H200. Where programs are many, small ones hide each other's waiting; few must be quick alone.
     """
     if programs > FEW:
-        return {"block": 32, "num_warps": 1, "num_stages": 3}
+        return {"block": 16, "num_warps": 1, "num_stages": 3}
     return {"block": min(256, BYTES // triton.next_power_of_2(longest)), "num_warps": 8, "num_stages": 1}
 
 
@@ -107,12 +153,34 @@ elif triton is not None:
 
     @triton.jit
     @no_type_check
+    def _write(held, new, query, place, part, h_slot, h_dim, n_query, n_dim, asks, inside):
+        """The keys or the values of the queries, to their places."""
+        meant = asks[:, None] & inside[None, :]
+        x = tl.load(new + query[:, None] * n_query + part[None, :] * n_dim, mask=meant)
+        tl.store(held + place[:, None] * h_slot + part[None, :] * h_dim, x, mask=meant)
+
+    @triton.jit
+    @no_type_check
+    def _look(mask, count, slots, m_query, m_slot, glance: tl.constexpr):
+        """The first slot that any query may see, and the one after the last."""
+        nearest, furthest = tl.full((glance,), slots, tl.int32), tl.zeros((glance,), tl.int32)
+        for first in range(0, slots, glance):
+            slot = first + tl.arange(0, glance)
+            for one in range(count):
+                seen = tl.load(mask + one * m_query + slot * m_slot, mask=slot < slots, other=float("-inf"))
+                nearest = tl.where(seen > float("-inf"), tl.minimum(nearest, slot), nearest)
+                furthest = tl.where(seen > float("-inf"), slot + 1, furthest)
+        return tl.min(nearest), tl.max(furthest)
+
+    @triton.jit
+    @no_type_check
     def _attend(
-        queries, keys, values, mask, context,
+        queries, keys, values, mask, context, new_keys, new_values, at,
         q_batch, q_head, q_query, q_dim, k_batch, k_head, k_slot, k_dim, v_batch, v_head, v_slot, v_dim,
         m_batch, m_head, m_query, m_slot, c_batch, c_head, c_query, c_dim,
+        nk_batch, nk_head, nk_query, nk_dim, nv_batch, nv_head, nv_query, nv_dim,
         heads, count, slots, key_dim, value_dim, scale: tl.constexpr, key_width: tl.constexpr,
-        value_width: tl.constexpr, most: tl.constexpr, block: tl.constexpr, glance: tl.constexpr,
+        value_width: tl.constexpr, writes: tl.constexpr, most: tl.constexpr, block: tl.constexpr, glance: tl.constexpr,
     ):  # fmt: skip
         """One head of one sentence."""
         sentence, head = (tl.program_id(0) // heads).to(tl.int64), tl.program_id(0) % heads
@@ -125,15 +193,16 @@ elif triton is not None:
         keys += sentence * k_batch + head * k_head
         values += sentence * v_batch + head * v_head
         mask += sentence * m_batch + head * m_head
+        if writes:
+            place = tl.load(at + query, mask=asks, other=0)
+            new_keys += sentence * nk_batch + head * nk_head
+            new_values += sentence * nv_batch + head * nv_head
+            _write(keys, new_keys, query, place, of_key, k_slot, k_dim, nk_query, nk_dim, asks, key_part)
+            _write(values, new_values, query, place, of_value, v_slot, v_dim, nv_query, nv_dim, asks, value_part)
+            tl.debug_barrier()  # what one thread has written others are about to read
         # Slots at the end are not filled yet, and before a window nobody looks: a first look at the mask says where.
-        nearest, furthest = tl.full((glance,), slots, tl.int32), tl.zeros((glance,), tl.int32)
-        for first in range(0, slots, glance):
-            slot = first + tl.arange(0, glance)
-            for one in range(count):
-                seen = tl.load(mask + one * m_query + slot * m_slot, mask=slot < slots, other=float("-inf"))
-                nearest = tl.where(seen > float("-inf"), tl.minimum(nearest, slot), nearest)
-                furthest = tl.where(seen > float("-inf"), slot + 1, furthest)
-        start, end = tl.min(nearest) // block * block, tl.max(furthest)
+        start, end = _look(mask, count, slots, m_query, m_slot, glance)
+        start = start // block * block
         highest = tl.full((most,), float("-inf"), tl.float32)
         total = tl.zeros((most,), tl.float32)
         found = tl.zeros((most, value_width), tl.float32)

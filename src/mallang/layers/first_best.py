@@ -16,6 +16,8 @@ from mallang.layers.kernel import tl, tried_once, triton
 
 LONGEST = 4096
 """Columns that a program holds."""
+TOGETHER = 32
+"""Blocks of a long row whose maxima one program finds."""
 MOST = 32
 """How many it takes out before sorting is as fast."""
 
@@ -31,6 +33,8 @@ def works() -> bool:
     """Whether the kernel finds what stands there."""
     scores = torch.tensor([[1.0, 3.0, 3.0], [-torch.inf, 2.0, -torch.inf]], dtype=torch.float64, device="cuda")
     values, places = find_first_best(scores, 2)
+    if find_maxima(scores, 2).tolist() != [[3.0, 3.0], [2.0, -torch.inf]]:
+        return False
     return values.tolist() == [[3.0, 3.0], [2.0, -torch.inf]] and places.tolist() == [[1, 2], [1, 0]]
 
 
@@ -48,9 +52,30 @@ def find_first_best(
     return values, places
 
 
+def find_maxima(scores: Float[Tensor, "rows places"], size: int) -> Float[Tensor, "rows blocks"]:
+    """The highest of every `size` numbers of a row; what is not a number counts as −∞."""
+    blocks = -(-scores.shape[1] // size)
+    maxima = scores.new_empty(len(scores), blocks)
+    _find_maxima[(len(scores), -(-blocks // TOGETHER))](
+        scores, maxima, scores.stride(0), scores.shape[1], blocks, size=size, together=TOGETHER, num_warps=4
+    )
+    return maxima
+
+
 if TYPE_CHECKING:
     _find: Any
+    _find_maxima: Any
 elif triton is not None:
+
+    @triton.jit
+    @no_type_check
+    def _find_maxima(scores, maxima, stride, columns, blocks, size: tl.constexpr, together: tl.constexpr):
+        """Some blocks of one row."""
+        row, block = tl.program_id(0).to(tl.int64), tl.program_id(1) * together + tl.arange(0, together)
+        column = block[:, None] * size + tl.arange(0, size)[None, :]
+        x = tl.load(scores + row * stride + column, mask=column < columns, other=float("-inf"))
+        x = tl.where(x == x, x, float("-inf"))
+        tl.store(maxima + row * blocks + block, tl.max(x, axis=1), mask=block < blocks)
 
     @triton.jit
     @no_type_check

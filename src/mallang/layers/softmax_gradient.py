@@ -19,9 +19,11 @@ from torch import Tensor
 from mallang.layers.kernel import tl, tried_once, triton
 from mallang.text.vocabulary import PAD
 
-BLOCK = 4096
+BLOCK = 8192
 """Columns that are looked at together."""
-WARPS = 8
+TOGETHER = 8
+"""Of which a thread reads so many at once."""
+WARPS = 16
 """Groups of 32 threads that a program has."""
 WHOLE = 64
 """A row as wide as a multiple of this is read and written several numbers at a time."""
@@ -61,7 +63,8 @@ def make_gradient_(
     labels, sums = labels.contiguous(), torch.empty(2, len(labels), device=logits.device)
     _make_gradient[(len(labels),)](
         logits, labels, sums, logits.stride(0), len(labels), words, logits.shape[1], smoothing, pad=PAD,
-        smooth=smoothing > 0, block=min(BLOCK, triton.next_power_of_2(logits.shape[1])), num_warps=WARPS,
+        smooth=smoothing > 0, block=max(TOGETHER, min(BLOCK, triton.next_power_of_2(logits.shape[1]))),
+        together=TOGETHER, num_warps=WARPS,
     )  # fmt: skip
     return sums
 
@@ -74,9 +77,10 @@ elif triton is not None:
     @no_type_check
     def _make_gradient(
         logits, labels, sums, stride, rows, words, width, smoothing,
-        pad: tl.constexpr, smooth: tl.constexpr, block: tl.constexpr,
+        pad: tl.constexpr, smooth: tl.constexpr, block: tl.constexpr, together: tl.constexpr,
     ):  # fmt: skip
         """One row."""
+        e: tl.constexpr = 1.4426950408889634  # its logarithm: a GPU has powers of two
         row = tl.program_id(0).to(tl.int64)
         logits += row * stride
         label = tl.load(labels + row)
@@ -88,28 +92,31 @@ elif triton is not None:
             tl.store(sums + rows + row, 0.0)
         else:
             said = tl.load(logits + label).to(tl.float32)
-            # Every column of a block has a highest and a sum of its own, so that no thread waits for another.
-            highest, total = tl.full((block,), float("-inf"), tl.float32), tl.zeros((block,), tl.float32)
-            plain = tl.zeros((block,), tl.float32)
-            for first in range(0, width, block):
+            # Every few numbers that a thread reads together have a highest and a sum: no thread waits for another.
+            highest = tl.full((block // together,), float("-inf"), tl.float32)
+            total, plain = tl.zeros((block // together,), tl.float32), tl.zeros((block // together,), tl.float32)
+            for first in range(0, words, block):
                 column = first + tl.arange(0, block)
-                x = tl.load(logits + column, mask=column < width, other=float("-inf")).to(tl.float32)
-                x = tl.where(column < words, x, float("-inf"))
-                higher = tl.maximum(highest, x)
-                base = tl.where(higher == float("-inf"), 0.0, higher)  # nothing possible yet: not −∞ − (−∞)
-                total = total * tl.exp(highest - base) + tl.exp(x - base)
+                x = tl.load(logits + column, mask=column < words, other=float("-inf")).to(tl.float32)
+                x = tl.reshape(x, (block // together, together))
+                higher = tl.maximum(highest, tl.max(x, axis=1))
+                base = tl.where(higher == float("-inf"), 0.0, higher) * e  # nothing possible yet: not −∞ − (−∞)
+                total = total * tl.exp2(highest * e - base) + tl.sum(tl.exp2(x * e - base[:, None]), axis=1)
                 highest = higher
                 if smooth:
-                    plain += tl.where(column < words, x, 0.0)
+                    inside = tl.reshape(column < words, (block // together, together))
+                    plain += tl.sum(tl.where(inside, x, 0.0), axis=1)
             top = tl.max(highest, axis=0)
             base = tl.where(top == float("-inf"), 0.0, top)
             whole = top + tl.log(tl.sum(total * tl.exp(highest - base), axis=0))
             for first in range(0, width, block):
                 column = first + tl.arange(0, block)
-                x = tl.load(logits + column, mask=column < width, other=float("-inf")).to(tl.float32)
-                x = tl.where(column < words, x, float("-inf"))
-                right = tl.where(column == label, 1 - smoothing, 0.0)
-                tl.store(logits + column, (tl.exp(x - whole) - right).to(logits.dtype.element_ty), mask=column < width)
+                x = tl.load(logits + column, mask=column < words, other=float("-inf")).to(tl.float32)
+                given = tl.exp2(x * e - whole * e).to(logits.dtype.element_ty)
+                tl.store(logits + column, given, mask=column < width)
+            tl.debug_barrier()  # the label's was written by another thread, perhaps
+            right = tl.exp2(said * e - whole * e) - (1 - smoothing)
+            tl.store(logits + label, right.to(logits.dtype.element_ty))
             nll = whole - said
             loss = nll
             if smooth:

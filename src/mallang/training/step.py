@@ -96,8 +96,25 @@ class Step:
         with autocast(self.precision, self.device), kernels_for(self.device, longest), sizes_apart():
             loss = self.loss(self.model, batch, carry)
         parts = torch.stack([loss.sums[name] for name in self.task.parts])
-        (parts / totals).sum().backward()  # type: ignore[no-untyped-call]
+        self.add_gradients((parts / totals).sum())
         return replace(loss, sums={name: value.detach() for name, value in loss.sums.items()})
+
+    def add_gradients(self, loss: Tensor) -> None:
+        """Take the gradients. Where they must stay in place, a few large kernels add the new ones to them."""
+        if not self.keeps_gradients:
+            loss.backward()  # type: ignore[no-untyped-call]
+            return
+        asking = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+        found = torch.autograd.grad(loss, asking, allow_unused=True)
+        kept, added = [], []
+        for parameter, gradient in zip(asking, found, strict=True):
+            if gradient is not None and parameter.grad is not None:
+                kept.append(parameter.grad)
+                added.append(gradient)
+            elif gradient is not None:
+                parameter.grad = gradient.clone()  # two parameters may have been given the same tensor
+        if kept:
+            torch._foreach_add_(kept, added)
 
     def replay(self, batch: Batch, totals: Tensor, carry: Any = None) -> Loss:
         """The first batch of a shape runs op by op, the second is recorded; all from then on are replayed."""
