@@ -31,7 +31,7 @@ def test_a_fused_cell_equals_the_formula_with_its_gradients(cell):
     joined, other, state = torch.randn(5, gates * 8 + 3), torch.randn(5, gates * 8), torch.randn(5, 8)
     results = []
     for device in ("cpu", "cuda"):
-        given_ = [tensor.to(device).requires_grad_() for tensor in (joined, other, state)]
+        given_ = [tensor.to(device, copy=True).requires_grad_() for tensor in (joined, other, state)]
         found = cell(given_[0][:, 3:], given_[1], given_[2])  # a part of a wider product, as in a model
         found = [found] if isinstance(found, torch.Tensor) else list(found)
         sum(part.square().sum() for part in found).backward()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Literal, TypeAlias
 
@@ -11,9 +10,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from mallang.layers.activation_gradient import BiasedGelu, by_sigmoid, is_worth
 from mallang.layers.kernel import is_plain_product, tried_once
-
-ROOT = math.sqrt(2 / math.pi)
 
 
 def gelu_tanh(x: Tensor) -> Tensor:
@@ -22,7 +20,7 @@ def gelu_tanh(x: Tensor) -> Tensor:
     A compiler makes much of a tanh; 0.5 (1 + tanh(z)) is the sigmoid of 2 z, which is little more than an exponential.
     """
     if torch.compiler.is_compiling() and x.is_cuda:
-        return x * torch.sigmoid(x * (2 * ROOT + 2 * ROOT * 0.044715 * x * x))
+        return by_sigmoid(x)
     return F.gelu(x, approximate="tanh")
 
 
@@ -55,6 +53,10 @@ class FeedForward(nn.Module):
         """The new x."""
         if self.kind in AT_ONCE and activates_at_once(x, self.widen):
             inner = widen_activated(x.flatten(0, -2), self.widen.weight, self.widen.bias, self.kind == "gelu-tanh")
+            inner = inner.view(*x.shape[:-1], -1)
+        elif self.kind == "gelu-tanh" and is_worth(x, self.widen):
+            product = F.linear(x.flatten(0, -2), self.widen.weight)
+            inner = BiasedGelu.apply(product, self.widen.bias.to(product.dtype))  # type: ignore[no-untyped-call]
             inner = inner.view(*x.shape[:-1], -1)
         else:
             inner = self.activation(self.widen(x))
