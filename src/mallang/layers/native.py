@@ -19,7 +19,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import hashlib
-import math
 import os
 import re
 import shlex
@@ -224,11 +223,11 @@ class FloatMatrix:
         self, x: Float32[Tensor, "*batch inputs"], bias: Float32[Tensor, " outputs"] | None = None
     ) -> Float32[Tensor, "*batch outputs"]:
         """x Wᵀ + b."""
-        kernels, (*batch, inputs) = library(), x.shape
+        kernels, inputs, rows = library(), x.shape[-1], x.shape[:-1].numel()
         assert kernels is not None
         if not x.is_cpu or x.dtype != torch.float32 or inputs != self.inputs:
             raise ValueError(f"{x.dtype} of {inputs} on {x.device} for a matrix of float32 of {self.inputs} on the CPU")
-        y, x, rows = x.new_empty(*batch, self.outputs), x.contiguous(), math.prod(batch)
+        y, x = x.new_empty(*x.shape[:-1], self.outputs), x.contiguous()
         bias = None if bias is None else bias.contiguous()
         kernels.multiply_floats(
             x.data_ptr(), rows, inputs, self.packed.data_ptr(), None if bias is None else bias.data_ptr(),

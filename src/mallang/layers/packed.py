@@ -28,6 +28,8 @@ from mallang.layers import native
 
 PACK_AT = 2
 """The meeting at which a weight is packed."""
+LEAST = 2**16
+"""Numbers that a weight must have: with fewer, torch multiplies sooner than a kernel is called from here."""
 MOST = 2**28
 """Numbers that a search packs, 1 GiB of them: larger models are not to take up their memory twice."""
 AT_HAND = threading.local()
@@ -49,26 +51,29 @@ def linear(
     if not torch.compiler.is_compiling():
         packs: Packs | None = getattr(AT_HAND, "packs", None)
         if packs is not None and is_for_packs(x, weight, bias) and (matrix := packs.find(weight)) is not None:
-            return matrix.multiply(x, None if bias is None else bias.detach())
+            return matrix.multiply(x, bias)
     return F.linear(x, weight, bias)
 
 
 def is_for_packs(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
     """Whether the kernel can multiply these, and the weight is one that will be met again: no result of a formula."""
     return (
-        all(
-            type(each) is nn.Parameter and each.is_cpu and each.dtype == torch.float32
-            for each in (weight, bias)
-            if each is not None
-        )
+        weight.numel() >= LEAST
+        and type(weight) is nn.Parameter
+        and is_in_floats(weight)
         and not weight.is_inference()  # of such torch does not count the changes
+        and (bias is None or (is_in_floats(bias) and bias.shape == weight.shape[:1]))
         and x.numel() > 0
         and x.shape[-1] == weight.shape[1]
-        and (bias is None or len(bias) == len(weight))
         and not torch.is_grad_enabled()
         and not torch.is_autocast_enabled("cpu")
         and native.may_take(x)
     )
+
+
+def is_in_floats(tensor: Tensor) -> bool:
+    """Whether it is of 32-bit floats in the memory of a CPU."""
+    return tensor.dtype == torch.float32 and tensor.is_cpu
 
 
 class Pack:
