@@ -133,8 +133,8 @@ void multiply(const float *x, long rows, long inputs, const int8_t *packed, cons
 
 /* ---- y = x Wᵀ + b in 32-bit floats ------------------------------------------------------------------------------- */
 
-/* W for `multiply_floats`: in panels of 64 outputs, of each the numbers of one input together. What lies beyond the last
-   output is zero. Squares of 16 · 16 are turned at a time: they stay in the nearest cache. */
+/* W for `multiply_floats`: in panels of 64 outputs, of each the numbers of one input together. Beyond the last output
+   lie zeros. Squares of 16 · 16 are turned at a time: they stay in the nearest cache. */
 void pack_floats(const float *weight, long outputs, long inputs, float *packed) {
     long padded = (outputs + PANEL - 1) / PANEL * PANEL;
     for (long first = 0; first < padded; first += WIDTH)
