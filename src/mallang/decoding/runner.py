@@ -40,6 +40,7 @@ from mallang.decoding.progress import Progress, Room, Search
 from mallang.errors import UserError
 from mallang.layers import few_queries
 from mallang.layers.cache import map_nest
+from mallang.layers.packed import Packs
 
 LOOK_EVERY = {"cuda": 8}
 """After how many steps the host looks which sentences are done, by device; 1 on others. Looking makes a GPU wait."""
@@ -90,7 +91,8 @@ def drive(runner: Plain, batch: Batch, search: Search, rules: Rules | None) -> l
     vocabulary, config = runner.model.vocabulary, runner.config
     device, most = batch.tokens.device, search.said.shape[1]
     # Kernels of our own run where torch is told to be, not where their tensors lie.
-    with inference(runner.model), torch.cuda.device(device.index if device.type == "cuda" else -1):
+    here = torch.cuda.device(device.index if device.type == "cuda" else -1)
+    with inference(runner.model), here, Packs().at_hand():
         progress = runner.begin(batch, search, rules)
         for step in range(1, most):
             if step % look_every(device) == 0:

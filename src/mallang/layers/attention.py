@@ -24,6 +24,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from mallang.layers import native
 from mallang.layers.few_queries import attend_few, is_made_for, write_and_attend
+from mallang.layers.packed import Linear
 from mallang.layers.windowed import Window, attend_within, is_worth
 
 Mask: TypeAlias = (
@@ -98,7 +99,7 @@ class Attention(nn.Module):
     ) -> None:
         super().__init__()
         self.heads, self.key_dim, self.value_dim, self.dropout = heads, key_dim, value_dim, dropout
-        self.output = nn.Linear(heads * value_dim, dim, bias=bias)
+        self.output = Linear(heads * value_dim, dim, bias=bias)
         self.recorders: list[Recorder] = []
 
     def split_heads(self, x: Float[Tensor, "batch time inner"]) -> Float[Tensor, "batch {self.heads} time head_dim"]:
@@ -181,7 +182,7 @@ class SelfAttention(Attention):
     ) -> None:
         super().__init__(dim, heads, key_dim, value_dim, dropout, bias)
         self.sizes = (heads * key_dim, heads * key_dim, heads * value_dim)
-        self.query_key_value = nn.Linear(dim, sum(self.sizes), bias=bias)  # one product instead of three
+        self.query_key_value = Linear(dim, sum(self.sizes), bias=bias)  # one product instead of three
 
     def input_weights(self) -> list[Tensor]:
         """The matrices W^Q, W^K and W^V, parts of one: an initialisation may treat each by itself."""
@@ -240,8 +241,8 @@ class CrossAttention(Attention):
     ) -> None:
         super().__init__(dim, heads, key_dim, value_dim, dropout, bias)
         self.sizes = (heads * key_dim, heads * value_dim)
-        self.query = nn.Linear(dim, heads * key_dim, bias=bias)
-        self.key_value = nn.Linear(dim, sum(self.sizes), bias=bias)
+        self.query = Linear(dim, heads * key_dim, bias=bias)
+        self.key_value = Linear(dim, sum(self.sizes), bias=bias)
 
     def input_weights(self) -> list[Tensor]:
         """The matrices W^Q, W^K and W^V, two of them parts of one."""

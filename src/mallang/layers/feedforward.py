@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from mallang.layers.activation_gradient import BiasedGelu, by_sigmoid, is_worth
 from mallang.layers.kernel import is_plain_product, tried_once
+from mallang.layers.packed import Linear
 
 
 def gelu_tanh(x: Tensor) -> Tensor:
@@ -44,10 +45,10 @@ class FeedForward(nn.Module):
 
     def __init__(self, dim: int, hidden_dim: int, activation: Activation = "relu", bias: bool = True) -> None:
         super().__init__()
-        self.widen = nn.Linear(dim, hidden_dim, bias=bias)
+        self.widen = Linear(dim, hidden_dim, bias=bias)
         self.kind = activation
         self.activation = ACTIVATIONS[activation]
-        self.narrow = nn.Linear(hidden_dim, dim, bias=bias)
+        self.narrow = Linear(hidden_dim, dim, bias=bias)
 
     def forward(self, x: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
         """The new x."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, no_type_check
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from mallang.layers.kernel import is_plain_product, tl, tried_once, triton
+from mallang.layers.packed import linear
 
 ALIGN = 8
 """A GPU is fast at products whose rows have a multiple of so many numbers."""
@@ -45,7 +45,7 @@ class Projection(nn.Module):
         if is_worth_turning(hidden, self.weight):
             logits: Tensor = project_turned(hidden.flatten(0, -2), self.weight).view(*hidden.shape[:-1], -1)
             return logits if self.bias is None else logits + self.bias
-        return F.linear(hidden, self.weight, self.bias)
+        return linear(hidden, self.weight, self.bias)
 
 
 def is_worth_turning(hidden: Tensor, weight: Tensor) -> bool:

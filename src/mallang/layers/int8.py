@@ -27,6 +27,7 @@ from mallang.errors import UserError
 from mallang.layers import native
 from mallang.layers.convolution import fold_weights
 from mallang.layers.head import Projection
+from mallang.layers.packed import Linear
 
 LARGEST = 127
 """The integers are symmetric around zero, so −128 is not used."""
@@ -48,7 +49,7 @@ def quantize(model: Module) -> Module:
     for module in list(model.modules()):
         for name, part in module.named_children():
             # Not of a class made from these: it may use its weight otherwise.
-            if isinstance(part, nn.Linear | Projection) and type(part) in (nn.Linear, Projection):
+            if isinstance(part, nn.Linear | Projection) and type(part) in (nn.Linear, Linear, Projection):
                 setattr(module, name, Int8Linear(part.weight, part.bias))
     return model
 

@@ -131,6 +131,64 @@ void multiply(const float *x, long rows, long inputs, const int8_t *packed, cons
     free(integers);
 }
 
+/* ---- y = x Wᵀ + b in 32-bit floats ------------------------------------------------------------------------------- */
+
+/* W for `multiply_floats`: in panels of 64 outputs, of each the numbers of one input together. Beyond the last output
+   lie zeros. Squares of 16 · 16 are turned at a time: they stay in the nearest cache. */
+void pack_floats(const float *weight, long outputs, long inputs, float *packed) {
+    long padded = (outputs + PANEL - 1) / PANEL * PANEL;
+    for (long first = 0; first < padded; first += WIDTH)
+        for (long begin = 0; begin < inputs; begin += WIDTH)
+            for (long i = begin; i < inputs && i < begin + WIDTH; i++) {
+                float *to = packed + first / PANEL * PANEL * inputs + i * PANEL + first % PANEL;
+                for (long o = first; o < first + WIDTH; o++) to[o - first] = o < outputs ? weight[o * inputs + i] : 0;
+            }
+}
+
+/* `count` rows with one panel, of which `left` outputs are real. As above, each number of rows has its own function. */
+INLINE void multiply_rows(int count, const float *x, long inputs, const float *panel, const float *bias, float *y,
+                          long outputs, long left) {
+    __m512 sum[ROWS][4];
+    ALL for (int c = 0; c < 4; c++) {
+        __m512 shift = bias ? _mm512_maskz_loadu_ps(lanes(left - c * WIDTH), bias + c * WIDTH) : _mm512_setzero_ps();
+        ALL for (int r = 0; r < count; r++) sum[r][c] = shift;
+    }
+    for (long i = 0; i < inputs; i++) {
+        __m512 weight[4];
+        ALL for (int c = 0; c < 4; c++) weight[c] = _mm512_loadu_ps(panel + i * PANEL + c * WIDTH);
+        ALL for (int r = 0; r < count; r++) {
+            __m512 each = _mm512_set1_ps(x[r * inputs + i]);
+            ALL for (int c = 0; c < 4; c++) sum[r][c] = _mm512_fmadd_ps(each, weight[c], sum[r][c]);
+        }
+    }
+    ALL for (int r = 0; r < count; r++)
+        ALL for (int c = 0; c < 4; c++)
+            _mm512_mask_storeu_ps(y + r * outputs + c * WIDTH, lanes(left - c * WIDTH), sum[r][c]);
+}
+
+#define FLOATS_OF(count)                                                                                               \
+    ALONE multiply_##count(const float *x, long inputs, const float *panel, const float *bias, float *y, long outputs, \
+                           long left) {                                                                                \
+        multiply_rows(count, x, inputs, panel, bias, y, outputs, left);                                                \
+    }
+FLOATS_OF(1) FLOATS_OF(2) FLOATS_OF(3) FLOATS_OF(4) FLOATS_OF(5) FLOATS_OF(6)
+
+typedef void Multiply(const float *x, long inputs, const float *panel, const float *bias, float *y, long outputs,
+                      long left);
+static Multiply *const MULTIPLY[] = {
+    NULL, multiply_1, multiply_2, multiply_3, multiply_4, multiply_5, multiply_6};
+
+/* All rows pass by a panel before the next one: it stays in the cache of its core. */
+void multiply_floats(const float *x, long rows, long inputs, const float *packed, const float *bias, float *y,
+                     long outputs, int threads) {
+#pragma omp parallel for collapse(2) num_threads(threads) if (threads > 1)
+    for (long c = 0; c < outputs; c += PANEL)
+        for (long r = 0; r < rows; r += ROWS)
+            MULTIPLY[rows - r < ROWS ? rows - r : ROWS](x + r * inputs, inputs, packed + c * inputs,
+                                                        bias ? bias + c : NULL, y + r * outputs + c, outputs,
+                                                        outputs - c);
+}
+
 /* ---- softmax(Q Kᵀ / √key_dim + mask) V for a few queries -------------------------------------------------------- */
 
 #define QUERIES 6        /* that look together */

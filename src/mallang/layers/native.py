@@ -5,6 +5,7 @@ the user's cache. Without a compiler, or on a processor without AVX-512 and VNNI
 who would have used them does the same in plain operations of torch.
 
     a product in 8-bit integers   rounds, multiplies and scales in one call
+    a product in 32-bit floats    of a matrix laid out once for many products
     attention of a few queries    scores of a head never leave the cache
     new keys and values           go to their slots, which lie as attention reads them
     log softmax                   a row at a time, which stays in the cache
@@ -36,7 +37,7 @@ FLAGS = ["-O3", "-march=native", "-fopenmp", "-shared", "-fPIC", "-lm"]
 NEEDED = {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni"}
 """What the processor must know, by the names of Linux."""
 PANEL = 64
-"""Columns of a matrix of integers that are multiplied together: as in native.c."""
+"""Columns of a matrix that are multiplied together: as in native.c."""
 SHARED = 2**17
 """Multiplications from which threads share a call: to wait for each other takes them some microseconds."""
 MOST = 16
@@ -48,6 +49,8 @@ SIGNATURES: dict[str, list[type]] = {
     "multiply": [
         Pointer, Count, Count, Pointer, Pointer, Pointer, Pointer, Pointer, Count, ctypes.c_int
     ],
+    "pack_floats": [Pointer, Count, Count, Pointer],
+    "multiply_floats": [Pointer, Count, Count, Pointer, Pointer, Pointer, Count, ctypes.c_int],
     "attend": [Pointer, Pointer, Pointer, Pointer, Pointer, Pointer, ctypes.c_int],
     "put": [Pointer, Pointer, Pointer, Pointer, Pointer],
     "log_softmax": [Pointer, Count, Count, Count, Pointer, ctypes.c_int],
@@ -202,6 +205,35 @@ class IntegerMatrix:
             x.data_ptr(), rows, inputs, self.packed.data_ptr(), self.totals.data_ptr(), self.scale.data_ptr(),
             None if bias is None else bias.data_ptr(), y.data_ptr(), self.outputs,
             threads(rows * inputs * self.outputs),
+        )  # fmt: skip
+        return y
+
+
+class FloatMatrix:
+    """A matrix of 32-bit floats in the order in which its kernel reads it."""
+
+    def __init__(self, weight: Float32[Tensor, "outputs inputs"]) -> None:
+        kernels, (outputs, inputs), weight = library(), weight.shape, weight.detach().contiguous()
+        assert kernels is not None
+        self.inputs, self.outputs = inputs, outputs
+        self.packed: Float32[Tensor, " numbers"] = weight.new_empty(-(-outputs // PANEL) * PANEL * inputs)
+        kernels.pack_floats(weight.data_ptr(), outputs, inputs, self.packed.data_ptr())
+
+    def multiply(
+        self, x: Float32[Tensor, "*batch inputs"], bias: Float32[Tensor, " outputs"] | None = None
+    ) -> Float32[Tensor, "*batch outputs"]:
+        """x Wᵀ + b."""
+        kernels, inputs, rows = library(), x.shape[-1], x.shape[:-1].numel()
+        assert kernels is not None
+        if not x.is_cpu or x.dtype != torch.float32 or inputs != self.inputs:
+            raise ValueError(f"{x.dtype} of {inputs} on {x.device} for a matrix of float32 of {self.inputs} on the CPU")
+        y, x = x.new_empty(*x.shape[:-1], self.outputs), x.contiguous()
+        bias = None if bias is None else bias.contiguous()
+        # A single row takes one thread, as in torch: where cores are busy, to wait for them took four times as long.
+        sharing = 1 if rows == 1 else threads(rows * inputs * self.outputs)
+        kernels.multiply_floats(
+            x.data_ptr(), rows, inputs, self.packed.data_ptr(), None if bias is None else bias.data_ptr(),
+            y.data_ptr(), self.outputs, sharing,
         )  # fmt: skip
         return y
 
