@@ -326,3 +326,49 @@ void log_softmax(const float *logits, long rows, long words, long row, float *ou
         }
     }
 }
+
+/* ---- the best continuations of a beam ---------------------------------------------------------------------------- */
+
+/* One more cell into a list of the best so far, behind its equals; the last of a full list goes. */
+INLINE void enlist(double value, int64_t cell, double *values, int64_t *cells, long *found, long count) {
+    long place = *found < count ? (*found)++ : count - 1;
+    for (; place > 0 && values[place - 1] < value; place--)
+        values[place] = values[place - 1], cells[place] = cells[place - 1];
+    values[place] = value, cells[place] = cell;
+}
+
+/* The `count` highest of totals[hypothesis] + scores[hypothesis][place] of each sentence, and their cells in its table
+   of width x places; of equals the earlier cell. What is not a number counts as -inf. Sums are made in double precision,
+   and most cells are seen once, to be lower than the last of the list. */
+void best_sums(const double *totals, const float *scores, long sentences, long width, long places, long row, long count,
+               double *values, int64_t *cells, int threads) {
+#pragma omp parallel for num_threads(threads) if (threads > 1)
+    for (long s = 0; s < sentences; s++) {
+        double *value = values + s * count, worst = -INFINITY;
+        int64_t *cell = cells + s * count;
+        long found = 0;
+        for (long h = 0; h < width; h++) {
+            double total = totals[s * width + h];
+            const float *x = scores + (s * width + h) * row;
+            for (long i = 0; i < places; i += 8) {
+                __mmask8 here = (__mmask8)lanes(places - i);
+                __m512d sums = _mm512_cvtps_pd(_mm256_maskz_loadu_ps(here, x + i));
+                sums = _mm512_add_pd(sums, _mm512_set1_pd(total));
+                unsigned higher = _mm512_mask_cmp_pd_mask(here, sums, _mm512_set1_pd(worst), _CMP_GT_OQ);
+                for (; higher; higher &= higher - 1) {
+                    long place = i + __builtin_ctz(higher);
+                    double sum = total + x[place];
+                    if (sum > worst) enlist(sum, h * places + place, value, cell, &found, count);
+                    if (found == count) worst = value[count - 1];
+                }
+            }
+        }
+        /* Too few are above -inf: all of those are listed, and the first of the others follow them. */
+        long above = found;
+        for (int64_t next = 0; found < count; next++) {
+            long listed = 0;
+            while (listed < above && cell[listed] != next) listed++;
+            if (listed == above) value[found] = -INFINITY, cell[found++] = next;
+        }
+    }
+}

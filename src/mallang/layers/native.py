@@ -8,6 +8,7 @@ who would have used them does the same in plain operations of torch.
     attention of a few queries    scores of a head never leave the cache
     new keys and values           go to their slots, which lie as attention reads them
     log softmax                   a row at a time, which stays in the cache
+    the best of a beam            are found while every score is looked at once
 
 They see memory and no tensors, so they know neither gradients nor compilers of graphs: `may_take` says whether tensors
 can be given to them.
@@ -51,6 +52,9 @@ SIGNATURES: dict[str, list[type]] = {
     "attend": [Pointer, Pointer, Pointer, Pointer, Pointer, Pointer, ctypes.c_int],
     "put": [Pointer, Pointer, Pointer, Pointer, Pointer],
     "log_softmax": [Pointer, Count, Count, Count, Pointer, ctypes.c_int],
+    "best_sums": [
+        Pointer, Pointer, Count, Count, Count, Count, Count, Pointer, Pointer, ctypes.c_int
+    ],
 }  # fmt: skip
 
 
@@ -189,15 +193,17 @@ class IntegerMatrix:
         kernels.pack(integers.data_ptr(), outputs, inputs, self.packed.data_ptr(), self.totals.data_ptr())
 
     def multiply(
-        self, x: Float32[Tensor, "rows inputs"], bias: Float32[Tensor, " outputs"] | None = None
-    ) -> Float32[Tensor, "rows outputs"]:
+        self, x: Float32[Tensor, "*batch inputs"], bias: Float32[Tensor, " outputs"] | None = None
+    ) -> Float32[Tensor, "*batch outputs"]:
         """x Wᵀ + b, with x rounded row by row: the formula of int8.py."""
-        kernels, (rows, inputs) = library(), x.shape
+        kernels, inputs = library(), x.shape[-1]
         assert kernels is not None
         if not x.is_cpu or x.dtype != torch.float32 or inputs != self.inputs:
             raise ValueError(f"{x.dtype} of {inputs} on {x.device} for a matrix of float32 of {self.inputs} on the CPU")
-        y, x = x.new_empty(rows, self.outputs), x.contiguous()
-        bias = None if bias is None else bias.contiguous()
+        y, rows = x.new_empty(*x.shape[:-1], self.outputs), x.numel() // inputs
+        # Asking first: every call into torch lets other threads of Python in, and waits for them.
+        x = x if x.is_contiguous() else x.contiguous()
+        bias = bias if bias is None or bias.is_contiguous() else bias.contiguous()
         kernels.multiply(
             x.data_ptr(), rows, inputs, self.packed.data_ptr(), self.totals.data_ptr(), self.scale.data_ptr(),
             None if bias is None else bias.data_ptr(), y.data_ptr(), self.outputs,
