@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,7 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from contracts.toy_models import tiny_vocabulary
 from mallang.decoding import ranking
+from mallang.decoding.beam import Beams
+from mallang.decoding.contract import Config
 from mallang.layers import native, native_search
 
 needs_kernels = pytest.mark.skipif(native.library() is None, reason="no compiler, or not such a processor")
@@ -92,6 +96,35 @@ def test_what_the_kernel_cannot_read_is_left_to_torch() -> None:
     assert not native_search.finds_best(totals, scores[:, :1], 5)
     assert not native_search.finds_best(totals.to("meta"), scores, 5)
     assert not native_search.finds_best(totals, scores.clone().requires_grad_(), 5)
+
+
+@needs_kernels
+@settings(deadline=None)
+@given(sentences=few, width=few, nbest=few, seed=seeds, places=st.integers(2, 20), limit=few, data=st.data())
+def test_paths_are_followed_as_torch_follows_them(
+    sentences: int, width: int, nbest: int, seed: int, places: int, limit: int, data: st.DataObject
+) -> None:
+    torch.manual_seed(seed)
+    vocabulary, config = tiny_vocabulary(places), Config(beam=max(width, nbest), nbest=nbest)
+    beams = Beams.start([limit] * sentences, vocabulary, config, torch.device("cpu"))
+    beams = replace(
+        beams,
+        totals=beams.totals[:, :width],
+        labels=torch.randint(9, (sentences, nbest + width, limit)),
+        token_scores=torch.randn(sentences, nbest + width, limit),
+    )
+    cells = torch.randint(width * places, (sentences, 2 * width))
+    listed = torch.randint(nbest + 2 * width, (sentences, nbest))
+    chosen = torch.cat([listed, nbest + torch.randint(2 * width, (sentences, width))], dim=1)
+    given = chosen, cells, torch.randn(sentences * width, places)
+    said = torch.tensor(data.draw(st.integers(0, limit - 1)))
+    with pytest.MonkeyPatch.context() as patch:
+        found = beams.follow(*given, said, vocabulary)
+        patch.setattr(native, "library", lambda: None)
+        wanted = beams.follow(*given, said, vocabulary)
+    for each, expected in zip(found, wanted, strict=True):
+        assert each.dtype == expected.dtype
+        assert torch.equal(each, expected)
 
 
 GUARDED = """

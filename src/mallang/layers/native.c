@@ -372,3 +372,40 @@ void best_sums(const double *totals, const float *scores, long sentences, long w
         }
     }
 }
+
+/* ---- the paths that were chosen ---------------------------------------------------------------------------------- */
+
+typedef struct {
+    long sentences, listed, open, limit; /* paths of a sentence: first those of its list, then the open ones */
+    long candidates, places, row;        /* a candidate is a cell of open x places; a row of scores is so long */
+    long said, nothing;                  /* where the new token goes, and what a path of the list says there */
+    const int64_t *chosen, *cells, *labels;
+    const float *scores, *token_scores;
+    int64_t *new_labels, *tokens, *rows;
+    float *new_token_scores;
+} Paths;
+
+/* Every path as the one it was chosen from, counted through the list and then the candidates, and one token longer. */
+void follow(const Paths *p) {
+    long paths = p->listed + p->open;
+    for (long s = 0; s < p->sentences; s++)
+        for (long k = 0; k < paths; k++) {
+            int64_t from = p->chosen[s * paths + k], token = p->nothing;
+            float score = 0;
+            if (from >= p->listed) {
+                int64_t cell = p->cells[s * p->candidates + from - p->listed], row = s * p->open + cell / p->places;
+                token = cell % p->places;
+                score = p->scores[row * p->row + token];
+                from = p->listed + cell / p->places;
+                if (k >= p->listed) {
+                    p->tokens[s * p->open + k - p->listed] = token;
+                    p->rows[s * p->open + k - p->listed] = row;
+                }
+            }
+            long old = (s * paths + from) * p->limit, new = (s * paths + k) * p->limit;
+            memcpy(p->new_labels + new, p->labels + old, p->limit * sizeof *p->labels);
+            memcpy(p->new_token_scores + new, p->token_scores + old, p->limit * sizeof *p->token_scores);
+            p->new_labels[new + p->said] = token;
+            p->new_token_scores[new + p->said] = score;
+        }
+}
