@@ -12,6 +12,7 @@ from mallang.decoding import ranking
 from mallang.decoding.contract import Config, Hypothesis
 from mallang.decoding.ranking import best, best_sums, hypothesis, penalty, ranked
 from mallang.errors import UserError
+from mallang.layers import native
 
 few_values = st.sampled_from([-math.inf, -2.0, -1.0, 0.0, 1.0])
 
@@ -23,6 +24,14 @@ def tables(draw: st.DrawFn) -> torch.Tensor:
     return torch.tensor(rows)
 
 
+@pytest.fixture(params=["kernels", "torch"])
+def either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With kernels of our own, where this machine has them, and without."""
+    if request.param == "torch":
+        monkeypatch.setattr(native, "library", lambda: None)
+
+
+@pytest.mark.usefixtures("either_way")
 @given(scores=tables(), data=st.data())
 @settings(deadline=None)
 def test_the_best_where_many_are_equal(scores: torch.Tensor, data: st.DataObject) -> None:
@@ -34,6 +43,7 @@ def test_the_best_where_many_are_equal(scores: torch.Tensor, data: st.DataObject
         assert row_values == [row[place] for place in expected]
 
 
+@pytest.mark.usefixtures("either_way")
 @given(scores=tables(), data=st.data(), block=st.integers(1, 6))
 @settings(deadline=None)
 def test_looking_into_blocks_finds_the_same(scores: torch.Tensor, data: st.DataObject, block: int) -> None:
@@ -49,6 +59,7 @@ def test_looking_into_blocks_finds_the_same(scores: torch.Tensor, data: st.DataO
                 assert torch.equal(found, value)
 
 
+@pytest.mark.usefixtures("either_way")
 @given(scores=tables(), data=st.data(), block=st.sampled_from([1, 2, 5, 64]))
 @settings(deadline=None)
 def test_the_best_sums_are_those_of_the_whole_table(scores: torch.Tensor, data: st.DataObject, block: int) -> None:

@@ -26,6 +26,7 @@ from mallang.decoding.contract import Autoregressive, Config, Hypothesis, Rules,
 from mallang.decoding.progress import Search
 from mallang.decoding.ranking import best, best_sums, hypothesis, penalty, ranked
 from mallang.decoding.runner import run
+from mallang.layers import native_search
 from mallang.text.vocabulary import Vocabulary
 
 
@@ -89,26 +90,18 @@ class Beams(Search):
         self, log_probs: Float[Tensor, "rows vocabulary"], said: Int[Tensor, ""], vocabulary: Vocabulary, config: Config
     ) -> tuple[Beams, Int[Tensor, " rows"], Int[Tensor, " rows"]]:
         """One token further: the beams, the tokens of the open ones, and which row each of them goes on from."""
-        (sentences, width), words = self.totals.shape, log_probs.shape[1]
-        totals, cells = best_sums(self.totals, log_probs, 2 * width)
-        parents, tokens = cells // words, cells % words
-        ends = tokens == vocabulary.eos
+        totals, cells = best_sums(self.totals, log_probs, 2 * self.width)
+        ends = cells % log_probs.shape[1] == vocabulary.eos
         done, listed, completed = self.complete(totals, ends, said + 1, config)
         # A stable sort of "is it an ending": the others first, in their order.
-        going = ends.int().sort(dim=1, stable=True).indices[:, :width]
-        open_totals, parent = totals.gather(1, going), parents.gather(1, going)
-        beams = self.follow(
-            torch.cat([listed, going + config.nbest], dim=1),
-            parents,
-            torch.cat([tokens.new_full((sentences, config.nbest), vocabulary.pad), tokens], dim=1),
-            log_probs.view(sentences, -1).gather(1, cells),
-            said,
-        )
+        going = ends.int().sort(dim=1, stable=True).indices[:, : self.width]
+        chosen = torch.cat([listed, going + config.nbest], dim=1)
+        labels, token_scores, tokens, rows = self.follow(chosen, cells, log_probs, said, vocabulary)
+        open_totals = totals.gather(1, going)
         stopped = self.stopped | (self.limit <= said + 1)
         stopped = stopped | _settled(open_totals, done, completed, self.highest, config)
-        first_row = torch.arange(0, sentences * width, width, device=tokens.device)
-        beams = replace(beams, done=done, totals=open_totals, completed=completed, stopped=stopped)
-        return beams, tokens.gather(1, going).flatten(), (first_row[:, None] + parent).flatten()
+        changed = {"done": done, "totals": open_totals, "completed": completed, "stopped": stopped}
+        return replace(self, labels=labels, token_scores=token_scores, **changed), tokens, rows
 
     def complete(
         self,
@@ -134,21 +127,38 @@ class Beams(Search):
     def follow(
         self,
         chosen: Int[Tensor, "sentences paths"],
-        parents: Int[Tensor, "sentences candidates"],
-        tokens: Int[Tensor, "sentences everything"],
-        scores: Float[Tensor, "sentences candidates"],
+        cells: Int[Tensor, "sentences candidates"],
+        log_probs: Float[Tensor, "rows vocabulary"],
         said: Int[Tensor, ""],
-    ) -> Beams:
-        """The paths of the chosen, counted through the n-best list and the candidates, with what each says now."""
-        sentences, nbest = self.done.shape
-        listed = torch.arange(nbest, device=parents.device).expand(sentences, -1)
-        path = torch.cat([listed, parents + nbest], dim=1).gather(1, chosen)[:, :, None].expand_as(self.labels)
-        scores = torch.cat([scores.new_zeros(sentences, nbest), scores], dim=1)
-        now = said[None]
-        return replace(
-            self,
-            labels=self.labels.gather(1, path).index_copy_(2, now, tokens.gather(1, chosen)[:, :, None]),
-            token_scores=self.token_scores.gather(1, path).index_copy_(2, now, scores.gather(1, chosen)[:, :, None]),
+        vocabulary: Vocabulary,
+    ) -> tuple[
+        Int[Tensor, "sentences paths limit"],
+        Float[Tensor, "sentences paths limit"],
+        Int[Tensor, " rows"],
+        Int[Tensor, " rows"],
+    ]:
+        """The labels and scores of the chosen, the tokens of the open ones, and which row each of them goes on from.
+
+        The chosen are counted through the n-best list and then the candidates, which are cells of open hypotheses ×
+        words.
+        """
+        if native_search.follows(log_probs, self.token_scores, self.labels, chosen, cells):
+            return native_search.follow(
+                chosen, cells, log_probs, self.labels, self.token_scores, int(said), vocabulary.pad
+            )
+        (sentences, nbest), words = self.done.shape, log_probs.shape[1]
+        listed = torch.arange(nbest, device=cells.device).expand(sentences, -1)
+        scores = log_probs.view(sentences, -1).gather(1, cells)
+        origin = torch.cat([listed, cells // words + nbest], dim=1).gather(1, chosen)
+        token = torch.cat([torch.full_like(listed, vocabulary.pad), cells % words], dim=1).gather(1, chosen)
+        score = torch.cat([scores.new_zeros(sentences, nbest), scores], dim=1).gather(1, chosen)
+        first_row = torch.arange(0, len(log_probs), self.width, device=cells.device)
+        path, now = origin[:, :, None].expand_as(self.labels), said[None]
+        return (
+            self.labels.gather(1, path).index_copy_(2, now, token[:, :, None]),
+            self.token_scores.gather(1, path).index_copy_(2, now, score[:, :, None]),
+            token[:, nbest:].flatten(),
+            (first_row[:, None] + origin[:, nbest:] - nbest).flatten(),
         )
 
     def outputs(self, vocabulary: Vocabulary, config: Config) -> dict[int, list[Hypothesis]]:

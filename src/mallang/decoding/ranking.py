@@ -11,6 +11,7 @@ from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
 from mallang.decoding.contract import Config, Hypothesis, NoOutputError
+from mallang.layers import native_search
 from mallang.layers.first_best import find_first_best, find_maxima, is_made_for, works
 from mallang.text.vocabulary import Vocabulary
 
@@ -26,7 +27,11 @@ def best(
     """The highest scores of each row and their places, best first; among equals the lower place wins."""
     if scores.shape[1] < 4 * BLOCK * count:
         return _best_of_few(scores, count)
-    return _best_of_many(scores.new_zeros(len(scores), 1), scores, count)
+    nothing = scores.new_zeros(len(scores), 1, dtype=torch.float64)
+    if native_search.finds_best(nothing, scores, count):
+        values, places = native_search.best_sums(nothing, scores, count)
+        return values.float(), places
+    return _best_of_many(nothing.to(scores.dtype), scores, count)
 
 
 def best_sums(
@@ -37,6 +42,8 @@ def best_sums(
     The table of a sentence is width × places; among equals the earlier hypothesis wins, then the lower place. What is
     not a number counts as −∞: a row in which nothing may follow, as in a table of counts.
     """
+    if native_search.finds_best(totals, scores, count):
+        return native_search.best_sums(totals, scores, count)
     sentences, width = totals.shape
     places = scores.shape[1]
     if width * places < 4 * BLOCK * count:

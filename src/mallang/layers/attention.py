@@ -124,10 +124,11 @@ class Attention(nn.Module):
         searching = searching and (queries.shape[2] > 1 or keys.stride(-1) != 1)
         wide = queries.is_cuda and queries.shape[-1] > WIDE and keys.shape[2] <= SHORT and not isinstance(mask, Window)
         dropout = self.dropout if self.training else 0.0
+        if self.looks_plainly() and native.is_for_few(queries, keys, values, mask):
+            looked: Tensor = self.output(native.attend(queries, keys, values, mask))  # type: ignore[arg-type]
+            return looked
         if self.looks_plainly() and is_made_for(queries, keys, values, mask):
             context = attend_few(queries, keys, values, mask)  # type: ignore[arg-type]
-        elif self.looks_plainly() and native.is_for_few(queries, keys, values, mask):
-            context = native.attend(queries, keys, values, mask)  # type: ignore[arg-type]
         elif self.recorders or searching or wide:
             context = self.attend_readably(queries, keys, values, mask)
         elif isinstance(mask, Window):

@@ -63,12 +63,13 @@ class Int8Linear(nn.Module):
         self.out_features, self.in_features = weight.shape
         # Its tensors are no buffers: nn.Module looks those up slowly, and a step has many products.
         self.matrix = kernel(self.in_features)(integers, scale.flatten())
-        self.bias = None if bias is None else bias.detach().float()
+        self.bias = None if bias is None else bias.detach().float().contiguous()
 
     def forward(self, x: Float[Tensor, "*batch inputs"]) -> Float32[Tensor, "*batch outputs"]:
         """The product, back in float32."""
-        rows = x.detach().reshape(-1, self.in_features).float()
-        return self.matrix.multiply(rows, self.bias).view(*x.shape[:-1], self.out_features)
+        if x.requires_grad or x.dtype != torch.float32:  # to ask is quicker than to do it, and products are many
+            x = x.detach().float()
+        return self.matrix.multiply(x, self.bias)
 
 
 def kernel(inputs: int) -> type[native.IntegerMatrix] | type[Packed] | type[Plain]:
@@ -98,11 +99,13 @@ class Packed:
                 engines.engine = engine
 
     def multiply(
-        self, x: Float32[Tensor, "rows inputs"], bias: Float32[Tensor, " outputs"] | None = None
-    ) -> Float32[Tensor, "rows outputs"]:
+        self, x: Float32[Tensor, "*batch inputs"], bias: Float32[Tensor, " outputs"] | None = None
+    ) -> Float32[Tensor, "*batch outputs"]:
         """The product of x, each row rounded to 127ths of its largest number, with the matrix."""
-        largest = x.abs().amax(dim=1, keepdim=True).clamp_min_(SMALLEST)
-        y = self.scaled(x * largest.reciprocal(), 1 / LARGEST).mul_(largest)
+        rows = x.reshape(-1, x.shape[-1])
+        largest = rows.abs().amax(dim=1, keepdim=True).clamp_min_(SMALLEST)
+        y = self.scaled(rows * largest.reciprocal(), 1 / LARGEST).mul_(largest)
+        y = y.view(*x.shape[:-1], y.shape[1])
         return y if bias is None else y.add_(bias)
 
     def scaled(self, x: Float32[Tensor, "rows inputs"], scale: float) -> Float32[Tensor, "rows outputs"]:
@@ -133,15 +136,17 @@ class Plain:
         self.integers, self.scale = integers, scale
 
     def multiply(
-        self, x: Float32[Tensor, "rows inputs"], bias: Float32[Tensor, " outputs"] | None = None
-    ) -> Float32[Tensor, "rows outputs"]:
+        self, x: Float32[Tensor, "*batch inputs"], bias: Float32[Tensor, " outputs"] | None = None
+    ) -> Float32[Tensor, "*batch outputs"]:
         """The product of x, rounded row by row, with the matrix."""
         integers, scale = quantize_rows(x)
         y = (integers.double() @ self.integers.double().T).float() * scale * self.scale
         return y if bias is None else y + bias
 
 
-def quantize_rows(x: Float32[Tensor, "rows inputs"]) -> tuple[Int8[Tensor, "rows inputs"], Float32[Tensor, "rows 1"]]:
+def quantize_rows(
+    x: Float32[Tensor, "*batch inputs"],
+) -> tuple[Int8[Tensor, "*batch inputs"], Float32[Tensor, "*batch 1"]]:
     """Each row as integers and the scale that gives it back; a row with a NaN or an infinity gives NaN back."""
-    scale = x.abs().amax(dim=1, keepdim=True).div_(LARGEST).clamp_min_(SMALLEST)
+    scale = x.abs().amax(dim=-1, keepdim=True).div_(LARGEST).clamp_min_(SMALLEST)
     return x.div(scale).round_().to(torch.int8), scale

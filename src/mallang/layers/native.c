@@ -384,3 +384,86 @@ void log_softmax(const float *logits, long rows, long words, long row, float *ou
         }
     }
 }
+
+/* ---- the best continuations of a beam ---------------------------------------------------------------------------- */
+
+/* One more cell into a list of the best so far, behind its equals; the last of a full list goes. */
+INLINE void enlist(double value, int64_t cell, double *values, int64_t *cells, long *found, long count) {
+    long place = *found < count ? (*found)++ : count - 1;
+    for (; place > 0 && values[place - 1] < value; place--)
+        values[place] = values[place - 1], cells[place] = cells[place - 1];
+    values[place] = value, cells[place] = cell;
+}
+
+/* The `count` highest of totals[hypothesis] + scores[hypothesis][place] of each sentence, and their cells in its table
+   of width x places; of equals the earlier cell. What is not a number counts as -inf. Sums are made in double precision,
+   and most cells are seen once, to be lower than the last of the list. */
+void best_sums(const double *totals, const float *scores, long sentences, long width, long places, long row, long count,
+               double *values, int64_t *cells, int threads) {
+#pragma omp parallel for num_threads(threads) if (threads > 1)
+    for (long s = 0; s < sentences; s++) {
+        double *value = values + s * count, worst = -INFINITY;
+        int64_t *cell = cells + s * count;
+        long found = 0;
+        for (long h = 0; h < width; h++) {
+            double total = totals[s * width + h];
+            const float *x = scores + (s * width + h) * row;
+            for (long i = 0; i < places; i += 8) {
+                __mmask8 here = (__mmask8)lanes(places - i);
+                __m512d sums = _mm512_cvtps_pd(_mm256_maskz_loadu_ps(here, x + i));
+                sums = _mm512_add_pd(sums, _mm512_set1_pd(total));
+                unsigned higher = _mm512_mask_cmp_pd_mask(here, sums, _mm512_set1_pd(worst), _CMP_GT_OQ);
+                for (; higher; higher &= higher - 1) {
+                    long place = i + __builtin_ctz(higher);
+                    double sum = total + x[place];
+                    if (sum > worst) enlist(sum, h * places + place, value, cell, &found, count);
+                    if (found == count) worst = value[count - 1];
+                }
+            }
+        }
+        /* Too few are above -inf: all of those are listed, and the first of the others follow them. */
+        long above = found;
+        for (int64_t next = 0; found < count; next++) {
+            long listed = 0;
+            while (listed < above && cell[listed] != next) listed++;
+            if (listed == above) value[found] = -INFINITY, cell[found++] = next;
+        }
+    }
+}
+
+/* ---- the paths that were chosen ---------------------------------------------------------------------------------- */
+
+typedef struct {
+    long sentences, listed, open, limit; /* paths of a sentence: first those of its list, then the open ones */
+    long candidates, places, row;        /* a candidate is a cell of open x places; a row of scores is so long */
+    long said, nothing;                  /* where the new token goes, and what a path of the list says there */
+    const int64_t *chosen, *cells, *labels;
+    const float *scores, *token_scores;
+    int64_t *new_labels, *tokens, *rows;
+    float *new_token_scores;
+} Paths;
+
+/* Every path as the one it was chosen from, counted through the list and then the candidates, and one token longer. */
+void follow(const Paths *p) {
+    long paths = p->listed + p->open;
+    for (long s = 0; s < p->sentences; s++)
+        for (long k = 0; k < paths; k++) {
+            int64_t from = p->chosen[s * paths + k], token = p->nothing;
+            float score = 0;
+            if (from >= p->listed) {
+                int64_t cell = p->cells[s * p->candidates + from - p->listed], row = s * p->open + cell / p->places;
+                token = cell % p->places;
+                score = p->scores[row * p->row + token];
+                from = p->listed + cell / p->places;
+                if (k >= p->listed) {
+                    p->tokens[s * p->open + k - p->listed] = token;
+                    p->rows[s * p->open + k - p->listed] = row;
+                }
+            }
+            long old = (s * paths + from) * p->limit, new = (s * paths + k) * p->limit;
+            memcpy(p->new_labels + new, p->labels + old, p->limit * sizeof *p->labels);
+            memcpy(p->new_token_scores + new, p->token_scores + old, p->limit * sizeof *p->token_scores);
+            p->new_labels[new + p->said] = token;
+            p->new_token_scores[new + p->said] = score;
+        }
+}

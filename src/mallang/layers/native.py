@@ -9,6 +9,7 @@ who would have used them does the same in plain operations of torch.
     attention of a few queries    scores of a head never leave the cache
     new keys and values           go to their slots, which lie as attention reads them
     log softmax                   a row at a time, which stays in the cache
+    the best of a beam            are found while every score is looked at once, and their paths copied
 
 They see memory and no tensors, so they know neither gradients nor compilers of graphs: `may_take` says whether tensors
 can be given to them.
@@ -54,6 +55,10 @@ SIGNATURES: dict[str, list[type]] = {
     "attend": [Pointer, Pointer, Pointer, Pointer, Pointer, Pointer, ctypes.c_int],
     "put": [Pointer, Pointer, Pointer, Pointer, Pointer],
     "log_softmax": [Pointer, Count, Count, Count, Pointer, ctypes.c_int],
+    "best_sums": [
+        Pointer, Pointer, Count, Count, Count, Count, Count, Pointer, Pointer, ctypes.c_int
+    ],
+    "follow": [Pointer],
 }  # fmt: skip
 
 
@@ -192,15 +197,17 @@ class IntegerMatrix:
         kernels.pack(integers.data_ptr(), outputs, inputs, self.packed.data_ptr(), self.totals.data_ptr())
 
     def multiply(
-        self, x: Float32[Tensor, "rows inputs"], bias: Float32[Tensor, " outputs"] | None = None
-    ) -> Float32[Tensor, "rows outputs"]:
+        self, x: Float32[Tensor, "*batch inputs"], bias: Float32[Tensor, " outputs"] | None = None
+    ) -> Float32[Tensor, "*batch outputs"]:
         """x Wᵀ + b, with x rounded row by row: the formula of int8.py."""
-        kernels, (rows, inputs) = library(), x.shape
+        kernels, inputs = library(), x.shape[-1]
         assert kernels is not None
         if not x.is_cpu or x.dtype != torch.float32 or inputs != self.inputs:
             raise ValueError(f"{x.dtype} of {inputs} on {x.device} for a matrix of float32 of {self.inputs} on the CPU")
-        y, x = x.new_empty(rows, self.outputs), x.contiguous()
-        bias = None if bias is None else bias.contiguous()
+        y, rows = x.new_empty(*x.shape[:-1], self.outputs), x.numel() // inputs
+        # Asking first: every call into torch lets other threads of Python in, and waits for them.
+        x = x if x.is_contiguous() else x.contiguous()
+        bias = bias if bias is None or bias.is_contiguous() else bias.contiguous()
         kernels.multiply(
             x.data_ptr(), rows, inputs, self.packed.data_ptr(), self.totals.data_ptr(), self.scale.data_ptr(),
             None if bias is None else bias.data_ptr(), y.data_ptr(), self.outputs,
@@ -229,11 +236,9 @@ class FloatMatrix:
             raise ValueError(f"{x.dtype} of {inputs} on {x.device} for a matrix of float32 of {self.inputs} on the CPU")
         y, x = x.new_empty(*x.shape[:-1], self.outputs), x.contiguous()
         bias = None if bias is None else bias.contiguous()
-        # A single row takes one thread, as in torch: where cores are busy, to wait for them took four times as long.
-        sharing = 1 if rows == 1 else threads(rows * inputs * self.outputs)
         kernels.multiply_floats(
             x.data_ptr(), rows, inputs, self.packed.data_ptr(), None if bias is None else bias.data_ptr(),
-            y.data_ptr(), self.outputs, sharing,
+            y.data_ptr(), self.outputs, threads(rows * inputs * self.outputs),
         )  # fmt: skip
         return y
 
@@ -253,6 +258,7 @@ def is_for_few(
         and keys.shape[2] > 0
         and keys.stride(2) == queries.stride(3) == values.stride(3) == 1
         and all(each.shape[1] == each.stride(3) == 1 and each.shape[3] == keys.shape[2] for each in hides)
+        and all(each.shape[0] in (1, len(queries)) and each.shape[2] in (1, queries.shape[2]) for each in hides)
         and may_take(queries, keys, values, *hides)
     )
 
@@ -262,20 +268,20 @@ def attend(
     keys: Float32[Tensor, "batch heads key key_dim"],
     values: Float32[Tensor, "batch heads key value_dim"],
     mask: Float32[Tensor, "#batch 1 #query key"] | None,
-) -> Float32[Tensor, "batch heads query value_dim"]:
-    """softmax(Q Kᵀ / √key_dim + mask) V."""
+) -> Float32[Tensor, "batch query joined"]:
+    """softmax(Q Kᵀ / √key_dim + mask) V, the heads of a query side by side."""
     kernels, (batch, heads, count, key_dim), (slots, value_dim) = library(), queries.shape, values.shape[2:]
     assert kernels is not None
-    context = queries.new_empty(batch, count, heads, value_dim)
+    context = queries.new_empty(batch, count, heads * value_dim)
     steps = [*queries.stride()[:3], *keys.stride()[:2], keys.stride(3), *values.stride()[:3]]
-    hides = [0, 0] if mask is None else mask.expand(batch, 1, count, slots).stride()[::2]
+    hides = [0, 0] if mask is None else [mask.stride(axis) if mask.shape[axis] > 1 else 0 for axis in (0, 2)]
     numbers = [batch, heads, count, slots, key_dim, value_dim, *steps, *hides]
     kernels.attend(
         (Count * len(numbers))(*numbers), queries.data_ptr(), keys.data_ptr(), values.data_ptr(),
         None if mask is None else mask.data_ptr(), context.data_ptr(),
         threads(batch * heads * count * slots * (key_dim + value_dim)),
     )  # fmt: skip
-    return context.transpose(1, 2)
+    return context
 
 
 def put(
