@@ -4,8 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from mallang.layers.activation_gradient import BiasedGelu, by_sigmoid, go_back
-from mallang.layers.feedforward import FeedForward, activates_at_once, widen_activated
+from mallang.layers.feedforward import FeedForward, activates_at_once, gelu_by_sigmoid, widen_activated
 
 FORMULAS = {
     "relu": lambda x: max(x, 0.0),
@@ -45,21 +44,6 @@ def test_a_product_with_an_activation_is_both():
     torch.testing.assert_close(widen_activated(x, weight, bias, False), torch.relu(x @ weight.T + bias))
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize(("positions", "width"), [(5, 48), (2100, 130), (64, 128)])
-def test_a_gpu_goes_back_through_activation_and_bias_at_once(positions, width, dtype):
-    given = [torch.randn(size, device="cuda", dtype=dtype) for size in ((positions, width), width)]
-    gradient = torch.randn(positions, width, device="cuda", dtype=dtype)
-    x, bias = (each.double().requires_grad_() for each in given)
-    wanted = torch.autograd.grad(nn.functional.gelu(x + bias, approximate="tanh"), (x, bias), gradient.double())
-    close = {"rtol": 1e-3, "atol": 1e-3} if dtype == torch.float32 else {"rtol": 3e-2, "atol": 3e-2}
-    for found, want in zip(go_back(gradient, *given), wanted, strict=True):
-        torch.testing.assert_close(found.double(), want, **close)
-
-
 def test_gelu_by_a_sigmoid_is_gelu_by_a_tanh():
     x = torch.linspace(-6, 6, 101, dtype=torch.float64)
-    torch.testing.assert_close(by_sigmoid(x), nn.functional.gelu(x, approximate="tanh"))
-    y, bias = torch.randn(3, 4, dtype=torch.float64), torch.randn(4, dtype=torch.float64)
-    torch.testing.assert_close(BiasedGelu.apply(y, bias), nn.functional.gelu(y + bias, approximate="tanh"))
+    torch.testing.assert_close(gelu_by_sigmoid(x), nn.functional.gelu(x, approximate="tanh"))

@@ -6,22 +6,9 @@ from functools import cache
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch.fx import Graph
 
-from mallang.decoding.capture import NotStaticError, leaves_of, shape_of
-from mallang.decoding.contract import Autoregressive, Config
 from mallang.decoding.progress import Progress
-
-
-def advance_in_place(progress: Progress, model: Autoregressive, config: Config) -> None:
-    """One step that overwrites what it began with: compiled, every kernel puts its result where it belongs."""
-    after = progress.advance(model, config)
-    if shape_of(after) != shape_of(progress):
-        raise NotStaticError("its memory changes from step to step")
-    for held, new in zip(leaves_of(progress), leaves_of(after), strict=True):
-        if isinstance(held, Tensor) and held is not new:
-            held.copy_(new)
 
 
 def compiled(rows: int) -> Any:
@@ -32,7 +19,7 @@ def compiled(rows: int) -> Any:
 @cache
 def compiled_for_many() -> Any:
     """Matrix products are left to the library."""
-    return torch.compile(advance_in_place, dynamic=False)
+    return torch.compile(Progress.advance, dynamic=False)
 
 
 @cache
@@ -54,7 +41,7 @@ def compiled_for_one() -> Any:
             return "mallang: biases apart 1"
 
     options: dict[str, Any] = {"coordinate_descent_tuning": True, "pre_grad_custom_pass": BiasesApart()}
-    return torch.compile(advance_in_place, dynamic=False, options=options)
+    return torch.compile(Progress.advance, dynamic=False, options=options)
 
 
 def set_biases_apart(graph: Graph) -> None:

@@ -241,12 +241,10 @@ class Seat:
         self.progress: Progress = map_nest(progress, torch.clone)
         held = self.progress
         model, config = held_weakly(runner.model), runner.config
-        if config.compile:
-            step = compiled(len(held.tokens))
-            # A table of positions that the first step makes longer changes what the second is compiled to.
-            self.replay = Replay(lambda: step(held, model(), config), runner.seats.pool, warm_ups=2)
-        else:
-            self.replay = Replay(lambda: write(held, held.advance(model(), config)), runner.seats.pool)
+        step = compiled(len(held.tokens)) if config.compile else Progress.advance
+        # A table of positions that the first step makes longer changes what the second is compiled to.
+        warm_ups = 2 if config.compile else 1
+        self.replay = Replay(lambda: write(held, step(held, model(), config)), runner.seats.pool, warm_ups)
 
 
 def held_weakly(model: Autoregressive) -> Callable[[], Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Literal, TypeAlias
 
@@ -10,7 +11,6 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from mallang.layers.activation_gradient import BiasedGelu, by_sigmoid, is_worth
 from mallang.layers.kernel import is_plain_product, tried_once
 from mallang.layers.packed import Linear
 
@@ -21,8 +21,14 @@ def gelu_tanh(x: Tensor) -> Tensor:
     A compiler makes much of a tanh; 0.5 (1 + tanh(z)) is the sigmoid of 2 z, which is little more than an exponential.
     """
     if torch.compiler.is_compiling() and x.is_cuda:
-        return by_sigmoid(x)
+        return gelu_by_sigmoid(x)
     return F.gelu(x, approximate="tanh")
+
+
+def gelu_by_sigmoid(x: Tensor) -> Tensor:
+    """The same in other words. A GPU takes two thirds of the time for it."""
+    twice = 2 * math.sqrt(2 / math.pi)
+    return x * torch.sigmoid(x * (twice + twice * 0.044715 * x * x))
 
 
 def relu_squared(x: Tensor) -> Tensor:
@@ -54,10 +60,6 @@ class FeedForward(nn.Module):
         """The new x."""
         if self.kind in AT_ONCE and activates_at_once(x, self.widen):
             inner = widen_activated(x.flatten(0, -2), self.widen.weight, self.widen.bias, self.kind == "gelu-tanh")
-            inner = inner.view(*x.shape[:-1], -1)
-        elif self.kind == "gelu-tanh" and is_worth(x, self.widen):
-            product = F.linear(x.flatten(0, -2), self.widen.weight)
-            inner = BiasedGelu.apply(product, self.widen.bias.to(product.dtype))  # type: ignore[no-untyped-call]
             inner = inner.view(*x.shape[:-1], -1)
         else:
             inner = self.activation(self.widen(x))

@@ -19,12 +19,12 @@ from torch import Tensor
 from mallang.layers.kernel import tl, tried_once, triton
 from mallang.text.vocabulary import PAD
 
-BLOCK = 16384
+BLOCK = 8192
 """Columns that are looked at together."""
 TOGETHER = 8
 """Of which a thread reads so many at once."""
-WARPS = 32
-"""Groups of 32 threads that a program has: so many that few rows are under way at once, and the cache holds them."""
+WARPS = 16
+"""Groups of 32 threads that a program has."""
 WHOLE = 64
 """A row as wide as a multiple of this is read and written several numbers at a time."""
 
