@@ -22,7 +22,7 @@ from mallang.layers import native, packed
 from mallang.layers.feedforward import FeedForward
 from mallang.layers.head import Projection
 from mallang.layers.int8 import Int8Linear, quantize
-from mallang.layers.packed import AT_HAND, PACK_AT, SHARED, Linear, Packs, is_for_packs
+from mallang.layers.packed import AT_HAND, MANY, PACK_AT, SHARED, Linear, Packs, is_for_packs
 
 needs_kernels = pytest.mark.skipif(native.library() is None, reason="no compiler, or not such a processor")
 seeds = st.integers(0, 2**32 - 1)
@@ -175,6 +175,16 @@ def test_a_weight_is_packed_when_it_is_met_again(searching: Packs, shape: tuple[
     for meeting in range(1, 4):
         torch.testing.assert_close(layer(x), wanted)
         assert len(searching.held) == (meeting >= PACK_AT)
+
+
+@needs_kernels
+def test_many_rows_pay_for_packing_at_once(searching: Packs) -> None:
+    layer, x = learnable(Linear, 5, 7), torch.randn(2, MANY // 2, 5)
+    torch.testing.assert_close(layer(x), F.linear(x, layer.weight, layer.bias))
+    assert len(searching.held) == 1
+    other = learnable(Linear, 5, 7)
+    other(x[:, 1:])
+    assert len(searching.held) == 1
 
 
 def learnable(kind: type[nn.Module], *sizes: int, **more: bool) -> nn.Module:

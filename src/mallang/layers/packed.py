@@ -4,7 +4,7 @@ A matrix product copies pieces of both matrices into the order in which it reads
 weights at every step, so their copy can be made once: it is packed, and a kernel of our own multiplies with it
 (native.c). Of 160 rows that takes three quarters of the time, of 32 half of it, of a few a third.
 
-    first meeting     the product of torch: the weights of an encoder are met only once
+    first meeting     the product of torch, but for products of many rows, as of an encoder: those pay at once
     second            the weight is packed, in about the time of one product of a few rows
     further ones      the product by the packed weight
 
@@ -28,6 +28,8 @@ from mallang.layers import native
 
 PACK_AT = 2
 """The meeting at which a weight is packed."""
+MANY = 512
+"""Rows of which a single product pays for packing."""
 LEAST = 2**16
 """Numbers that a weight must have: with fewer, torch multiplies sooner than a kernel is called from here."""
 MOST = 2**28
@@ -50,7 +52,7 @@ def linear(
     """x Wᵀ + b."""
     if not torch.compiler.is_compiling():
         packs: Packs | None = getattr(AT_HAND, "packs", None)
-        if packs is not None and is_for_packs(x, weight, bias) and (matrix := packs.find(weight)) is not None:
+        if packs is not None and is_for_packs(x, weight, bias) and (matrix := packs.find(weight, x)) is not None:
             return matrix.multiply(x, bias)
     return F.linear(x, weight, bias)
 
@@ -120,12 +122,13 @@ class Packs:
         finally:
             AT_HAND.packs = before
 
-    def find(self, weight: Tensor) -> native.FloatMatrix | None:
-        """The packed weight, if it is time for it and there is room."""
+    def find(self, weight: Tensor, x: Tensor) -> native.FloatMatrix | None:
+        """The packed weight to multiply x with, if it is time for it and there is room."""
         pack = self.held.get(id(weight))
         if pack is None or not pack.is_of(weight):
             self.meetings[id(weight)] += 1
-            if self.meetings[id(weight)] < PACK_AT or self.numbers + weight.numel() > MOST:
+            pays = self.meetings[id(weight)] >= PACK_AT or x.numel() >= MANY * x.shape[-1]
+            if not pays or self.numbers + weight.numel() > MOST:
                 return None
             pack = self.held[id(weight)] = packed(weight)
             self.numbers += weight.numel()
