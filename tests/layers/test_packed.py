@@ -144,16 +144,22 @@ def fenced(*shape):
 
 
 for rows, inputs, outputs in ((1, 1, 1), (5, 3, 65), (6, 17, 64), (7, 16, 63), (13, 33, 130), (2, 31, 15)):
-    x, weight, bias, y = fenced(rows, inputs), fenced(outputs, inputs), fenced(outputs), fenced(rows, outputs)
-    panels = fenced(-(-outputs // 64) * 64 * inputs)
+    x, turned_x, bias, y = fenced(rows, inputs), fenced(inputs, rows), fenced(outputs), fenced(rows, outputs)
+    weight, turned, panels = fenced(outputs, inputs), fenced(inputs, outputs), fenced(-(-outputs // 64) * 64 * inputs)
     for each in (x, weight, bias):
         each.normal_()
-    kernels = native.library()
-    kernels.pack_floats(weight.data_ptr(), outputs, inputs, panels.data_ptr())
-    for shift in (bias, None):
-        where = None if shift is None else shift.data_ptr()
-        kernels.multiply_floats(x.data_ptr(), rows, inputs, panels.data_ptr(), where, y.data_ptr(), outputs, 1)
-        torch.testing.assert_close(y, torch.nn.functional.linear(x, weight, shift), rtol=1e-5, atol=1e-4)
+    turned.copy_(weight.T), turned_x.copy_(x.T)
+    for matrix in (native.FloatMatrix(weight), native.FloatMatrix(turned.T)):
+        panels.copy_(matrix.packed)
+        matrix.packed = panels
+        for shift in (bias, None):
+            wanted = torch.nn.functional.linear(x, weight, shift)
+            torch.testing.assert_close(matrix.put(x, shift, 0, y), wanted, rtol=1e-5, atol=1e-4)
+        matrix.add_turned_(y, turned_x)
+        torch.testing.assert_close(y, 2 * wanted, rtol=1e-5, atol=1e-4)
+    given = weight.data_ptr(), outputs, inputs, inputs, 1
+    native.library().pack_floats(*given, panels.zero_().data_ptr(), 1)
+    assert torch.equal(panels, native.FloatMatrix(weight).packed)
 """
 
 
@@ -338,3 +344,79 @@ def test_it_is_a_linear_map_like_any_other() -> None:
     assert torch.equal(copy.deepcopy(layer)(x), plain(x))
     assert repr(layer) == repr(plain)
     assert isinstance(quantize(nn.Sequential(layer))[0], Int8Linear)
+
+
+# ---- in training ----
+
+
+@pytest.fixture
+def of_few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small products are ours, too."""
+    monkeypatch.setattr(packed, "FEW", 1)
+    monkeypatch.setattr(packed, "LARGE", 1)
+
+
+def trained(layer: nn.Module, x: Tensor, gradient: Tensor) -> list[Tensor]:
+    """What a layer gives, and the gradients of its input and of its parameters."""
+    given = x.clone().requires_grad_()
+    found = layer(given)
+    parameters = [given, *layer.parameters()]
+    return [found.detach(), *torch.autograd.grad(found, parameters, gradient)]
+
+
+@needs_kernels
+@pytest.mark.usefixtures("threads", "of_few_rows")
+@settings(max_examples=60, deadline=None)
+@given(
+    rows=st.integers(1, 40), inputs=st.integers(1, 140), outputs=st.integers(1, 140), seed=seeds, has_bias=st.booleans()
+)
+def test_gradients_are_torchs(rows: int, inputs: int, outputs: int, seed: int, has_bias: bool) -> None:
+    torch.manual_seed(seed)
+    ours, theirs = Linear(inputs, outputs, has_bias), nn.Linear(inputs, outputs, has_bias)
+    theirs.load_state_dict(ours.state_dict())
+    x, gradient = torch.randn(2, rows, inputs), torch.randn(2, rows, outputs)
+    assert "Product" in type(ours(x).grad_fn).__name__
+    for found, wanted in zip(trained(ours, x, gradient), trained(theirs, x, gradient), strict=True):
+        torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+@needs_kernels
+@pytest.mark.usefixtures("of_few_rows")
+def test_gradients_of_what_lies_otherwise_in_memory() -> None:
+    ours, theirs = Linear(6, 9), nn.Linear(6, 9)
+    theirs.load_state_dict(ours.state_dict())
+    x = torch.randn(6, 20).T
+    for gradient in (torch.randn(9, 20).T, torch.ones(1, 1).expand(20, 9), torch.randn(20, 18)[:, ::2]):
+        for found, wanted in zip(trained(ours, x, gradient), trained(theirs, x, gradient), strict=True):
+            torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
+
+
+@needs_kernels
+@pytest.mark.usefixtures("of_few_rows")
+def test_only_the_gradients_that_are_asked_for() -> None:
+    layer, x = Linear(6, 9), torch.randn(20, 6)
+    layer.weight.requires_grad_(False)
+    found = torch.autograd.grad(layer(x).sum(), layer.bias)[0]
+    assert torch.equal(found, torch.full((9,), 20.0))
+    given = x.clone().requires_grad_()
+    (slope,) = torch.autograd.grad(layer(given).sum(), given)
+    torch.testing.assert_close(slope, layer.weight.sum(dim=0).expand(20, 6))
+
+
+def test_small_products_and_other_numbers_are_left_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer, x = Linear(6, 9), torch.randn(20, 6)
+    assert "Product" not in type(layer(x).grad_fn).__name__
+    monkeypatch.setattr(packed, "FEW", 1)
+    monkeypatch.setattr(packed, "LARGE", 1)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert layer(x).dtype == torch.bfloat16
+    assert layer.double()(x.double()).dtype == torch.float64
+    torch.func.vmap(layer)(x.double())
+
+
+@needs_kernels
+def test_a_sum_goes_on_from_what_is_there() -> None:
+    left, right, total = torch.randn(30, 9), torch.randn(30, 70), torch.randn(9, 70)
+    wanted = total + left.T @ right
+    native.FloatMatrix(right.T).add_turned_(total, left)
+    torch.testing.assert_close(total, wanted, rtol=1e-4, atol=1e-5)

@@ -134,59 +134,73 @@ void multiply(const float *x, long rows, long inputs, const int8_t *packed, cons
 /* ---- y = x Wᵀ + b in 32-bit floats ------------------------------------------------------------------------------- */
 
 /* W for `multiply_floats`: in panels of 64 outputs, of each the numbers of one input together. Beyond the last output
-   lie zeros. Squares of 16 · 16 are turned at a time: they stay in the nearest cache. */
-void pack_floats(const float *weight, long outputs, long inputs, float *packed) {
-    long padded = (outputs + PANEL - 1) / PANEL * PANEL;
-    for (long first = 0; first < padded; first += WIDTH)
+   lie zeros. W may lie either way: so many numbers from one output, or one input, to the next. Squares of 16 · 16 are
+   turned at a time: they stay in the nearest cache. */
+void pack_floats(const float *weight, long outputs, long inputs, long output_step, long input_step, float *packed,
+                 int threads) {
+#pragma omp parallel for num_threads(threads) if (threads > 1)
+    for (long first = 0; first < outputs; first += PANEL)
         for (long begin = 0; begin < inputs; begin += WIDTH)
-            for (long i = begin; i < inputs && i < begin + WIDTH; i++) {
-                float *to = packed + first / PANEL * PANEL * inputs + i * PANEL + first % PANEL;
-                for (long o = first; o < first + WIDTH; o++) to[o - first] = o < outputs ? weight[o * inputs + i] : 0;
-            }
+            for (long part = first; part < first + PANEL; part += WIDTH)
+                for (long i = begin; i < inputs && i < begin + WIDTH; i++) {
+                    const float *from = weight + part * output_step + i * input_step;
+                    float *to = packed + first * inputs + i * PANEL + part - first;
+                    if (output_step == 1 && part + WIDTH <= outputs)
+                        _mm512_storeu_ps(to, _mm512_loadu_ps(from));
+                    else
+                        for (long o = 0; o < WIDTH; o++) to[o] = part + o < outputs ? from[o * output_step] : 0;
+                }
 }
 
-/* `count` rows with one panel, of which `left` outputs are real. As above, each number of rows has its own function. */
-INLINE void multiply_rows(int count, const float *x, long inputs, const float *panel, const float *bias, float *y,
-                          long outputs, long left) {
+/* What a few rows are multiplied with, and where it goes. */
+typedef struct {
+    const float *x;        /* so many numbers from a row to the next, and from an input to the next: */
+    long x_row, x_column, inputs;
+    const float *packed;
+    const float *start;    /* what the sums begin with, if anything: the same for all rows, or of each its own */
+    long start_row;
+    float *y;
+    long outputs;
+} Product;
+
+/* `count` rows from `row` on with the panel from `column` on. As above, each number of rows has its own function. */
+INLINE void multiply_rows(int count, const Product *p, long row, long column) {
+    const float *x = p->x + row * p->x_row, *panel = p->packed + column * p->inputs;
+    long left = p->outputs - column, x_row = p->x_row, x_column = p->x_column, inputs = p->inputs;
     __m512 sum[ROWS][4];
-    ALL for (int c = 0; c < 4; c++) {
-        __m512 shift = bias ? _mm512_maskz_loadu_ps(lanes(left - c * WIDTH), bias + c * WIDTH) : _mm512_setzero_ps();
-        ALL for (int r = 0; r < count; r++) sum[r][c] = shift;
-    }
+    ALL for (int r = 0; r < count; r++)
+        ALL for (int c = 0; c < 4; c++) {
+            const float *start = p->start + (row + r) * p->start_row + column + c * WIDTH;
+            sum[r][c] = p->start ? _mm512_maskz_loadu_ps(lanes(left - c * WIDTH), start) : _mm512_setzero_ps();
+        }
     for (long i = 0; i < inputs; i++) {
         __m512 weight[4];
         ALL for (int c = 0; c < 4; c++) weight[c] = _mm512_loadu_ps(panel + i * PANEL + c * WIDTH);
         ALL for (int r = 0; r < count; r++) {
-            __m512 each = _mm512_set1_ps(x[r * inputs + i]);
+            __m512 each = _mm512_set1_ps(x[r * x_row + i * x_column]);
             ALL for (int c = 0; c < 4; c++) sum[r][c] = _mm512_fmadd_ps(each, weight[c], sum[r][c]);
         }
     }
+    float *y = p->y + row * p->outputs + column;
     ALL for (int r = 0; r < count; r++)
         ALL for (int c = 0; c < 4; c++)
-            _mm512_mask_storeu_ps(y + r * outputs + c * WIDTH, lanes(left - c * WIDTH), sum[r][c]);
+            _mm512_mask_storeu_ps(y + r * p->outputs + c * WIDTH, lanes(left - c * WIDTH), sum[r][c]);
 }
 
 #define FLOATS_OF(count)                                                                                               \
-    ALONE multiply_##count(const float *x, long inputs, const float *panel, const float *bias, float *y, long outputs, \
-                           long left) {                                                                                \
-        multiply_rows(count, x, inputs, panel, bias, y, outputs, left);                                                \
-    }
+    ALONE multiply_##count(const Product *p, long row, long column) { multiply_rows(count, p, row, column); }
 FLOATS_OF(1) FLOATS_OF(2) FLOATS_OF(3) FLOATS_OF(4) FLOATS_OF(5) FLOATS_OF(6)
 
-typedef void Multiply(const float *x, long inputs, const float *panel, const float *bias, float *y, long outputs,
-                      long left);
+typedef void Multiply(const Product *p, long row, long column);
 static Multiply *const MULTIPLY[] = {
     NULL, multiply_1, multiply_2, multiply_3, multiply_4, multiply_5, multiply_6};
 
 /* All rows pass by a panel before the next one: it stays in the cache of its core. */
-void multiply_floats(const float *x, long rows, long inputs, const float *packed, const float *bias, float *y,
-                     long outputs, int threads) {
+void multiply_floats(const Product *p, long rows, int threads) {
 #pragma omp parallel for collapse(2) num_threads(threads) if (threads > 1)
-    for (long c = 0; c < outputs; c += PANEL)
-        for (long r = 0; r < rows; r += ROWS)
-            MULTIPLY[rows - r < ROWS ? rows - r : ROWS](x + r * inputs, inputs, packed + c * inputs,
-                                                        bias ? bias + c : NULL, y + r * outputs + c, outputs,
-                                                        outputs - c);
+    for (long column = 0; column < p->outputs; column += PANEL)
+        for (long row = 0; row < rows; row += ROWS)
+            MULTIPLY[rows - row < ROWS ? rows - row : ROWS](p, row, column);
 }
 
 /* ---- softmax(Q Kᵀ / √key_dim + mask) V for a few queries -------------------------------------------------------- */

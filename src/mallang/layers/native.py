@@ -31,7 +31,7 @@ from pathlib import Path
 
 import torch
 from jaxtyping import Float, Float32, Int8, Int32
-from torch import Tensor
+from torch import Tensor, nn
 
 SOURCE = Path(__file__).with_suffix(".c")
 FLAGS = ["-O3", "-march=native", "-fopenmp", "-shared", "-fPIC", "-lm"]
@@ -45,13 +45,15 @@ MOST = 16
 """Queries up to which attention is that of a few."""
 
 Pointer, Count = ctypes.c_void_p, ctypes.c_long
+PLAIN = (Tensor, nn.Parameter)
+"""Classes whose memory may be looked at: others may mean something else by it."""
 SIGNATURES: dict[str, list[type]] = {
     "pack": [Pointer, Count, Count, Pointer, Pointer],
     "multiply": [
         Pointer, Count, Count, Pointer, Pointer, Pointer, Pointer, Pointer, Count, ctypes.c_int
     ],
-    "pack_floats": [Pointer, Count, Count, Pointer],
-    "multiply_floats": [Pointer, Count, Count, Pointer, Pointer, Pointer, Count, ctypes.c_int],
+    "pack_floats": [Pointer, Count, Count, Count, Count, Pointer, ctypes.c_int],
+    "multiply_floats": [Pointer, Count, ctypes.c_int],
     "attend": [Pointer, Pointer, Pointer, Pointer, Pointer, Pointer, ctypes.c_int],
     "put": [Pointer, Pointer, Pointer, Pointer, Pointer],
     "log_softmax": [Pointer, Count, Count, Count, Pointer, ctypes.c_int],
@@ -160,10 +162,15 @@ def may_take(*tensors: Tensor) -> bool:
     """Whether these are plain numbers in the memory of a CPU, nobody watches what becomes of them (for a gradient, to
     compile or to count it), and there are kernels.
     """
+    gradients = torch.is_grad_enabled() and any(each.requires_grad for each in tensors)
+    return not gradients and are_plain(*tensors)
+
+
+def are_plain(*tensors: Tensor) -> bool:
+    """The same where gradients are somebody else's affair."""
     return (
         not torch.compiler.is_compiling()
-        and all(each.dtype == torch.float32 and each.is_cpu and type(each) is Tensor for each in tensors)
-        and not (torch.is_grad_enabled() and any(each.requires_grad for each in tensors))
+        and all(each.dtype == torch.float32 and each.is_cpu and type(each) in PLAIN for each in tensors)
         and not is_watched()
         and library() is not None
     )
@@ -216,30 +223,57 @@ class IntegerMatrix:
         return y
 
 
+class Product(ctypes.Structure):
+    """What `multiply_floats` reads and writes: as in native.c."""
+
+    _fields_ = [
+        ("x", Pointer), ("x_row", Count), ("x_column", Count), ("inputs", Count), ("packed", Pointer),
+        ("start", Pointer), ("start_row", Count), ("y", Pointer), ("outputs", Count),
+    ]  # fmt: skip
+
+
 class FloatMatrix:
     """A matrix of 32-bit floats in the order in which its kernel reads it."""
 
     def __init__(self, weight: Float32[Tensor, "outputs inputs"]) -> None:
-        kernels, (outputs, inputs), weight = library(), weight.shape, weight.detach().contiguous()
+        kernels, (outputs, inputs) = library(), weight.shape
         assert kernels is not None
         self.inputs, self.outputs = inputs, outputs
         self.packed: Float32[Tensor, " numbers"] = weight.new_empty(-(-outputs // PANEL) * PANEL * inputs)
-        kernels.pack_floats(weight.data_ptr(), outputs, inputs, self.packed.data_ptr())
+        kernels.pack_floats(
+            weight.data_ptr(), outputs, inputs, *weight.stride(), self.packed.data_ptr(), threads(weight.numel())
+        )
 
     def multiply(
         self, x: Float32[Tensor, "*batch inputs"], bias: Float32[Tensor, " outputs"] | None = None
     ) -> Float32[Tensor, "*batch outputs"]:
         """x Wᵀ + b."""
+        y = x.new_empty(*x.shape[:-1], self.outputs)
+        bias = bias if bias is None or bias.is_contiguous() else bias.contiguous()
+        return self.put(x if x.is_contiguous() else x.contiguous(), bias, 0, y)
+
+    def multiply_turned(self, x: Float32[Tensor, "inputs rows"]) -> Float32[Tensor, "rows outputs"]:
+        """xᵀ Wᵀ."""
+        return self.put(x.T, None, 0, x.new_empty(x.shape[1], self.outputs))
+
+    def add_turned_(self, total: Float32[Tensor, "rows outputs"], x: Float32[Tensor, "inputs rows"]) -> None:
+        """total + xᵀ Wᵀ, in place of the total."""
+        assert total.is_contiguous() and total.shape == (x.shape[1], self.outputs)
+        self.put(x.T, total, self.outputs, total)
+
+    def put(self, x: Tensor, start: Tensor | None, start_row: int, y: Tensor) -> Tensor:
+        """Into y, of which the first axes are x's: x Wᵀ and what the sums start with."""
         kernels, inputs, rows = library(), x.shape[-1], x.shape[:-1].numel()
         assert kernels is not None
         if not x.is_cpu or x.dtype != torch.float32 or inputs != self.inputs:
             raise ValueError(f"{x.dtype} of {inputs} on {x.device} for a matrix of float32 of {self.inputs} on the CPU")
-        y, x = x.new_empty(*x.shape[:-1], self.outputs), x.contiguous()
-        bias = None if bias is None else bias.contiguous()
-        kernels.multiply_floats(
-            x.data_ptr(), rows, inputs, self.packed.data_ptr(), None if bias is None else bias.data_ptr(),
-            y.data_ptr(), self.outputs, threads(rows * inputs * self.outputs),
+        row, column = x.stride() if x.dim() == 2 else (inputs, 1)
+        given = Product(
+            x=x.data_ptr(), x_row=row, x_column=column, inputs=inputs, packed=self.packed.data_ptr(),
+            start=None if start is None else start.data_ptr(), start_row=start_row, y=y.data_ptr(),
+            outputs=self.outputs,
         )  # fmt: skip
+        kernels.multiply_floats(ctypes.byref(given), rows, threads(rows * inputs * self.outputs))
         return y
 
 
