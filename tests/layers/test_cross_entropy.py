@@ -1,15 +1,38 @@
 """The chunked loss gives what the formula written out gives, gradients included."""
 
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
-from mallang.layers.cross_entropy import cross_entropy, cross_entropy_of, summed
+from mallang.layers import native
+from mallang.layers.cross_entropy import (
+    cross_entropy,
+    cross_entropy_of,
+    measure_for,
+    measure_natively,
+    measure_plainly,
+    summed,
+)
 from mallang.layers.head import Projection
+from mallang.layers.native_loss import make_gradient_
 from mallang.text.vocabulary import PAD
+
+needs_kernels = pytest.mark.skipif(native.library() is None, reason="no compiler, or not such a processor")
+
+
+@pytest.fixture(params=[pytest.param(True, id="kernels", marks=needs_kernels), pytest.param(False, id="torch")])
+def kernels(request, monkeypatch):
+    """A machine with kernels for its CPU, and one without."""
+    if not request.param:
+        monkeypatch.setattr(native, "library", lambda: None)
+    wanted = measure_natively if request.param else measure_plainly
+    assert measure_for(torch.randn(2, 3), nn.Parameter(torch.randn(4, 3))) is wanted
 
 
 def written_out(hidden, weight, bias, labels, smoothing):
@@ -23,6 +46,7 @@ def written_out(hidden, weight, bias, labels, smoothing):
     return loss, nll
 
 
+@pytest.mark.usefixtures("kernels")
 @settings(deadline=None, max_examples=30)
 @given(st.integers(1, 20), st.integers(1, 25), st.sampled_from([0.0, 0.1, 0.5]), st.booleans(), st.integers(0, 99))
 def test_loss_and_gradients_are_those_of_the_formula(positions, chunk, smoothing, biased, seed):
@@ -51,6 +75,80 @@ def test_the_even_part_flows_into_no_padding():
     loss, _ = cross_entropy(hidden, torch.randn(9, 6), None, torch.tensor([5, PAD, 3, PAD]), 0.1)
     loss.backward()
     assert hidden.grad[[1, 3]].abs().max() == 0 < hidden.grad[[0, 2]].abs().min()
+
+
+def measured(logits, labels, smoothing, measure):
+    """What a function says of given logits: the sums, and the gradient but for rows that ask for nothing."""
+    sums, gradient = measure(logits, torch.eye(logits.shape[1]), None, labels, smoothing)
+    return sums, gradient * (labels != PAD)[:, None]
+
+
+@needs_kernels
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("size", [1.0, 1e4])
+@pytest.mark.parametrize("words", [1, 9, 16, 17, 5003])
+def test_the_kernel_gives_what_torch_gives(monkeypatch, words, size, smoothing, threads):
+    monkeypatch.setattr(native, "threads", lambda multiplications: threads)
+    torch.manual_seed(words)
+    logits, labels = size * torch.randn(21, words), torch.randint(0, words, (21,))
+    logits[3] += 1e4  # large and nearly equal
+    labels[::7] = PAD
+    wanted = measured(logits, labels, smoothing, measure_plainly)
+    found = measured(logits, labels, smoothing, measure_natively)
+    for mine, theirs in zip(found, wanted, strict=True):
+        assert mine.isfinite().all()
+        torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-6)
+
+
+@needs_kernels
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_words_that_cannot_be_said_and_what_is_no_number(smoothing):
+    torch.manual_seed(1)
+    logits, labels = torch.randn(6, 40), torch.tensor([5, 17, 39, 1, 2, 3])
+    logits[1:3, 17] = -math.inf  # once the label itself
+    logits[3, 20], logits[4, 20], logits[5] = math.nan, math.inf, -math.inf
+    for row in range(6):
+        given = torch.zeros(1, 1), torch.zeros(40, 1), logits[row], labels[row : row + 1], smoothing
+        sums, gradient = measure_natively(*given)
+        torch.testing.assert_close((sums, gradient), measure_plainly(*given), rtol=1e-4, atol=1e-6, equal_nan=True)
+        if row > 2:
+            assert sums.isnan().all()
+            assert gradient.isnan().all()
+        else:
+            assert sums.isfinite().tolist() == [row == 0 or (row == 2 and not smoothing), row != 1]
+
+
+@needs_kernels
+@pytest.mark.parametrize("words", [1, 16, 33])
+def test_rows_may_lie_apart_and_nothing_between_them_is_touched(words):
+    torch.manual_seed(2)
+    table, labels = torch.randn(5, words + 3), torch.tensor([PAD, 0, 0, PAD, 0]) + (words > 1) * torch.arange(5)
+    before, near = table.clone(), table[:, :words].clone()
+    sums = make_gradient_(table[:, :words], labels, 0.1)
+    torch.testing.assert_close(sums, make_gradient_(near, labels, 0.1))
+    assert torch.equal(table[:, :words], near)
+    assert torch.equal(table[:, words:], before[:, words:])
+    assert near[labels == PAD].abs().sum() == sums[:, labels == PAD].abs().sum() == 0
+
+
+@needs_kernels
+@pytest.mark.parametrize("label", [-1, 9])
+def test_a_label_that_is_no_word_is_refused(label):
+    hidden = torch.randn(2, 4, requires_grad=True)
+    with pytest.raises(IndexError, match="9 words"):
+        cross_entropy(hidden, torch.randn(9, 4), None, torch.tensor([3, label]))
+
+
+@needs_kernels
+def test_other_precisions_and_counters_are_left_to_torch():
+    hidden, weight = torch.randn(2, 3), nn.Parameter(torch.randn(4, 3))
+    with torch.no_grad():
+        assert measure_for(hidden, weight) is measure_natively
+        assert measure_for(hidden.double(), weight.double()) is measure_plainly
+        assert measure_for(hidden.bfloat16(), weight.bfloat16()) is measure_plainly
+        with FlopCounterMode(display=False):
+            assert measure_for(hidden, weight) is measure_plainly
 
 
 class Own(nn.Module):

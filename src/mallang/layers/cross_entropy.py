@@ -12,6 +12,7 @@ over the logits matter more than few products, so masks and the last term are ap
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from mallang.layers import native, native_loss
 from mallang.layers.head import Projection
 from mallang.layers.softmax_gradient import is_at_hand, make_gradient_, widened
 from mallang.text.vocabulary import PAD
@@ -95,7 +97,7 @@ class Chunked(torch.autograd.Function):
         hidden_gradient, total = torch.empty_like(hidden), torch.zeros(2, device=hidden.device)
         weight_gradient = torch.zeros_like(weight, dtype=torch.float32)
         bias_gradient = None if bias is None else torch.zeros_like(bias, dtype=torch.float32)
-        measure = measure_fused if is_at_hand(hidden.device) else measure_plainly
+        measure = measure_for(hidden, weight)
         with torch.autocast(hidden.device.type, enabled=False):
             for part in parts_of(labels, chunk):
                 some, said = hidden[part], labels[part]
@@ -125,6 +127,13 @@ class Chunked(torch.autograd.Function):
         return hidden * loss.to(hidden.dtype), (weight * loss).to(ctx.type), scaled, None, None, None
 
 
+def measure_for(hidden: Tensor, weight: Tensor) -> Callable[..., tuple[Tensor, Tensor]]:
+    """The fastest of the three functions below that can be given these."""
+    if is_at_hand(hidden.device):
+        return measure_fused
+    return measure_natively if native.may_take(hidden, weight.detach()) else measure_plainly
+
+
 def measure_plainly(
     hidden: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, smoothing: float
 ) -> tuple[Float[Tensor, " sums"], Float[Tensor, "positions words"]]:
@@ -143,6 +152,14 @@ def measure_fused(
     logits = F.linear(hidden, widened(weight), None if bias is None else widened(bias))
     sums = make_gradient_(logits, labels, len(weight), smoothing)
     return sums.sum(dim=1), logits[:, : len(weight)]
+
+
+def measure_natively(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, smoothing: float
+) -> tuple[Float[Tensor, " sums"], Float[Tensor, "positions words"]]:
+    """The same by a kernel for a CPU."""
+    logits = F.linear(hidden, weight, bias)
+    return native_loss.make_gradient_(logits, labels, smoothing).sum(dim=1), logits
 
 
 def lowered(hidden: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:

@@ -481,3 +481,48 @@ void follow(const Paths *p) {
             p->new_token_scores[new + p->said] = score;
         }
 }
+
+/* ---- the loss of logits and its gradient ------------------------------------------------------------------------- */
+
+/* Each row becomes softmax - (1 - smoothing) · one-hot of its label, and gives its smoothed loss and its negative
+   log-likelihood; one labelled `pad` becomes zero and costs nothing. Three passes over a row find it in the cache of its
+   core, all but the first. Differences from the highest are summed, not logits: those may be large and nearly equal. */
+void softmax_gradient(float *logits, long rows, long words, long row, const int64_t *labels, long pad, double smoothing,
+                      float *losses, float *nlls, int threads) {
+#pragma omp parallel for num_threads(threads) if (threads > 1)
+    for (long r = 0; r < rows; r++) {
+        float *x = logits + r * row;
+        losses[r] = nlls[r] = 0;
+        if (labels[r] == pad) {
+            memset(x, 0, words * sizeof *x);
+            continue;
+        }
+        __m512 most = _mm512_set1_ps(-INFINITY), total = _mm512_setzero_ps(), below = _mm512_setzero_ps();
+        for (long i = 0; i < words; i += WIDTH) {
+            __mmask16 here = lanes(words - i);
+            most = _mm512_mask_max_ps(most, here, _mm512_maskz_loadu_ps(here, x + i), most);
+        }
+        most = _mm512_set1_ps(_mm512_reduce_max_ps(most));
+        double said = x[labels[r]] - _mm512_cvtss_f32(most);
+        for (long i = 0; i < words; i += WIDTH) {
+            __mmask16 here = lanes(words - i);
+            __m512 some = _mm512_maskz_sub_ps(here, _mm512_maskz_loadu_ps(here, x + i), most);
+            __m512 share = exponential(some);
+            below = _mm512_add_ps(below, some);
+            total = _mm512_mask_add_ps(total, here, total, share);
+            _mm512_mask_storeu_ps(x + i, here, share);
+        }
+        double sum = _mm512_reduce_add_ps(total), nll = log(sum) - said;
+        __m512 scale = _mm512_set1_ps((float)(1 / sum));
+        for (long i = 0; i < words; i += WIDTH) {
+            __mmask16 here = lanes(words - i);
+            _mm512_mask_storeu_ps(x + i, here, _mm512_mul_ps(_mm512_maskz_loadu_ps(here, x + i), scale));
+        }
+        x[labels[r]] -= (float)(1 - smoothing);
+        nlls[r] = losses[r] = (float)nll;
+        if (smoothing > 0) { /* not 0 · infinity, where a word is impossible */
+            double even = log(sum) - (double)_mm512_reduce_add_ps(below) / words;
+            losses[r] = (float)((1 - smoothing) * nll + smoothing * even);
+        }
+    }
+}

@@ -10,6 +10,7 @@ who would have used them does the same in plain operations of torch.
     new keys and values           go to their slots, which lie as attention reads them
     log softmax                   a row at a time, which stays in the cache
     the best of a beam            are found while every score is looked at once, and their paths copied
+    the loss of logits            and its gradient, for training: a row at a time, too
 
 They see memory and no tensors, so they know neither gradients nor compilers of graphs: `may_take` says whether tensors
 can be given to them.
@@ -61,6 +62,9 @@ SIGNATURES: dict[str, list[type]] = {
         Pointer, Pointer, Count, Count, Count, Count, Count, Pointer, Pointer, ctypes.c_int
     ],
     "follow": [Pointer],
+    "softmax_gradient": [
+        Pointer, Count, Count, Count, Pointer, Count, ctypes.c_double, Pointer, Pointer, ctypes.c_int
+    ],
 }  # fmt: skip
 
 

@@ -1,0 +1,36 @@
+"""The loss of a table of logits and its gradient on a CPU, by a kernel of our own: see native.c; native.py says when.
+
+What softmax_gradient.py is on a GPU. Op by op the table, larger than the cache, goes through memory some seven times;
+here twice, for a row stays in the cache until it is done.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float32, Int
+from torch import Tensor
+
+from mallang.layers import native
+from mallang.text.vocabulary import PAD
+
+
+def make_gradient_(
+    logits: Float32[Tensor, "positions words"], labels: Int[Tensor, " positions"], smoothing: float = 0.0
+) -> Float32[Tensor, "sums positions"]:
+    """The smoothed loss and the negative log-likelihood of each row; logits become softmax − (1 − smoothing) · one-hot.
+
+    Rows labelled `<pad>` cost nothing and become zero. What smoothing takes from every word alike is not subtracted.
+    """
+    kernels, (rows, words), labels = native.library(), logits.shape, labels.contiguous()
+    assert kernels is not None
+    assert logits.stride(1) == 1
+    assert labels.shape == (rows,)
+    assert labels.dtype == torch.long
+    if not ((labels >= 0) & (labels < words)).all():
+        raise IndexError(f"a label is not among {words} words")  # the kernel would write to memory of others
+    sums = logits.new_empty(2, rows)
+    kernels.softmax_gradient(
+        logits.data_ptr(), rows, words, logits.stride(0), labels.data_ptr(), PAD, smoothing,
+        sums[0].data_ptr(), sums[1].data_ptr(), native.threads(8 * rows * words),
+    )  # fmt: skip
+    return sums
