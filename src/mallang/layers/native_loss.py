@@ -1,7 +1,7 @@
 """The loss of a table of logits and its gradient on a CPU, by a kernel of our own: see native.c; native.py says when.
 
-What softmax_gradient.py is on a GPU. Op by op the table, larger than the cache, goes through memory some seven times;
-here twice, for a row stays in the cache until it is done.
+What softmax_gradient.py is on a GPU. Op by op the table is read three times and written twice; here it is read
+and written once, for a row stays in the cache of its core until it is done.
 """
 
 from __future__ import annotations
