@@ -25,7 +25,8 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mallang.layers.cross_entropy import LOGITS, add_product
+from mallang.layers.cross_entropy import LOGITS
+from mallang.layers.packed import add_product
 from mallang.text.vocabulary import PAD
 
 
@@ -76,7 +77,7 @@ class TwoReadings(torch.autograd.Function):
                 total = total + sums
                 for reading, gradient, into in zip(readings, both, gradients, strict=True):
                     into[some] = gradient @ weight
-                    weight_gradient = add_product(weight_gradient, gradient.T, reading[some])
+                    weight_gradient = add_product(weight_gradient, gradient, reading[some])
                     if bias_gradient is not None:
                         bias_gradient = bias_gradient + gradient.sum(dim=0, dtype=torch.float32)
         ctx.save_for_backward(hidden_gradient, weight_gradient, bias_gradient)

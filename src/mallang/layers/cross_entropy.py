@@ -22,6 +22,7 @@ from torch import Tensor
 
 from mallang.layers import native, native_loss
 from mallang.layers.head import Projection
+from mallang.layers.packed import add_product, multiply, multiply_back
 from mallang.layers.softmax_gradient import is_at_hand, make_gradient_, widened
 from mallang.text.vocabulary import PAD
 
@@ -104,8 +105,8 @@ class Chunked(torch.autograd.Function):
                 sums, gradient = measure(some, weight, bias, said, smoothing)
                 total = total + sums
                 asked = (said != PAD).to(weight.dtype)[:, None]
-                hidden_gradient[part] = (gradient @ weight) * asked
-                weight_gradient = add_product(weight_gradient, gradient.T, some * asked)
+                hidden_gradient[part] = multiply_back(gradient, weight) * asked
+                weight_gradient = add_product(weight_gradient, gradient, some * asked)
                 if bias_gradient is not None:
                     bias_gradient = bias_gradient + gradient.T @ asked[:, 0]
             if smoothing:  # what the even part takes from every word is the same for all: no need to touch the logits
@@ -158,7 +159,7 @@ def measure_natively(
     hidden: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, smoothing: float
 ) -> tuple[Float[Tensor, " sums"], Float[Tensor, "positions words"]]:
     """The same by a kernel for a CPU."""
-    logits = F.linear(hidden, weight, bias)
+    logits = multiply(hidden, weight, bias)
     return native_loss.make_gradient_(logits, labels, smoothing).sum(dim=1), logits
 
 
@@ -185,10 +186,3 @@ def summed(
 def log_probs_of(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Float[Tensor, "positions words"]:
     """What the model gives every word, in full precision."""
     return F.linear(hidden, weight, bias).log_softmax(dim=1, dtype=torch.float32)
-
-
-def add_product(total: Tensor, left: Tensor, right: Tensor) -> Tensor:
-    """total + left @ right, the total in full precision whatever the others have."""
-    if left.dtype == total.dtype:
-        return total.addmm_(left, right)
-    return total + left @ right

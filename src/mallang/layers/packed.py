@@ -73,8 +73,8 @@ def is_for_training(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
     return (
         torch.is_grad_enabled()
         and (x.requires_grad or weight.requires_grad)
-        and x.shape[-1] == weight.shape[1]
         and pays(x, weight)
+        and x.shape[-1] == weight.shape[1]
         and (bias is None or bias.shape == weight.shape[:1])
         and not torch.is_autocast_enabled("cpu")
     )
@@ -82,8 +82,30 @@ def is_for_training(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
 
 def pays(x: Tensor, weight: Tensor) -> bool:
     """Whether these can be multiplied by our kernel, packing included, sooner than by torch."""
+    if not native.are_plain(x, weight):  # asked first: a compiler is not to compare sizes
+        return False
     rows = x.numel() // max(1, x.shape[-1])
-    return rows >= FEW and rows * weight.numel() >= LARGE and native.are_plain(x, weight)
+    return rows >= FEW and rows * weight.numel() >= LARGE
+
+
+def multiply(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """x Wᵀ + b, without a gradient."""
+    return native.FloatMatrix(weight).multiply(x, bias) if pays(x, weight) else F.linear(x, weight, bias)
+
+
+def multiply_back(x: Tensor, weight: Tensor) -> Tensor:
+    """x W, without a gradient."""
+    return native.FloatMatrix(weight.T).multiply(x) if pays(x, weight) else x @ weight
+
+
+def add_product(total: Tensor, left: Tensor, right: Tensor) -> Tensor:
+    """total + leftᵀ · right, the total in full precision whatever the others have; it may be overwritten."""
+    if left.dtype != total.dtype:
+        return total + left.T @ right
+    if not pays(left.T, right.T) or not native.are_plain(total):
+        return total.addmm_(left.T, right)
+    native.FloatMatrix(right.T).add_turned_(total, left)
+    return total
 
 
 class Product(torch.autograd.Function):
