@@ -134,23 +134,26 @@ void multiply(const float *x, long rows, long inputs, const int8_t *packed, cons
 /* ---- y = x Wᵀ + b in 32-bit floats ------------------------------------------------------------------------------- */
 
 /* W for `multiply_floats`: in panels of 64 outputs, of each the numbers of one input together. Beyond the last output
-   lie zeros. W may lie either way: so many numbers from one output, or one input, to the next. Squares of 16 · 16 are
-   turned at a time: they stay in the nearest cache. */
+   lie zeros. W may lie either way: so many numbers from one output, or one input, to the next. 16 inputs are gone
+   through at a time: what they share of the cache is then used up before it goes. */
 void pack_floats(const float *weight, long outputs, long inputs, long output_step, long input_step, float *packed,
                  int threads) {
+    __m512i apart = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    apart = _mm512_mullo_epi32(apart, _mm512_set1_epi32((int)output_step));
 #pragma omp parallel for num_threads(threads) if (threads > 1)
     for (long first = 0; first < outputs; first += PANEL)
         for (long begin = 0; begin < inputs; begin += WIDTH)
             for (long part = first; part < first + PANEL; part += WIDTH)
                 for (long i = begin; i < inputs && i < begin + WIDTH; i++) {
                     const float *from = weight + part * output_step + i * input_step;
-                    float *to = packed + first * inputs + i * PANEL + part - first;
-                    if (output_step == 1 && part + WIDTH <= outputs)
-                        _mm512_storeu_ps(to, _mm512_loadu_ps(from));
-                    else
-                        for (long o = 0; o < WIDTH; o++) to[o] = part + o < outputs ? from[o * output_step] : 0;
+                    __mmask16 here = lanes(outputs - part);
+                    __m512 numbers = output_step == 1 ? _mm512_maskz_loadu_ps(here, from)
+                                                      : _mm512_mask_i32gather_ps(_mm512_setzero_ps(), here, apart, from, 4);
+                    _mm512_storeu_ps(packed + first * inputs + i * PANEL + part - first, numbers);
                 }
 }
+
+#define NEAR (640 << 10) /* bytes that stay in the cache of a core, beside others */
 
 /* What a few rows are multiplied with, and where it goes. */
 typedef struct {
@@ -195,12 +198,16 @@ typedef void Multiply(const Product *p, long row, long column);
 static Multiply *const MULTIPLY[] = {
     NULL, multiply_1, multiply_2, multiply_3, multiply_4, multiply_5, multiply_6};
 
-/* All rows pass by a panel before the next one: it stays in the cache of its core. */
+/* All rows pass by a panel before the next one: it stays in the cache of its core. Where all panels fit there, and x is
+   turned around, a few rows pass by all panels instead: what is read of x lies far apart and is better read once. */
 void multiply_floats(const Product *p, long rows, int threads) {
-#pragma omp parallel for collapse(2) num_threads(threads) if (threads > 1)
-    for (long column = 0; column < p->outputs; column += PANEL)
-        for (long row = 0; row < rows; row += ROWS)
-            MULTIPLY[rows - row < ROWS ? rows - row : ROWS](p, row, column);
+    long panels = (p->outputs + PANEL - 1) / PANEL, groups = (rows + ROWS - 1) / ROWS;
+    int by_rows = p->x_column != 1 && panels * PANEL * p->inputs * (long)sizeof(float) <= NEAR;
+#pragma omp parallel for num_threads(threads) if (threads > 1)
+    for (long k = 0; k < panels * groups; k++) {
+        long panel = by_rows ? k % panels : k / groups, row = (by_rows ? k / panels : k % groups) * ROWS;
+        MULTIPLY[rows - row < ROWS ? rows - row : ROWS](p, row, panel * PANEL);
+    }
 }
 
 /* ---- softmax(Q Kᵀ / √key_dim + mask) V for a few queries -------------------------------------------------------- */
