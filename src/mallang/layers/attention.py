@@ -24,6 +24,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from mallang.layers import native
 from mallang.layers.few_queries import attend_few, is_made_for, write_and_attend
+from mallang.layers.native_attention import ShortAttention, is_for_short
 from mallang.layers.packed import Linear
 from mallang.layers.windowed import Window, attend_within, is_worth
 
@@ -129,6 +130,8 @@ class Attention(nn.Module):
             return looked
         if self.looks_plainly() and is_made_for(queries, keys, values, mask):
             context = attend_few(queries, keys, values, mask)  # type: ignore[arg-type]
+        elif self.looks_plainly() and is_for_short(queries, keys, values, mask):
+            context = ShortAttention.apply(queries, keys, values, mask)  # type: ignore[no-untyped-call]
         elif self.recorders or searching or wide:
             context = self.attend_readably(queries, keys, values, mask)
         elif isinstance(mask, Window):

@@ -533,3 +533,130 @@ void softmax_gradient(float *logits, long rows, long words, long row, const int6
         }
     }
 }
+
+/* ---- attention of short texts, there and back ------------------------------------------------------------------ */
+
+/* Everything of one head lies in the nearest caches, so its products need no packing. */
+typedef struct {
+    long batch, heads, queries, keys, key_dim, value_dim;
+    const float *q, *k, *v;
+    long q_batch, q_head, q_step, k_batch, k_head, k_step, v_batch, v_head, v_step;
+    const uint8_t *mask; /* what may be seen, if anything is hidden: the same for all heads */
+    long mask_batch, mask_query, mask_key, causal;
+    float scale, *weights; /* [batch][heads][queries][keys] */
+    float *context;        /* [batch][queries][heads][value_dim] */
+    const float *gradient; /* of the context, which lies in the same way */
+    float *dq, *dk, *dv;   /* [batch][queries or keys][heads][key_dim or value_dim] */
+} Short;
+
+#define GROUP 4 /* rows that are multiplied together, with 32 columns */
+
+/* c = a · b · scale for a of rows x inner, whose numbers may lie either way, and b of inner x columns. */
+ALONE multiply_small(const float *a, long a_row, long a_column, const float *b, long b_row, float *c, long c_row, long rows,
+                     long inner, long columns, float scale) {
+    for (long column = 0; column < columns; column += 2 * WIDTH) {
+        __mmask16 first = lanes(columns - column), second = lanes(columns - column - WIDTH);
+        for (long row = 0; row < rows; row += GROUP) {
+            __m512 sum[GROUP][2];
+            const float *from[GROUP];
+            ALL for (int r = 0; r < GROUP; r++) {
+                sum[r][0] = sum[r][1] = _mm512_setzero_ps();
+                from[r] = a + (row + r < rows ? row + r : rows - 1) * a_row;
+            }
+            for (long i = 0; i < inner; i++) {
+                __m512 left = _mm512_maskz_loadu_ps(first, b + i * b_row + column);
+                __m512 right = _mm512_maskz_loadu_ps(second, b + i * b_row + column + WIDTH);
+                ALL for (int r = 0; r < GROUP; r++) {
+                    __m512 each = _mm512_set1_ps(from[r][i * a_column]);
+                    sum[r][0] = _mm512_fmadd_ps(each, left, sum[r][0]);
+                    sum[r][1] = _mm512_fmadd_ps(each, right, sum[r][1]);
+                }
+            }
+            __m512 scales = _mm512_set1_ps(scale);
+            for (int r = 0; r < GROUP && row + r < rows; r++) {
+                float *to = c + (row + r) * c_row + column;
+                _mm512_mask_storeu_ps(to, first, _mm512_mul_ps(sum[r][0], scales));
+                _mm512_mask_storeu_ps(to + WIDTH, second, _mm512_mul_ps(sum[r][1], scales));
+            }
+        }
+    }
+}
+
+INLINE void turn(const float *from, long step, long rows, long columns, float *to) {
+    for (long r = 0; r < rows; r++)
+        for (long c = 0; c < columns; c++) to[c * rows + r] = from[r * step + c];
+}
+
+/* The scores of one query become weights; who may see nothing looks nowhere. */
+INLINE void weigh(float *scores, long keys, const uint8_t *mask, long mask_key, long seen) {
+    __m512 highest = _mm512_set1_ps(-INFINITY), total = _mm512_setzero_ps();
+    for (long k = 0; k < keys; k++)
+        if (k >= seen || (mask && !mask[k * mask_key])) scores[k] = -INFINITY;
+    for (long k = 0; k < keys; k += WIDTH)
+        highest = _mm512_max_ps(highest, _mm512_mask_loadu_ps(highest, lanes(keys - k), scores + k));
+    float top = _mm512_reduce_max_ps(highest);
+    __m512 base = _mm512_set1_ps(top == -INFINITY ? 0 : top);
+    for (long k = 0; k < keys; k += WIDTH) {
+        __m512 x = _mm512_mask_loadu_ps(_mm512_set1_ps(-INFINITY), lanes(keys - k), scores + k);
+        x = exponential(_mm512_sub_ps(x, base));
+        total = _mm512_add_ps(total, _mm512_maskz_mov_ps(lanes(keys - k), x));
+        _mm512_mask_storeu_ps(scores + k, lanes(keys - k), x);
+    }
+    float sum = _mm512_reduce_add_ps(total);
+    __m512 share = _mm512_set1_ps(top == -INFINITY ? 0 : 1 / sum);
+    for (long k = 0; k < keys; k += WIDTH)
+        _mm512_mask_storeu_ps(scores + k, lanes(keys - k), _mm512_mul_ps(_mm512_loadu_ps(scores + k), share));
+}
+
+void attend_short(const Short *s, int threads) {
+#pragma omp parallel num_threads(threads) if (threads > 1)
+    {
+        float *turned = malloc((s->key_dim * s->keys + WIDTH) * sizeof *turned);
+#pragma omp for
+        for (long n = 0; n < s->batch * s->heads; n++) {
+            long b = n / s->heads, h = n % s->heads, across = s->heads * s->value_dim;
+            const float *q = s->q + b * s->q_batch + h * s->q_head, *k = s->k + b * s->k_batch + h * s->k_head;
+            const float *v = s->v + b * s->v_batch + h * s->v_head;
+            float *weights = s->weights + n * s->queries * s->keys;
+            turn(k, s->k_step, s->keys, s->key_dim, turned);
+            multiply_small(q, s->q_step, 1, turned, s->keys, weights, s->keys, s->queries, s->key_dim, s->keys, s->scale);
+            for (long i = 0; i < s->queries; i++)
+                weigh(weights + i * s->keys, s->keys,
+                      s->mask ? s->mask + b * s->mask_batch + i * s->mask_query : NULL, s->mask_key,
+                      s->causal ? i + 1 : s->keys);
+            float *context = s->context + (b * s->queries * s->heads + h) * s->value_dim;
+            multiply_small(weights, s->keys, 1, v, s->v_step, context, across, s->queries, s->keys, s->value_dim, 1);
+        }
+        free(turned);
+    }
+}
+
+/* With P the weights and G the gradient: dV = Pᵀ G, dP = G Vᵀ, dS = P (dP - the mean of dP by P), dQ = dS K, dK = dSᵀ Q. */
+void attend_short_back(const Short *s, int threads) {
+#pragma omp parallel num_threads(threads) if (threads > 1)
+    {
+        float *turned = malloc((s->value_dim * s->keys + WIDTH) * sizeof *turned);
+        float *slopes = malloc((s->queries * s->keys + WIDTH) * sizeof *slopes);
+#pragma omp for
+        for (long n = 0; n < s->batch * s->heads; n++) {
+            long b = n / s->heads, h = n % s->heads, across = s->heads * s->value_dim, along = s->heads * s->key_dim;
+            long at_query = b * s->queries * s->heads + h, at_key = b * s->keys * s->heads + h;
+            const float *q = s->q + b * s->q_batch + h * s->q_head, *k = s->k + b * s->k_batch + h * s->k_head;
+            const float *weights = s->weights + n * s->queries * s->keys, *g = s->gradient + at_query * s->value_dim;
+            turn(s->v + b * s->v_batch + h * s->v_head, s->v_step, s->keys, s->value_dim, turned);
+            multiply_small(g, across, 1, turned, s->keys, slopes, s->keys, s->queries, s->value_dim, s->keys, 1);
+            for (long i = 0; i < s->queries; i++) {
+                const float *p = weights + i * s->keys;
+                float *d = slopes + i * s->keys, mean = 0;
+                for (long j = 0; j < s->keys; j++) mean += p[j] * d[j];
+                for (long j = 0; j < s->keys; j++) d[j] = p[j] * (d[j] - mean) * s->scale;
+            }
+            float *dq = s->dq + at_query * s->key_dim, *dk = s->dk + at_key * s->key_dim, *dv = s->dv + at_key * s->value_dim;
+            multiply_small(weights, 1, s->keys, g, across, dv, across, s->keys, s->queries, s->value_dim, 1);
+            multiply_small(slopes, s->keys, 1, k, s->k_step, dq, along, s->queries, s->keys, s->key_dim, 1);
+            multiply_small(slopes, 1, s->keys, q, s->q_step, dk, along, s->keys, s->queries, s->key_dim, 1);
+        }
+        free(turned);
+        free(slopes);
+    }
+}

@@ -65,6 +65,8 @@ SIGNATURES: dict[str, list[type]] = {
     "softmax_gradient": [
         Pointer, Count, Count, Count, Pointer, Count, ctypes.c_double, Pointer, Pointer, ctypes.c_int
     ],
+    "attend_short": [Pointer, ctypes.c_int],
+    "attend_short_back": [Pointer, ctypes.c_int],
 }  # fmt: skip
 
 
