@@ -97,7 +97,10 @@ def test_the_optimal_rule_changes_nothing(seed: int, options: dict[str, Any], nb
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(beam, "_settled", lambda totals, done, completed, highest, config: completed < 0)
         to_the_end = beam.search(model, batch, config)
-    assert beam.search(model, batch, config) == to_the_end
+    for found, wanted in zip(beam.search(model, batch, config), to_the_end, strict=True):
+        assert [one.tokens for one in found] == [one.tokens for one in wanted]
+        # Some processors round the products of fewer rows otherwise.
+        assert [one.score for one in found] == pytest.approx([one.score for one in wanted], abs=1e-5)
 
 
 def test_the_optimal_rule_saves_steps() -> None:

@@ -231,3 +231,13 @@ def test_a_gpu_gives_the_same(dtype, words, smoothing, biased):
     for here, there in zip(*answers, strict=True):
         close = 1e-3 if dtype == torch.float32 else 5e-2
         torch.testing.assert_close(there, here, rtol=close, atol=close)
+
+
+def test_a_weight_that_lies_the_other_way():
+    torch.manual_seed(1)
+    hidden, weight = torch.randn(512, 256, requires_grad=True), torch.randn(256, 1000).T.requires_grad_()
+    labels = torch.randint(1, 1000, (512,))
+    loss = cross_entropy(hidden, weight, None, labels, 0.1)[0]
+    plain = summed(F.linear(hidden, weight).log_softmax(dim=1), labels, 0.1)[0]
+    for one, other in zip(*(torch.autograd.grad(each, (hidden, weight)) for each in (loss, plain)), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-3)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -30,7 +32,7 @@ def check(given_: list[Tensor], mask: Any) -> None:
     assert is_for_short(*given_, mask)
     queries, _, values = given_
     gradient = torch.randn(*queries.shape[:3], values.shape[3])
-    found = ShortAttention.apply(*given_, mask)
+    found = ShortAttention.apply(*given_, mask).transpose(1, 2)
     double = [each.detach().double().requires_grad_() for each in given_]
     layer = SelfAttention(values.shape[1] * values.shape[3], queries.shape[1], queries.shape[3], values.shape[3])
     wanted = layer.attend_readably(*double, mask)
@@ -66,7 +68,7 @@ def test_what_is_no_number_stays_none() -> None:
     queries, keys, values = make(1, 1, 3, 4, 5, 5)
     with torch.no_grad():
         queries[0, 0, 1, 0] = math.nan
-    found = ShortAttention.apply(queries, keys, values, None)
+    found = ShortAttention.apply(queries, keys, values, None).transpose(1, 2)
     assert found[0, 0, 1].isnan().all() and found[0, 0, ::2].isfinite().all()
 
 
@@ -79,6 +81,9 @@ def test_what_it_is_not_for() -> None:
     assert not is_for_short(*(each.double() for each in given_), None)
     assert not is_for_short(queries.transpose(2, 3)[:, :, :, :8], keys, values, None), "numbers that lie apart"
     assert not is_for_short(*make(1, 1, 2, LONGEST + 1, 8, 8), None)
+    assert not is_for_short(queries, keys[:1], values[:1], None), "one memory for all"
+    assert not is_for_short(queries, keys, values[:, :, :4], None), "keys without values"
+    assert not is_for_short(*given_, torch.ones(5, 5, dtype=torch.bool))
     with torch.no_grad():
         assert not is_for_short(*given_, None)
     with torch.autocast("cpu", torch.bfloat16):
@@ -97,6 +102,45 @@ def test_a_layer_uses_it_in_training_and_not_where_it_is_watched() -> None:
         names.add(type(node).__name__)
         nodes += [each for each, _ in node.next_functions if each is not None]
     assert "ShortAttentionBackward" in names
+
+
+GUARDED = """
+import ctypes, mmap, torch
+from mallang.layers import native
+from mallang.layers.native_attention import call, described
+
+page, kept = mmap.PAGESIZE, []
+
+
+def fenced(*shape):
+    # Memory right before a page that nobody may touch.
+    size = 4 * torch.Size(shape).numel()
+    whole = -(-size // page) * page
+    memory = mmap.mmap(-1, whole + page)
+    start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    assert ctypes.CDLL(None, use_errno=True).mprotect(ctypes.c_void_p(start + whole), page, 0) == 0
+    kept.append(memory)
+    numbers = (ctypes.c_char * size).from_address(start + whole - size)
+    return torch.frombuffer(numbers, dtype=torch.float32).view(shape).normal_()
+
+
+for batch, heads, count, slots, key_dim, value_dim in ((1, 1, 1, 1, 1, 1), (2, 3, 5, 17, 7, 33), (1, 2, 33, 31, 16, 8)):
+    q, gradient, context = fenced(batch, count, heads, key_dim), *(fenced(batch, count, heads, value_dim) for _ in "gc")
+    k, v, dk, dv = (fenced(batch, slots, heads, dim) for dim in (key_dim, value_dim, key_dim, value_dim))
+    weights, dq = fenced(batch, heads, count, slots), fenced(batch, count, heads, key_dim)
+    given = described(*(each.transpose(1, 2) for each in (q, k, v)), None)
+    for name, tensor in dict(weights=weights, context=context, gradient=gradient, dq=dq, dk=dk, dv=dv).items():
+        setattr(given, name, tensor.data_ptr())
+    call("attend_short", given)
+    call("attend_short_back", given)
+    torch.testing.assert_close(weights.sum(dim=3), torch.ones(batch, heads, count))
+"""
+
+
+@needs_kernels
+def test_nothing_is_touched_behind_the_numbers() -> None:
+    done = subprocess.run([sys.executable, "-c", GUARDED], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_without_kernels_torch_does_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ from contracts.toy_models import tiny_vocabulary
 from mallang.decoding import ranking
 from mallang.decoding.beam import Beams
 from mallang.decoding.contract import Config
+from mallang.decoding.ranking import best
 from mallang.layers import native, native_search
 
 needs_kernels = pytest.mark.skipif(native.library() is None, reason="no compiler, or not such a processor")
@@ -146,3 +147,8 @@ for size in range(1, 40):
 def test_nothing_is_read_behind_the_last_score() -> None:
     done = subprocess.run([sys.executable, "-c", GUARDED], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_best_none_of_a_row_are_none() -> None:
+    values, places = best(torch.randn(2, 20), 0)
+    assert values.shape == places.shape == (2, 0)

@@ -411,7 +411,12 @@ def test_small_products_and_other_numbers_are_left_to_torch(monkeypatch: pytest.
     with torch.autocast("cpu", torch.bfloat16):
         assert layer(x).dtype == torch.bfloat16
     assert layer.double()(x.double()).dtype == torch.float64
-    torch.func.vmap(layer)(x.double())
+    plain = Linear(6, 9)
+    torch.testing.assert_close(torch.func.vmap(plain)(x), F.linear(x, plain.weight, plain.bias))
+    assert torch.equal(layer(x.double()), F.linear(x.double(), layer.weight, layer.bias))
+    plain.bias = nn.Parameter(plain.bias.double())
+    with pytest.raises(RuntimeError, match="dtype"):
+        plain(x)
 
 
 @needs_kernels

@@ -88,8 +88,8 @@ def test_where_a_text_is_cut_makes_no_difference(rows, data):
 def test_what_lies_before_the_window_is_not_seen():
     model = build(order=3)
     said = model(a_batch([[4, 5, 6, 7], [8, 9, 6, 7]]))
-    assert torch.equal(said[0, 4], said[1, 4])
-    assert not torch.equal(said[0, 3], said[1, 3])
+    torch.testing.assert_close(said[0, 4], said[1, 4], rtol=1e-5, atol=1e-6)  # some processors round row by row
+    assert not torch.allclose(said[0, 3], said[1, 3], rtol=1e-3)
 
 
 @pytest.mark.parametrize(

@@ -131,7 +131,7 @@ class Attention(nn.Module):
         if self.looks_plainly() and is_made_for(queries, keys, values, mask):
             context = attend_few(queries, keys, values, mask)  # type: ignore[arg-type]
         elif self.looks_plainly() and is_for_short(queries, keys, values, mask):
-            context = ShortAttention.apply(queries, keys, values, mask)  # type: ignore[no-untyped-call]
+            context = ShortAttention.apply(queries, keys, values, mask).transpose(1, 2)  # type: ignore[no-untyped-call]
         elif self.recorders or searching or wide:
             context = self.attend_readably(queries, keys, values, mask)
         elif isinstance(mask, Window):

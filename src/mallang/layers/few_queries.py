@@ -64,7 +64,11 @@ def works_in(programs: int) -> bool:
     mask[..., 1, 1] = -torch.inf
     found = attend_few(given, given, given, mask)
     wanted = (given @ given.transpose(2, 3) / dim**0.5 + mask).softmax(dim=3) @ given
-    return torch.allclose(found, wanted, atol=1e-2)  # torch may have been told to multiply with fewer digits
+    slots = given.clone()
+    projected = given.transpose(1, 2).reshape(programs, 2, dim).repeat(1, 1, 3)
+    written = write_and_attend(projected, torch.arange(2, device="cuda"), slots, slots.clone(), mask)
+    # Torch may have been told to multiply with fewer digits.
+    return torch.allclose(found, wanted, atol=1e-2) and torch.allclose(written, wanted[:, 0], atol=1e-2)
 
 
 def attend_few(

@@ -1,6 +1,6 @@
 /* Kernels for a CPU with AVX-512 and VNNI, compiled on the machine they run on (native.py says how, and calls them).
 
-   Each does in one pass over memory what takes torch several. A row of a result does not depend on the other rows, as
+   Each reads memory once, or what is still in the cache again, where torch goes through it several times. A row of a result does not depend on the other rows, as
    long as all are finite: it is computed by the same operations in the same order, however many rows there are.
 
    Threads share what is independent: columns of a product, heads of an attention, rows of a softmax. */
@@ -605,7 +605,7 @@ INLINE void weigh(float *scores, long keys, const uint8_t *mask, long mask_key, 
     float sum = _mm512_reduce_add_ps(total);
     __m512 share = _mm512_set1_ps(top == -INFINITY ? 0 : 1 / sum);
     for (long k = 0; k < keys; k += WIDTH)
-        _mm512_mask_storeu_ps(scores + k, lanes(keys - k), _mm512_mul_ps(_mm512_loadu_ps(scores + k), share));
+        _mm512_mask_storeu_ps(scores + k, lanes(keys - k), _mm512_mul_ps(_mm512_maskz_loadu_ps(lanes(keys - k), scores + k), share));
 }
 
 void attend_short(const Short *s, int threads) {

@@ -1,15 +1,16 @@
-"""What steps of a search do again and again on a CPU, in kernels of our own: see native.c beside this file.
+"""What searches and trainings do again and again on a CPU, in kernels of our own: see native.c beside this file.
 
 They are compiled by the C compiler of the machine they run on, the first time one is needed (two seconds), and kept in
 the user's cache. Without a compiler, or on a processor without AVX-512 and VNNI, there are none: `library` is None, and
 who would have used them does the same in plain operations of torch.
 
     a product in 8-bit integers   rounds, multiplies and scales in one call
-    a product in 32-bit floats    of a matrix laid out once for many products
+    a product in 32-bit floats    of a matrix laid out for it: packed.py
     attention of a few queries    scores of a head never leave the cache
     new keys and values           go to their slots, which lie as attention reads them
     log softmax                   a row at a time, which stays in the cache
     the best of a beam            are found while every score is looked at once, and their paths copied
+    attention over short texts    and its gradients, for training: native_attention.py
     the loss of logits            and its gradient, for training: a row at a time, too
 
 They see memory and no tensors, so they know neither gradients nor compilers of graphs: `may_take` says whether tensors
@@ -46,6 +47,8 @@ MOST = 16
 """Queries up to which attention is that of a few."""
 
 Pointer, Count = ctypes.c_void_p, ctypes.c_long
+FURTHEST = 2**27
+"""Numbers between two neighbours of a matrix that the kernel can count."""
 PLAIN = (Tensor, nn.Parameter)
 """Classes whose memory may be looked at: others may mean something else by it."""
 SIGNATURES: dict[str, list[type]] = {
@@ -176,7 +179,10 @@ def are_plain(*tensors: Tensor) -> bool:
     """The same where gradients are somebody else's affair."""
     return (
         not torch.compiler.is_compiling()
-        and all(each.dtype == torch.float32 and each.is_cpu and type(each) in PLAIN for each in tensors)
+        and all(
+            each.dtype == torch.float32 and each.is_cpu and type(each) in PLAIN and each.layout == torch.strided
+            for each in tensors
+        )
         and not is_watched()
         and library() is not None
     )
@@ -229,7 +235,7 @@ class IntegerMatrix:
         return y
 
 
-class Product(ctypes.Structure):
+class ProductShape(ctypes.Structure):
     """What `multiply_floats` reads and writes: as in native.c."""
 
     _fields_ = [
@@ -244,6 +250,7 @@ class FloatMatrix:
     def __init__(self, weight: Float32[Tensor, "outputs inputs"]) -> None:
         kernels, (outputs, inputs) = library(), weight.shape
         assert kernels is not None
+        weight = weight if max(weight.stride()) < FURTHEST else weight.contiguous()
         self.inputs, self.outputs = inputs, outputs
         self.packed: Float32[Tensor, " numbers"] = weight.new_empty(-(-outputs // PANEL) * PANEL * inputs)
         kernels.pack_floats(
@@ -274,7 +281,7 @@ class FloatMatrix:
         if not x.is_cpu or x.dtype != torch.float32 or inputs != self.inputs:
             raise ValueError(f"{x.dtype} of {inputs} on {x.device} for a matrix of float32 of {self.inputs} on the CPU")
         row, column = x.stride() if x.dim() == 2 else (inputs, 1)
-        given = Product(
+        given = ProductShape(
             x=x.data_ptr(), x_row=row, x_column=column, inputs=inputs, packed=self.packed.data_ptr(),
             start=None if start is None else start.data_ptr(), start_row=start_row, y=y.data_ptr(),
             outputs=self.outputs,

@@ -17,7 +17,7 @@ from torch.autograd.function import once_differentiable
 from mallang.layers import native
 
 LONGEST = 128
-"""Keys up to which a text is short."""
+"""Queries and keys up to which a text is short."""
 WIDEST = 128
 """Numbers of a key or a value."""
 
@@ -31,7 +31,9 @@ def is_for_short(queries: Tensor, keys: Tensor, values: Tensor, mask: Any) -> bo
         and native.are_plain(*given)
         and not torch.is_autocast_enabled("cpu")
         and 0 < keys.shape[2] <= LONGEST
-        and queries.shape[2] > 0
+        and 0 < queries.shape[2] <= LONGEST
+        and keys.shape == (*queries.shape[:2], keys.shape[2], queries.shape[3])
+        and values.shape[:3] == keys.shape[:3]
         and max(queries.shape[3], values.shape[3]) <= WIDEST
         and all(each.stride(3) == 1 for each in given)
         and (mask is None or is_causal(mask, queries, keys) or hides_for_all_heads(mask, queries, keys))
@@ -45,7 +47,7 @@ def is_causal(mask: Any, queries: Tensor, keys: Tensor) -> bool:
 
 def hides_for_all_heads(mask: Any, queries: Tensor, keys: Tensor) -> bool:
     """Whether it says by true and false what may be seen, of each key, the same for all heads."""
-    if not isinstance(mask, Tensor) or mask.dtype != torch.bool or not mask.is_cpu or type(mask) is not Tensor:
+    if type(mask) is not Tensor or mask.dtype != torch.bool or not mask.is_cpu or mask.dim() != 4:
         return False
     batch, heads, count, key = mask.shape
     return heads == 1 and key == keys.shape[2] and batch in (1, len(queries)) and count in (1, queries.shape[2])
@@ -66,10 +68,12 @@ class Short(ctypes.Structure):
 
 
 class ShortAttention(torch.autograd.Function):
-    """softmax(Q Kᵀ / √key_dim) V of what may be seen, and its gradients."""
+    """softmax(Q Kᵀ / √key_dim) V of what may be seen, and its gradients; those have none of their own."""
 
     @staticmethod
-    def forward(ctx: Any, queries: Tensor, keys: Tensor, values: Tensor, mask: Any) -> Tensor:
+    def forward(
+        ctx: Any, queries: Tensor, keys: Tensor, values: Tensor, mask: Any
+    ) -> Float32[Tensor, "batch query heads value_dim"]:
         """The context; the weights are kept for the way back."""
         (batch, heads, count, _), (slots, value_dim) = queries.shape, values.shape[2:]
         weights = queries.new_empty(batch, heads, count, slots)
@@ -78,14 +82,14 @@ class ShortAttention(torch.autograd.Function):
         given.weights, given.context = weights.data_ptr(), context.data_ptr()
         call("attend_short", given)
         ctx.save_for_backward(queries, keys, values, weights)
-        return context.transpose(1, 2)
+        return context
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Float32[Tensor, "batch heads query value_dim"]) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, gradient: Float32[Tensor, "batch query heads value_dim"]) -> tuple[Tensor | None, ...]:
         """The gradients of queries, keys and values."""
         queries, keys, values, weights = ctx.saved_tensors
-        gradient = gradient.transpose(1, 2).contiguous()
+        gradient = gradient.contiguous()
         found = [each.new_empty(each.transpose(1, 2).shape) for each in (queries, keys, values)]
         given = described(queries, keys, values, None)
         given.weights, given.gradient = weights.data_ptr(), gradient.data_ptr()

@@ -21,7 +21,7 @@ def finds_best(totals: Float[Tensor, "sentences width"], scores: Float[Tensor, "
         and totals.dtype == torch.float64
         and totals.is_cpu
         and scores.stride(1) == 1
-        and count <= min(MOST, totals.shape[1] * scores.shape[1])
+        and 0 < count <= min(MOST, totals.shape[1] * scores.shape[1])
     )
 
 
@@ -36,7 +36,7 @@ def best_sums(
     assert kernels is not None
     totals = totals.contiguous()
     values = totals.new_empty(sentences, count)
-    cells = torch.empty(sentences, count, dtype=torch.long)
+    cells = totals.new_empty(sentences, count, dtype=torch.long)
     kernels.best_sums(
         totals.data_ptr(), scores.data_ptr(), sentences, width, places, scores.stride(0), count,
         values.data_ptr(), cells.data_ptr(), native.threads(scores.numel()),

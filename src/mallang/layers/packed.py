@@ -63,7 +63,7 @@ def linear(
         if packs is not None and is_for_packs(x, weight, bias) and (matrix := packs.find(weight, x)) is not None:
             return matrix.multiply(x, bias)
         if is_for_training(x, weight, bias):
-            product: Tensor = Product.apply(x, weight, bias)  # type: ignore[no-untyped-call]
+            product: Tensor = LinearProduct.apply(x, weight, bias)  # type: ignore[no-untyped-call]
             return product
     return F.linear(x, weight, bias)
 
@@ -75,9 +75,14 @@ def is_for_training(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
         and (x.requires_grad or weight.requires_grad)
         and pays(x, weight)
         and x.shape[-1] == weight.shape[1]
-        and (bias is None or bias.shape == weight.shape[:1])
+        and fits(bias, weight)
         and not torch.is_autocast_enabled("cpu")
     )
+
+
+def fits(bias: Tensor | None, weight: Tensor) -> bool:
+    """Whether the kernel can add it."""
+    return bias is None or (bias.shape == weight.shape[:1] and native.are_plain(bias))
 
 
 def pays(x: Tensor, weight: Tensor) -> bool:
@@ -90,7 +95,8 @@ def pays(x: Tensor, weight: Tensor) -> bool:
 
 def multiply(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """x Wᵀ + b, without a gradient."""
-    return native.FloatMatrix(weight).multiply(x, bias) if pays(x, weight) else F.linear(x, weight, bias)
+    ours = pays(x, weight) and fits(bias, weight)
+    return native.FloatMatrix(weight).multiply(x, bias) if ours else F.linear(x, weight, bias)
 
 
 def multiply_back(x: Tensor, weight: Tensor) -> Tensor:
@@ -102,14 +108,14 @@ def add_product(total: Tensor, left: Tensor, right: Tensor) -> Tensor:
     """total + leftᵀ · right, the total in full precision whatever the others have; it may be overwritten."""
     if left.dtype != total.dtype:
         return total + left.T @ right
-    if not pays(left.T, right.T) or not native.are_plain(total):
+    if not pays(left.T, right.T) or not native.are_plain(total) or not total.is_contiguous():
         return total.addmm_(left.T, right)
     native.FloatMatrix(right.T).add_turned_(total, left)
     return total
 
 
-class Product(torch.autograd.Function):
-    """x Wᵀ + b and its gradients."""
+class LinearProduct(torch.autograd.Function):
+    """x Wᵀ + b and its gradients; those have none of their own."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

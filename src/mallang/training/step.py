@@ -100,7 +100,10 @@ class Step:
         return replace(loss, sums={name: value.detach() for name, value in loss.sums.items()})
 
     def add_gradients(self, loss: Tensor) -> None:
-        """Take the gradients. Where they must stay in place, a few large kernels add the new ones to them."""
+        """Take the gradients. Where they must stay in place, a few large kernels add the new ones to them.
+
+        All new ones are there at once: that takes as much memory again as the gradients.
+        """
         if not self.keeps_gradients:
             loss.backward()  # type: ignore[no-untyped-call]
             return
