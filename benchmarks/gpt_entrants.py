@@ -49,7 +49,13 @@ def losses(system: str, shape: dict[str, Any], rows: int, updates: int, **option
 
 
 def our_update(
-    shape: Shape, device: str, engine: str, precision: str = "auto", activation: str = "gelu-tanh", **_: Any
+    shape: Shape,
+    device: str,
+    engine: str,
+    precision: str = "auto",
+    activation: str = "gelu-tanh",
+    warmup: int = 0,
+    **_: Any,
 ) -> Update:
     """The step and the optimiser of our loop, with the task of language models."""
     import torch
@@ -68,9 +74,10 @@ def our_update(
     step = Step(task, model, place, precision, engine, one_shape=True)  # type: ignore[arg-type]
     config = optimizers.Config(name="adamw", rate=RATE, betas=BETAS, epsilon=1e-8, decay=DECAY, clip=CLIP)
     optimizer = optimizers.build(config, task.updates(model))
-    parameters = list(model.parameters())
+    parameters, warm = list(model.parameters()), warmed(optimizer, warmup)
 
     def update(ids: Any) -> Any:
+        warm()
         tokens, labels = ids[:, :-1], ids[:, 1:]
         optimizer.zero_grad(set_to_none=not step.keeps_gradients)
         given = Batch(tokens=tokens, labels=labels, lengths=torch.full((len(ids),), tokens.shape[1]))
@@ -82,11 +89,26 @@ def our_update(
     return update
 
 
-def nanogpt_update(shape: Shape, device: str, engine: str, path: str, **_: Any) -> Update:
+def warmed(optimizer: Any, steps: int) -> Callable[[], None]:
+    """What to call before each update: the rate grows through so many."""
+    count = 0
+
+    def warm() -> None:
+        nonlocal count
+        count += 1
+        if count <= steps:
+            for group in optimizer.param_groups:
+                group["lr"] = RATE * count / steps
+
+    return warm
+
+
+def nanogpt_update(shape: Shape, device: str, engine: str, path: str, warmup: int = 0, **_: Any) -> Update:
     """nanoGPT as its train.py has it: compiled, autocast, its own optimiser."""
     model = nanogpt(shape, path).to(device).train()
     optimizer = model.configure_optimizers(DECAY, RATE, BETAS, device)
-    return trained(model, optimizer, lambda module, tokens, labels: module(tokens, labels)[1], device, engine)
+    warm = warmed(optimizer, warmup)
+    return trained(model, optimizer, lambda module, tokens, labels: module(tokens, labels)[1], device, engine, warm)
 
 
 def hugging_face_update(shape: Shape, device: str, engine: str, **_: Any) -> Update:
@@ -108,13 +130,21 @@ def hugging_face_update(shape: Shape, device: str, engine: str, **_: Any) -> Upd
     return trained(model, optimizer, loss, device, engine)
 
 
-def trained(model: Any, optimizer: Any, loss: Callable[[Any, Any, Any], Any], device: str, engine: str) -> Update:
+def trained(
+    model: Any,
+    optimizer: Any,
+    loss: Callable[[Any, Any, Any], Any],
+    device: str,
+    engine: str,
+    warm: Callable[[], None] = lambda: None,
+) -> Update:
     """A plain loop around the model of others."""
     import torch
 
     run = torch.compile(loss) if engine == "compile" else loss
 
     def update(ids: Any) -> Any:
+        warm()
         ids = ids.to(device, non_blocking=True)
         with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
             found = run(model, ids[:, :-1].contiguous(), ids[:, 1:].contiguous())

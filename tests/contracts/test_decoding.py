@@ -73,7 +73,7 @@ few = settings(deadline=None, max_examples=4)
 
 
 def same(left: list[list[Hypothesis]], right: list[list[Hypothesis]]) -> None:
-    """The same outputs, and the same scores to 1e-4, or where weights are wild and scores large to 2e-5 of them.
+    """The same outputs, and the same scores to 1e-4, or where weights are wild and scores large to 5e-5 of them.
 
     Of outputs that are equally good either may stand at a rank. Such are `a b` and `b a` to a model that translates
     word by word, where a source says one word twice.
@@ -81,10 +81,10 @@ def same(left: list[list[Hypothesis]], right: list[list[Hypothesis]]) -> None:
     assert [len(found) for found in left] == [len(found) for found in right]
     for one, other in zip(itertools.chain(*left), itertools.chain(*right), strict=True):
         assert one.finished == other.finished
-        assert one.score == pytest.approx(other.score, abs=1e-4, rel=2e-5)
+        assert one.score == pytest.approx(other.score, abs=1e-4, rel=5e-5)
         if one.tokens == other.tokens:
-            assert one.normalized == pytest.approx(other.normalized, abs=1e-4, rel=2e-5)
-            assert one.token_scores == pytest.approx(other.token_scores, abs=1e-4, rel=2e-5)
+            assert one.normalized == pytest.approx(other.normalized, abs=1e-4, rel=5e-5)
+            assert one.token_scores == pytest.approx(other.token_scores, abs=1e-4, rel=5e-5)
         else:
             assert one.normalized == pytest.approx(other.normalized, abs=1e-6), (one, other)
             assert sorted(one.token_scores) == pytest.approx(sorted(other.token_scores), abs=1e-6)

@@ -124,20 +124,37 @@ def test_replayed_gradients_are_the_plain_ones():
     check_replayed("graphs", torch.device("cuda"), dropout=0.2)  # with the same random numbers, too
 
 
-def check_language_model(engine, device):
-    """The same for windows of one width, whose loss a GPU computes by a kernel."""
+def make_language_model(device):
+    """A task, its model, and batches of windows of one width."""
     tokenizer = Tokenizer.train(["a b c d e f g h i j"], Text(unit="char", vocabulary=30))
     settings = language_modeling.Config(layout="stream", context=8, order="shuffled")
     task = language_modeling.Task(settings, {"text": tokenizer})
     torch.manual_seed(5)
     model = task.build(gpt, gpt.Config(**{**gpt.SIZES["tiny"], "dropout": 0.0, "attention_dropout": 0.0})).to(device)
     ids = torch.from_numpy(np.random.default_rng(1).integers(4, 15, (4, 3, 9)))
-    batches = [Batch(tokens=each[:, :-1], labels=each[:, 1:], lengths=torch.full((3,), 8)) for each in ids]
+    return task, model, [Batch(tokens=each[:, :-1], labels=each[:, 1:], lengths=torch.full((3,), 8)) for each in ids]
+
+
+def check_language_model(engine, device):
+    """The same for windows of one width, whose loss a GPU computes by a kernel."""
+    task, model, batches = make_language_model(device)
     plain = gradients(Step(task, model, device, "fp32", "plain"), model, batches, [96])
     step = Step(task, model, device, "fp32", engine, one_shape=True)
     for _ in range(3):
         assert_alike(gradients(step, model, batches, [96]), plain, tolerance=1e-4)
     assert sum(gradient.norm() for gradient in plain[1].values()) > 0.1
+
+
+def check_8_bits(engine, device):
+    """Nearly the same from products of 8 bits."""
+    task, model, batches = make_language_model(device)
+    plain = gradients(Step(task, model, device, "fp32", "plain"), model, batches, [96])
+    step = Step(task, model, device, "fp8", engine, one_shape=True)
+    for _ in range(3):
+        rough = gradients(step, model, batches, [96])
+        assert 0 < abs(plain[0] - rough[0]) < 0.02 * plain[0]
+        for name, wanted in plain[1].items():
+            assert 0 < (wanted - rough[1][name]).norm() < 0.3 * wanted.norm(), name
 
 
 @pytest.mark.slow
@@ -151,6 +168,8 @@ def test_compiled_gradients_are_the_plain_ones(device):
 if __name__ == "__main__":
     check_replayed("compile", torch.device(sys.argv[1]), dropout=0.0)
     check_language_model("compile", torch.device(sys.argv[1]))
+    if sys.argv[1] == "cuda":
+        check_8_bits("compile", torch.device("cuda"))
 
 
 def test_weights_rounded_to_bfloat16_give_nearly_the_same_gradients_to_the_weights_themselves(task):
@@ -183,3 +202,15 @@ def test_weights_of_recurrent_layers_are_not_rounded(task):
     model = task.build(cho, cho.Config(**cho.SIZES["tiny"]))
     with pytest.raises(UserError, match="recurrent"):
         Step(task, model, CPU, "bf16-weights", "plain")
+
+
+def test_a_cpu_has_no_products_of_8_bits(task):
+    step = Step(task, make_model(task, dropout=0.0), CPU, "fp8", "plain")
+    with pytest.raises(UserError, match="fp8"):
+        step.run(make_batch(task, [(5, 4)]), [4])
+
+
+@needs_gpu
+@pytest.mark.parametrize("engine", ["plain", "graphs"])
+def test_products_of_8_bits_give_nearly_the_same_gradients_on_a_gpu(engine):
+    check_8_bits(engine, torch.device("cuda"))

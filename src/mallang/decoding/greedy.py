@@ -13,6 +13,7 @@ from mallang.decoding.contract import Autoregressive, Config, Hypothesis, Rules,
 from mallang.decoding.progress import Search
 from mallang.decoding.ranking import best, hypothesis
 from mallang.decoding.runner import run
+from mallang.layers.most_probable import is_at_hand, take_most_probable
 from mallang.text.vocabulary import Vocabulary
 
 
@@ -59,7 +60,26 @@ class Walk(Search):
     ) -> tuple[Walk, Int[Tensor, " rows"], None]:
         """Every path one token longer; one that has ended goes on until the host looks, but is no longer heard."""
         tokens = self.choose(log_probs, said, config)
-        scores = log_probs.gather(1, tokens[:, None])
+        return self.hear(tokens, log_probs.gather(1, tokens[:, None])[:, 0], said, vocabulary)
+
+    def grow_at_once(
+        self, logits: Float[Tensor, "rows vocabulary"], said: Int[Tensor, ""], vocabulary: Vocabulary, config: Config
+    ) -> tuple[Walk, Int[Tensor, " rows"], None] | None:
+        """The same on a GPU, which needs no table of log-probabilities for it."""
+        if not is_at_hand(logits):
+            return None
+        never = vocabulary.pad, vocabulary.bos
+        tokens, scores = take_most_probable(logits, said, never, vocabulary.eos, config.min_length)
+        return self.hear(tokens, scores, said, vocabulary)
+
+    def hear(
+        self,
+        tokens: Int[Tensor, " rows"],
+        scores: Float[Tensor, " rows"],
+        said: Int[Tensor, ""],
+        vocabulary: Vocabulary,
+    ) -> tuple[Walk, Int[Tensor, " rows"], None]:
+        """Write down what was chosen, and how probable it was."""
         heard = tokens.view_as(self.ended).masked_fill(self.ended, vocabulary.pad)
         ended = self.ended | (heard == vocabulary.eos)
         walk = replace(

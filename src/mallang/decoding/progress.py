@@ -57,6 +57,12 @@ class Search(ABC):
         `said` tokens were said before this one.
         """
 
+    def grow_at_once(
+        self, logits: Float[Tensor, "rows vocabulary"], said: Int[Tensor, ""], vocabulary: Vocabulary, config: Config
+    ) -> tuple[Search, Int[Tensor, " rows"], Int[Tensor, " rows"] | None] | None:
+        """The same from logits, where no rules hold and a kernel does without log-probabilities; none: it cannot."""
+        return None
+
     @abstractmethod
     def outputs(self, vocabulary: Vocabulary, config: Config) -> dict[int, list[Hypothesis]]:
         """What was found for each sentence, by its number."""
@@ -99,15 +105,21 @@ class Progress:
     def advance(self, model: Autoregressive, config: Config) -> Progress:
         """One step."""
         logits, state = model.step(self.tokens[:, None], self.state)
-        return replace(self, state=state).choose(normalize(logits[:, -1], model.vocabulary), model.vocabulary, config)
+        after, words = replace(self, state=state), model.vocabulary
+        if self.rules is None and (grown := self.search.grow_at_once(logits[:, -1], self.said, words, config)):
+            return after.move(*grown)
+        return after.choose(normalize(logits[:, -1], words), words, config)
 
     def choose(self, log_probs: Float[Tensor, "rows vocabulary"], vocabulary: Vocabulary, config: Config) -> Progress:
-        """Strike out what must not follow, grow, and let the memory follow."""
+        """Strike out what must not follow, and grow."""
         if config.min_length > 1:
             log_probs[:, vocabulary.eos].masked_fill_(self.said + 1 < config.min_length, -torch.inf)
         if self.rules is not None:
             log_probs = self.rules.apply(log_probs, self.search.said, self.said)
-        search, tokens, rows = self.search.grow(log_probs, self.said, vocabulary, config)
+        return self.move(*self.search.grow(log_probs, self.said, vocabulary, config))
+
+    def move(self, search: Search, tokens: Int[Tensor, " rows"], rows: Int[Tensor, " rows"] | None) -> Progress:
+        """Go on with these hypotheses, which continue those of `rows`: the memory follows."""
         state = self.state if rows is None else self.state.select(rows)
         return Progress(search, state, tokens, self.said + 1, self.rules)
 

@@ -61,6 +61,9 @@ class Drawn(Walk):
         """A token of each row, drawn at random."""
         return pick(truncate(log_probs, config), self.draws.index_select(2, said[None]).flatten())
 
+    def grow_at_once(self, *_: object) -> None:
+        """Drawing needs the probabilities of all."""
+
 
 def uniforms(seed: int, number: int, sample: int, count: int) -> Float[Tensor, " count"]:
     """Random numbers from [0, 1) that belong to one sample of one sentence; a larger count adds to the same ones."""

@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mallang.layers import native, native_loss
+from mallang.layers import float8, native, native_loss
 from mallang.layers.head import Projection
 from mallang.layers.packed import add_product, multiply, multiply_back
 from mallang.layers.softmax_gradient import is_at_hand, make_gradient_, widened
@@ -150,7 +150,8 @@ def measure_fused(
     hidden: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, smoothing: float
 ) -> tuple[Float[Tensor, " sums"], Float[Tensor, "positions words"]]:
     """The same by one kernel, over rows as wide as it likes them."""
-    logits = F.linear(hidden, widened(weight), None if bias is None else widened(bias))
+    multiplied = float8.multiply if float8.is_wanted(hidden, wide := widened(weight)) else F.linear
+    logits = multiplied(hidden, wide, None if bias is None else widened(bias))
     sums = make_gradient_(logits, labels, len(weight), smoothing)
     return sums.sum(dim=1), logits[:, : len(weight)]
 

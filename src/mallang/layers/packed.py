@@ -28,7 +28,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from mallang.layers import native
+from mallang.layers import float8, native
 
 PACK_AT = 2
 """The meeting at which a weight is packed."""
@@ -58,12 +58,16 @@ def linear(
     x: Float[Tensor, "*batch inputs"], weight: Float[Tensor, "outputs inputs"], bias: Float[Tensor, " outputs"] | None
 ) -> Float[Tensor, "*batch outputs"]:
     """x Wᵀ + b."""
+    product: Tensor
+    if float8.is_wanted(x, weight):
+        product = float8.Product.apply(x, weight, bias)  # type: ignore[no-untyped-call]
+        return product
     if not torch.compiler.is_compiling():
         packs: Packs | None = getattr(AT_HAND, "packs", None)
         if packs is not None and is_for_packs(x, weight, bias) and (matrix := packs.find(weight, x)) is not None:
             return matrix.multiply(x, bias)
         if is_for_training(x, weight, bias):
-            product: Tensor = LinearProduct.apply(x, weight, bias)  # type: ignore[no-untyped-call]
+            product = LinearProduct.apply(x, weight, bias)  # type: ignore[no-untyped-call]
             return product
     return F.linear(x, weight, bias)
 

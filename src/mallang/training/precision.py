@@ -2,6 +2,7 @@
 
     bf16           autocast: products in bf16; norms, sums and what goes from layer to layer in fp32
     bf16-weights   everything in bf16, with copies of the weights: fewer bytes to move, so faster, and rounder
+    fp8            the same, with products of 8-bit numbers where a GPU has them (layers/float8.py): faster, rounder yet
 
 The weights that are trained and saved are fp32 in all of them.
 """
@@ -18,9 +19,14 @@ from torch.func import functional_call
 
 from mallang.data.batch import Batch
 from mallang.errors import UserError
+from mallang.layers.float8 import are_computed_by, products_in_8_bits
 from mallang.tasks.contract import Loss
 
-Precision = Literal["auto", "fp32", "bf16", "bf16-weights"]
+Precision = Literal["auto", "fp32", "bf16", "bf16-weights", "fp8"]
+
+
+COPIED: tuple[Precision, ...] = ("bf16-weights", "fp8")
+"""Those that compute with copies of the weights."""
 
 
 def choose_device(name: str = "auto", local_rank: int = 0) -> torch.device:
@@ -49,6 +55,10 @@ def choose_device(name: str = "auto", local_rank: int = 0) -> torch.device:
 def autocast(precision: Precision, device: torch.device) -> contextlib.AbstractContextManager[object]:
     """The context the model runs in; the weights stay fp32."""
     wanted = ("bf16" if device.type == "cuda" else "fp32") if precision == "auto" else precision
+    if wanted == "fp8":
+        if not are_computed_by(device):
+            raise UserError('train.precision = "fp8" needs a GPU of 2023 or later', todo="train.precision=bf16")
+        return products_in_8_bits()
     if wanted != "bf16":
         return contextlib.nullcontext()
     return torch.autocast(device.type, dtype=torch.bfloat16)
@@ -62,11 +72,11 @@ class Rounded(nn.Module):
     grown copy would be thrown away.
     """
 
-    def __init__(self, loss: Callable[[Any, Batch, Any], Loss], model: nn.Module) -> None:
+    def __init__(self, loss: Callable[[Any, Batch, Any], Loss], model: nn.Module, precision: Precision) -> None:
         super().__init__()
         if any(isinstance(part, nn.RNNBase) for part in model.modules()):
             raise UserError(
-                'train.precision = "bf16-weights" is not for recurrent layers, which add up over a whole text',
+                f'train.precision = "{precision}" is not for recurrent layers, which add up over a whole text',
                 todo="train.precision=bf16",
             )
         self.loss, self.model = loss, model

@@ -27,7 +27,7 @@ from mallang.layers.pages import keep_pages
 from mallang.layers.recurrent import Recurrent
 from mallang.tasks.contract import Loss, Task
 from mallang.training.carry import leaves
-from mallang.training.precision import Precision, Rounded, autocast
+from mallang.training.precision import COPIED, Precision, Rounded, autocast
 
 Engine = Literal["auto", "plain", "graphs", "compile"]
 SHAPES = 128
@@ -69,7 +69,7 @@ class Step:
                 todo="train.engine=plain, or on a GPU train.engine=graphs",
             )
         # Where batches have many shapes it is compiled once for all: for each would take longer than most trainings.
-        loss = Rounded(task.loss, model).rounded if precision == "bf16-weights" else task.loss
+        loss = Rounded(task.loss, model, precision).rounded if precision in COPIED else task.loss
         self.loss = torch.compile(loss, dynamic=not one_shape) if self.engine == "compile" else loss
         self.keeps_gradients = self.engine != "plain" and device.type == "cuda"
         """Whether gradients must stay where they are: set them to zero, not to None."""
