@@ -7,6 +7,7 @@ so that every speed can be told as a share of what the machine can do.
 
 from __future__ import annotations
 
+import fcntl
 import importlib.util
 import json
 import os
@@ -15,6 +16,7 @@ import resource
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -29,6 +31,8 @@ PEERS = ROOT / ".peers"
 """Where `python -m benchmarks.peers` puts what others wrote."""
 SIZE = {"cpu": 2048, "cuda": 8192}
 """The side of the square matrices whose product is timed."""
+LOCK = Path(tempfile.gettempdir(), "mallang-benchmarks.lock")
+"""Held while turns are taken: benchmarks side by side get ready together, but are timed one after the other."""
 DECIDE = ("torch", "transformers", "ctranslate2", "joeynmt")
 
 
@@ -69,9 +73,11 @@ def race(entrants: Sequence[Entrant], rounds: int) -> dict[str, Outcome]:
         for runner in running.values():  # all make themselves ready at once: compiling takes some of them a minute
             runner.get_ready()
         labels = list(running)
-        for number in range(rounds):
-            for label in labels[number % len(labels) :] + labels[: number % len(labels)]:
-                running[label].turn()
+        with LOCK.open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            for number in range(rounds):
+                for label in labels[number % len(labels) :] + labels[: number % len(labels)]:
+                    running[label].turn()
         return {label: runner.outcome() for label, runner in running.items()}
 
 

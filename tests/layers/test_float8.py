@@ -5,8 +5,21 @@ import torch
 from torch import nn
 
 from mallang.layers import float8
-from mallang.layers.float8 import HIGHEST, Product, is_wanted, multiply, products_in_8_bits, rounded
+from mallang.layers.float8 import (
+    ADDED,
+    HIGHEST,
+    WIDEST,
+    Product,
+    is_wanted,
+    multiply,
+    products_in_8_bits,
+    rounded,
+    rounded_by_formula,
+    rounded_with_sums,
+)
 from mallang.layers.packed import Linear
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 
 def bf16(*shape):
@@ -60,3 +73,17 @@ def test_linear_maps_do_so_when_told():
         rough = layer(x)
     assert 0 < error(rough, usual) < 0.1 and torch.equal(layer(x), usual)
     assert not float8._wanted
+
+
+@needs_gpu
+@pytest.mark.parametrize("shape", [(5, 48), (ADDED + 1, 768), (3 * ADDED, 3072), (1, WIDEST), (7, 1)])
+def test_a_gpu_rounds_rows_in_one_kernel(shape):
+    assert float8.works()
+    table = torch.randn(*shape, device="cuda").bfloat16()
+    table[0] = 0
+    (found, scales), (_, wanted) = rounded(table), rounded_by_formula(table)
+    assert torch.allclose(scales, wanted) and found.dtype == torch.float8_e4m3fn
+    assert torch.allclose(found.float() * scales, table.float(), rtol=2**-4, atol=float(scales.max()) * 2**-9)
+    (same, same_scales), sums = rounded_with_sums(table)
+    assert torch.equal(same.float(), found.float()) and torch.equal(same_scales, scales)
+    assert torch.allclose(sums.float(), table.float().sum(dim=0), rtol=2**-7, atol=1e-5)

@@ -11,6 +11,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from mallang.layers import float8_feedforward
+from mallang.layers.float8_feedforward import FedForward
 from mallang.layers.kernel import is_plain_product, tried_once
 from mallang.layers.packed import Linear
 
@@ -58,13 +60,24 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
         """The new x."""
+        fed: Tensor
+        if self.is_in_8_bits(x):
+            weights = self.widen.weight, self.widen.bias, self.narrow.weight, self.narrow.bias
+            fed = FedForward.apply(x, *weights)  # type: ignore[no-untyped-call]
+            return fed
         if self.kind in AT_ONCE and activates_at_once(x, self.widen):
             inner = widen_activated(x.flatten(0, -2), self.widen.weight, self.widen.bias, self.kind == "gelu-tanh")
             inner = inner.view(*x.shape[:-1], -1)
         else:
             inner = self.activation(self.widen(x))
-        fed: Tensor = self.narrow(inner)
+        fed = self.narrow(inner)
         return fed
+
+    def is_in_8_bits(self, x: Tensor) -> bool:
+        """Whether products are to be, and there are kernels for all of it."""
+        if self.kind != "gelu-tanh" or not isinstance(self.widen, nn.Linear):
+            return False
+        return float8_feedforward.is_wanted(x, self.widen.weight, self.narrow.weight)
 
 
 AT_ONCE = ("relu", "gelu-tanh")

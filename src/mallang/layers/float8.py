@@ -7,24 +7,34 @@ makes its largest number 448, and the product is multiplied by both scales:
     x Wᵀ ≈ (x / s) (W / t)ᵀ · s tᵀ             s, t: the largest of each row / 448
 
 So are the products forward and those that give the gradient of x. The gradient of the weight, a sum over all positions
-of a batch, is computed with 16 bits: there the rows of both would be single words of a vocabulary, or dimensions.
+of a batch, is computed with 16 bits: it is where small numbers add up.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any, no_type_check
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from mallang.layers.kernel import tl, tried_once, triton
+
 HIGHEST = 448.0
 """The largest number of the format."""
+LOWEST = 2.0**-100
+"""The least scale: a row of zeros has one, too."""
 ALIGN = 16
 """Both sides of a weight must be multiples of this."""
+WIDEST = 8192
+"""Columns that a program of the kernel holds."""
+HELD = 4096
+"""Of narrower rows it takes as many as have so many columns together."""
+ADDED = 64
+"""Rows that a program adds up."""
 
 _wanted = False
 
@@ -50,24 +60,6 @@ def are_computed_by(device: torch.device) -> bool:
     return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 9)
 
 
-def multiply(
-    x: Float[Tensor, "rows inputs"], weight: Float[Tensor, "outputs inputs"], bias: Float[Tensor, " outputs"] | None
-) -> Float[Tensor, "rows outputs"]:
-    """x Wᵀ + b."""
-    rows, row_scales = rounded(x)
-    columns, column_scales = rounded(weight)
-    return torch._scaled_mm(
-        rows, columns.T, scale_a=row_scales, scale_b=column_scales.T, bias=bias, out_dtype=x.dtype, use_fast_accum=True
-    )
-
-
-def rounded(table: Float[Tensor, "rows columns"]) -> tuple[Float[Tensor, "rows columns"], Float[Tensor, "rows 1"]]:
-    """The table in 8 bits, and what each row is to be multiplied by."""
-    largest = table.abs().amax(dim=1, keepdim=True).float()
-    scales = largest.clamp(min=torch.finfo(torch.bfloat16).tiny * HIGHEST) / HIGHEST  # a row of zeros has one, too
-    return (table / scales).to(torch.float8_e4m3fn, memory_format=torch.contiguous_format), scales
-
-
 class Product(torch.autograd.Function):
     """x Wᵀ + b with its gradients."""
 
@@ -79,12 +71,140 @@ class Product(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         """With G the gradient of the product: G W in 8 bits, Gᵀ X in 16, and the sum of G."""
         x, weight = ctx.saved_tensors
-        wanted, rows = ctx.needs_input_grad, gradient.reshape(-1, len(weight))
-        return (
-            multiply(rows, weight.T, None).view_as(x) if wanted[0] else None,
-            rows.T @ x.reshape(-1, x.shape[-1]) if wanted[1] else None,
-            rows.sum(dim=0) if wanted[2] else None,
-        )
+        rows = gradient.reshape(-1, len(weight))
+        rough, sums = rounded_with_sums(rows) if ctx.needs_input_grad[2] else (rounded(rows), None)
+        back = multiply_rounded(rough, weight.T, None).view_as(x)
+        return back, rows.T @ x.reshape(-1, x.shape[-1]), sums
+
+
+def multiply(
+    x: Float[Tensor, "rows inputs"], weight: Float[Tensor, "outputs inputs"], bias: Float[Tensor, " outputs"] | None
+) -> Float[Tensor, "rows outputs"]:
+    """x Wᵀ + b."""
+    return multiply_rounded(rounded(x), weight, bias)
+
+
+Rounded = tuple[Float[Tensor, "rows columns"], Float[Tensor, "rows 1"]]
+"""A table in 8 bits, and what each of its rows is to be multiplied by."""
+
+
+def multiply_rounded(
+    x: Rounded, weight: Float[Tensor, "outputs inputs"], bias: Float[Tensor, " outputs"] | None
+) -> Float[Tensor, "rows outputs"]:
+    """The same, where x is in 8 bits already."""
+    rows, row_scales = x
+    columns, column_scales = rounded(weight)
+    return torch._scaled_mm(
+        rows, columns.T, scale_a=row_scales, scale_b=column_scales.T, bias=bias, out_dtype=weight.dtype,
+        use_fast_accum=True,
+    )  # fmt: skip
+
+
+def rounded(table: Float[Tensor, "rows columns"]) -> Rounded:
+    """A table in 8 bits."""
+    table = table.contiguous()
+    if table.is_cuda and table.shape[1] <= WIDEST and works():
+        found: Rounded = round_rows(table)
+        return found
+    return rounded_by_formula(table)
+
+
+def rounded_by_formula(table: Float[Tensor, "rows columns"]) -> Rounded:
+    """The same op by op."""
+    scales = (table.abs().amax(dim=1, keepdim=True).float() / HIGHEST).clamp(min=LOWEST)
+    return (table / scales).to(torch.float8_e4m3fn), scales
+
+
+def rounded_with_sums(table: Float[Tensor, "rows columns"]) -> tuple[Rounded, Float[Tensor, " columns"]]:
+    """A table in 8 bits, and the sums of its columns: of a gradient they are that of a bias."""
+    table = table.contiguous()
+    if table.is_cuda and table.shape[1] <= WIDEST and works():
+        small, scales, sums = round_and_add_rows(table)
+        return (small, scales), sums.sum(dim=0).to(table.dtype)
+    return rounded_by_formula(table), table.sum(dim=0)
+
+
+@tried_once
+def works() -> bool:
+    """Whether the kernel gives what the formula gives."""
+    table = torch.tensor([[1.0, -3.0, 0.1], [0.0, 0.0, 0.0]], device="cuda").bfloat16()
+    (found, scales), (_, wanted_scales) = round_rows(table), rounded_by_formula(table)
+    near = torch.allclose(found.float() * scales, table.float(), rtol=2**-4, atol=0)
+    *same, sums = round_and_add_rows(table)
+    alike = torch.equal(same[0].float(), found.float()) and torch.equal(same[1], scales)
+    return near and alike and torch.allclose(scales, wanted_scales) and torch.equal(sums[0], table[0].float())
+
+
+@torch.library.custom_op("mallang::round_rows", mutates_args=(), schema="(Tensor table) -> (Tensor, Tensor)")
+def round_rows(table: Float[Tensor, "rows columns"]) -> Rounded:
+    """The same in one kernel. A compiler is not to look inside: where rows are long, it would read them twice."""
+    small, scales = allocate_rounded(table)
+    launch(table, small, scales)
+    return small, scales
+
+
+@round_rows.register_fake
+def allocate_rounded(table: Tensor) -> tuple[Tensor, Tensor]:
+    """Memory of that shape."""
+    small = torch.empty_like(table, dtype=torch.float8_e4m3fn)
+    return small, table.new_empty(len(table), 1, dtype=torch.float32)
+
+
+@torch.library.custom_op(
+    "mallang::round_and_add_rows", mutates_args=(), schema="(Tensor table) -> (Tensor, Tensor, Tensor)"
+)
+def round_and_add_rows(table: Float[Tensor, "rows columns"]) -> tuple[Tensor, Tensor, Tensor]:
+    """The same, and for every `ADDED` rows their sum."""
+    small, scales, sums = allocate_with_sums(table)
+    launch(table, small, scales, sums)
+    return small, scales, sums
+
+
+@round_and_add_rows.register_fake
+def allocate_with_sums(table: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Memory of those shapes."""
+    rows, columns = table.shape
+    return *allocate_rounded(table), table.new_empty(-(-rows // ADDED), columns, dtype=torch.float32)
+
+
+def launch(table: Tensor, small: Tensor, scales: Tensor, sums: Tensor | None = None) -> None:
+    """Start the kernel; without sums its programs are as small as can be."""
+    rows, columns = table.shape
+    block = triton.next_power_of_2(columns)
+    together = max(1, min(HELD // block, ADDED))
+    many = 1 if sums is None else ADDED // together
+    _round_rows[(-(-rows // (together * many)),)](
+        table, small, scales, scales if sums is None else sums, rows, columns, highest=HIGHEST, lowest=LOWEST,
+        together=together, many=many, block=block, adds=sums is not None, num_warps=8,
+    )  # fmt: skip
+
+
+if TYPE_CHECKING:
+    _round_rows: Any
+elif triton is not None:
+
+    @triton.jit
+    @no_type_check
+    def _round_rows(
+        table, small, scales, sums, rows, columns,
+        highest: tl.constexpr, lowest: tl.constexpr, together: tl.constexpr, many: tl.constexpr, block: tl.constexpr,
+        adds: tl.constexpr,
+    ):  # fmt: skip
+        """Some rows, a few at once."""
+        program, column = tl.program_id(0).to(tl.int64), tl.arange(0, block)
+        total = tl.zeros((together, block), tl.float32)
+        for number in range(many):
+            row = (program * many + number) * together + tl.arange(0, together)
+            place = row[:, None] * columns + column[None, :]
+            inside = (row < rows)[:, None] & (column < columns)[None, :]
+            x = tl.load(table + place, mask=inside, other=0.0).to(tl.float32)
+            scale = tl.maximum(tl.max(tl.abs(x), axis=1) / highest, lowest)
+            tl.store(small + place, (x * (1 / scale)[:, None]).to(small.dtype.element_ty), mask=inside)
+            tl.store(scales + row, scale, mask=row < rows)
+            if adds:
+                total += x
+        if adds:
+            tl.store(sums + program * columns + column, tl.sum(total, axis=0), mask=column < columns)

@@ -1,0 +1,190 @@
+"""A feed-forward network with GELU whose products are of 8-bit numbers (float8.py), in few passes over memory.
+
+    h = x W₁ᵀ + b₁        g = GELU(h)        y = g W₂ᵀ + b₂
+
+What lies between the products is four times as wide as x, and passing over it costs more time than they save. So every
+number is read and written as seldom as can be. Forward one kernel reads h and writes g in 8 bits, which is all that the
+next product needs. Backward one kernel reads h and the gradient of g; it writes g and the gradient of h, in 16 bits for
+that of W₁ and in 8 for that of x. On the way it adds up what belongs to b₁.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, no_type_check
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from mallang.layers import float8
+from mallang.layers.float8 import HIGHEST, LOWEST, Rounded, multiply, multiply_rounded, rounded_with_sums
+from mallang.layers.kernel import tl, tried_once, triton
+
+TWICE = 2 * math.sqrt(2 / math.pi)
+CUBE = 0.044715
+"""GELU(x) = x σ(TWICE (x + CUBE x³)): the approximation by tanh, in other words."""
+ROWS = 32
+"""Rows that a program goes through backward."""
+
+
+def is_wanted(x: Tensor, widen: Tensor, narrow: Tensor) -> bool:
+    """Whether products are to be in 8 bits, and the kernels can take an inner vector of this width."""
+    return (
+        float8.is_wanted(x, widen)
+        and float8.is_wanted(x, narrow)
+        and x.is_cuda
+        and len(widen) <= float8.WIDEST
+        and works()
+    )
+
+
+@tried_once
+def works() -> bool:
+    """Whether they give what the formulas give."""
+    inner = torch.linspace(-3, 3, 2 * 48, device="cuda").view(2, 48).bfloat16()
+    (small, scales), (g, back, (rough, rough_scales), sums) = activate(inner), go_back(torch.ones_like(inner), inner)
+    exact = inner.float().requires_grad_()
+    wanted = torch.nn.functional.gelu(exact, approximate="tanh")
+    (slope,) = torch.autograd.grad(wanted.sum(), exact)
+    pairs = ((small.float() * scales, wanted), (g, wanted), (back, slope), (rough.float() * rough_scales, slope))
+    near = all(torch.allclose(found.float(), right, rtol=0.07, atol=0.02) for found, right in pairs)
+    return near and torch.allclose(sums, slope.sum(dim=0), atol=0.02)
+
+
+class FedForward(torch.autograd.Function):
+    """y, with the gradients of all."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, widen: Tensor, widen_bias: Tensor | None, narrow: Tensor, narrow_bias: Tensor | None
+    ) -> Tensor:
+        """The network."""
+        inner = multiply(x.flatten(0, -2), widen, widen_bias)
+        ctx.save_for_backward(x, inner, widen, narrow)
+        return multiply_rounded(activate(inner), narrow, narrow_bias).view_as(x)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        """Back through the second product, GELU and the first."""
+        x, inner, widen, narrow = ctx.saved_tensors
+        rows = gradient.reshape(-1, len(narrow))
+        rough, narrow_sums = rounded_with_sums(rows)
+        activated, inner_gradient, rough_inner, widen_sums = go_back(multiply_rounded(rough, narrow.T, None), inner)
+        return (
+            multiply_rounded(rough_inner, widen.T, None).view_as(x),
+            inner_gradient.T @ x.reshape(-1, x.shape[-1]),
+            widen_sums.to(x.dtype) if ctx.needs_input_grad[2] else None,
+            rows.T @ activated,
+            narrow_sums if ctx.needs_input_grad[4] else None,
+        )
+
+
+def activate(inner: Float[Tensor, "rows columns"]) -> Rounded:
+    """GELU, in 8 bits."""
+    found: Rounded = activate_rows(inner)
+    return found
+
+
+def go_back(
+    gradient: Float[Tensor, "rows columns"], inner: Float[Tensor, "rows columns"]
+) -> tuple[Float[Tensor, "rows columns"], Float[Tensor, "rows columns"], Rounded, Float[Tensor, " columns"]]:
+    """GELU(inner); with its gradient given, that of the inner numbers, the same in 8 bits, and its sum."""
+    activated, back, small, scales, sums = go_back_rows(gradient, inner)
+    return activated, back, (small, scales), sums.sum(dim=0)
+
+
+@torch.library.custom_op("mallang::activate_rows", mutates_args=(), schema="(Tensor inner) -> (Tensor, Tensor)")
+def activate_rows(inner: Float[Tensor, "rows columns"]) -> Rounded:
+    """The kernel forward, for a compiler that is not to look inside."""
+    rows, columns = inner.shape
+    small, scales = torch.empty_like(inner, dtype=torch.float8_e4m3fn), torch.empty(rows, 1, device=inner.device)
+    _activate[(rows,)](
+        inner, small, scales, columns, twice=TWICE, cube=CUBE, highest=HIGHEST, lowest=LOWEST,
+        block=triton.next_power_of_2(columns), num_warps=8,
+    )  # fmt: skip
+    return small, scales
+
+
+@activate_rows.register_fake
+def allocate_activated(inner: Tensor) -> tuple[Tensor, Tensor]:
+    """Memory of that shape."""
+    small = torch.empty_like(inner, dtype=torch.float8_e4m3fn)
+    return small, inner.new_empty(len(inner), 1, dtype=torch.float32)
+
+
+@torch.library.custom_op(
+    "mallang::go_back_rows",
+    mutates_args=(),
+    schema="(Tensor gradient, Tensor inner) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
+)
+def go_back_rows(
+    gradient: Float[Tensor, "rows columns"], inner: Float[Tensor, "rows columns"]
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """The kernel backward; each of its programs has sums of its own."""
+    rows, columns = inner.shape
+    programs = -(-rows // ROWS)
+    found: tuple[Tensor, Tensor, Tensor, Tensor, Tensor] = allocate_back(gradient, inner)
+    _go_back[(programs,)](
+        gradient, inner, *found, rows, columns, twice=TWICE, cube=CUBE, highest=HIGHEST, lowest=LOWEST, many=ROWS,
+        block=triton.next_power_of_2(columns), num_warps=16,
+    )  # fmt: skip
+    return found
+
+
+@go_back_rows.register_fake
+def allocate_back(gradient: Tensor, inner: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Memory of those shapes."""
+    rows, columns = inner.shape
+    activated, back = torch.empty_like(inner), torch.empty_like(inner)
+    small, scales = torch.empty_like(inner, dtype=torch.float8_e4m3fn), inner.new_empty(rows, 1, dtype=torch.float32)
+    return activated, back, small, scales, inner.new_empty(-(-rows // ROWS), columns, dtype=torch.float32)
+
+
+if TYPE_CHECKING:
+    _activate: Any
+    _go_back: Any
+elif triton is not None:
+
+    @triton.jit
+    @no_type_check
+    def _activate(
+        inner, small, scales, columns,
+        twice: tl.constexpr, cube: tl.constexpr, highest: tl.constexpr, lowest: tl.constexpr, block: tl.constexpr,
+    ):  # fmt: skip
+        """One row."""
+        row, column = tl.program_id(0).to(tl.int64), tl.arange(0, block)
+        place, inside = row * columns + column, column < columns
+        x = tl.load(inner + place, mask=inside, other=0.0).to(tl.float32)
+        g = x * tl.sigmoid(x * (twice + twice * cube * x * x))
+        scale = tl.maximum(tl.max(tl.abs(g), axis=0) / highest, lowest)
+        tl.store(small + place, (g * (1 / scale)).to(small.dtype.element_ty), mask=inside)
+        tl.store(scales + row, scale)
+
+    @triton.jit
+    @no_type_check
+    def _go_back(
+        gradient, inner, activated, back, small, scales, sums, rows, columns,
+        twice: tl.constexpr, cube: tl.constexpr, highest: tl.constexpr, lowest: tl.constexpr,
+        many: tl.constexpr, block: tl.constexpr,
+    ):  # fmt: skip
+        """Some rows, one after the other."""
+        program, column = tl.program_id(0).to(tl.int64), tl.arange(0, block)
+        total = tl.zeros((block,), tl.float32)
+        for number in range(many):
+            row = program * many + number
+            place, inside = row * columns + column, (column < columns) & (row < rows)
+            x = tl.load(inner + place, mask=inside, other=0.0).to(tl.float32)
+            given = tl.load(gradient + place, mask=inside, other=0.0).to(tl.float32)
+            share = tl.sigmoid(x * (twice + twice * cube * x * x))
+            tl.store(activated + place, (x * share).to(activated.dtype.element_ty), mask=inside)
+            slope = share + x * share * (1 - share) * (twice + 3 * twice * cube * x * x)
+            found = given * slope
+            tl.store(back + place, found.to(back.dtype.element_ty), mask=inside)
+            scale = tl.maximum(tl.max(tl.abs(found), axis=0) / highest, lowest)
+            tl.store(small + place, (found * (1 / scale)).to(small.dtype.element_ty), mask=inside)
+            tl.store(scales + row, scale, mask=row < rows)
+            total += found
+        tl.store(sums + program * columns + column, total, mask=column < columns)

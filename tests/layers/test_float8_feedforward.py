@@ -1,0 +1,70 @@
+"""A feed-forward network of products in 8 bits comes near that of 32, and so do its gradients."""
+
+import pytest
+import torch
+
+from mallang.layers import float8_feedforward
+from mallang.layers.feedforward import FeedForward
+from mallang.layers.float8 import WIDEST, products_in_8_bits
+from mallang.layers.float8_feedforward import ROWS, activate, go_back
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
+def error(found, wanted):
+    return float(((found.float() - wanted.float()).norm() / wanted.float().norm()).detach())
+
+
+def test_it_is_for_a_gpu_that_is_told_so(monkeypatch):
+    monkeypatch.setattr(float8_feedforward, "works", lambda: True)
+    x, layer = torch.randn(3, 16).bfloat16(), FeedForward(16, 32, "gelu-tanh").bfloat16()
+    assert not layer.is_in_8_bits(x)
+    with products_in_8_bits():
+        assert not layer.is_in_8_bits(x)
+
+
+@needs_gpu
+def test_a_gpu_has_it_for_one_activation_and_all_widths_that_fit():
+    x = torch.randn(3, 16, device="cuda").bfloat16()
+    with products_in_8_bits():
+        assert FeedForward(16, 32, "gelu-tanh").bfloat16().cuda().is_in_8_bits(x)
+        assert not FeedForward(16, 32, "relu").bfloat16().cuda().is_in_8_bits(x)
+        assert not FeedForward(16, WIDEST + 16, "gelu-tanh").bfloat16().cuda().is_in_8_bits(x)
+
+
+@needs_gpu
+@pytest.mark.parametrize(("rows", "columns"), [(1, 16), (ROWS + 1, 48), (3 * ROWS, 3072)])
+def test_the_kernels_of_a_gpu_come_near(rows, columns):
+    torch.manual_seed(columns)
+    inner, gradient = (torch.randn(rows, columns, device="cuda").bfloat16() for _ in range(2))
+    exact = inner.float().requires_grad_()
+    wanted = torch.nn.functional.gelu(exact, approximate="tanh")
+    wanted.backward(gradient.float())
+    small, scales = activate(inner)
+    activated, back, (rough, rough_scales), sums = go_back(gradient, inner)
+    assert error(small.float() * scales, wanted) < 0.04
+    assert error(activated, wanted) < 0.01
+    assert error(back, exact.grad) < 0.01
+    assert error(rough.float() * rough_scales, exact.grad) < 0.04
+    assert torch.allclose(sums, exact.grad.sum(dim=0), atol=1e-3)
+
+
+@needs_gpu
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_network_on_a_gpu_comes_near(bias):
+    torch.manual_seed(3)
+    layer = FeedForward(64, 256, "gelu-tanh", bias=bias).cuda()
+    x = torch.randn(2, 20, 64, device="cuda")
+    rough_layer = FeedForward(64, 256, "gelu-tanh", bias=bias).cuda().bfloat16()
+    rough_layer.load_state_dict(layer.state_dict())
+    given, rough_given = x.clone().requires_grad_(), x.bfloat16().requires_grad_()
+    wanted = layer(given)
+    with products_in_8_bits():
+        found = rough_layer(rough_given)
+    assert 0.005 < error(found, wanted) < 0.08
+    wanted.square().sum().backward()
+    found.square().sum().backward()
+    assert error(rough_given.grad, given.grad) < 0.12
+    pairs = zip(rough_layer.named_parameters(), layer.parameters(), strict=True)
+    for (name, rough), exact in pairs:
+        assert error(rough.grad, exact.grad) < 0.12, name
