@@ -48,15 +48,7 @@ def losses(system: str, shape: dict[str, Any], rows: int, updates: int, **option
     return [float(each) for each in found]
 
 
-def our_update(
-    shape: Shape,
-    device: str,
-    engine: str,
-    precision: str = "auto",
-    activation: str = "gelu-tanh",
-    warmup: int = 0,
-    **_: Any,
-) -> Update:
+def our_update(shape: Shape, device: str, engine: str, precision: str = "auto", warmup: int = 0, **_: Any) -> Update:
     """The step and the optimiser of our loop, with the task of language models."""
     import torch
 
@@ -67,7 +59,7 @@ def our_update(
     from mallang.training.step import Step
 
     place = torch.device(device)
-    model = ours(shape, activation).to(place).train()
+    model = ours(shape).to(place).train()
     unused = tokenizer.Tokenizer.train(["a"], tokenizer.Config(unit="char"))  # there is no text
     settings = language_modeling.Config(layout="stream", context=shape.context, order="shuffled")
     task = language_modeling.Task(settings, {"text": unused})

@@ -39,7 +39,7 @@ GPT2 = Shape(layers=12, dim=768, heads=12, words=50304, context=1024)
 """124M parameters; the vocabulary filled up to a multiple of 64, as nanoGPT does, for everyone."""
 
 
-def ours(shape: Shape, activation: str = "gelu-tanh") -> Any:
+def ours(shape: Shape) -> Any:
     """Our GPT as it begins."""
     import torch
 
@@ -50,7 +50,7 @@ def ours(shape: Shape, activation: str = "gelu-tanh") -> Any:
     names = Vocabulary((*SPECIALS, *(f"w{number}" for number in range(shape.words - len(SPECIALS)))))
     config = Config(
         layers=shape.layers, dim=shape.dim, heads=shape.heads, max_length=shape.context, dropout=0.0,
-        attention_dropout=0.0, activation=activation,  # type: ignore[arg-type]
+        attention_dropout=0.0,
     )  # fmt: skip
     return GPT(config, names)
 

@@ -109,7 +109,9 @@ def write(held: Nest, new: Nest) -> None:
     # What is a view of the memory itself must be read before anything is written there.
     memory = {a.untyped_storage().data_ptr() for a, _ in pairs}
     pairs = [(a, b.clone() if b.untyped_storage().data_ptr() in memory else b) for a, b in pairs]
-    for kind in {a.dtype for a, _ in pairs}:  # each kind in one go: one kernel for many small copies
+    # Each kind in one go, one kernel for many small copies; as rows, for torch compares even strides that mean nothing.
+    pairs = [(a.view(-1), b.view(-1)) if a.is_contiguous() and b.is_contiguous() else (a, b) for a, b in pairs]
+    for kind in {a.dtype for a, _ in pairs}:
         alike = [(a, b) for a, b in pairs if a.dtype == kind]
         torch._foreach_copy_([a for a, _ in alike], [b for _, b in alike])
 

@@ -157,14 +157,6 @@ elif triton is not None:
 
     @triton.jit
     @no_type_check
-    def _write(held, new, query, place, part, h_slot, h_dim, n_query, n_dim, asks, inside):
-        """The keys or the values of the queries, to their places."""
-        meant = asks[:, None] & inside[None, :]
-        x = tl.load(new + query[:, None] * n_query + part[None, :] * n_dim, mask=meant)
-        tl.store(held + place[:, None] * h_slot + part[None, :] * h_dim, x, mask=meant)
-
-    @triton.jit
-    @no_type_check
     def _look(mask, count, slots, m_query, m_slot, glance: tl.constexpr):
         """The first slot that any query may see, and the one after the last."""
         nearest, furthest = tl.full((glance,), slots, tl.int32), tl.zeros((glance,), tl.int32)
@@ -197,16 +189,20 @@ elif triton is not None:
         keys += sentence * k_batch + head * k_head
         values += sentence * v_batch + head * v_head
         mask += sentence * m_batch + head * m_head
-        if writes:
+        if writes:  # asked for before the look at the mask, used after it: memory is slow to answer
             place = tl.load(at + query, mask=asks, other=0)
+            meant_key, meant_value = asks[:, None] & key_part[None, :], asks[:, None] & value_part[None, :]
             new_keys += sentence * nk_batch + head * nk_head
             new_values += sentence * nv_batch + head * nv_head
-            _write(keys, new_keys, query, place, of_key, k_slot, k_dim, nk_query, nk_dim, asks, key_part)
-            _write(values, new_values, query, place, of_value, v_slot, v_dim, nv_query, nv_dim, asks, value_part)
-            tl.debug_barrier()  # what one thread has written others are about to read
+            new_key = tl.load(new_keys + query[:, None] * nk_query + of_key[None, :] * nk_dim, mask=meant_key)
+            new_value = tl.load(new_values + query[:, None] * nv_query + of_value[None, :] * nv_dim, mask=meant_value)
         # Slots at the end are not filled yet, and before a window nobody looks: a first look at the mask says where.
         start, end = _look(mask, count, slots, m_query, m_slot, glance)
         start = start // block * block
+        if writes:
+            tl.store(keys + place[:, None] * k_slot + of_key[None, :] * k_dim, new_key, mask=meant_key)
+            tl.store(values + place[:, None] * v_slot + of_value[None, :] * v_dim, new_value, mask=meant_value)
+            tl.debug_barrier()  # what one thread has written others are about to read
         highest = tl.full((most,), float("-inf"), tl.float32)
         total = tl.zeros((most,), tl.float32)
         found = tl.zeros((most, value_width), tl.float32)
