@@ -31,8 +31,8 @@ PEERS = ROOT / ".peers"
 """Where `python -m benchmarks.peers` puts what others wrote."""
 SIZE = {"cpu": 2048, "cuda": 8192}
 """The side of the square matrices whose product is timed."""
-LOCK = Path(tempfile.gettempdir(), "mallang-benchmarks.lock")
-"""Held while turns are taken: benchmarks side by side get ready together, but are timed one after the other."""
+LOCK = Path(tempfile.gettempdir(), f"mallang-benchmarks-{os.getuid()}.lock")
+"""Benchmarks side by side share it while they get ready; who takes turns has it alone."""
 DECIDE = ("torch", "transformers", "ctranslate2", "joeynmt")
 
 
@@ -63,6 +63,8 @@ class Outcome:
 def race(entrants: Sequence[Entrant], rounds: int) -> dict[str, Outcome]:
     """Everyone takes a turn in every round, in an order that goes around; who cannot take part is told of."""
     with ExitStack() as stack:
+        lock = stack.enter_context(LOCK.open("w"))
+        fcntl.flock(lock, fcntl.LOCK_SH)
         running: dict[str, Runner] = {}
         for entrant in entrants:
             if (python := python_with(entrant.needs)) is None:
@@ -72,12 +74,11 @@ def race(entrants: Sequence[Entrant], rounds: int) -> dict[str, Outcome]:
             running[entrant.label] = stack.enter_context(Runner(entrant, python))
         for runner in running.values():  # all make themselves ready at once: compiling takes some of them a minute
             runner.get_ready()
+        fcntl.flock(lock, fcntl.LOCK_EX)
         labels = list(running)
-        with LOCK.open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            for number in range(rounds):
-                for label in labels[number % len(labels) :] + labels[: number % len(labels)]:
-                    running[label].turn()
+        for number in range(rounds):
+            for label in labels[number % len(labels) :] + labels[: number % len(labels)]:
+                running[label].turn()
         return {label: runner.outcome() for label, runner in running.items()}
 
 

@@ -89,7 +89,8 @@ def entrants_of(shape: Shape, rows: int, updates: int, device: str, nanogpt: str
         own = [entrant("mallang", "mallang", engine="plain")]
     else:
         own = [
-            entrant(label, "mallang", engine="compile", precision=precision) for label, precision in PRECISIONS.items()
+            entrant(label, "mallang", engine="compile", precision=precision)
+            for label, precision in precisions().items()
         ]
     others = []
     engine, suffix = ("compile", " compiled") if device == "cuda" else ("plain", "")
@@ -97,6 +98,16 @@ def entrants_of(shape: Shape, rows: int, updates: int, device: str, nanogpt: str
         others.append(entrant(f"nanogpt{suffix}", "nanogpt", path=nanogpt, engine=engine))
     others.append(entrant(f"hugging face{suffix}", "hugging face", ("transformers", "mallang"), engine=engine))
     return [*own, *others] if peers else own
+
+
+def precisions() -> dict[str, str]:
+    """Those of ours that this GPU has."""
+    import torch
+
+    from mallang.layers import float8
+
+    has_8_bits = float8.are_computed_by(torch.device("cuda"))
+    return {label: precision for label, precision in PRECISIONS.items() if has_8_bits or precision != "fp8"}
 
 
 def rows_of(outcomes: dict[str, Outcome], shape: Shape, rate: float) -> list[tuple[str, float, float, float]]:
@@ -115,7 +126,7 @@ def compare_losses(shape: Shape, rows: int, updates: int, device: str, nanogpt: 
         "shape": shape.options(), "rows": rows, "updates": updates, "device": device, "engine": engine, "path": nanogpt,
         "warmup": WARMUP,
     }  # fmt: skip
-    own = PRECISIONS if device == "cuda" else {"mallang": "auto"}
+    own = precisions() if device == "cuda" else {"mallang": "auto"}
     systems = {label: common | {"system": "mallang", "precision": precision} for label, precision in own.items()}
     systems["nanogpt"] = common | {"system": "nanogpt"}
     running = {

@@ -12,6 +12,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from mallang.data.batch import Batch
+from mallang.layers import float8
 from mallang.layers.attention import record_attention
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the benchmarks are not installed
@@ -54,8 +55,12 @@ def test_ours_generates(weights: str) -> None:
     assert generation_entrants.ours(TINY.options(), 2, 6, 3, weights, "cpu")() == 12
 
 
+@pytest.mark.parametrize("has_8_bits", [True, False])
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_every_entrant_names_a_function_and_its_options(device: str) -> None:
+def test_every_entrant_names_a_function_and_its_options(
+    device: str, has_8_bits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(float8, "are_computed_by", lambda device: has_8_bits)
     training = gpt_speed.entrants_of(TINY, 2, 2, device, "model.py")
     entrants = [*training, *generation_speed.entrants_of(TINY, 1, 4, 2, device)]
     assert {"nanogpt", "hugging face"} <= {each.label.removesuffix(" compiled") for each in training}
@@ -65,6 +70,7 @@ def test_every_entrant_names_a_function_and_its_options(device: str) -> None:
     for each in training:
         assert each.options["system"] in gpt_entrants.UPDATES
     own = gpt_speed.entrants_of(TINY, 2, 2, device, "", peers=False)
+    assert ("fp8" in {each.options.get("precision") for each in own}) == (has_8_bits and device == "cuda")
     assert own == [each for each in training if each.options["system"] == "mallang"]
 
 

@@ -150,7 +150,7 @@ def measure_fused(
     hidden: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, smoothing: float
 ) -> tuple[Float[Tensor, " sums"], Float[Tensor, "positions words"]]:
     """The same by one kernel, over rows as wide as it likes them."""
-    multiplied = float8.multiply if float8.is_wanted(hidden, wide := widened(weight)) else F.linear
+    multiplied = float8.multiply if float8.is_wanted_forward(hidden, wide := widened(weight)) else F.linear
     logits = multiplied(hidden, wide, None if bias is None else widened(bias))
     sums = make_gradient_(logits, labels, len(weight), smoothing)
     return sums.sum(dim=1), logits[:, : len(weight)]

@@ -63,8 +63,8 @@ class FeedForward(nn.Module):
         fed: Tensor
         if self.is_in_8_bits(x):
             weights = self.widen.weight, self.widen.bias, self.narrow.weight, self.narrow.bias
-            fed = FedForward.apply(x, *weights)  # type: ignore[no-untyped-call]
-            return fed
+            fed = FedForward.apply(x.flatten(0, -2), *weights)  # type: ignore[no-untyped-call]
+            return fed.view_as(x)
         if self.kind in AT_ONCE and activates_at_once(x, self.widen):
             inner = widen_activated(x.flatten(0, -2), self.widen.weight, self.widen.bias, self.kind == "gelu-tanh")
             inner = inner.view(*x.shape[:-1], -1)

@@ -182,26 +182,24 @@ elif triton is not None:
         sentence, head = (tl.program_id(0) // heads).to(tl.int64), tl.program_id(0) % heads
         query, of_key, of_value = tl.arange(0, most), tl.arange(0, key_width), tl.arange(0, value_width)
         asks, key_part, value_part = query < count, of_key < key_dim, of_value < value_dim
-        q = tl.load(
-            queries + sentence * q_batch + head * q_head + query[:, None] * q_query + of_key[None, :] * q_dim,
-            mask=asks[:, None] & key_part[None, :], other=0.0,
-        )  # fmt: skip
+        own_key, own_value = asks[:, None] & key_part[None, :], asks[:, None] & value_part[None, :]
+        queries += sentence * q_batch + head * q_head
+        q = tl.load(queries + query[:, None] * q_query + of_key[None, :] * q_dim, mask=own_key, other=0.0)
         keys += sentence * k_batch + head * k_head
         values += sentence * v_batch + head * v_head
         mask += sentence * m_batch + head * m_head
         if writes:  # asked for before the look at the mask, used after it: memory is slow to answer
             place = tl.load(at + query, mask=asks, other=0)
-            meant_key, meant_value = asks[:, None] & key_part[None, :], asks[:, None] & value_part[None, :]
             new_keys += sentence * nk_batch + head * nk_head
             new_values += sentence * nv_batch + head * nv_head
-            new_key = tl.load(new_keys + query[:, None] * nk_query + of_key[None, :] * nk_dim, mask=meant_key)
-            new_value = tl.load(new_values + query[:, None] * nv_query + of_value[None, :] * nv_dim, mask=meant_value)
+            new_key = tl.load(new_keys + query[:, None] * nk_query + of_key[None, :] * nk_dim, mask=own_key)
+            new_value = tl.load(new_values + query[:, None] * nv_query + of_value[None, :] * nv_dim, mask=own_value)
         # Slots at the end are not filled yet, and before a window nobody looks: a first look at the mask says where.
         start, end = _look(mask, count, slots, m_query, m_slot, glance)
         start = start // block * block
         if writes:
-            tl.store(keys + place[:, None] * k_slot + of_key[None, :] * k_dim, new_key, mask=meant_key)
-            tl.store(values + place[:, None] * v_slot + of_value[None, :] * v_dim, new_value, mask=meant_value)
+            tl.store(keys + place[:, None] * k_slot + of_key[None, :] * k_dim, new_key, mask=own_key)
+            tl.store(values + place[:, None] * v_slot + of_value[None, :] * v_dim, new_value, mask=own_value)
             tl.debug_barrier()  # what one thread has written others are about to read
         highest = tl.full((most,), float("-inf"), tl.float32)
         total = tl.zeros((most,), tl.float32)
@@ -229,8 +227,6 @@ elif triton is not None:
             found = found * before[:, None]
             found += tl.dot(weights.to(value.dtype), value, input_precision="ieee")
             highest = higher
-        tl.store(
-            context + sentence * c_batch + head * c_head + query[:, None] * c_query + of_value[None, :] * c_dim,
-            (found / tl.where(total == 0.0, 1.0, total)[:, None]).to(context.dtype.element_ty),
-            mask=asks[:, None] & value_part[None, :],
-        )  # fmt: skip
+        context += sentence * c_batch + head * c_head + query[:, None] * c_query + of_value[None, :] * c_dim
+        mean = found / tl.where(total == 0.0, 1.0, total)[:, None]
+        tl.store(context, mean.to(context.dtype.element_ty), mask=own_value)

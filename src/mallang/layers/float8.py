@@ -6,8 +6,9 @@ makes its largest number 448, and the product is multiplied by both scales:
 
     x Wᵀ ≈ (x / s) (W / t)ᵀ · s tᵀ             s, t: the largest of each row / 448
 
-So are the products forward and those that give the gradient of x. The gradient of the weight, a sum over all positions
-of a batch, is computed with 16 bits: it is where small numbers add up.
+So are the products of linear maps forward and those that give the gradient of x. The product that gives the gradient of
+the weight, a sum over all positions of a batch, is of 16 bits: it is where small numbers add up. Of an output over the
+vocabulary only the product forward has 8 bits.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _wanted = False
 
 @contextmanager
 def products_in_8_bits() -> Iterator[None]:
-    """Let linear maps multiply in 8 bits where they can."""
+    """Let linear maps multiply in 8 bits where they can, in the whole process."""
     global _wanted
     before, _wanted = _wanted, True
     try:
@@ -51,13 +52,33 @@ def products_in_8_bits() -> Iterator[None]:
 
 
 def is_wanted(x: Tensor, weight: Tensor) -> bool:
-    """Whether products are to be in 8 bits, and these can be."""
-    return _wanted and x.dtype == weight.dtype == torch.bfloat16 and not any(side % ALIGN for side in weight.shape)
+    """Whether products are to be in 8 bits, and these can be, with those of their gradients."""
+    return is_wanted_forward(x, weight) and len(weight) <= WIDEST
+
+
+def is_wanted_forward(x: Tensor, weight: Tensor) -> bool:
+    """Whether products are to be in 8 bits, and this one can be."""
+    return _wanted and x.dim() > 1 and x.numel() > 0 and x.dtype == weight.dtype == torch.bfloat16 and fits(weight)
+
+
+def fits(weight: Tensor) -> bool:
+    """Whether a weight has the shape for it."""
+    return weight.shape[1] <= WIDEST and not any(side % ALIGN for side in weight.shape)
 
 
 def are_computed_by(device: torch.device) -> bool:
     """Whether a device has such products."""
-    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 9)
+    return device.type == "cuda" and multiplies()
+
+
+@tried_once
+def multiplies() -> bool:
+    """Whether the GPU does."""
+    table = torch.linspace(-1, 1, 32 * ALIGN, device="cuda").view(32, ALIGN).bfloat16()
+    rows, scales = rounded_by_formula(table)
+    found = torch._scaled_mm(rows, rows.T, scale_a=scales, scale_b=scales.T, out_dtype=table.dtype, use_fast_accum=True)
+    exact = table.float()
+    return torch.allclose(found.float(), exact @ exact.T, rtol=0.1, atol=0.2)
 
 
 class Product(torch.autograd.Function):
@@ -65,19 +86,27 @@ class Product(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """The product."""
+        """The product of a table; for what is not a table a view of one must be made outside: others write into it."""
         ctx.save_for_backward(x, weight)
-        return multiply(x.flatten(0, -2), weight, bias).view(*x.shape[:-1], -1)
+        return multiply(x, weight, bias)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         """With G the gradient of the product: G W in 8 bits, Gᵀ X in 16, and the sum of G."""
         x, weight = ctx.saved_tensors
-        rows = gradient.reshape(-1, len(weight))
-        rough, sums = rounded_with_sums(rows) if ctx.needs_input_grad[2] else (rounded(rows), None)
-        back = multiply_rounded(rough, weight.T, None).view_as(x)
-        return back, rows.T @ x.reshape(-1, x.shape[-1]), sums
+        of_x, of_weight, of_bias = ctx.needs_input_grad
+        rough, sums = rounded_with_sums(gradient) if of_bias else (rounded(gradient), None)
+        back = multiply_rounded(rough, weight.T, None) if of_x else None
+        return back, gradient.T @ x if of_weight else None, sums
+
+
+def linear(
+    x: Float[Tensor, "*batch inputs"], weight: Float[Tensor, "outputs inputs"], bias: Float[Tensor, " outputs"] | None
+) -> Float[Tensor, "*batch outputs"]:
+    """x Wᵀ + b, whatever the shape of x."""
+    product: Tensor = Product.apply(x.flatten(0, -2), weight, bias)  # type: ignore[no-untyped-call]
+    return product.view(*x.shape[:-1], -1)
 
 
 def multiply(
@@ -106,7 +135,7 @@ def multiply_rounded(
 def rounded(table: Float[Tensor, "rows columns"]) -> Rounded:
     """A table in 8 bits."""
     table = table.contiguous()
-    if table.is_cuda and table.shape[1] <= WIDEST and works():
+    if table.is_cuda and works():
         found: Rounded = round_rows(table)
         return found
     return rounded_by_formula(table)
@@ -114,14 +143,15 @@ def rounded(table: Float[Tensor, "rows columns"]) -> Rounded:
 
 def rounded_by_formula(table: Float[Tensor, "rows columns"]) -> Rounded:
     """The same op by op."""
-    scales = (table.abs().amax(dim=1, keepdim=True).float() / HIGHEST).clamp(min=LOWEST)
+    # Numbers, not names: a compiler for many shapes stumbles over the latter here.
+    scales = (table.abs().amax(dim=1, keepdim=True).float() / 448.0).clamp(min=2.0**-100)
     return (table / scales).to(torch.float8_e4m3fn), scales
 
 
 def rounded_with_sums(table: Float[Tensor, "rows columns"]) -> tuple[Rounded, Float[Tensor, " columns"]]:
     """A table in 8 bits, and the sums of its columns: of a gradient they are that of a bias."""
     table = table.contiguous()
-    if table.is_cuda and table.shape[1] <= WIDEST and works():
+    if table.is_cuda and works():
         small, scales, sums = round_and_add_rows(table)
         return (small, scales), sums.sum(dim=0).to(table.dtype)
     return rounded_by_formula(table), table.sum(dim=0)

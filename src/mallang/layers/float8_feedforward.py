@@ -31,13 +31,7 @@ ROWS = 32
 
 def is_wanted(x: Tensor, widen: Tensor, narrow: Tensor) -> bool:
     """Whether products are to be in 8 bits, and the kernels can take an inner vector of this width."""
-    return (
-        float8.is_wanted(x, widen)
-        and float8.is_wanted(x, narrow)
-        and x.is_cuda
-        and len(widen) <= float8.WIDEST
-        and works()
-    )
+    return float8.is_wanted(x, widen) and float8.is_wanted(x, narrow) and x.is_cuda and works()
 
 
 @tried_once
@@ -54,31 +48,31 @@ def works() -> bool:
 
 
 class FedForward(torch.autograd.Function):
-    """y, with the gradients of all."""
+    """y of a table of x, with the gradients of all."""
 
     @staticmethod
     def forward(
         ctx: Any, x: Tensor, widen: Tensor, widen_bias: Tensor | None, narrow: Tensor, narrow_bias: Tensor | None
     ) -> Tensor:
         """The network."""
-        inner = multiply(x.flatten(0, -2), widen, widen_bias)
+        inner = multiply(x, widen, widen_bias)
         ctx.save_for_backward(x, inner, widen, narrow)
-        return multiply_rounded(activate(inner), narrow, narrow_bias).view_as(x)
+        return multiply_rounded(activate(inner), narrow, narrow_bias)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         """Back through the second product, GELU and the first."""
         x, inner, widen, narrow = ctx.saved_tensors
-        rows = gradient.reshape(-1, len(narrow))
-        rough, narrow_sums = rounded_with_sums(rows)
+        wanted = ctx.needs_input_grad
+        rough, narrow_sums = rounded_with_sums(gradient)
         activated, inner_gradient, rough_inner, widen_sums = go_back(multiply_rounded(rough, narrow.T, None), inner)
         return (
-            multiply_rounded(rough_inner, widen.T, None).view_as(x),
-            inner_gradient.T @ x.reshape(-1, x.shape[-1]),
-            widen_sums.to(x.dtype) if ctx.needs_input_grad[2] else None,
-            rows.T @ activated,
-            narrow_sums if ctx.needs_input_grad[4] else None,
+            multiply_rounded(rough_inner, widen.T, None) if wanted[0] else None,
+            inner_gradient.T @ x if wanted[1] else None,
+            widen_sums.to(x.dtype) if wanted[2] else None,
+            gradient.T @ activated if wanted[3] else None,
+            narrow_sums if wanted[4] else None,
         )
 
 
@@ -99,8 +93,8 @@ def go_back(
 @torch.library.custom_op("mallang::activate_rows", mutates_args=(), schema="(Tensor inner) -> (Tensor, Tensor)")
 def activate_rows(inner: Float[Tensor, "rows columns"]) -> Rounded:
     """The kernel forward, for a compiler that is not to look inside."""
+    small, scales = allocate_activated(inner)
     rows, columns = inner.shape
-    small, scales = torch.empty_like(inner, dtype=torch.float8_e4m3fn), torch.empty(rows, 1, device=inner.device)
     _activate[(rows,)](
         inner, small, scales, columns, twice=TWICE, cube=CUBE, highest=HIGHEST, lowest=LOWEST,
         block=triton.next_power_of_2(columns), num_warps=8,

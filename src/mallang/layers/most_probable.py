@@ -40,7 +40,8 @@ def take_most_probable(
     """The word and its log-probability; of equals the lower one.
 
     Two words are never taken, and one is not while fewer than `least` were said with it: they count as words that may
-    come, but others are. What is not a number counts as −∞; where nothing may come the first word does, with −∞.
+    come, but others are. What is not a number is not taken, but
+    makes the log-probability none either; where nothing may come the first word does, with −∞.
     """
     found: tuple[Tensor, Tensor] = most_probable(logits, said, *never, late, least)
     return found
@@ -57,14 +58,13 @@ def most_probable(
     """The same with plain numbers, for a compiler that is not to look inside."""
     rows, words = logits.shape
     parts = -(-words // PART)
-    found = torch.empty(3, rows, parts, device=logits.device)
+    found = torch.empty(3, rows, parts, dtype=torch.float32, device=logits.device)
     places = torch.empty(rows, parts, dtype=torch.long, device=logits.device)
     _look[(rows, parts)](
         logits, said, found, places, logits.stride(0), rows, words, parts, never, nor, late, least,
         part=PART, num_warps=8,
     )  # fmt: skip
-    word = torch.empty(rows, dtype=torch.long, device=logits.device)
-    log_prob = torch.empty(rows, device=logits.device)
+    word, log_prob = allocate_words(logits, said, never, nor, late, least)
     _join[(rows,)](
         found, places, word, log_prob, rows, words, parts, block=triton.next_power_of_2(parts), num_warps=1
     )  # fmt: skip

@@ -58,16 +58,14 @@ def linear(
     x: Float[Tensor, "*batch inputs"], weight: Float[Tensor, "outputs inputs"], bias: Float[Tensor, " outputs"] | None
 ) -> Float[Tensor, "*batch outputs"]:
     """x Wᵀ + b."""
-    product: Tensor
     if float8.is_wanted(x, weight):
-        product = float8.Product.apply(x, weight, bias)  # type: ignore[no-untyped-call]
-        return product
+        return float8.linear(x, weight, bias)
     if not torch.compiler.is_compiling():
         packs: Packs | None = getattr(AT_HAND, "packs", None)
         if packs is not None and is_for_packs(x, weight, bias) and (matrix := packs.find(weight, x)) is not None:
             return matrix.multiply(x, bias)
         if is_for_training(x, weight, bias):
-            product = LinearProduct.apply(x, weight, bias)  # type: ignore[no-untyped-call]
+            product: Tensor = LinearProduct.apply(x, weight, bias)  # type: ignore[no-untyped-call]
             return product
     return F.linear(x, weight, bias)
 

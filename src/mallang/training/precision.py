@@ -19,7 +19,9 @@ from torch.func import functional_call
 
 from mallang.data.batch import Batch
 from mallang.errors import UserError
-from mallang.layers.float8 import are_computed_by, products_in_8_bits
+from mallang.layers import float8
+from mallang.layers.float8 import products_in_8_bits
+from mallang.layers.packed import Linear
 from mallang.tasks.contract import Loss
 
 Precision = Literal["auto", "fp32", "bf16", "bf16-weights", "fp8"]
@@ -52,12 +54,27 @@ def choose_device(name: str = "auto", local_rank: int = 0) -> torch.device:
     return device
 
 
+def check(precision: Precision, device: torch.device, model: nn.Module) -> None:
+    """Refuse products of 8 bits where there are none."""
+    if precision != "fp8":
+        return
+    if not float8.are_computed_by(device):
+        raise UserError(
+            'train.precision = "fp8" needs a GPU that multiplies 8-bit floats (Ada, Hopper or later)',
+            todo="train.precision=auto",
+        )
+    if not any(isinstance(part, Linear) and float8.fits(part.weight) for part in model.modules()):
+        raise UserError(
+            f'train.precision = "fp8" has no effect on this model: none of its layers has a linear map whose sizes are '
+            f"multiples of {float8.ALIGN}",
+            todo="train.precision=auto",
+        )
+
+
 def autocast(precision: Precision, device: torch.device) -> contextlib.AbstractContextManager[object]:
     """The context the model runs in; the weights stay fp32."""
     wanted = ("bf16" if device.type == "cuda" else "fp32") if precision == "auto" else precision
     if wanted == "fp8":
-        if not are_computed_by(device):
-            raise UserError('train.precision = "fp8" needs a GPU of 2023 or later', todo="train.precision=bf16")
         return products_in_8_bits()
     if wanted != "bf16":
         return contextlib.nullcontext()

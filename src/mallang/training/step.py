@@ -27,7 +27,7 @@ from mallang.layers.pages import keep_pages
 from mallang.layers.recurrent import Recurrent
 from mallang.tasks.contract import Loss, Task
 from mallang.training.carry import leaves
-from mallang.training.precision import COPIED, Precision, Rounded, autocast
+from mallang.training.precision import COPIED, Precision, Rounded, autocast, check
 
 Engine = Literal["auto", "plain", "graphs", "compile"]
 SHAPES = 128
@@ -58,6 +58,7 @@ class Step:
         self.task, self.model, self.device, self.precision = task, model, device, precision
         self.engine = choose_engine(engine, device)
         keep_pages()
+        check(precision, device, model)
         if self.engine == "compile" and not getattr(task, "can_compile", True):
             raise UserError(
                 "a loss that goes token by token, as that of scheduled sampling, is not compiled",
