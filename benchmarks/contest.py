@@ -18,13 +18,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 ROOT = Path(__file__).parents[1]
 PEERS = ROOT / ".peers"
@@ -63,8 +63,7 @@ class Outcome:
 def race(entrants: Sequence[Entrant], rounds: int) -> dict[str, Outcome]:
     """Everyone takes a turn in every round, in an order that goes around; who cannot take part is told of."""
     with ExitStack() as stack:
-        lock = stack.enter_context(LOCK.open("w"))
-        fcntl.flock(lock, fcntl.LOCK_SH)
+        lock = stack.enter_context(beside_others())
         running: dict[str, Runner] = {}
         for entrant in entrants:
             if (python := python_with(entrant.needs)) is None:
@@ -80,6 +79,14 @@ def race(entrants: Sequence[Entrant], rounds: int) -> dict[str, Outcome]:
             for label in labels[number % len(labels) :] + labels[: number % len(labels)]:
                 running[label].turn()
         return {label: runner.outcome() for label, runner in running.items()}
+
+
+@contextmanager
+def beside_others() -> Iterator[IO[str]]:
+    """While no one takes turns: for getting ready, and for what takes no turns itself."""
+    with LOCK.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        yield lock
 
 
 class Runner:

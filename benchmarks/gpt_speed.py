@@ -14,7 +14,7 @@ import sys
 import time
 from typing import Any
 
-from benchmarks.contest import ROOT, Entrant, Outcome, python_with, race, the_product
+from benchmarks.contest import ROOT, Entrant, Outcome, beside_others, python_with, race, the_product
 from benchmarks.gpt_entrants import RATE
 from benchmarks.gpt_models import GPT2, Shape
 from benchmarks.report import Result, show
@@ -118,6 +118,22 @@ def rows_of(outcomes: dict[str, Outcome], shape: Shape, rate: float) -> list[tup
     ]
 
 
+def losses_of(systems: dict[str, dict[str, Any]]) -> dict[str, list[float]]:
+    """All trained at once, each in a process of its own."""
+    python = python_with(()) or sys.executable
+    running = {
+        label: subprocess.Popen(
+            [python, "-m", "benchmarks.gpt_entrants", json.dumps(options)], cwd=ROOT, stdout=subprocess.PIPE, text=True
+        )
+        for label, options in systems.items()
+    }
+    told = {label: process.communicate()[0] for label, process in running.items()}
+    for label, process in running.items():
+        if process.returncode:
+            raise RuntimeError(f"{label} ended with code {process.returncode}; see above")
+    return {label: json.loads(each) for label, each in told.items()}
+
+
 def compare_losses(shape: Shape, rows: int, updates: int, device: str, nanogpt: str) -> dict[str, Result]:
     """The mean loss of the last updates: ours and nanoGPT's, from the same weights on the same text."""
     began = time.monotonic()
@@ -129,14 +145,8 @@ def compare_losses(shape: Shape, rows: int, updates: int, device: str, nanogpt: 
     own = precisions() if device == "cuda" else {"mallang": "auto"}
     systems = {label: common | {"system": "mallang", "precision": precision} for label, precision in own.items()}
     systems["nanogpt"] = common | {"system": "nanogpt"}
-    running = {
-        label: subprocess.Popen(
-            [python_with(()) or sys.executable, "-m", "benchmarks.gpt_entrants", json.dumps(options)],
-            cwd=ROOT, stdout=subprocess.PIPE, text=True,
-        )
-        for label, options in systems.items()
-    }  # fmt: skip
-    found = {label: json.loads(process.communicate()[0]) for label, process in running.items()}
+    with beside_others():
+        found = losses_of(systems)
     last = {label: sum(each[-LAST:]) / len(each[-LAST:]) for label, each in found.items()}
     show(f"loss after {updates} updates", [("", "first", f"last {LAST}"), *((k, found[k][0], last[k]) for k in last)])
     for label in own:

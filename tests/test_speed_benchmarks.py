@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import sys
 from dataclasses import replace
 from importlib.metadata import version
@@ -15,7 +16,15 @@ from mallang.layers.attention import record_attention
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # the benchmarks are not installed
-from benchmarks import decoding_entrants, decoding_speed, epoch_entrants, epoch_speed, training_entrants, training_speed  # noqa: E402  # noqa: E402
+from benchmarks import (  # noqa: E402
+    contest,
+    decoding_entrants,
+    decoding_speed,
+    epoch_entrants,
+    epoch_speed,
+    training_entrants,
+    training_speed,
+)
 from benchmarks.contest import Entrant, Outcome, python_with, race  # noqa: E402
 from benchmarks.shape import Shape  # noqa: E402
 
@@ -58,6 +67,33 @@ def test_random_batches_hold_every_example_once() -> None:
     assert [len(rows) for rows in plan] == [4, 4, 2]
     assert sorted(place for rows in plan for (place,) in rows) == list(range(10))
     assert plan != epoch_entrants.random_plan(10, 4, epoch=1)
+
+
+@pytest.fixture(autouse=True)
+def lock_of_our_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Tests do not wait for a benchmark that runs beside them."""
+    monkeypatch.setattr(contest, "LOCK", tmp_path / "lock")
+    return tmp_path / "lock"
+
+
+def test_turns_are_taken_while_nobody_gets_ready(lock_of_our_own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    held: list[bool] = []
+
+    def try_lock() -> float:
+        with lock_of_our_own.open("w") as other:
+            try:
+                fcntl.flock(other, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                held.append(True)
+            else:
+                held.append(False)
+        return 1.0
+
+    monkeypatch.setattr(contest.Runner, "get_ready", lambda self: try_lock())
+    monkeypatch.setattr(contest.Runner, "turn", lambda self: self.rates.append(try_lock()))
+    monkeypatch.setattr(contest.Runner, "ask", lambda self, word: {"peak": 1})
+    race([Entrant("one", "benchmarks.contest:product", {"device": "cpu", "dtype": "float32"})], rounds=2)
+    assert held == [False, True, True]
 
 
 def test_a_race_times_those_who_are_there(capsys: pytest.CaptureFixture[str]) -> None:

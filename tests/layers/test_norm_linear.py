@@ -9,19 +9,33 @@ from mallang.layers.norm_linear import MOST, ROWS, WIDEST, by_formula, is_made_f
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 
+def parts(outputs=4, inputs=16, rows=1, **made):
+    x, gain, shift = torch.zeros(1, rows, inputs, **made), torch.ones(inputs, **made), torch.zeros(inputs, **made)
+    return [x, gain, shift, torch.zeros(outputs, inputs, **made), torch.zeros(outputs, **made)]
+
+
 def test_it_is_for_a_gpu(monkeypatch):
     monkeypatch.setattr(norm_linear, "works", lambda: True)
-    assert not is_made_for(torch.zeros(1, 8), torch.zeros(4, 8))
+    assert not is_made_for(*parts())
 
 
 @needs_gpu
 def test_a_gpu_has_it_for_a_single_row():
-    x = torch.zeros(1, 1, 16, device="cuda")
-    assert is_made_for(x, torch.zeros(MOST, 16, device="cuda"))
-    assert not is_made_for(x, torch.zeros(MOST + 1, 16, device="cuda"))
-    assert not is_made_for(x.repeat(1, 2, 1), torch.zeros(4, 16, device="cuda"))
-    wide = torch.zeros(1, WIDEST + 1, device="cuda")
-    assert not is_made_for(wide, wide)
+    assert is_made_for(*parts(outputs=MOST, device="cuda"))
+    assert not is_made_for(*parts(outputs=MOST + 1, device="cuda"))
+    assert is_made_for(*parts(inputs=WIDEST, device="cuda"))
+    assert not is_made_for(*parts(inputs=WIDEST + 1, device="cuda"))
+    assert not is_made_for(*parts(rows=2, device="cuda"))
+    assert not is_made_for(*parts(device="cuda", dtype=torch.float64))
+
+
+@needs_gpu
+@pytest.mark.parametrize("place", [1, 2, 3, 4])
+def test_a_gpu_has_it_for_what_lies_in_order_and_has_one_type(place):
+    given = parts(device="cuda")
+    for changed in (given[place].repeat_interleave(2, dim=-1)[..., ::2], given[place].bfloat16()):
+        assert not is_made_for(*given[:place], changed, *given[place + 1 :])
+    assert is_made_for(*given)
 
 
 @needs_gpu

@@ -59,7 +59,7 @@ def command(
         export_gpt2(run, output or run / to.value, quiet)
         return
     folder = output or run / to.value
-    model = load_for(run, "translation", "export", "cpu")
+    model = load_for(run, "translation", f"export --to {to.value}", "cpu")
     if to is Format.ctranslate2:
         from mallang.interop import ctranslate2
 
@@ -80,7 +80,7 @@ def export_arpa(run: Path, output: Path | None, quiet: bool) -> None:
     path = output or run / "model.arpa"
     if path.exists():
         raise UserError(f"{path} is there already", todo="remove it, or --output FILE")
-    ngram_run.export_arpa(load_for(run, "language_modeling", "export", "cpu"), path)
+    ngram_run.export_arpa(load_for(run, "language_modeling", "export --to arpa", "cpu"), path)
     if not quiet:
         print(f"{path}  {path.stat().st_size / 1e6:.1f} MB; KenLM and others read it")
 
@@ -91,6 +91,6 @@ def export_gpt2(run: Path, folder: Path, quiet: bool) -> None:
 
     if folder.exists() and any(folder.iterdir()):
         raise UserError(f"{folder} is there already", todo="remove it, or --output FOLDER")
-    huggingface.export_gpt2(load_for(run, "language_modeling", "export", "cpu"), folder)
+    huggingface.export_gpt2(load_for(run, "language_modeling", "export --to huggingface", "cpu"), folder)
     if not quiet:
         print(f'{folder}; transformers loads it: AutoModelForCausalLM.from_pretrained("{folder}")')

@@ -26,9 +26,17 @@ MOST = 2**14
 """Rows of a weight for which it pays: of more, too many programs would normalise."""
 
 
-def is_made_for(x: Tensor, weight: Tensor) -> bool:
-    """Whether this is a single row on a GPU, and the weight is as long and wide as the kernel likes it."""
-    return x.is_cuda and x.numel() == weight.shape[1] <= WIDEST and len(weight) <= MOST and works()
+def is_made_for(x: Tensor, gain: Tensor, shift: Tensor | None, weight: Tensor, bias: Tensor | None) -> bool:
+    """Whether this is a single row on a GPU, and all the rest lies and is typed as the kernel reads it."""
+    if weight.dim() != 2 or x.numel() != weight.shape[1]:
+        return False
+    outputs, inputs = weight.shape
+    parts = [(gain, (inputs,)), (shift, (inputs,)), (weight, (outputs, inputs)), (bias, (outputs,))]
+    fit = all(
+        part is None or (part.shape == shape and part.dtype == x.dtype and part.is_contiguous())
+        for part, shape in parts
+    )
+    return x.is_cuda and x.dtype != torch.float64 and fit and inputs <= WIDEST and outputs <= MOST and works()
 
 
 @tried_once
@@ -36,8 +44,11 @@ def works() -> bool:
     """Whether the kernel gives what the formula gives."""
     x = torch.linspace(-1, 2, 20, dtype=torch.float32, device="cuda").view(1, 1, 20)
     weight = torch.linspace(-1, 1, 9 * 20, dtype=torch.float32, device="cuda").view(9, 20)
-    given = x[0, 0] + 1, x[0, 0] - 1, 1e-5, weight, weight[:, 0].contiguous()
-    return torch.allclose(norm_linear(x, *given), by_formula(x, *given), atol=1e-3)
+    given = x, x[0, 0] + 1, x[0, 0] - 1, weight, weight[:, 0].contiguous()
+    exact, gain, shift, right, bias = (part.double() for part in given)
+    wanted = by_formula(exact, gain, shift, 1e-5, right, bias)
+    found = norm_linear(given[0], given[1], given[2], 1e-5, given[3], given[4])
+    return torch.allclose(found.double(), wanted, atol=1e-3)
 
 
 @torch.library.custom_op(
@@ -56,7 +67,7 @@ def norm_linear(
     """Both in one."""
     if not x.is_cuda:
         return by_formula(x, gain, shift, epsilon, weight, bias)
-    x, weight = x.contiguous(), weight.contiguous()
+    x = x.contiguous()
     outputs, inputs = weight.shape
     y: Tensor = allocate_outputs(x, gain, shift, epsilon, weight, bias)
     _norm_linear[(-(-outputs // ROWS),)](

@@ -63,10 +63,11 @@ def check(precision: Precision, device: torch.device, model: nn.Module) -> None:
             'train.precision = "fp8" needs a GPU that multiplies 8-bit floats (Ada, Hopper or later)',
             todo="train.precision=auto",
         )
-    if not any(isinstance(part, Linear) and float8.fits(part.weight) for part in model.modules()):
+    weights = [part.weight for part in model.modules() if isinstance(part, Linear)]
+    if not any(float8.fits(weight) and len(weight) <= float8.WIDEST for weight in weights):
         raise UserError(
             f'train.precision = "fp8" has no effect on this model: none of its layers has a linear map whose sizes are '
-            f"multiples of {float8.ALIGN}",
+            f"multiples of {float8.ALIGN} and at most {float8.WIDEST}",
             todo="train.precision=auto",
         )
 
