@@ -12,7 +12,6 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from mallang.layers import float8_feedforward
-from mallang.layers.float8_feedforward import FedForward
 from mallang.layers.kernel import is_plain_product, tried_once
 from mallang.layers.packed import Linear
 
@@ -63,7 +62,7 @@ class FeedForward(nn.Module):
         fed: Tensor
         if self.is_in_8_bits(x):
             weights = self.widen.weight, self.widen.bias, self.narrow.weight, self.narrow.bias
-            fed = FedForward.apply(x.flatten(0, -2), *weights)  # type: ignore[no-untyped-call]
+            fed = float8_feedforward.FedForward.apply(x.flatten(0, -2), *weights)  # type: ignore[no-untyped-call]
             return fed.view_as(x)
         if self.kind in AT_ONCE and activates_at_once(x, self.widen):
             inner = widen_activated(x.flatten(0, -2), self.widen.weight, self.widen.bias, self.kind == "gelu-tanh")

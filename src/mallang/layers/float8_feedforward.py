@@ -19,7 +19,15 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from mallang.layers import float8
-from mallang.layers.float8 import HIGHEST, LOWEST, Rounded, multiply, multiply_rounded, rounded_with_sums
+from mallang.layers.float8 import (
+    HIGHEST,
+    LOWEST,
+    Rounded,
+    allocate_rounded,
+    multiply,
+    multiply_rounded,
+    rounded_with_sums,
+)
 from mallang.layers.kernel import tl, tried_once, triton
 
 TWICE = 2 * math.sqrt(2 / math.pi)
@@ -93,7 +101,7 @@ def go_back(
 @torch.library.custom_op("mallang::activate_rows", mutates_args=(), schema="(Tensor inner) -> (Tensor, Tensor)")
 def activate_rows(inner: Float[Tensor, "rows columns"]) -> Rounded:
     """The kernel forward, for a compiler that is not to look inside."""
-    small, scales = allocate_activated(inner)
+    small, scales = allocate_rounded(inner)
     rows, columns = inner.shape
     _activate[(rows,)](
         inner, small, scales, columns, twice=TWICE, cube=CUBE, highest=HIGHEST, lowest=LOWEST,
@@ -102,11 +110,7 @@ def activate_rows(inner: Float[Tensor, "rows columns"]) -> Rounded:
     return small, scales
 
 
-@activate_rows.register_fake
-def allocate_activated(inner: Tensor) -> tuple[Tensor, Tensor]:
-    """Memory of that shape."""
-    small = torch.empty_like(inner, dtype=torch.float8_e4m3fn)
-    return small, inner.new_empty(len(inner), 1, dtype=torch.float32)
+activate_rows.register_fake(allocate_rounded)
 
 
 @torch.library.custom_op(
@@ -133,8 +137,8 @@ def allocate_back(gradient: Tensor, inner: Tensor) -> tuple[Tensor, Tensor, Tens
     """Memory of those shapes."""
     rows, columns = inner.shape
     activated, back = torch.empty_like(inner), torch.empty_like(inner)
-    small, scales = torch.empty_like(inner, dtype=torch.float8_e4m3fn), inner.new_empty(rows, 1, dtype=torch.float32)
-    return activated, back, small, scales, inner.new_empty(-(-rows // ROWS), columns, dtype=torch.float32)
+    sums = inner.new_empty(-(-rows // ROWS), columns, dtype=torch.float32)
+    return activated, back, *allocate_rounded(inner), sums
 
 
 if TYPE_CHECKING:

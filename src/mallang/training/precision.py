@@ -20,7 +20,6 @@ from torch.func import functional_call
 from mallang.data.batch import Batch
 from mallang.errors import UserError
 from mallang.layers import float8
-from mallang.layers.float8 import products_in_8_bits
 from mallang.layers.packed import Linear
 from mallang.tasks.contract import Loss
 
@@ -76,7 +75,7 @@ def autocast(precision: Precision, device: torch.device) -> contextlib.AbstractC
     """The context the model runs in; the weights stay fp32."""
     wanted = ("bf16" if device.type == "cuda" else "fp32") if precision == "auto" else precision
     if wanted == "fp8":
-        return products_in_8_bits()
+        return float8.products_in_8_bits()
     if wanted != "bf16":
         return contextlib.nullcontext()
     return torch.autocast(device.type, dtype=torch.bfloat16)
