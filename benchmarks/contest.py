@@ -33,6 +33,8 @@ SIZE = {"cpu": 2048, "cuda": 8192}
 """The side of the square matrices whose product is timed."""
 LOCK = Path(tempfile.gettempdir(), f"mallang-benchmarks-{os.getuid()}.lock")
 """Benchmarks side by side share it while they get ready; who takes turns has it alone."""
+SHORTEST = 1.0
+"""Seconds that a turn takes at least, by being taken again: a GPU that another has just left is slow at first."""
 DECIDE = ("torch", "transformers", "ctranslate2", "joeynmt")
 
 
@@ -164,10 +166,12 @@ def rate_of(turn: Turn) -> float:
     torch = sys.modules.get("torch")
     wait = torch.cuda.synchronize if torch is not None and torch.cuda.is_available() else lambda: None
     wait()
-    began = time.perf_counter()
-    work = turn()
-    wait()
-    return work / (time.perf_counter() - began)
+    began, seconds, work = time.perf_counter(), 0.0, 0.0
+    while seconds < SHORTEST:
+        work += turn()
+        wait()
+        seconds = time.perf_counter() - began
+    return work / seconds
 
 
 def peak_memory() -> int:

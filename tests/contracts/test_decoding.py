@@ -84,7 +84,8 @@ def same(left: list[list[Hypothesis]], right: list[list[Hypothesis]]) -> None:
         assert one.score == pytest.approx(other.score, abs=1e-4, rel=5e-5)
         if one.tokens == other.tokens:
             assert one.normalized == pytest.approx(other.normalized, abs=1e-4, rel=5e-5)
-            assert one.token_scores == pytest.approx(other.token_scores, abs=1e-4, rel=5e-5)
+            wild = max(map(abs, other.token_scores), default=0.0)  # a small difference of large logits errs as they do
+            assert one.token_scores == pytest.approx(other.token_scores, abs=max(1e-4, 5e-5 * wild))
         else:
             assert one.normalized == pytest.approx(other.normalized, abs=1e-6), (one, other)
             assert sorted(one.token_scores) == pytest.approx(sorted(other.token_scores), abs=1e-6)

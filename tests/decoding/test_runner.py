@@ -288,6 +288,19 @@ def test_nothing_is_captured_twice_and_memory_stays_where_it_is() -> None:
         assert pointers == sorted(leaf.data_ptr() for seat in seats.values() for leaf in tensors_of(seat))
 
 
+def test_what_holds_models_keeps_seats_as_they_do() -> None:
+    prompted = Prompted(KINDS["gpt"].build(tiny_vocabulary(5), 1).eval())
+    members = [KINDS["transformer"].build(tiny_vocabulary(5), seed).eval() for seed in (1, 2)]
+    for model, batch in ((prompted, prompt_batch([[2, 4]])), (Ensemble(members), source_batch([[4, 5]]))):
+        with pretend_to_capture() as captured:
+            for _ in range(2):
+                search(model, batch, Config(max_length=9, min_length=9))
+            count = len(captured)
+            search(model, batch, Config(max_length=9, min_length=9))
+            assert 0 < len(captured) == count
+    assert Ensemble([members[0], members[1].train()]).training
+
+
 def tensors_of(seat: Any) -> list[Tensor]:
     nest = seat.progress if isinstance(seat, runner.Seat) else seat.inputs
     return [leaf for leaf in capture.leaves_of(nest) if isinstance(leaf, Tensor)]

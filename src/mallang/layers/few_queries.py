@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mallang.layers.kernel import tl, tried_once, triton
+from mallang.layers.kernel import start_early, tl, tried_once, triton
 
 MOST = 16
 """Queries of a head that the kernel holds."""
@@ -137,6 +137,7 @@ def start(
         most=MOST,
         glance=GLANCE,
         **launch(batch * heads, max(key_dim, value_dim) * queries.element_size()),
+        **start_early(),
     )  # fmt: skip
     return context
 
@@ -177,12 +178,16 @@ elif triton is not None:
         nk_batch, nk_head, nk_query, nk_dim, nv_batch, nv_head, nv_query, nv_dim,
         heads, count, slots, key_dim, value_dim, scale: tl.constexpr, key_width: tl.constexpr,
         value_width: tl.constexpr, writes: tl.constexpr, most: tl.constexpr, block: tl.constexpr, glance: tl.constexpr,
+        early: tl.constexpr,
     ):  # fmt: skip
         """One head of one sentence."""
         sentence, head = (tl.program_id(0) // heads).to(tl.int64), tl.program_id(0) % heads
         query, of_key, of_value = tl.arange(0, most), tl.arange(0, key_width), tl.arange(0, value_width)
         asks, key_part, value_part = query < count, of_key < key_dim, of_value < value_dim
         own_key, own_value = asks[:, None] & key_part[None, :], asks[:, None] & value_part[None, :]
+        if early:
+            tl.extra.cuda.gdc_wait()
+            tl.extra.cuda.gdc_launch_dependents()
         queries += sentence * q_batch + head * q_head
         q = tl.load(queries + query[:, None] * q_query + of_key[None, :] * q_dim, mask=own_key, other=0.0)
         keys += sentence * k_batch + head * k_head

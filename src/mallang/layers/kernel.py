@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["is_plain_product", "tl", "tried_once", "triton"]
+__all__ = ["is_plain_product", "start_early", "tl", "tried_once", "triton"]
 
 try:
     import triton  # type: ignore[import-not-found, import-untyped, unused-ignore]
@@ -26,6 +26,17 @@ def is_plain_product(x: Tensor, weight: Tensor) -> bool:
     return (
         x.is_cuda and x.dtype == weight.dtype and not torch.is_grad_enabled() and not torch.is_autocast_enabled("cuda")
     )
+
+
+def start_early() -> dict[str, bool]:
+    """Options of a kernel that may start before the one before it has ended, on GPUs that can (NVIDIA from Hopper on).
+
+    To start a kernel takes as long as a small one runs. Such a kernel may read what nobody changes at once, but must
+    wait (`gdc_wait`) before it reads anything else and before it writes; only then may it let the next one start
+    (`gdc_launch_dependents`). So when a kernel starts, all are done but the one right before it.
+    """
+    able = torch.version.hip is None and torch.cuda.get_device_capability()[0] >= 9
+    return {"early": able, "launch_pdl": able} if able else {"early": False}
 
 
 def tried_once(trial: Callable[[], bool]) -> Callable[[], bool]:

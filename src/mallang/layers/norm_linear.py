@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from mallang.layers.kernel import tl, tried_once, triton
+from mallang.layers.kernel import start_early, tl, tried_once, triton
 
 ROWS = 8
 """Rows of the weight that a program multiplies."""
@@ -73,6 +73,7 @@ def norm_linear(
     _norm_linear[(-(-outputs // ROWS),)](
         x, gain, gain if shift is None else shift, weight, gain if bias is None else bias, y, outputs, inputs, epsilon,
         shifts=shift is not None, adds=bias is not None, rows=ROWS, block=triton.next_power_of_2(inputs), num_warps=4,
+        **start_early(),
     )  # fmt: skip
     return y
 
@@ -100,22 +101,30 @@ elif triton is not None:
     @no_type_check
     def _norm_linear(
         x, gain, shift, weight, bias, y, outputs, inputs, epsilon,
-        shifts: tl.constexpr, adds: tl.constexpr, rows: tl.constexpr, block: tl.constexpr,
+        shifts: tl.constexpr, adds: tl.constexpr, rows: tl.constexpr, block: tl.constexpr, early: tl.constexpr,
     ):  # fmt: skip
         """Some of the outputs."""
         row, column = tl.program_id(0) * rows + tl.arange(0, rows), tl.arange(0, block)
         inside, there = column < inputs, row < outputs
-        # Asked for first: while the weight is on its way, there is time to normalise.
+        # Asked for first: while the weight is on its way, the kernel before may end, and there is time to normalise.
         place = weight + row[:, None].to(tl.int64) * inputs + column[None, :]
         w = tl.load(place, mask=there[:, None] & inside[None, :], other=0.0)
-        given = tl.load(x + column, mask=inside, other=0.0).to(tl.float32)
         scale = tl.load(gain + column, mask=inside, other=0.0).to(tl.float32)
+        if shifts:
+            move = tl.load(shift + column, mask=inside, other=0.0).to(tl.float32)
+        if adds:
+            more = tl.load(bias + row, mask=there, other=0.0).to(tl.float32)
+        if early:
+            tl.extra.cuda.gdc_wait()
+        given = tl.load(x + column, mask=inside, other=0.0).to(tl.float32)
+        if early:
+            tl.extra.cuda.gdc_launch_dependents()
         apart = tl.where(inside, given - tl.sum(given, axis=0) / inputs, 0.0)
         normal = apart * tl.rsqrt(tl.sum(apart * apart, axis=0) / inputs + epsilon) * scale
         if shifts:
-            normal += tl.load(shift + column, mask=inside, other=0.0).to(tl.float32)
+            normal += move
         normal = normal.to(x.dtype.element_ty).to(tl.float32)  # as a norm would hand it on
         found = tl.sum(w.to(tl.float32) * normal[None, :], axis=1)
         if adds:
-            found += tl.load(bias + row, mask=there, other=0.0).to(tl.float32)
+            found += more
         tl.store(y + row, found.to(y.dtype.element_ty), mask=there)
