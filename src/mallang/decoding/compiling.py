@@ -15,14 +15,10 @@ def compiled(rows: int) -> Any:
     return compiled_for_one() if rows == 1 else compiled_for_many()
 
 
-EARLY: dict[str, Any] = {"triton.enable_pdl": True}
-"""A kernel starts while the one before it ends, as `layers.kernel.start_early` says."""
-
-
 @cache
 def compiled_for_many() -> Any:
     """Matrix products are left to the library."""
-    return torch.compile(Progress.advance, dynamic=False, options=EARLY)
+    return torch.compile(Progress.advance, dynamic=False)
 
 
 @cache
@@ -34,5 +30,5 @@ def compiled_for_one() -> Any:
     # Not imported above: the compiler takes two seconds to import, and few searches need it.
     from mallang.decoding.rewriting import ForOneRow
 
-    options = {**EARLY, "coordinate_descent_tuning": True, "pre_grad_custom_pass": ForOneRow()}
+    options: dict[str, Any] = {"coordinate_descent_tuning": True, "pre_grad_custom_pass": ForOneRow()}
     return torch.compile(Progress.advance, dynamic=False, options=options)
