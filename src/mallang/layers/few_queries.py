@@ -137,7 +137,7 @@ def start(
         most=MOST,
         glance=GLANCE,
         **launch(batch * heads, max(key_dim, value_dim) * queries.element_size()),
-        **start_early(),
+        **(start_early() if new is not None else {"early": False}),  # without new ones a compiler may be looking
     )  # fmt: skip
     return context
 

@@ -34,6 +34,8 @@ def start_early() -> dict[str, bool]:
     To start a kernel takes as long as a small one runs. Such a kernel may read what nobody changes at once, but must
     wait (`gdc_wait`) before it reads anything else and before it writes; only then may it let the next one start
     (`gdc_launch_dependents`). So when a kernel starts, all are done but the one right before it.
+
+    For operators that no compiler looks into: it would believe that a kernel which waits writes to all it is given.
     """
     able = torch.version.hip is None and torch.cuda.get_device_capability()[0] >= 9
     return {"early": able, "launch_pdl": able} if able else {"early": False}
