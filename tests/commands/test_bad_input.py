@@ -68,6 +68,24 @@ def test_names_that_nobody_knows(tmp_path: Path, arguments: list[str], words: li
     assert not (tmp_path / "runs").exists()
 
 
+def test_what_a_machine_cannot_do_is_told_before_any_work(tmp_path: Path) -> None:
+    ended = mallang("train", "transformer-miniworld", "train.precision=fp8", "--device", "cpu", cwd=tmp_path)
+    refused(ended, "fp8", "needs a GPU", "train.precision=auto")
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("verb", ["translate", "generate", "score", "reply", "reconstruct", "embed", "inspect"])
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("decoding.beam=8", ["stands where a text should", "--search beam=8"]),
+        ("train.steps=3", ["stands where a text should", "stays as it is"]),
+    ],
+)
+def test_an_option_among_the_texts(tmp_path: Path, verb: str, given: str, words: list[str]) -> None:
+    refused(mallang(verb, str(tmp_path), "a text", given, cwd=tmp_path), given, *words)
+
+
 @pytest.mark.parametrize(
     ("override", "words"),
     [

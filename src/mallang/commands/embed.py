@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mallang.commands.options import Device, Json, Plugin, Quiet, RunFolder, add_plugins, load_for
+from mallang.commands.options import Device, Json, Plugin, Quiet, RunFolder, Texts, add_plugins, load_for
 from mallang.commands.translate import read_texts
 from mallang.errors import UserError
 
@@ -23,9 +23,6 @@ EXAMPLES = (
     "mallang embed runs/transformer-miniworld --words --file words.txt --map words.svg",
 )
 VECTORS = (".npy", ".safetensors")
-Texts = Annotated[
-    list[str] | None, typer.Argument(metavar="TEXT", help="Texts; without any, standard input.", show_default=False)
-]
 File = Annotated[Path | None, typer.Option("--file", "-f", help="Take each line of this file.", show_default=False)]
 Words = Annotated[
     bool, typer.Option("--words", help="The learned vectors of words, not those of texts.", show_default=False)

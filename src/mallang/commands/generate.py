@@ -22,6 +22,7 @@ from mallang.commands.options import (
     Search,
     With,
     add_plugins,
+    check_texts,
     load_for,
     read_search,
 )
@@ -40,7 +41,12 @@ EXAMPLES = (
 )
 Prompts = Annotated[
     list[str] | None,
-    typer.Argument(metavar="PROMPT", help="What to go on from; none: a text from its beginning.", show_default=False),
+    typer.Argument(
+        metavar="PROMPT",
+        help="What to go on from; none: a text from its beginning.",
+        callback=check_texts,
+        show_default=False,
+    ),
 ]
 File = Annotated[
     Path | None,

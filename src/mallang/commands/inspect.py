@@ -17,6 +17,7 @@ from mallang.commands.options import (
     Quiet,
     RunFolder,
     Search,
+    Texts,
     add_plugins,
     read_search,
 )
@@ -35,9 +36,6 @@ EXAMPLES = (
 )
 PICTURES = (".png", ".svg")
 PAGES = (".html", ".htm")
-Texts = Annotated[
-    list[str] | None, typer.Argument(metavar="TEXT", help="Texts; without any, standard input.", show_default=False)
-]
 File = Annotated[Path | None, typer.Option("--file", "-f", help="Look at each line of this file.", show_default=False)]
 Out = Annotated[
     Path | None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -41,6 +42,18 @@ def check_run(run: Path | None) -> Path | None:
     return run
 
 
+def check_texts(texts: list[str] | None) -> list[str] | None:
+    """Texts that are arguments: what changes a recipe, as `train` takes it, is none of them."""
+    for text in texts or ():
+        section, _, change = text.partition(".")
+        if section in schema.SECTIONS and re.fullmatch(r"\w+=\S*", change):
+            raise UserError(
+                f"{text} stands where a text should",
+                todo=f"--search {change}" if section == "decoding" else "what a run was trained with stays as it is",
+            )
+    return texts
+
+
 def complete_override(context: typer.Context, incomplete: str) -> list[str]:
     """The `section.key=` texts that the recipe typed before knows."""
     try:
@@ -73,6 +86,12 @@ Overrides = Annotated[
         help="What to change, such as model.layers=6 train.steps=2000.",
         autocompletion=complete_override,
         show_default=False,
+    ),
+]
+Texts = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="TEXT", help="Texts; without any, standard input.", callback=check_texts, show_default=False
     ),
 ]
 RunFolder = Annotated[

@@ -14,6 +14,7 @@ from mallang.commands.options import (
     Plugin,
     RunFolder,
     Search,
+    Texts,
     add_plugins,
     load_for,
     note_none,
@@ -25,9 +26,6 @@ EXAMPLES = (
     'mallang reconstruct runs/autoencoder-miniworld "유나는 지난주에 배를 탔다."',
     "mallang reconstruct runs/autoencoder-miniworld --file texts.txt --json",
 )
-Texts = Annotated[
-    list[str] | None, typer.Argument(metavar="TEXT", help="Texts; without any, standard input.", show_default=False)
-]
 File = Annotated[Path | None, typer.Option("--file", "-f", help="Take each line of this file.", show_default=False)]
 
 

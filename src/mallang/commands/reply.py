@@ -18,6 +18,7 @@ from mallang.commands.options import (
     RunFolder,
     Search,
     add_plugins,
+    check_texts,
     load_for,
     note_none,
     read_search,
@@ -35,7 +36,12 @@ EXAMPLES = (
 )
 Texts = Annotated[
     list[str] | None,
-    typer.Argument(metavar="TEXT", help="What is said; without any, a talk or standard input.", show_default=False),
+    typer.Argument(
+        metavar="TEXT",
+        help="What is said; without any, a talk or standard input.",
+        callback=check_texts,
+        show_default=False,
+    ),
 ]
 Varied = Annotated[
     bool, typer.Option("--varied", help="Draw answers at random; another --search seed=N, others.", show_default=False)

@@ -24,6 +24,7 @@ from mallang.commands.options import (
     RunFolder,
     With,
     add_plugins,
+    check_texts,
     has_verb,
     load_for,
     note_none,
@@ -44,7 +45,7 @@ EXAMPLES = (
 )
 Texts = Annotated[
     list[str] | None,
-    typer.Argument(metavar="TEXT", help="Texts, or a source and its output.", show_default=False),
+    typer.Argument(metavar="TEXT", help="Texts, or a source and its output.", callback=check_texts, show_default=False),
 ]
 Lines = Annotated[
     Path | None,

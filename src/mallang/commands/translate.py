@@ -21,6 +21,7 @@ from mallang.commands.options import (
     ReplaceUnknown,
     RunFolder,
     Search,
+    Texts,
     With,
     add_plugins,
     load_for,
@@ -40,9 +41,6 @@ EXAMPLES = (
     'mallang translate runs/transformer-miniworld "민수는 사과를 먹었다." --require Minsu --forbid pear',
     "mallang translate runs/a --with runs/b --with runs/c --file in.txt",
 )
-Texts = Annotated[
-    list[str] | None, typer.Argument(metavar="TEXT", help="Texts; without any, standard input.", show_default=False)
-]
 File = Annotated[
     Path | None,
     typer.Option("--file", "-f", help="Translate each line of this file; .jsonl: with demands.", show_default=False),

@@ -53,15 +53,20 @@ def choose_device(name: str = "auto", local_rank: int = 0) -> torch.device:
     return device
 
 
-def check(precision: Precision, device: torch.device, model: nn.Module) -> None:
+def check_device(precision: Precision, device: torch.device) -> None:
     """Refuse products of 8 bits where there are none."""
-    if precision != "fp8":
-        return
-    if not float8.are_computed_by(device):
+    if precision == "fp8" and not float8.are_computed_by(device):
         raise UserError(
             'train.precision = "fp8" needs a GPU that multiplies 8-bit floats (Ada, Hopper or later)',
             todo="train.precision=auto",
         )
+
+
+def check(precision: Precision, device: torch.device, model: nn.Module) -> None:
+    """The same, and where they have no effect."""
+    check_device(precision, device)
+    if precision != "fp8":
+        return
     weights = [part.weight for part in model.modules() if isinstance(part, Linear)]
     if not any(float8.fits(weight) and len(weight) <= float8.WIDEST for weight in weights):
         raise UserError(

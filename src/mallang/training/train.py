@@ -26,7 +26,7 @@ from mallang.recipe import Recipe
 from mallang.tasks.contract import Laying
 from mallang.text.tokenizer import Tokenizer
 from mallang.training import checkpoint as checkpoints
-from mallang.training import distributed, fitting
+from mallang.training import distributed, fitting, precision
 from mallang.training.distributed import World
 from mallang.training.finishing import Outcome, finish
 from mallang.training.fit import Trial, fitted, restored
@@ -91,6 +91,7 @@ def train(recipe: Recipe, options: Options) -> Run:
 def check_device(config: Config, device: torch.device) -> None:
     """What this device cannot do is told before any work is done."""
     choose_engine(config.engine, device)
+    precision.check_device(config.precision, device)
     if config.fit and device.type != "cuda":
         raise UserError("train.fit looks at a GPU's memory, but this training runs on a CPU", todo="train.fit=false")
 
