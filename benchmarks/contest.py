@@ -33,8 +33,6 @@ SIZE = {"cpu": 2048, "cuda": 8192}
 """The side of the square matrices whose product is timed."""
 LOCK = Path(tempfile.gettempdir(), f"mallang-benchmarks-{os.getuid()}.lock")
 """Benchmarks side by side share it while they get ready; who takes turns has it alone."""
-SHORTEST = 1.0
-"""Seconds that a turn takes at least, by being taken again: a GPU that another has just left is slow at first."""
 DECIDE = ("torch", "transformers", "ctranslate2", "joeynmt")
 
 
@@ -144,6 +142,18 @@ Turn = Callable[[], float]
 """What an entrant is ready to do again and again; it says how much it did."""
 
 
+def for_a_second(turn: Turn) -> Turn:
+    """The same again and again until a second has passed: a GPU that another has just left is slow at first."""
+
+    def turns() -> float:
+        began, work = time.monotonic(), 0.0
+        while time.monotonic() - began < 1:
+            work += turn()
+        return work
+
+    return turns
+
+
 def serve(place: str, options: Mapping[str, Any]) -> None:
     """The entrant's side: get ready, take two turns to warm up, then obey line by line."""
     # Whatever a library prints goes to the error stream: the answers are alone on their own.
@@ -166,12 +176,10 @@ def rate_of(turn: Turn) -> float:
     torch = sys.modules.get("torch")
     wait = torch.cuda.synchronize if torch is not None and torch.cuda.is_available() else lambda: None
     wait()
-    began, seconds, work = time.perf_counter(), 0.0, 0.0
-    while seconds < SHORTEST:
-        work += turn()
-        wait()
-        seconds = time.perf_counter() - began
-    return work / seconds
+    began = time.perf_counter()
+    work = turn()
+    wait()
+    return work / (time.perf_counter() - began)
 
 
 def peak_memory() -> int:

@@ -32,8 +32,8 @@ def measure(rounds: int = 5, new: int = 256, prompt: int = 8, rows: str = "", pe
         show(f"generating on {device}, {many} at once", [("", "tokens/s", "MiB", "share of the product"), *table])
         protocol = (
             f"{shape.layers} layers, {shape.dim}, {shape.words} words, random weights; {many} texts at once, {prompt} "
-            f"tokens in, {new} out, greedy; each in a process of its own, by turns, median of {rounds}; "
-            f"{product.label}: {rate / 1e9:,.0f} GFLOP/s in the same run"
+            f"tokens in, {new} out, greedy; each in a process of its own, by turns of at least a second, median of "
+            f"{rounds}; {product.label}: {rate / 1e9:,.0f} GFLOP/s in the same run"
         )
         seconds = round(time.monotonic() - began, 1)
         for label, speed, memory, share in table:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -85,6 +86,7 @@ def same(left: list[list[Hypothesis]], right: list[list[Hypothesis]]) -> None:
         if one.tokens == other.tokens:
             assert one.normalized == pytest.approx(other.normalized, abs=1e-4, rel=5e-5)
             wild = max(map(abs, other.token_scores), default=0.0)  # a small difference of large logits errs as they do
+            assert math.isfinite(wild)
             assert one.token_scores == pytest.approx(other.token_scores, abs=max(1e-4, 5e-5 * wild))
         else:
             assert one.normalized == pytest.approx(other.normalized, abs=1e-6), (one, other)

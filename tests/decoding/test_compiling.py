@@ -74,6 +74,10 @@ class Normed(nn.Module):
         x.mul_(2)
         return LINEAR(normed, self.wide.weight, self.wide.bias) + x
 
+    def made_on_the_way(self, x, normed):
+        weight = 2 * self.wide.weight
+        return LINEAR(F.layer_norm(x, (4,), self.norm.weight, self.norm.bias, 1e-2), weight, self.wide.bias)
+
     def in_part(self, x, normed):
         part = F.layer_norm(x.reshape(2, 2), (2,), self.norm.weight[:2], None, 1e-2)
         return LINEAR(part.reshape(1, 4), self.wide.weight, self.wide.bias)
@@ -81,7 +85,7 @@ class Normed(nn.Module):
 
 JOINED_IN = {
     "plain": 1, "shaped": 1, "twice": 2, "by_name": 1, "in_a_row": 2, "also_read": 0, "written_before": 0,
-    "source_written": 0, "in_part": 0,
+    "source_written": 0, "made_on_the_way": 0, "in_part": 0,
 }  # fmt: skip
 
 

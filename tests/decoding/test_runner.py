@@ -25,7 +25,7 @@ from contracts.test_decoding import KINDS, Kind, same
 from contracts.toy_models import GRU, Table, empty_batch, random_gru, random_table, source_batch, tiny_vocabulary
 from mallang.data.batch import Batch
 from mallang.decoding import capture, precision, runner
-from mallang.decoding.contract import METHODS, Config, Hypothesis, begin, inference, search
+from mallang.decoding.contract import METHODS, Config, Hypothesis, begin, inference, is_in_training, search
 from mallang.decoding.ensemble import Ensemble
 from mallang.decoding.prompted import Prompted, prompt_batch
 from mallang.errors import UserError
@@ -298,7 +298,8 @@ def test_what_holds_models_keeps_seats_as_they_do() -> None:
             count = len(captured)
             search(model, batch, Config(max_length=9, min_length=9))
             assert 0 < len(captured) == count
-    assert Ensemble([members[0], members[1].train()]).training
+    assert not is_in_training(prompted)
+    assert is_in_training(Prompted(KINDS["gpt"].build(tiny_vocabulary(5), 1).train()))
 
 
 def tensors_of(seat: Any) -> list[Tensor]:
@@ -336,6 +337,25 @@ def test_seats_are_few_and_go_with_the_model(monkeypatch: pytest.MonkeyPatch) ->
     del model
     gc.collect()
     assert alive() is None
+
+
+def test_seats_take_up_no_more_than_a_share_of_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, config = Prompted(KINDS["gpt"].build(tiny_vocabulary(5), 1).eval()), Config(max_length=6, min_length=6)
+
+    def kept_after(*lengths: int) -> dict[Any, Any]:
+        for length in lengths:
+            search(model, prompt_batch([[2] * length]), config)
+        return runner.SEATS_OF[model].kept
+
+    with pretend_to_capture(first_steps=6):
+        one = kept_after(1)
+        most = sum(seat.size for seat in one.values() if isinstance(seat, runner.Seat))
+        assert len(one) == 2 and most > 0
+        assert len(kept_after(2, 3)) == 6
+        monkeypatch.setattr(runner, "room_on", lambda device: 3 * most)
+        assert len(kept_after(9)) == 4, "prompts of 3 and of 9 tokens"
+        monkeypatch.setattr(runner, "room_on", lambda device: 0)
+        assert len(kept_after(10)) == 2, "the last one stays"
 
 
 def test_weights_that_moved_are_followed() -> None:

@@ -1,6 +1,7 @@
 """The kernel for a step of a search gives what the formula gives, whatever is hidden and however memory lies."""
 
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -31,6 +32,22 @@ def test_it_is_for_a_gpu(monkeypatch):
     monkeypatch.setattr(few_queries, "works", lambda: True)
     queries, keys, values, mask = make(2, 2, 5, 9, 8, 8, torch.float32, True, "cpu")
     assert not is_made_for(queries, keys, values, mask)
+
+
+def test_only_what_no_compiler_looks_into_starts_early(monkeypatch):
+    options = []
+
+    class Kernel:
+        def __getitem__(self, grid):
+            return lambda *given, **named: options.append(named)
+
+    monkeypatch.setattr(few_queries, "_attend", Kernel(), raising=False)
+    monkeypatch.setattr(few_queries, "triton", SimpleNamespace(next_power_of_2=lambda number: number))
+    monkeypatch.setattr(few_queries, "start_early", lambda: {"early": True, "launch_pdl": True})
+    queries, keys, values, mask = make(1, 2, 1, 4, 8, 8, torch.float32, False, "cpu")
+    attend_few(queries, keys, values, mask)
+    write_and_attend(torch.randn(1, 1, 48), torch.zeros(1, dtype=torch.long), keys, values, mask)
+    assert [each["early"] for each in options] == [False, True] and "launch_pdl" not in options[0]
 
 
 @needs_gpu

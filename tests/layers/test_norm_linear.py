@@ -48,6 +48,7 @@ def test_a_gpu_gives_what_the_formula_gives(outputs, inputs, bias, dtype):
     x, gain = torch.randn(1, 1, inputs, **made) + 3, torch.randn(inputs, **made)
     weight = torch.randn(outputs, inputs, **made) / inputs**0.5
     shift, added = (torch.randn(size, **made) if bias else None for size in (inputs, outputs))
+    torch.cuda.synchronize()  # what it reads must not just be written
     found = norm_linear.norm_linear(x, gain, shift, 1e-5, weight, added)
     wanted = by_formula(x, gain, shift, 1e-5, weight, added)
     assert found.shape == wanted.shape == (1, 1, outputs)

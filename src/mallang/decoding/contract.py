@@ -314,6 +314,12 @@ def inference(model: object) -> Iterator[None]:
             part.training = True
 
 
+def is_in_training(model: nn.Module) -> bool:
+    """Whether the first of its parts that has weights is: to torch, what only holds models always is."""
+    having = (part for part in model.modules() if next(part.parameters(recurse=False), None) is not None)
+    return next(having, model).training
+
+
 def device_of(model: object) -> torch.device:
     """Where a model's weights lie."""
     weight = next(model.parameters(), None) if isinstance(model, nn.Module) else None

@@ -32,7 +32,6 @@ class Ensemble(nn.Module):
             raise ValueError("an ensemble needs at least one model")
         if any(self.first.vocabulary != member.vocabulary for member in self.members):
             raise ValueError("the models of an ensemble need one target vocabulary")
-        self.training = any(member.training for member in members)
 
     @property
     def first(self) -> Any:

@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from mallang.decoding.contract import Autoregressive, Config
+from mallang.decoding.contract import Autoregressive, Config, is_in_training
 from mallang.errors import UserError
 from mallang.layers.int8 import Int8Linear
 
@@ -45,7 +45,7 @@ def at_precision(model: Autoregressive, config: Config) -> Autoregressive:
         return at_precision(model, config)
     with torch.no_grad():
         torch._foreach_copy_(own, theirs)
-    return ROUGH[model].train(model.training)  # type: ignore[return-value]
+    return ROUGH[model].train(is_in_training(model))  # type: ignore[return-value]
 
 
 def weights_of(model: nn.Module) -> list[Tensor]:

@@ -32,7 +32,6 @@ class Prompted(nn.Module):
     def __init__(self, model: Any) -> None:
         super().__init__()
         self.model = model
-        self.training = model.training  # a module of torch's is in training at first, and then nothing is kept of it
 
     @property
     def vocabulary(self) -> Vocabulary:

@@ -98,6 +98,8 @@ def are_made_for(norm: Norm, linear: Linear, node: Node) -> bool:
     parts = norm.input, norm.weight, norm.bias, linear.weight, linear.bias
     if norm.weight is None or any(part is not None and value_of(part) is None for part in (*parts, node)):
         return False
+    if any(part is not None and part.op not in ("placeholder", "get_attr") for part in parts[1:]):
+        return False  # computed on the way: the kernel reads it before what came before has ended
     values: list[Any] = [None if part is None else value_of(part) for part in parts]
     x, _, _, weight, _ = values
     whole = tuple(norm.normalized_shape) == tuple(weight.shape[1:])

@@ -11,8 +11,8 @@ captured once as a CUDA graph and then replayed, so that no kernel waits for Pyt
              a larger one
 
 Shapes come from a short list, so few seats serve all batches; a place without a sentence is filled by a copy of one,
-of which nothing is heard. A seat is kept for the next batch. The weights are read where they lie: changed in place,
-they work at once; moved, all seats are given up.
+of which nothing is heard. A seat is kept for the next batch, prompts of each length having their own, as long as there
+is room for it. The weights are read where they lie: changed in place, they work at once; moved, all seats are given up.
 
 All three give the same outputs. A model whose memory changes its shape from step to step, or which asks the host,
 cannot be captured and is run with reserved memory, unless the static runner was asked for by name.
@@ -20,6 +20,7 @@ cannot be captured and is run with reserved memory, unless the static runner was
 
 from __future__ import annotations
 
+import math
 import threading
 import weakref
 from collections import OrderedDict
@@ -33,9 +34,9 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from mallang.data.batch import Batch
-from mallang.decoding.capture import NotStaticError, Pool, Replay, captures, shape_of, write
+from mallang.decoding.capture import NotStaticError, Pool, Replay, captures, leaves_of, shape_of, write
 from mallang.decoding.compiling import compiled
-from mallang.decoding.contract import Autoregressive, Config, Hypothesis, Rules, inference
+from mallang.decoding.contract import Autoregressive, Config, Hypothesis, Rules, inference, is_in_training
 from mallang.decoding.progress import Progress, Room, Search
 from mallang.errors import UserError
 from mallang.layers import few_queries
@@ -46,6 +47,8 @@ LOOK_EVERY = {"cuda": 8}
 """After how many steps the host looks which sentences are done, by device; 1 on others. Looking makes a GPU wait."""
 SEATS = 32
 """Seats and openings kept for a model: the least recently used one goes first."""
+SHARE = 1 / 8
+"""Of a GPU's memory, that they may take up together; the last opening and its seat may in any case."""
 FIRST_STEPS = 32
 """Steps that memory is reserved for at first; when they are used up, for twice as many."""
 FIRST_SLOTS = 2**14
@@ -240,6 +243,7 @@ class Seat:
     def __init__(self, runner: Captured, progress: Progress) -> None:
         self.progress: Progress = map_nest(progress, torch.clone)
         held = self.progress
+        self.size = sum(leaf.nbytes for leaf in leaves_of(held) if isinstance(leaf, Tensor))
         model, config = held_weakly(runner.model), runner.config
         step = compiled(len(held.tokens)) if config.compile else Progress.advance
         # A table of positions that the first step makes longer changes what the second is compiled to.
@@ -271,11 +275,17 @@ class Seats:
         return self.kept.get(key)
 
     def put(self, key: Any, value: Any) -> Any:
-        """Keep it, and let the one go that was not used for longest."""
+        """Keep it, and let those go that were not used for longest."""
         self.kept[key] = value
-        while len(self.kept) > SEATS:
+        while len(self.kept) > SEATS or (len(self.kept) > 2 and not self.fit()):
             self.kept.popitem(last=False)
         return value
+
+    def fit(self) -> bool:
+        """Whether all seats, those too that only an opening still holds, take up no more than they may."""
+        seats = {each.seat if isinstance(each, Opening) else each for each in self.kept.values()}
+        devices = {seat.progress.tokens.device for seat in seats}
+        return sum(seat.size for seat in seats) <= min(map(room_on, devices))
 
     def check(self, model: object) -> None:
         """Give up all seats if the weights lie elsewhere than they did."""
@@ -284,6 +294,11 @@ class Seats:
         if weights != self.weights:
             self.kept.clear()
         self.weights = weights
+
+
+def room_on(device: torch.device) -> float:
+    """Bytes that the seats of a model may take up there."""
+    return SHARE * torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else math.inf
 
 
 SEATS_OF: weakref.WeakKeyDictionary[Any, Seats] = weakref.WeakKeyDictionary()
@@ -295,7 +310,7 @@ def seats_of(model: Autoregressive) -> Iterator[Seats]:
     if not isinstance(model, nn.Module):
         yield Seats()
         return
-    seats, training = SEATS_OF.setdefault(model, Seats()), model.training
+    seats, training = SEATS_OF.setdefault(model, Seats()), is_in_training(model)
     with seats.lock:
         seats.check(model)
         try:

@@ -137,7 +137,7 @@ def start(
         most=MOST,
         glance=GLANCE,
         **launch(batch * heads, max(key_dim, value_dim) * queries.element_size()),
-        **(start_early() if new is not None else {"early": False}),  # without new ones a compiler may be looking
+        **(start_early() if new is not None else {"early": False}),  # compilers look into `attend_few`
     )  # fmt: skip
     return context
 

@@ -29,7 +29,7 @@ def is_plain_product(x: Tensor, weight: Tensor) -> bool:
 
 
 def start_early() -> dict[str, bool]:
-    """Options of a kernel that may start before the one before it has ended, on GPUs that can (NVIDIA from Hopper on).
+    """Options of a kernel that may start before the one before it has ended, on NVIDIA's Hopper, where that was tried.
 
     To start a kernel takes as long as a small one runs. Such a kernel may read what nobody changes at once, but must
     wait (`gdc_wait`) before it reads anything else and before it writes; only then may it let the next one start
@@ -37,8 +37,8 @@ def start_early() -> dict[str, bool]:
 
     For operators that no compiler looks into: it would believe that a kernel which waits writes to all it is given.
     """
-    able = torch.version.hip is None and torch.cuda.get_device_capability()[0] >= 9
-    return {"early": able, "launch_pdl": able} if able else {"early": False}
+    able = torch.version.hip is None and torch.cuda.get_device_capability()[0] == 9
+    return {"early": True, "launch_pdl": True} if able else {"early": False}
 
 
 def tried_once(trial: Callable[[], bool]) -> Callable[[], bool]:
