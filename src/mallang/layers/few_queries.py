@@ -158,8 +158,8 @@ elif triton is not None:
 
     @triton.jit
     @no_type_check
-    def _look(mask, count, slots, m_query, m_slot, glance: tl.constexpr):
-        """The first slot that any query may see, and the one after the last."""
+    def _look(mask, count, slots, m_query, m_slot, glance: tl.constexpr, block: tl.constexpr):
+        """The first slot of the block of the first that any query may see, and the one after the last."""
         nearest, furthest = tl.full((glance,), slots, tl.int32), tl.zeros((glance,), tl.int32)
         for first in range(0, slots, glance):
             slot = first + tl.arange(0, glance)
@@ -167,7 +167,15 @@ elif triton is not None:
                 seen = tl.load(mask + one * m_query + slot * m_slot, mask=slot < slots, other=float("-inf"))
                 nearest = tl.where(seen > float("-inf"), tl.minimum(nearest, slot), nearest)
                 furthest = tl.where(seen > float("-inf"), slot + 1, furthest)
-        return tl.min(nearest), tl.max(furthest)
+        return tl.min(nearest) // block * block, tl.max(furthest)
+
+    @triton.jit
+    @no_type_check
+    def _wait(early: tl.constexpr):
+        """Until the kernel before has ended; the next one may start."""
+        if early:
+            tl.extra.cuda.gdc_wait()
+            tl.extra.cuda.gdc_launch_dependents()
 
     @triton.jit
     @no_type_check
@@ -175,19 +183,16 @@ elif triton is not None:
         queries, keys, values, mask, context, new_keys, new_values, at,
         q_batch, q_head, q_query, q_dim, k_batch, k_head, k_slot, k_dim, v_batch, v_head, v_slot, v_dim,
         m_batch, m_head, m_query, m_slot, c_batch, c_head, c_query, c_dim,
-        nk_batch, nk_head, nk_query, nk_dim, nv_batch, nv_head, nv_query, nv_dim,
-        heads, count, slots, key_dim, value_dim, scale: tl.constexpr, key_width: tl.constexpr,
-        value_width: tl.constexpr, writes: tl.constexpr, most: tl.constexpr, block: tl.constexpr, glance: tl.constexpr,
-        early: tl.constexpr,
+        nk_batch, nk_head, nk_query, nk_dim, nv_batch, nv_head, nv_query, nv_dim, heads, count, slots,
+        key_dim, value_dim, scale: tl.constexpr, key_width: tl.constexpr, value_width: tl.constexpr,
+        writes: tl.constexpr, most: tl.constexpr, block: tl.constexpr, glance: tl.constexpr, early: tl.constexpr,
     ):  # fmt: skip
         """One head of one sentence."""
         sentence, head = (tl.program_id(0) // heads).to(tl.int64), tl.program_id(0) % heads
         query, of_key, of_value = tl.arange(0, most), tl.arange(0, key_width), tl.arange(0, value_width)
         asks, key_part, value_part = query < count, of_key < key_dim, of_value < value_dim
         own_key, own_value = asks[:, None] & key_part[None, :], asks[:, None] & value_part[None, :]
-        if early:
-            tl.extra.cuda.gdc_wait()
-            tl.extra.cuda.gdc_launch_dependents()
+        _wait(early)
         queries += sentence * q_batch + head * q_head
         q = tl.load(queries + query[:, None] * q_query + of_key[None, :] * q_dim, mask=own_key, other=0.0)
         keys += sentence * k_batch + head * k_head
@@ -200,8 +205,7 @@ elif triton is not None:
             new_key = tl.load(new_keys + query[:, None] * nk_query + of_key[None, :] * nk_dim, mask=own_key)
             new_value = tl.load(new_values + query[:, None] * nv_query + of_value[None, :] * nv_dim, mask=own_value)
         # Slots at the end are not filled yet, and before a window nobody looks: a first look at the mask says where.
-        start, end = _look(mask, count, slots, m_query, m_slot, glance)
-        start = start // block * block
+        start, end = _look(mask, count, slots, m_query, m_slot, glance, block)
         if writes:
             tl.store(keys + place[:, None] * k_slot + of_key[None, :] * k_dim, new_key, mask=own_key)
             tl.store(values + place[:, None] * v_slot + of_value[None, :] * v_dim, new_value, mask=own_value)
