@@ -33,6 +33,12 @@ def nearest(name: str, known: Iterable[str], shown: Callable[[str], str] = str) 
     return "known: " + ", ".join(map(shown, options)) if options else "there are none"
 
 
+def some_of(names: Iterable[str], most: int = 5) -> str:
+    """The first few of them, quoted."""
+    shown = [*names]
+    return ", ".join(map(repr, shown[:most])) + (" …" if len(shown) > most else "")
+
+
 def install(extra: str) -> str:
     """The line that installs an extra, in a clone of the repository: the package is on no index."""
     return f"pip install -e '.[{extra}]'"

@@ -78,7 +78,7 @@ def test_what_a_machine_cannot_do_is_told_before_any_work(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ("decoding.beam=8", ["stands where a text should", "--search beam=8"]),
+        ("decoding.beam=8", ["stands where a text should", "commands that search take --search beam=8"]),
         ("train.steps=3", ["stands where a text should", "stays as it is"]),
     ],
 )

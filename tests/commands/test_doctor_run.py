@@ -54,6 +54,16 @@ def test_a_run_of_one_step_is_not(untrained: Path) -> None:
     assert quiet.out.startswith("problem: ") and "unknown source" not in quiet.out
 
 
+def test_a_language_model_that_learned_nothing_is_told_from_one_that_did(tmp_path: Path) -> None:
+    (tmp_path / "book.txt").write_text("a cat sat on a mat\nthe dog ate the cat\n" * 20, "utf-8")
+    common = ("rnn-lm-miniworld", *(f"data.{split}=book.txt" for split in ("train", "valid", "test")), "text.unit=word")
+    for name, steps in (("short", 2), ("long", 300)):
+        ended = mallang("train", *common, f"train.steps={steps}", "train.epochs=none", "--name", name, cwd=tmp_path)
+        assert ended.code == 0, ended.err
+    assert "hardly learned" in names(examined(tmp_path / "runs" / "short"))
+    assert "hardly learned" not in names(examined(tmp_path / "runs" / "long"))
+
+
 def test_own_pairs_and_how_many(trained: Path, tmp_path: Path) -> None:
     turned = [line.split("\t")[::-1] for line in (trained.parent.parent / "valid.tsv").read_text("utf-8").splitlines()]
     data = tmp_path / "turned.tsv"

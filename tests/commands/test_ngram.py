@@ -119,6 +119,7 @@ def test_scores_that_are_no_probabilities_have_no_perplexity(home: Path) -> None
         (["export", "runs/own", "--to", "arpa", "--int8"], ["--int8 has no effect on --to arpa"]),
         (["export", "runs/own", "--to", "arpa", "-o", "valid.txt"], ["valid.txt is there already"]),
         (["export", "runs/own", "--to", "onnx"], ["language modeling"]),
+        (["generate", "runs/own", "--int8", "--device", "cpu"], ["int8 weights have no effect", "leave int8 out"]),
         (["train", "ngram-miniworld", *FILES, "model.alpha=2"], ["alpha = 2.0 has no effect", "add-k"]),
         (["train", "ngram-miniworld", *FILES, "model.min_counts=[2]"], ["begin with 1"]),
         (["train", "ngram-miniworld", *FILES, "train.epochs=2"], ["no effect: train.epochs = 2"]),

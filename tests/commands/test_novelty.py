@@ -111,7 +111,9 @@ def test_what_cannot_be_done(home: Path, arguments: list[str], words: list[str])
 def test_what_a_run_cannot_do(trained: Path, writer: Path) -> None:
     home = trained.parent.parent
     refused(
-        mallang("novelty", "--run", trained, "--samples", "2", cwd=home), "trained for translation", "language_modeling"
+        mallang("novelty", "--run", trained, "--samples", "2", cwd=home),
+        "trained for translation",
+        "a run for language modeling",
     )
     refused(mallang("novelty", "--run", writer, "--samples", "0", cwd=home), "nothing to look at")
     refused(mallang("novelty", "물", "--run", writer, "--samples", "2", cwd=home), "both given")

@@ -143,4 +143,4 @@ def test_what_has_no_effect_on_examples_written_out(home: Path, option: str) -> 
 
 def test_a_run_of_another_task(trained: Path) -> None:
     ended = mallang("prompt", trained, "--text", "물", "--labels", "물,책", cwd=trained)
-    refused(ended, "trained for translation", "language_modeling")
+    refused(ended, "trained for translation", "a run for language modeling")

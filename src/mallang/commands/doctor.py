@@ -48,6 +48,8 @@ ADDS = {
     "export": "models for CTranslate2 and ONNX Runtime",
 }
 """What an extra is good for; one that is not named here is described by its packages."""
+HIDDEN = ("dev", "serve", "hf", "sentencepiece", "quant", "fast", "ngram")
+"""Extras that nobody needs who uses mallang: nothing but tests asks for them yet."""
 LIMIT = 200
 MOST = 1_000_000
 """Training lines that are compared with the outputs."""
@@ -126,8 +128,11 @@ def examine_run(folder: Path, split: str | None, data: str | None, limit: int, d
     report = checkup.Report(str(folder), str(run.info["status"]))
     report.findings += checkup.examine_files(run)
     tokenizers, changed = checkup.examine_tokenizers(run, find("tasks", run.task).Task.columns)
-    words = len(tokenizers["target"].vocabulary) if "target" in tokenizers else None
+    says = tokenizers.get("target", tokenizers.get("text"))  # the side that the model writes
+    words = len(says.vocabulary) if says is not None else None
     metrics = checkup.read_metrics(folder, report)
+    if run.task == "language_modeling":  # its validation measures nothing but what a token costs
+        metrics = [{"nll": entry["loss"], **entry} if "loss" in entry else entry for entry in metrics]
     report.findings += [*changed, *checkup.examine_training(metrics, words)]
     report.facts["steps"] = str(metrics[-1]["step"] if metrics else 0)
     if not run.is_finished:
@@ -216,7 +221,7 @@ def examine(device: str, *, everything: bool = False) -> dict[str, Any]:
         "machine": machine(),
         "devices": devices(device, problems),
         "packages": packages(required, problems),
-        "extras": {name: extra(name, needed) for name, needed in extras.items() if name != "dev"},
+        "extras": {name: extra(name, needed) for name, needed in extras.items() if name not in HIDDEN},
         "folders": folders(problems),
         "fonts": fonts(problems),
     }

@@ -62,7 +62,7 @@ def main() -> None:
 def make_app() -> typer.Typer:
     """All verbs, each from its file."""
     app = typer.Typer(
-        help="말랑: every sequence model from n-grams to GPT and BERT. Train, use, compare and look inside them.",
+        help="말랑: every sequence model from n-grams to GPT. Train, use, compare and look inside them.",
         epilog=epilog(EXAMPLES),
         context_settings={"help_option_names": ["-h", "--help"]},
         pretty_exceptions_enable=False,

@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from mallang import find, recipe, schema, toml
-from mallang.errors import UserError
+from mallang.errors import UserError, some_of
 
 if TYPE_CHECKING:
     from mallang.text.tokenizer import Tokenizer
 
 Text = TypeVar("Text")
-MOST_SHOWN = 5
-"""Unknown pieces of text that a note names."""
 
 
 def complete_recipe(incomplete: str) -> list[str]:
@@ -49,7 +47,9 @@ def check_texts(texts: list[str] | None) -> list[str] | None:
         if section in schema.SECTIONS and re.fullmatch(r"\w+=\S*", change):
             raise UserError(
                 f"{text} stands where a text should",
-                todo=f"--search {change}" if section == "decoding" else "what a run was trained with stays as it is",
+                todo=f"commands that search take --search {change}"
+                if section == "decoding"
+                else "what a run was trained with stays as it is",
             )
     return texts
 
@@ -178,10 +178,11 @@ def load_for(
         check_run(each)
         trained_for = find.plain(Run.open(each).task)
         if not (has_verb(trained_for, verb) if task is None else trained_for == task):
-            needed = f"a run for {task}" if task else "a run whose task has it"
+            name = task and task.replace("_", " ")
+            needed = f"a run for {name}" if name else "a run whose task has it"
             raise UserError(
                 f"{each} was trained for {trained_for.replace('_', ' ')}, but `mallang {verb}` needs {needed}",
-                todo=f"give the folder of {'a ' + task if task else 'another'} run{verbs_of(trained_for)}",
+                todo=f"give the folder of {'a ' + name if name else 'another'} run{verbs_of(trained_for)}",
             )
     return load(runs if others else run, device, "int8" if int8 else "float32")
 
@@ -197,24 +198,15 @@ def verbs_of(task: str) -> str:
     return f"; with this one, {' or '.join(verbs)}" if verbs else ""
 
 
-def unknown_of(text: str, tokenizer: Tokenizer) -> list[str]:
-    """What of a text its tokenizer has no token for; `<unk>` itself, as some corpora have it, is a token."""
-    found = tokenizer.encode(text)
-    places = zip(found.ids, found.offsets, strict=True)
-    pieces = [text[begin:end].strip() for token, (begin, end) in places if token == tokenizer.vocabulary.unk]
-    return [piece for piece in pieces if piece != "<unk>"]
-
-
 def note_unknown(name: str, texts: Sequence[str], tokenizer: Tokenizer) -> None:
     """Say how many tokens of some texts the model does not know, and what the first of them are."""
     lines, unk = tokenizer.encode_batch(texts), tokenizer.vocabulary.unk
-    found = [unknown_of(text, tokenizer) for text, line in zip(texts, lines, strict=True) if unk in line]
+    found = [tokenizer.unknown_in(text) for text, line in zip(texts, lines, strict=True) if unk in line]
     count, total = sum(map(len, found)), sum(map(len, lines))
     if not count:
         return
     some = dict.fromkeys(piece for pieces in found for piece in pieces)
-    shown = ", ".join(map(repr, [*some][:MOST_SHOWN])) + (" …" if len(some) > MOST_SHOWN else "")
-    told = f"{count:,} of {total:,} tokens are unknown to the model, and read as <unk>: {shown}"
+    told = f"{count:,} of {total:,} tokens are unknown to the model, and read as <unk>: {some_of(some)}"
     typer.echo(f"note: {name}: {told}", err=True)
 
 

@@ -29,9 +29,8 @@ from mallang.commands.options import (
     load_for,
     note_none,
     note_unknown,
-    unknown_of,
 )
-from mallang.errors import UserError, nearest
+from mallang.errors import UserError, nearest, some_of
 
 if TYPE_CHECKING:
     from mallang.tasks.generation import Scored
@@ -104,7 +103,7 @@ def command(
         if flags := [flag for flag, given in wanted.items() if given]:
             raise UserError(f"{flags[0]} needs a language model, but {run} is none", todo=f"leave {flags[0]} out")
         given = note_none(read_pairs(texts, file), "score", quiet=quiet)
-        score_outputs(run, given, others, domain, json, device)
+        score_outputs(run, given, others, domain, json=json, device=device, quiet=quiet)
         return
     check(texts, file, wanted, json=json, domain=domain)
     if by not in (None, "total", "token"):
@@ -151,14 +150,19 @@ def score_outputs(
     pairs: Iterator[tuple[str, str]],
     others: list[Path] | None,
     domain: str | None,
+    *,
     json: bool,
     device: str,
+    quiet: bool,
 ) -> None:
     """The log-probability of given outputs for their sources."""
     model = load_for(run, None, "score", device, others=others)
     for chunk in model.score_chunks(pairs, domain):
         for scored in chunk:
             print(as_json(asdict(scored)) if json else f"{scored.score:.4f}", flush=True)
+        if not json and not quiet:
+            note_unknown("source", [scored.source for scored in chunk], model.task.source)
+            note_unknown("target", [scored.target for scored in chunk], model.task.target)
 
 
 def read_pairs(pair: list[str] | None, file: Path | None) -> Iterator[tuple[str, str]]:
@@ -241,7 +245,7 @@ def tell(model: Any, texts: Iterator[str], *, json: bool, total: bool, quiet: bo
             else:
                 print(f"{scored.score:.4f}" if total else described(scored), flush=True)
             if scored.unknown and not quiet and not json:
-                unknown = ", ".join(map(repr, dict.fromkeys(scored.unknown)))
+                unknown = some_of(dict.fromkeys(scored.unknown))
                 typer.echo(f"note: {scored.text[:40]!r}: unknown to the model, and read as <unk>: {unknown}", err=True)
     if count > 1 and not json and not total:
         is_probability = getattr(model.model, "is_probability", True)  # scores alone have no perplexity
@@ -338,7 +342,7 @@ def judge(model: Any, rivals: Sequence[Rivals], by: Any, *, json: bool) -> None:
         kinds.setdefault(pair.kind, []).append(preference)
         if json:
             line = {**asdict(preference), "right": preference.is_right, **({"kind": pair.kind} if pair.kind else {})}
-            unknown = [word for text in (pair.better, pair.worse) for word in unknown_of(text, model.tokenizer)]
+            unknown = [word for text in (pair.better, pair.worse) for word in model.tokenizer.unknown_in(text)]
             print(as_json(line | ({"unknown": unknown} if unknown else {})))
     named = sorted(kinds.items()) if len(kinds) > 1 else []
     scores = [accuracy(found, by), *(accuracy(some, by, f"accuracy of {kind or 'others'}") for kind, some in named)]

@@ -129,8 +129,8 @@ def learned(valid: Sequence[Mapping[str, Any]], words: int | None) -> Finding | 
         "hardly learned",
         True,
         f"a token of the validation text costs {best:.2f} nats; to know nothing costs {math.log(words):.2f}",
-        "train longer (train.steps, train.epochs); if it was long, raise optimizer.rate and check that the lines of "
-        "both sides belong together",
+        "train longer (train.steps, train.epochs) than schedule.warmup; if it was long, raise optimizer.rate and check "
+        "that the lines of both sides, if there are two, belong together",
     )
 
 

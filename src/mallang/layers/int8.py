@@ -46,11 +46,17 @@ def quantize(model: Module) -> Module:
     if place.type != "cpu":
         raise UserError(f"int8 weights work on the CPU only, but the model is on {place}", todo='device = "cpu"')
     fold_weights(model)
-    for module in list(model.modules()):
-        for name, part in module.named_children():
-            # Not of a class made from these: it may use its weight otherwise.
-            if isinstance(part, nn.Linear | Projection) and type(part) in (nn.Linear, Linear, Projection):
-                setattr(module, name, Int8Linear(part.weight, part.bias))
+    # Not of a class made from these: it may use its weight otherwise.
+    maps = [
+        (module, name, part)
+        for module in list(model.modules())
+        for name, part in module.named_children()
+        if isinstance(part, nn.Linear | Projection) and type(part) in (nn.Linear, Linear, Projection)
+    ]
+    if not maps:
+        raise UserError("int8 weights have no effect on this model: it has no linear maps", todo="leave int8 out")
+    for module, name, part in maps:
+        setattr(module, name, Int8Linear(part.weight, part.bias))
     return model
 
 

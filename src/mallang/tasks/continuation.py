@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 
 from mallang.decoding.contract import Config, Hypothesis
 from mallang.decoding.streaming import WALKS
-from mallang.errors import UserError
+from mallang.errors import UserError, some_of
 from mallang.text.tokenizer import BYTE_UNITS, SPACED_UNITS, Tokenizer
-from mallang.text.vocabulary import BOS, EOS, UNK
+from mallang.text.vocabulary import BOS, EOS
 
 REREAD = 1024
 """Tokens that are read again for the next line, where a model has no longest context."""
@@ -52,14 +52,9 @@ class Reader:
         if not isinstance(text, str):
             raise UserError(f"a prompt must be a text, but is {text!r}")
         parts = text.split("\n") if self.is_stream else [text]
-        encoded = [self.tokenizer.encode(part) for part in parts]
-        unknown = [
-            part[begin:end]
-            for part, line in zip(parts, encoded, strict=True)
-            for token, (begin, end) in zip(line.ids, line.offsets, strict=True)
-            if token == UNK and part[begin:end] != "<unk>"
-        ]
-        return Prompt(text, tuple(tuple(line.ids) for line in encoded), tuple(dict.fromkeys(unknown)))
+        unknown = [piece for part in parts for piece in self.tokenizer.unknown_in(part)]
+        lines = tuple(tuple(self.tokenizer.encode(part).ids) for part in parts)
+        return Prompt(text, lines, tuple(dict.fromkeys(unknown)))
 
     def window(self, ids: Sequence[int], wanted: int, *, again: bool) -> tuple[list[int], int]:
         """What the model reads of a text so far, and how many tokens it can say then; `wanted` are asked for.
@@ -94,8 +89,7 @@ class Prompt:
         """What its writer should know."""
         notes = []
         if self.unknown:
-            shown = ", ".join(map(repr, self.unknown[:5])) + (" …" if len(self.unknown) > 5 else "")
-            notes.append(f"unknown to the model, and read as <unk>: {shown}")
+            notes.append(f"unknown to the model, and read as <unk>: {some_of(self.unknown)}")
         if reader.context is not None and len(self.ids) > reader.context:
             length = len(self.ids)
             notes.append(

@@ -288,7 +288,8 @@ def check_stride(name: str, stride: int, context: int | None) -> None:
             todo="leave it out",
         )
     if not 0 < stride <= context:
-        raise UserError(f"{name} must lie between 1 and the context, {context}, but is {stride}", todo="lower it")
+        what = f"{name} must lie between 1 and the context, {context}, but is {stride}"
+        raise UserError(what, todo="raise it" if stride < 1 else "lower it")
 
 
 def is_probability(model: Any) -> bool:

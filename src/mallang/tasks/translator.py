@@ -18,7 +18,7 @@ from mallang.decoding.ensemble import Ensemble
 from mallang.decoding.options import change_search
 from mallang.decoding.scoring import score
 from mallang.decoding.workers import cut, spread, workers
-from mallang.errors import UserError
+from mallang.errors import UserError, some_of
 from mallang.evaluation.perplexity import perplexities
 from mallang.evaluation.quality import quality
 from mallang.evaluation.score import Score
@@ -189,6 +189,8 @@ class Verbs:
         best = [hypotheses[0] for hypotheses in pieces]
         tokens = tuple(self.task.target.vocabulary.tokens[i] for hypothesis in best for i in hypothesis.tokens)
         about = [f"split into {len(pieces)} pieces, for it is longer than the model"] if len(pieces) > 1 else []
+        if unknown := dict.fromkeys(self.task.source.unknown_in(text)):
+            about.append(f"unknown to the model, and read as <unk>: {some_of(unknown)}")
         is_cut = not all(hypothesis.finished for hypothesis in best)
         about += ["cut off at the longest length allowed"] if is_cut else []
         if any(hypothesis.proven is False for hypothesis in best):

@@ -73,7 +73,7 @@ def not_text(line: str, where: str) -> UserError:
     return UserError(
         f"character {place + 1} is the lone surrogate U+{ord(line[place]):04X}, which is no character",
         where=where,
-        todo="read the file as UTF-8 with errors='replace'",
+        todo="write it in UTF-8; a file can be read with errors='replace'",
     )
 
 

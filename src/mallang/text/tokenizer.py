@@ -220,6 +220,13 @@ class Tokenizer:
             raise
         return [self.unspelled(encoding.ids) for encoding in encoded]
 
+    def unknown_in(self, text: str) -> list[str]:
+        """What of a text has no token; `<unk>` itself, as some corpora have it, is a token."""
+        found = self.encode(text)
+        places = zip(found.ids, found.offsets, strict=True)
+        pieces = [text[begin:end].strip() for token, (begin, end) in places if token == self.vocabulary.unk]
+        return [piece for piece in pieces if piece != "<unk>"]
+
     def unspelled(self, ids: list[int]) -> list[int]:
         """The ids with unknown ones for special tokens that a text spells; only words between spaces can."""
         if self.config.unit != "space" or NOT_WORDS.isdisjoint(ids):
