@@ -284,8 +284,8 @@ class Seats:
     def fit(self) -> bool:
         """Whether all seats, those too that only an opening still holds, take up no more than they may."""
         seats = {each.seat if isinstance(each, Opening) else each for each in self.kept.values()}
-        devices = {seat.progress.tokens.device for seat in seats}
-        return sum(seat.size for seat in seats) <= min(map(room_on, devices))
+        device = next(iter(seats)).progress.tokens.device
+        return sum(seat.size for seat in seats) <= room_on(device)
 
     def check(self, model: object) -> None:
         """Give up all seats if the weights lie elsewhere than they did."""

@@ -40,8 +40,8 @@ def take_most_probable(
     """The word and its log-probability; of equals the lower one.
 
     Two words are never taken, and one is not while fewer than `least` were said with it: they count as words that may
-    come, but others are. What is not a number is not taken, but
-    makes the log-probability none either; where nothing may come the first word does, with −∞.
+    come, but others are. What is not a number is not taken, but makes the log-probability none either; where nothing
+    may come the first word does, with −∞.
     """
     found: tuple[Tensor, Tensor] = most_probable(logits, said, *never, late, least)
     return found

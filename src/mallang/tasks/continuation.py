@@ -52,9 +52,9 @@ class Reader:
         if not isinstance(text, str):
             raise UserError(f"a prompt must be a text, but is {text!r}")
         parts = text.split("\n") if self.is_stream else [text]
-        unknown = [piece for part in parts for piece in self.tokenizer.unknown_in(part)]
-        lines = tuple(tuple(self.tokenizer.encode(part).ids) for part in parts)
-        return Prompt(text, lines, tuple(dict.fromkeys(unknown)))
+        encoded = [self.tokenizer.encode(part) for part in parts]
+        unknown = [piece for part, line in zip(parts, encoded, strict=True) for piece in line.unknown_in(part)]
+        return Prompt(text, tuple(tuple(line.ids) for line in encoded), tuple(dict.fromkeys(unknown)))
 
     def window(self, ids: Sequence[int], wanted: int, *, again: bool) -> tuple[list[int], int]:
         """What the model reads of a text so far, and how many tokens it can say then; `wanted` are asked for.

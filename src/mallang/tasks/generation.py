@@ -278,14 +278,13 @@ class Verbs:
 
     def scored(self, text: str, line: Encoding, numbers: Float64[np.ndarray, " labels"]) -> Scored:
         """What is told of one text."""
-        offsets = zip(line.ids, line.offsets, strict=True)
         return Scored(
             text=text,
             score=float(numbers.sum()),
             tokens=(*line.tokens, self.tokenizer.vocabulary.tokens[EOS]),
             token_scores=tuple(numbers.tolist()),
             places=(*line.offsets, (len(text), len(text))),
-            unknown=tuple(text[begin:end] for token, (begin, end) in offsets if token == UNK),
+            unknown=tuple(line.unknown_in(text)),
         )
 
     def prefer(self, pairs: Iterable[tuple[str, str]], by: By = "total") -> list[Preference]:

@@ -128,6 +128,12 @@ class Encoding:
     offsets: list[tuple[int, int]]
     """Which characters of the text as it was given each token stands for."""
 
+    def unknown_in(self, text: str) -> list[str]:
+        """What of that text has no token; `<unk>` itself, as some corpora have it, is a token."""
+        places = zip(self.ids, self.offsets, strict=True)
+        pieces = [text[begin:end].strip() for token, (begin, end) in places if token == UNK]
+        return [piece for piece in pieces if piece != "<unk>"]
+
 
 class Tokenizer:
     """Cuts text into tokens and joins them again; made by `train` or `load`."""
@@ -221,11 +227,8 @@ class Tokenizer:
         return [self.unspelled(encoding.ids) for encoding in encoded]
 
     def unknown_in(self, text: str) -> list[str]:
-        """What of a text has no token; `<unk>` itself, as some corpora have it, is a token."""
-        found = self.encode(text)
-        places = zip(found.ids, found.offsets, strict=True)
-        pieces = [text[begin:end].strip() for token, (begin, end) in places if token == self.vocabulary.unk]
-        return [piece for piece in pieces if piece != "<unk>"]
+        """What of a text has no token."""
+        return self.encode(text).unknown_in(text)
 
     def unspelled(self, ids: list[int]) -> list[int]:
         """The ids with unknown ones for special tokens that a text spells; only words between spaces can."""
