@@ -40,6 +40,16 @@ def test_a_fused_cell_equals_the_formula_with_its_gradients(cell):
         torch.testing.assert_close(left, right, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
+def test_gradients_have_the_type_and_the_strides_of_their_weights(precision):
+    maps = [nn.Linear(4, 4), nn.Linear(4, 3)]
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=precision == torch.bfloat16):
+        total = unrolled(maps, repeated, torch.ones(2, 4))
+    weights = [p for each in maps for p in each.parameters()]
+    for weight, gradient in zip(weights, torch.autograd.grad(total, weights), strict=True):
+        assert (gradient.dtype, gradient.stride()) == (weight.dtype, weight.stride())
+
+
 def unrolled(maps, many, state):
     """A loop in which two maps of the state make the next one."""
     project, total = many(*maps), 0.0

@@ -100,6 +100,27 @@ def test_auto_is_plain_here_and_graphs_need_a_gpu():
         choose_engine("graphs", CPU)
 
 
+class Transposed(torch.nn.Module):
+    """Two weights that are given the same gradient, in the memory layout of the transpose."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = (torch.nn.Parameter(torch.zeros(2, 3)) for _ in range(2))
+
+
+def test_gradients_that_stay_in_place_have_the_strides_of_their_parameters(task):
+    model = Transposed()
+    step = Step(task, model, CPU, "fp32", "plain")
+    step.keeps_gradients = True  # as on a GPU
+    factors = torch.arange(6.0).view(3, 2)
+    for times in (1, 2):
+        step.add_gradients(((model.first + model.second).t() * factors).sum())
+        for parameter in (model.first, model.second):
+            assert parameter.grad.stride() == parameter.stride(), "fused optimizers refuse any other"
+            assert torch.equal(parameter.grad, times * factors.t())
+    assert model.first.grad.data_ptr() != model.second.grad.data_ptr()
+
+
 def check_replayed(engine, device, dropout):
     """The same gradients from batches of two shapes, again and again."""
     task = make_task()

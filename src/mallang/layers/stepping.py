@@ -174,15 +174,17 @@ class Once(torch.autograd.Function):
     ) -> Tensor:
         """The token that every step is given."""
         ctx.has_bias, ctx.steps = bias is not None, (inputs, gradients)
+        ctx.is_transposed = not matrix.is_contiguous()
         return matrix.new_empty(0)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, token: Tensor) -> tuple[Tensor | None, ...]:
-        """One product over all steps that were asked for a gradient."""
+        """One matmul over all steps that were asked for a gradient, with the strides of the matrix: nothing is copied."""
         pairs = [(x, gradient) for x, gradient in zip(*ctx.steps, strict=True) if gradient is not None]
         x, gradient = (torch.cat(side, dim=-2) for side in zip(*pairs, strict=True))
-        return x.mT @ gradient, gradient.flatten(0, -2).sum(dim=0) if ctx.has_bias else None, None, None
+        back = (gradient.mT @ x).mT if ctx.is_transposed else x.mT @ gradient
+        return back, gradient.flatten(0, -2).sum(dim=0) if ctx.has_bias else None, None, None
 
 
 def multiply(x: Tensor, matrix: Tensor, bias: Tensor | None) -> Tensor:

@@ -103,7 +103,8 @@ class Step:
     def add_gradients(self, loss: Tensor) -> None:
         """Take the gradients. Where they must stay in place, a few large kernels add the new ones to them.
 
-        All new ones are there at once: that takes as much memory again as the gradients.
+        All new ones are there at once: that takes as much memory again as the gradients. They are laid out in memory
+        as their parameters are, which fused optimizers require and `backward` would see to.
         """
         if not self.keeps_gradients:
             loss.backward()  # type: ignore[no-untyped-call]
@@ -116,7 +117,8 @@ class Step:
                 kept.append(parameter.grad)
                 added.append(gradient)
             elif gradient is not None:
-                parameter.grad = gradient.clone()  # two parameters may have been given the same tensor
+                # A copy, for two parameters may have been given the same tensor.
+                parameter.grad = torch.empty_like(parameter).copy_(gradient)
         if kept:
             torch._foreach_add_(kept, added)
 
