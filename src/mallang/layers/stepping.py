@@ -180,7 +180,7 @@ class Once(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, token: Tensor) -> tuple[Tensor | None, ...]:
-        """One matmul over all steps that were asked for a gradient, with the strides of the matrix: nothing is copied."""
+        """One matmul over all steps that were asked for a gradient; the result has the strides of the matrix."""
         pairs = [(x, gradient) for x, gradient in zip(*ctx.steps, strict=True) if gradient is not None]
         x, gradient = (torch.cat(side, dim=-2) for side in zip(*pairs, strict=True))
         back = (gradient.mT @ x).mT if ctx.is_transposed else x.mT @ gradient
