@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 from pathlib import Path
 
 import pytest
 
 from commands.running import clauses, mallang
+from mallang import load as mallang_load
+from mallang.interop.arpa_words import spaced
 
 FILES = ("data.train=train.txt", "data.valid=valid.txt", "data.test=valid.txt", "text.unit=space", "text.vocabulary=60")
 TEXT = "지호는 책을 본다."
@@ -41,6 +44,58 @@ def test_what_is_written_and_imported_says_the_same(home: Path, tmp_path: Path) 
     assert [ended.code for _ in range(2) if (ended := mallang("import", "a.arpa.gz", cwd=tmp_path))] == [2, 2]
     assert "finished" in ended.err and "--name" in ended.err
     assert mallang("import", "a.arpa.gz", "--fresh", "-q", cwd=tmp_path).code == 0
+
+
+SAID = """\
+She said: "this is it, isn't it?"
+This isn't late (he said), and this is it.
+"지호야," 하고 그가 말했다. 책(冊)을 본다!
+나는 물을 마신다; 그는 don't 하고 말했다.
+"""
+HEARD = ['"This is it," she said. (isn\'t it late?)', "그가 말했다: 물을 마신다!", "this zebra is 冊", ""]
+
+
+@pytest.mark.parametrize("options", [("text.unit=word",), ("text.unit=word", "text.lowercase=true")])
+def test_words_are_written_as_kenlm_is_asked_for_them(options: tuple[str, ...], home: Path, tmp_path: Path) -> None:
+    kenlm = pytest.importorskip("kenlm")
+    tmp_path.joinpath("said.txt").write_text(SAID, encoding="utf-8")
+    files = [f"data.{split}=said.txt" for split in ("train", "valid", "test")]
+    ended = mallang("train", "ngram-miniworld", *files, *options, "text.vocabulary=44", "--name", "a", cwd=tmp_path)
+    assert ended.code == 0, ended.err
+    assert mallang("export", "runs/a", "--to", "arpa", "-o", "b.arpa", cwd=tmp_path).code == 0
+    assert mallang("import", "b.arpa", cwd=tmp_path).code == 0
+    written = {line.split("\t")[1] for line in (tmp_path / "b.arpa").read_text("utf-8").splitlines() if "\t" in line}
+    assert {"this", "물을", ",", '▁"', "￭t"} <= written and not {"▁this", "￭,"} & written
+    ours, again = mallang_load(tmp_path / "runs" / "a"), mallang_load(tmp_path / "runs" / "b")
+    theirs = kenlm.Model(str(tmp_path / "b.arpa"))
+    assert spaced(ours.tokenizer, "This is late, don't.").lower() == "this is late , don ' ￭t ."
+    lines = [*SAID.splitlines(), *HEARD]
+    for line, left, right in zip(lines, ours.score(lines), again.score(lines), strict=True):
+        assert right.score == pytest.approx(left.score, abs=1e-4), line
+        assert right.tokens == left.tokens, line
+        told = theirs.score(spaced(ours.tokenizer, line)) * math.log(10)
+        assert told == pytest.approx(left.score, abs=1e-3), line
+        assert spaced(again.tokenizer, line) == spaced(ours.tokenizer, line)
+
+
+def test_files_without_our_comment_are_cut_at_spaces_and_damaged_comments_are_refused(
+    home: Path, tmp_path: Path
+) -> None:
+    """As versions before wrote them: ▁ before words, and nothing that says how text is cut."""
+    old = "\\data\\\nngram 1=4\n\n\\1-grams:\n-99 <s>\n-0.5 </s>\n-0.5 ▁this\n-1 this\n\n\\end\\\n"
+    tmp_path.joinpath("old.arpa").write_text(f"some words of another tool\n{old}", encoding="utf-8")
+    assert mallang("import", "old.arpa", cwd=tmp_path).code == 0
+    scored = mallang_load(tmp_path / "runs" / "old").score(["▁this this"])[0]
+    assert scored.tokens == ("▁this", "this", "</s>") and scored.score == pytest.approx(-2 * math.log(10), abs=1e-6)
+    for comment, words in (
+        ('{"unit": "bpe"}', "does not say how text is cut"),
+        ('{"unit": "word", "vocabulary": 9}', "does not say how text is cut"),
+        ("{", "does not say how text is cut"),
+        ('{"unit": "word"}', "'▁this' and 'this' are the same word"),
+    ):
+        tmp_path.joinpath("new.arpa").write_text(f"# mallang text {comment}\n{old}", encoding="utf-8")
+        ended = mallang("import", "new.arpa", cwd=tmp_path)
+        assert ended.code == 2 and words in ended.err and "Traceback" not in ended.err, ended.err
 
 
 def test_what_is_impossible_is_no_better_than_what_is_too(home: Path) -> None:

@@ -7,6 +7,7 @@ r"""ARPA files: n-grams as text, which KenLM, SRILM, IRSTLM and most others read
     \end\
 
 `<s>` is read and never said: its probability is −99 here, which stands for 0. A file whose name ends in .gz is packed.
+Lines before \data\ are comments; KenLM wants them to begin with #.
 """
 
 from __future__ import annotations
@@ -43,14 +44,15 @@ UNKNOWN = ("<UNK>", "<Unk>")
 REMEDY = "write it anew with the tool it comes from"
 
 
-def write(ngrams: Ngrams, tokens: Sequence[str], path: Path) -> None:
-    """Write a table; the file is whole or not there."""
+def write(ngrams: Ngrams, tokens: Sequence[str], path: Path, comment: str = "") -> None:
+    """Write a table, after a line of comment if there is one; the file is whole or not there."""
     words = spelled(tokens)
     draft = path.with_name(f".draft-{path.name}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with opened(draft, "wb", packed=path.suffix == ".gz") as stream, ThreadPoolExecutor(WRITERS) as pool:
             counts = [ngrams.sizes[0] - 1, *ngrams.sizes[1:]]  # without <pad>
+            stream.write(f"# {comment}\n\n".encode() if comment else b"")
             stream.write(b"\\data\\\n")
             stream.writelines(b"ngram %d=%d\n" % pair for pair in enumerate(counts, start=1))
             for order, size in enumerate(ngrams.sizes, start=1):
@@ -126,11 +128,18 @@ def read(path: Path) -> tuple[tuple[str, ...], Ngrams]:
 
     Tokens are numbered by their code points, after the special ones.
     """
+    tokens, ngrams, _ = read_all(path)
+    return tokens, ngrams
+
+
+def read_all(path: Path) -> tuple[tuple[str, ...], Ngrams, list[str]]:
+    """The tokens, the table and the comments of a file."""
     if not path.is_file():
         raise UserError(f"there is no file {path}", todo="give the path of an ARPA file")
     try:
         with opened(path, "rb", packed=path.suffix == ".gz") as stream:
-            return Reader(path, stream).read()
+            reader = Reader(path, stream)
+            return *reader.read(), reader.comments
     except (EOFError, gzip.BadGzipFile) as error:
         raise UserError(f"the file is damaged: {error}", where=str(path), todo="get it anew") from error
     except OSError as error:
@@ -150,6 +159,7 @@ class Reader:
     def __init__(self, path: Path, stream: io.BufferedIOBase) -> None:
         self.path, self.stream, self.line = path, stream, 0
         self.words = 0
+        self.comments: list[str] = []
         self.ids: dict[bytes, int] = {}
         self.keys: list[np.ndarray] = []
 
@@ -179,6 +189,8 @@ class Reader:
         while (line := self.next_line()) != b"\\data\\":
             if not line:
                 raise self.wrong("this is no ARPA file: it has no line \\data\\")
+            if line.startswith(b"#"):
+                self.comments.append(line[1:].strip().decode(errors="replace"))
         counts: list[int] = []
         while (line := self.next_line()).startswith(b"ngram "):
             order, equals, count = line[6:].partition(b"=")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from mallang.errors import UserError
-from mallang.interop import arpa
+from mallang.interop import arpa, arpa_words
 from mallang.interop.imported_run import write_imported
 from mallang.layers.ngram_table import Ngrams
 from mallang.models.ngram import Config, NGram
@@ -17,11 +19,20 @@ from mallang.text.vocabulary import SPECIALS
 from mallang.training.checkpoint import sha256
 from mallang.training.run import Run
 
+MARK = "mallang text "
+"""How the comment begins that says how text is cut into the words of a file."""
+CUTTING = ("unit", "normalization", "lowercase")
+WHOLE_WORDS = ("word", "space")
+"""Units that need nothing but their vocabulary and these settings; for others the file is made of pieces."""
+
 
 def import_arpa(path: Path, folder: Path, *, fresh: bool = False) -> Run:
-    """A finished run that speaks by the n-grams of a file; its tokens are what stands between spaces."""
-    tokens, ngrams = arpa.read(path)
-    tokenizer = tokenizer_of(tokens, path)
+    """A finished run that speaks by the n-grams of a file.
+
+    Its tokens are what stands between spaces, unless a comment of ours says how text was cut into them.
+    """
+    words, ngrams, comments = arpa.read_all(path)
+    tokenizer = tokenizer_of(words, path, comments)
     recipe = Recipe.make(
         name=folder.name,
         task=language_modeling.Config(),
@@ -35,14 +46,34 @@ def import_arpa(path: Path, folder: Path, *, fresh: bool = False) -> Run:
     return write_imported(folder, recipe, tokenizer, model, told=told, sources=sources, fresh=fresh)
 
 
-def tokenizer_of(tokens: tuple[str, ...], path: Path) -> text.Tokenizer:
-    """What cuts text into these tokens."""
-    config = text.Config(unit="space", vocabulary=max(len(tokens), len(SPECIALS) + 1), normalization="none")
-    made = text.Tokenizer.train([" ".join(tokens[len(SPECIALS) :])], config)
-    if made.vocabulary.tokens != tokens:
-        odd = sorted(set(tokens) - set(made.vocabulary.tokens))
+def tokenizer_of(words: tuple[str, ...], path: Path, comments: Sequence[str] = ()) -> text.Tokenizer:
+    """What cuts text into these words."""
+    options: dict[str, Any] = {"unit": "space", "normalization": "none", **text_options(comments, path)}
+    config = text.Config(vocabulary=max(len(words), len(SPECIALS) + 1), **options)
+    if odd := [word for word in words if word.split() != [word]]:
         raise UserError(f"the word {odd[0]!r} holds white space, which text is cut at", where=str(path))
-    return made
+    return text.Tokenizer.of_words(arpa_words.tokens_of(words) if config.unit == "word" else words, config)
+
+
+def text_options(comments: Sequence[str], path: Path) -> dict[str, Any]:
+    """How text is cut, as the comment that `export_arpa` wrote says it; nothing in files of others."""
+    for comment in comments:
+        if not comment.startswith(MARK):
+            continue
+        try:
+            found = json.loads(comment.removeprefix(MARK))
+            text.Config(**found)
+            is_ours = found["unit"] in WHOLE_WORDS and set(found) <= set(CUTTING)
+        except (ValueError, TypeError, KeyError, RecursionError, UserError):
+            is_ours = False
+        if not is_ours:
+            raise UserError(
+                f"the comment {comment[:60]!r} does not say how text is cut",
+                where=str(path),
+                todo="remove the line: then a token is what stands between spaces",
+            )
+        return dict(found)
+    return {}
 
 
 def told_of(path: Path, ngrams: Ngrams) -> str:
@@ -63,4 +94,7 @@ def export_arpa(verbs: Any, path: Path) -> None:
             f"smoothing = {model.config.smoothing!r} gives scores, and ARPA files hold probabilities",
             todo="train with another smoothing, such as model.smoothing=katz",
         )
-    arpa.write(model.table.ngrams(), model.vocabulary.tokens, path)
+    tokenizer = verbs.tokenizer
+    cutting = {name: getattr(tokenizer.config, name) for name in CUTTING}
+    comment = MARK + json.dumps(cutting) if tokenizer.config.unit in WHOLE_WORDS else ""
+    arpa.write(model.table.ngrams(), arpa_words.written(tokenizer), path, comment)

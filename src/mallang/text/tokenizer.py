@@ -22,14 +22,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import get_args
 
 import tokenizers
-from tokenizers import Regex, decoders, normalizers, pre_tokenizers
+from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers
 
 from mallang.errors import UserError, nearest
 from mallang.text import morphemes, pieces
@@ -152,21 +152,36 @@ class Tokenizer:
     @classmethod
     def train(cls, lines: Iterable[str], config: Config, domains: Iterable[str] = ()) -> Tokenizer:
         """Learn a tokenizer from lines of text; the same lines always give the same one. Each domain gets a tag."""
-        normalizer, pre_tokenizer = normalizer_of(config), pre_tokenizer_of(config.unit)
-        facts = {"format": FORMAT, "tokenizers": tokenizers.__version__, "detokenizing": DETOKENIZING[config.unit]}
+        normalizer, facts = normalizer_of(config), dict[str, str]()
         if config.unit == "morpheme":
             analyzer = morphemes.analyzer()
             facts["analyzer"] = analyzer.name
             lines = morphemes.in_chunks(lines, normalizer, analyzer)
-        counts = {} if config.unit == "byte" else pieces.count(lines, normalizer, pre_tokenizer)
-        backend = tokenizers.Tokenizer(pieces.learn(config.unit, counts, config.vocabulary, config.min_count))
-        backend.normalizer = normalizer
-        if pre_tokenizer is not None:
+        counts = {} if config.unit == "byte" else pieces.count(lines, normalizer, pre_tokenizer_of(config.unit))
+        model = pieces.learn(config.unit, counts, config.vocabulary, config.min_count)
+        return cls.around(model, config, facts, domains)
+
+    @classmethod
+    def of_words(cls, tokens: Iterable[str], config: Config) -> Tokenizer:
+        """A tokenizer of unit word or space with given tokens, the special ones first; ids follow their order."""
+        names = (token.translate(SPACE_MARK) if config.unit in SPACED_UNITS else token for token in tokens)
+        vocabulary = {name: number for number, name in enumerate(names)}
+        return cls.around(models.WordLevel(vocab=vocabulary, unk_token=SPECIALS[UNK]), config)
+
+    @classmethod
+    def around(
+        cls, model: models.Model, config: Config, facts: Mapping[str, str] | None = None, domains: Iterable[str] = ()
+    ) -> Tokenizer:
+        """The tokenizer whose pieces are those of a model of the library; `facts` go into text.json."""
+        backend = tokenizers.Tokenizer(model)
+        backend.normalizer = normalizer_of(config)
+        if (pre_tokenizer := pre_tokenizer_of(config.unit)) is not None:
             backend.pre_tokenizer = pre_tokenizer
         backend.decoder = decoder_of(config.unit)
         backend.add_special_tokens([*SPECIALS, *(f"<{domain}>" for domain in domains)])
-        facts |= {key: value for key, value in asdict(config).items() if key not in SIDES}
-        return cls(backend.to_str(), json.dumps(facts, ensure_ascii=False, indent=2) + "\n")
+        about = {"format": FORMAT, "tokenizers": tokenizers.__version__, "detokenizing": DETOKENIZING[config.unit]}
+        about |= {**(facts or {}), **{key: value for key, value in asdict(config).items() if key not in SIDES}}
+        return cls(backend.to_str(), json.dumps(about, ensure_ascii=False, indent=2) + "\n")
 
     @classmethod
     def load(cls, folder: Path, name: str = "tokenizer") -> Tokenizer:
