@@ -222,6 +222,7 @@ def test_a_folder_that_is_no_run(home: Path) -> None:
     refused(mallang(*QUICK, "--fresh", cwd=home), "no run folder", "thesis.txt", "--name")
     (mine / "thesis.txt").rename(mine / "recipe.toml")
     refused(mallang(*QUICK, "--fresh", cwd=home), "no run folder", "--name")
+    assert [path.name for path in mine.iterdir()] == ["recipe.toml"], "not even a lock is left there"
     assert contents(mine) == {"recipe.toml": b"years of work"}
 
 

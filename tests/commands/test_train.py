@@ -127,7 +127,10 @@ def test_fresh_starts_over(home: Path) -> None:
     assert mallang(*QUICK, "--fresh", cwd=home).code == 0  # also where there is nothing yet
     run = home / "runs" / "transformer"
     (run / "outputs").mkdir()
-    assert mallang(*QUICK, "seed=2", "--fresh", cwd=home).code == 0
+    (run / "notes.txt").write_text("mine")
+    ended = mallang(*QUICK, "seed=2", "--fresh", cwd=home)
+    assert ended.code == 0 and "not of mallang, and stay: notes.txt" in ended.err
+    assert (run / "notes.txt").read_text() == "mine"
     assert json.loads((run / "run.json").read_text("utf-8"))["seed"] == 2
     assert not (run / "outputs").exists()
     assert [entry["step"] for entry in metrics(run)].count(6) == 2  # one of training, one of validation

@@ -1,10 +1,14 @@
+import errno
 import gzip
 import hashlib
 import io
 import os
+import subprocess
+import sys
 import tarfile
 import time
 from pathlib import Path
+from subprocess import PIPE
 from urllib.error import URLError
 
 import pytest
@@ -147,12 +151,53 @@ def test_a_cache_that_refuses_names_the_remedy(tmp_path):
 
 
 def test_what_killed_processes_left_goes_after_a_day(tmp_path):
+    """Folders of before there were locks on them."""
     for name, age in [(".unfinished-old", 2 * storage.DAY), (".unfinished-new", 60), ("kept", 2 * storage.DAY)]:
         (tmp_path / name).mkdir()
         os.utime(tmp_path / name, (time.time() - age,) * 2)
     with storage.temporary_folder(tmp_path) as folder:
         (folder / "x").write_text("x")
     assert {path.name for path in tmp_path.iterdir()} == {".unfinished-new", "kept"}
+
+
+def test_a_killed_process_leaves_nothing_for_long_and_a_living_one_is_left_alone(tmp_path):
+    code = f"""
+import sys
+from pathlib import Path
+from subprocess import PIPE
+from mallang.data import storage
+with storage.temporary_folder(Path({str(tmp_path)!r})) as folder:
+    (folder / "half").write_text("half")
+    print(folder.name, flush=True)
+    sys.stdin.read()
+"""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (tmp_path / ".temporary-link").symlink_to(outside, target_is_directory=True)
+    (outside / "mine").write_text("mine")
+    with subprocess.Popen([sys.executable, "-c", code], stdin=PIPE, stdout=PIPE, text=True) as process:
+        name = process.stdout.readline().strip()
+        os.utime(tmp_path / name, (time.time() - 2 * storage.DAY,) * 2)  # however long it has worked
+        with storage.temporary_folder(tmp_path):
+            assert (tmp_path / name / "half").read_text() == "half"
+        process.kill()
+    assert (tmp_path / name).exists()
+    with storage.temporary_folder(tmp_path):
+        assert not (tmp_path / name).exists(), "without waiting for a day"
+    assert (outside / "mine").read_text() == "mine"
+
+
+def test_without_locks_a_day_decides(tmp_path, monkeypatch):
+    def refuse(handle, how):
+        raise OSError(errno.ENOLCK, "no locks here")
+
+    monkeypatch.setattr(storage.fcntl, "flock", refuse)
+    for name, age in [(".temporary-old", 2 * storage.DAY), (".temporary-new", 60)]:
+        (tmp_path / name).mkdir()
+        os.utime(tmp_path / name, (time.time() - age,) * 2)
+    with storage.temporary_folder(tmp_path) as folder:
+        assert folder.is_dir()
+    assert {path.name for path in tmp_path.iterdir()} == {".temporary-new"}
 
 
 def test_the_folders_come_from_the_environment(tmp_path, monkeypatch):

@@ -1,6 +1,7 @@
 """A checkpoint is whole or not there, and a damaged one is never used."""
 
 import json
+import shutil
 import subprocess
 import sys
 
@@ -46,6 +47,54 @@ def test_a_damaged_one_is_passed_over(tmp_path, file, harm):
     assert "step-000000002" in said[0] and "damaged" in said[0]
     with pytest.raises(UserError, match="damaged"):
         checkpoint.read(tmp_path / "step-000000002")
+
+
+def without(name):
+    return lambda path: {key: value for key, value in json.loads(path.read_text()).items() if key != name}
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [lambda path: {}, lambda path: [], lambda path: None, lambda path: {"state.json": None}]
+    + [without(name) for name in ("model.safetensors", "optimizer.safetensors", "average.safetensors", "state.json")],
+    ids=["empty", "list", "null", "no-sums", "no-model", "no-optimizer", "no-average", "no-state"],
+)
+def test_a_manifest_that_does_not_vouch_for_every_file(tmp_path, manifest):
+    checkpoint.write(tmp_path, make(1))
+    one = make(2)
+    path = checkpoint.write(tmp_path, Checkpoint(2, one.state, {**one.tensors, "average": {"w": torch.ones(1)}}))
+    said = []
+    assert checkpoint.newest(tmp_path, said.append).step == 2 and not said
+    (path / "manifest.json").write_text(json.dumps(manifest(path / "manifest.json")))
+    assert checkpoint.resume(tmp_path, said.append).step == 1
+    assert "step-000000002 is damaged (manifest.json" in said[0]
+
+
+@pytest.mark.parametrize("name", ["step-000000002.bak", "step-x", "step-2", "step-", "step-000000002 (copy)"])
+def test_copies_beside_the_checkpoints_are_ignored(tmp_path, name):
+    for step in (1, 2):
+        checkpoint.write(tmp_path, make(step))
+    shutil.copytree(tmp_path / "step-000000002", tmp_path / name)
+    (tmp_path / "step-000000009").touch()  # a file, not a folder
+    said = []
+    assert checkpoint.resume(tmp_path, said.append).step == 2 and not said
+    checkpoint.write(tmp_path, make(3))
+    checkpoint.clear(tmp_path, keep=1, best=3)
+    assert [checkpoint.step_of(path) for path in checkpoint.found(tmp_path)] == [2, 3]
+    assert (tmp_path / name / "model.safetensors").exists()
+
+
+def test_a_copy_that_is_called_another_step_is_no_checkpoint(tmp_path):
+    shutil.copytree(checkpoint.write(tmp_path, make(1)), tmp_path / "step-000000008")
+    said = []
+    assert checkpoint.resume(tmp_path, said.append).step == 1
+    assert "step-000000008 is damaged (state.json is of step 1)" in said[0]
+
+
+def test_other_files_in_a_checkpoint_are_not_read(tmp_path):
+    path = checkpoint.write(tmp_path, make(1))
+    (path / "mine.safetensors").write_bytes(b"no tensors at all")
+    assert set(checkpoint.newest(tmp_path, print).tensors) == {"model", "optimizer"}
 
 
 def test_what_follows_damaged_ones_is_not_cleared_for_them(tmp_path):

@@ -25,7 +25,7 @@ def choose(folder, best_step, **options):
 def folder(tmp_path):
     for step in (1, 2, 3):
         tensors = {"model": {"w": torch.full((2,), float(step))}, "average": {"w": torch.full((2,), step + 0.5)}}
-        checkpoint.write(tmp_path, Checkpoint(step, {"validated": True}, tensors))
+        checkpoint.write(tmp_path, Checkpoint(step, {"validated": True}, {**tensors, "optimizer": {}}))
     return tmp_path
 
 
@@ -43,9 +43,8 @@ def test_each_kind_of_final_weights(folder):
 
 def test_without_a_mean_the_last_weights_are_the_last(tmp_path):
     for step in (1, 2):
-        checkpoint.write(
-            tmp_path, Checkpoint(step, {"validated": True}, {"model": {"w": torch.full((2,), float(step))}})
-        )
+        tensors = {"model": {"w": torch.full((2,), float(step))}, "optimizer": {}}
+        checkpoint.write(tmp_path, Checkpoint(step, {"validated": True}, tensors))
     assert choose(tmp_path, 1, final="last")[0] == 2.0 and choose(tmp_path, 1, final="best")[0] == 1.0
 
 

@@ -51,7 +51,9 @@ Seeds = Annotated[
         "--seeds", metavar="1,2,3", help="Train once a seed; mean and spread are written.", show_default=False
     ),
 ]
-Fresh = Annotated[bool, typer.Option("--fresh", help="Remove what is there and start over.", show_default=False)]
+Fresh = Annotated[
+    bool, typer.Option("--fresh", help="Remove the run that is there and start over.", show_default=False)
+]
 Show = Annotated[
     bool, typer.Option("--show", help="Print every value and where it comes from, then stop.", show_default=False)
 ]

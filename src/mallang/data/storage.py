@@ -57,17 +57,51 @@ def temporary_folder(parent: Path) -> Iterator[Path]:
     """A folder inside `parent` that is gone afterwards, unless it was renamed; what killed processes left goes too."""
     try:
         parent.mkdir(parents=True, exist_ok=True)
-        folder = parent / f".unfinished-{uuid.uuid4().hex}"  # not mkdtemp, which shuts others out of a shared cache
-        folder.mkdir()
+        folder, handle = _new_folder(parent)
     except OSError as error:
         raise unwritable(parent, error) from error
-    for left in parent.glob(".unfinished-*"):
-        if left != folder and _age(left) > DAY:
-            shutil.rmtree(left, ignore_errors=True)
     try:
+        for left in (*parent.glob(".temporary-*"), *parent.glob(".unfinished-*")):
+            if left != folder:
+                _sweep(left)
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+        os.close(handle)
+
+
+def _new_folder(parent: Path) -> tuple[Path, int]:
+    """A folder of a name of its own, and the handle by which this process holds its lock while it lives."""
+    while True:
+        folder = parent / f".temporary-{uuid.uuid4().hex}"  # not mkdtemp, which shuts others out of a shared cache
+        folder.mkdir()
+        try:
+            handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        except FileNotFoundError:
+            continue  # swept by another process before the lock was taken
+        with suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        if folder.exists():
+            return folder, handle
+        os.close(handle)
+
+
+def _sweep(left: Path) -> None:
+    """Remove a temporary folder that no living process holds; without locks, or with an older name, after a day."""
+    with suppress(OSError):
+        handle = os.open(left, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            is_abandoned = left.name.startswith(".temporary-") or _age(left) > DAY
+        except BlockingIOError:
+            is_abandoned = False
+        except OSError:
+            is_abandoned = _age(left) > DAY
+        try:
+            if is_abandoned:
+                shutil.rmtree(left, ignore_errors=True)
+        finally:
+            os.close(handle)
 
 
 @contextmanager

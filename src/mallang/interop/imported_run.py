@@ -10,7 +10,7 @@ from torch import nn
 from mallang.recipe import Recipe
 from mallang.text.tokenizer import Tokenizer
 from mallang.training.checkpoint import replace_file, sha256
-from mallang.training.run import WEIGHTS, Run, begin, locked
+from mallang.training.run import WEIGHTS, Run, begin, check_place, locked
 from mallang.training.weights import own_weights
 
 
@@ -25,6 +25,7 @@ def write_imported(
     fresh: bool,
 ) -> Run:
     """Write the run; `told` goes onto its card, and `sources` say which files it came from."""
+    check_place(folder, recipe)
     with locked(folder):
         run = begin(folder, recipe, fresh=fresh)
         tokenizer.save(folder)

@@ -10,9 +10,9 @@ import errno
 import hashlib
 import json
 import os
-import shutil
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,11 @@ import safetensors.torch
 from torch import Tensor
 
 from mallang.errors import UserError
+from mallang.training.own_files import CHECKPOINT, TENSORS, free_name, remove_checkpoint
 
 MANIFEST = "manifest.json"
+REQUIRED = ("model.safetensors", "optimizer.safetensors", "state.json")
+"""Files that every checkpoint has."""
 PATIENCE = 60.0
 """Seconds until what one machine has written must be seen on another."""
 
@@ -43,7 +46,7 @@ def write(folder: Path, checkpoint: Checkpoint) -> Path:
     final = folder / name_of(checkpoint.step)
     draft = folder / f".draft-{final.name}"
     try:
-        shutil.rmtree(draft, ignore_errors=True)
+        remove_checkpoint(draft)
         draft.mkdir(parents=True)
         for file, tensors in checkpoint.tensors.items():
             plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
@@ -52,12 +55,14 @@ def write(folder: Path, checkpoint: Checkpoint) -> Path:
         sums = {path.name: sha256(path) for path in sorted(draft.iterdir())}
         write_file(draft / MANIFEST, to_json(sums))
         sync_folder(draft)
-        if final.exists():  # the same step saved twice, by a signal just after a validation: the newer knows more
-            shutil.rmtree(final)
+        # The same step may be saved twice, by a signal just after a validation: the newer knows more.
+        if not remove_checkpoint(final):
+            final.rename(free_name(final.with_name(f"other-{final.name}")))
         draft.rename(final)
         sync_folder(folder)
     except OSError as error:
-        shutil.rmtree(draft, ignore_errors=True)
+        with suppress(OSError):
+            remove_checkpoint(draft)
         raise unwritable(folder, error) from error
     return final
 
@@ -68,7 +73,8 @@ def read(path: Path) -> Checkpoint:
     if problem:
         raise UserError(f"the checkpoint {path} is damaged: {problem}", todo="use an earlier one")
     state = json.loads((path / "state.json").read_text("utf-8"))
-    tensors = {file.stem: load_tensors(file) for file in sorted(path.glob("*.safetensors"))}
+    files = [path / f"{name}.safetensors" for name in sorted(TENSORS)]
+    tensors = {file.stem: load_tensors(file) for file in files if file.exists()}
     return Checkpoint(step=int(state.pop("step")), state=state, tensors=tensors)
 
 
@@ -76,19 +82,32 @@ def damage(path: Path) -> str | None:
     """What is wrong with a checkpoint, or None."""
     try:
         sums = json.loads((path / MANIFEST).read_text("utf-8"))
-        for name, expected in sums.items():
+        there = (file for name in TENSORS if (path / (file := f"{name}.safetensors")).exists())
+        expected_sums = dict(sums.items())
+        if missing := [name for name in (*REQUIRED, *there) if name not in expected_sums]:
+            return f"{MANIFEST} does not name {missing[0]}"
+        for name, expected in expected_sums.items():
             if sha256(path / name) != expected:
                 return f"{name} does not have the sum that was written down"
+        step = json.loads((path / "state.json").read_text("utf-8"))["step"]
+        if name_of(step) != path.name:
+            return f"state.json is of step {step}"
     except FileNotFoundError as error:
         return f"{Path(str(error.filename)).name} is missing"
-    except (OSError, ValueError, AttributeError) as error:
+    except (OSError, ValueError, AttributeError, KeyError, TypeError, RecursionError) as error:
         return f"{MANIFEST} cannot be read ({error})"
     return None
 
 
 def found(folder: Path) -> list[Path]:
-    """The checkpoints in a folder, oldest first, whether whole or damaged."""
-    return sorted(path for path in folder.glob("step-*") if path.is_dir())
+    """The checkpoints in a folder, oldest first, whether whole or damaged; copies under other names are none."""
+    named = [path for path in folder.glob("step-*") if CHECKPOINT.fullmatch(path.name)]
+    return sorted((path for path in named if holds_checkpoint(path)), key=step_of)
+
+
+def holds_checkpoint(path: Path) -> bool:
+    """Whether any file of a checkpoint is there: files of others stay when a checkpoint is removed."""
+    return any((path / name).exists() for name in (MANIFEST, *REQUIRED))
 
 
 def newest(folder: Path, say: Callable[[str], None]) -> Checkpoint | None:
@@ -107,7 +126,8 @@ def resume(folder: Path, say: Callable[[str], None]) -> Checkpoint | None:
     after = [path for path in found(folder) if saved is None or step_of(path) > saved.step]
     for path in after:
         aside = path.with_name(f"damaged-{path.name}")
-        shutil.rmtree(aside, ignore_errors=True)
+        remove_checkpoint(aside)
+        aside = free_name(aside)
         path.rename(aside)
         say(f"{path.name} is called {aside.name} from now on")
     if after and saved is None:
@@ -134,7 +154,7 @@ def clear(folder: Path, *, keep: int, best: int) -> None:
     needed = {*paths[-2:], *validated(folder)[-keep:], folder / name_of(best)}
     for path in paths:
         if path not in needed:
-            shutil.rmtree(path)
+            remove_checkpoint(path)
 
 
 def validated(folder: Path) -> list[Path]:

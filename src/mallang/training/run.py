@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 import platform
-import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,13 +32,14 @@ from mallang.layers.convolution import fold_weights
 from mallang.layers.int8 import quantize
 from mallang.recipe import Recipe
 from mallang.text.tokenizer import Tokenizer
+from mallang.training import own_files
 from mallang.training.checkpoint import PATIENCE, load_tensors, replace_file, sha256, to_json, unwritable
 from mallang.training.precision import choose_device
 from mallang.training.weights import set_weights
 
 FORMAT = 1
 Weights = Literal["float32", "int8"]
-INFO, RECIPE, WEIGHTS, LOCK = "run.json", "recipe.toml", "model.safetensors", ".lock"
+INFO, RECIPE, WEIGHTS, LOCK = own_files.INFO, own_files.RECIPE, "model.safetensors", own_files.LOCK
 
 
 @dataclass(frozen=True)
@@ -192,28 +193,29 @@ def check_weights(weights: str, place: torch.device) -> None:
         )
 
 
-def begin(folder: Path, recipe: Recipe, *, fresh: bool, start: Path | None = None) -> Run:
+def begin(
+    folder: Path,
+    recipe: Recipe,
+    *,
+    fresh: bool,
+    start: Path | None = None,
+    say: Callable[[str], None] = lambda text: None,
+) -> Run:
     """The run to train: a new one, or an unfinished one of the same recipe. The caller holds the folder's lock."""
+    check_place(folder, recipe)
     if (folder / INFO).exists():
         run = None if fresh else begun(folder, recipe, start)
         if run is not None:
+            own_files.sweep(folder)
             return run
-    elif folder.exists():
-        foreign = [path.name for path in folder.iterdir() if not is_left_over(path, recipe)]
-        if foreign:
-            raise UserError(
-                f"{folder} is not empty and is no run folder: it holds {foreign[0]}", todo="choose another --name"
-            )
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for path in folder.iterdir():
-            if path.is_dir():
-                shutil.rmtree(path)
-            elif path.name != LOCK:  # another process would make a lock of its own, and both would train
-                path.unlink()
-        (folder / RECIPE).write_text(recipe.resolved.to_toml(), encoding="utf-8")
+        foreign = own_files.remove(folder)
     except OSError as error:
         raise unwritable(folder, error) from error
+    if foreign:
+        say(f"these in {folder} are not of mallang, and stay: {', '.join(foreign)}")
+    replace_file(folder / RECIPE, recipe.resolved.to_toml().encode())
     info = {
         "format": FORMAT,
         "status": "training",
@@ -226,6 +228,17 @@ def begin(folder: Path, recipe: Recipe, *, fresh: bool, start: Path | None = Non
         "versions": {"python": platform.python_version(), "torch": str(torch.__version__)},
     }
     return Run(folder, info).update()
+
+
+def check_place(folder: Path, recipe: Recipe) -> None:
+    """Refuse a folder that is not empty and is no run, before anything is written to it."""
+    if not folder.is_dir() or own_files.is_run(folder):
+        return
+    foreign = sorted(path.name for path in folder.iterdir() if not is_left_over(path, recipe))
+    if foreign:
+        raise UserError(
+            f"{folder} is not empty and is no run folder: it holds {foreign[0]}", todo="choose another --name"
+        )
 
 
 def begun(folder: Path, recipe: Recipe, start: Path | None) -> Run | None:
@@ -254,10 +267,10 @@ def differences(run: Run, recipe: Recipe, start: Path | None) -> list[str]:
 
 def is_left_over(path: Path, recipe: Recipe) -> bool:
     """Whether a training of this recipe that was killed in its first moments may have left this file."""
-    if path.name == RECIPE:
+    if path.name == RECIPE and path.is_file():
         # Half a recipe is what a kill leaves while it is written; another recipe is someone's own.
         return recipe.resolved.to_toml().encode().startswith(path.read_bytes())
-    return path.name in (LOCK, f".draft-{INFO}")
+    return path.name in (LOCK, f".draft-{INFO}", f".draft-{RECIPE}")
 
 
 def written_recipe(folder: Path) -> recipes.Resolved:
@@ -307,7 +320,8 @@ def locked(folder: Path, patience: float = 0.0) -> Iterator[None]:
     end = time.monotonic() + patience
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        stream = (folder / LOCK).open("w")
+        # A link is not followed, and nothing is emptied: it might be a file of someone else's.
+        stream = os.fdopen(os.open(folder / LOCK, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o666), "w")
     except OSError as error:
         raise unwritable(folder, error) from error
     with stream:

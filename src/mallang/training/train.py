@@ -32,7 +32,7 @@ from mallang.training.finishing import Outcome, finish
 from mallang.training.fit import Trial, fitted, restored
 from mallang.training.loop import Config, Loop, Plan, seed_everything
 from mallang.training.record import Recorder
-from mallang.training.run import INFO, WEIGHTS, Run, await_run, begin, differences, locked
+from mallang.training.run import INFO, WEIGHTS, Run, await_run, begin, check_place, differences, locked
 from mallang.training.step import choose_engine
 from mallang.training.stopping import listening
 from mallang.training.weights import mean_weights, own_weights, set_weights
@@ -77,12 +77,14 @@ def train(recipe: Recipe, options: Options) -> Run:
             info = world.share(None)
             run = await_run(options.folder, info)
             return run if run.is_finished else train_here(recipe, run, options, world, device, console)
+        check_place(options.folder, recipe)
         # Of processes that are started anew the first may come before the one before it has left.
         with locked(options.folder, patience=distributed.GRACE if distributed.may_restart() else 0.0):
             done = finished_already(recipe, options) if distributed.may_restart() else None
             if done is not None:
                 return Run(options.folder, world.share(done.info))
-            run = begin(options.folder, recipe, fresh=options.fresh, start=options.start)
+            say = Recorder(options.folder, console=console, quiet=options.quiet).say
+            run = begin(options.folder, recipe, fresh=options.fresh, start=options.start, say=say)
             return train_here(recipe, run, options, world, device, console)
     finally:
         distributed.disconnect()
