@@ -115,3 +115,10 @@ def test_a_run_that_cannot_do_it_is_named(trained: Path, vectors: Path, tmp_path
     assert ended.code == 2 and "no single vector" in ended.err
     ended = mallang("reconstruct", vectors, "가", "--search", "beam=3", cwd=tmp_path)
     assert ended.code == 2 and "no effect" in ended.err
+
+
+def test_language_models_have_vectors_of_words(writer: Path, tmp_path: Path) -> None:
+    lines = embed(writer, "--words", "물을", "책을", cwd=tmp_path).out.splitlines()
+    assert len(lines) == 2 and lines[0] != lines[1] and len(lines[0].split()) == len(lines[1].split()) > 1
+    ended = mallang("embed", writer, "물을", cwd=tmp_path)
+    assert ended.code == 2 and "GPT keeps no single vector of a text" in ended.err and "--words" in ended.err

@@ -43,6 +43,18 @@ def test_texts_are_answered(writer: Path, home: Path) -> None:
     assert json.loads(read.out)["label"] == zero.out.strip() and json.loads(read.out)["prompt"] == "물 ", read
 
 
+def test_what_the_model_does_not_know_is_reported(writer: Path, home: Path) -> None:
+    asked = ("prompt", writer, "--labels", "물,책", "--template", "{text} {label}")
+    ended = mallang(*asked, "--text", "😀 물을", cwd=home)
+    assert ended.code == 0 and "note: '😀 물을': unknown to the model, and read as <unk>: '😀'" in ended.err, ended.err
+    assert mallang(*asked, "--text", "물을", cwd=home).err == ""
+    assert mallang(*asked, "--text", "😀 물을", "--quiet", cwd=home).err == ""
+    assert json.loads(mallang(*asked, "--text", "😀 물을", "--json", cwd=home).out)["unknown"] == ["😀"]
+    (home / "odd.tsv").write_text("text\tlabel\n😀 물을\t물\n책을\t책\n", "utf-8")
+    ended = mallang(*asked, "--data", "odd.tsv", cwd=home)
+    assert ended.code == 0 and "tokens are unknown to the model, and read as <unk>: '😀'" in ended.err, ended.err
+
+
 def test_rows_are_scored_by_runs_and_shots(writer: Path, home: Path) -> None:
     pytest.importorskip("matplotlib")
     arguments = ("prompt", writer, *CLASSIFY, "--data", "rows.tsv", "--shots", "0,2", "--figure", "shots.svg")

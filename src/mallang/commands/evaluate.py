@@ -230,7 +230,7 @@ def of_run(run: Path, asked: Asked, sentence: int, option: str | None, *, quiet:
             columns = model.task.columns
             for column, texts in zip(columns, zip(*rows, strict=True), strict=True):
                 side = f"{column} of {part.name}" if len(columns) > 1 else part.name
-                note_unknown(side, texts, model.task.tokenizers[column])
+                note_unknown(side, texts, model.task.tokenizers[column], model.model)
         if sentence:
             continue  # one sentence is not the score of the run
         told = options | ({} if chosen is None else {"domain": chosen}) | ({"weights": "int8"} if asked.int8 else {})

@@ -198,16 +198,20 @@ def verbs_of(task: str) -> str:
     return f"; with this one, {' or '.join(verbs)}" if verbs else ""
 
 
-def note_unknown(name: str, texts: Sequence[str], tokenizer: Tokenizer) -> None:
+def note_unknown(name: str, texts: Sequence[str], tokenizer: Tokenizer, model: Any = None) -> None:
     """Say how many tokens of some texts the model does not know, and what the first of them are."""
+    from mallang.tasks.unseen import reads_unseen
+
     lines, unk = tokenizer.encode_batch(texts), tokenizer.vocabulary.unk
     found = [tokenizer.unknown_in(text) for text, line in zip(texts, lines, strict=True) if unk in line]
     count, total = sum(map(len, found)), sum(map(len, lines))
     if not count:
         return
     some = dict.fromkeys(piece for pieces in found for piece in pieces)
-    told = f"{count:,} of {total:,} tokens are unknown to the model, and read as <unk>: {some_of(some)}"
-    typer.echo(f"note: {name}: {told}", err=True)
+    told = "unknown to the model, and read as <unk>"
+    if reads_unseen(model, tokenizer):
+        told = "not in the vocabulary: read from the characters, and scored as <unk>"
+    typer.echo(f"note: {name}: {count:,} of {total:,} tokens are {told}: {some_of(some)}", err=True)
 
 
 def note_none(texts: Iterable[Text], verb: str, *, quiet: bool = False) -> Iterator[Text]:

@@ -19,10 +19,11 @@ from mallang.commands.options import (
     add_plugins,
     complete_run,
     load_for,
+    note_unknown,
     print_json,
     read_search,
 )
-from mallang.errors import UserError
+from mallang.errors import UserError, some_of
 
 if TYPE_CHECKING:
     from mallang.evaluation.score import Score
@@ -165,13 +166,7 @@ def command(
     asked = Asked(made, names, calibrate, read_list(relabel, "--relabel"), seed, options)
     if text:
         return answer(runs, text, pool, counts, asked, device=device, json=json, quiet=quiet)
-    measured = []
-    for run in runs:
-        model = load_for(run, "language_modeling", "prompt", device)
-        for each in measure(run, model, rows, pool, counts, asked):
-            measured.append(each)
-            if not quiet and not json:
-                typer.echo(f"{run}, {each.shots} shots: {each.scores[0]}{told_dropped(each.dropped)}", err=True)
+    measured = measure_all(runs, rows, pool, counts, asked, device=device, quiet=quiet or json)
     show(measured, json=json)
     return None if figure is None else draw(measured, figure, quiet=quiet)
 
@@ -296,8 +291,28 @@ def answer(
                 print(json_format.dumps({"run": str(run), **asdict(found)}, ensure_ascii=False), flush=True)
                 continue
             print(f"{run}\t{found}" if len(runs) > 1 else found, flush=True)
+            if found.unknown and not quiet:
+                told = f"unknown to the model, and read as <unk>: {some_of(found.unknown)}"
+                typer.echo(f"note: {found.text[:40]!r}: {told}", err=True)
             if found.dropped and not quiet:
                 typer.echo(f"note: {found.text[:40]!r}: {told_dropped(found.dropped)[2:]}", err=True)
+
+
+def measure_all(
+    runs: Sequence[Path], rows: Sequence[Example], pool: Sequence[Example], counts: Sequence[int], asked: Asked,
+    *, device: str, quiet: bool,
+) -> list[Measured]:  # fmt: skip
+    """The scores of all runs; each is reported as soon as it is known, with what the run does not know."""
+    measured = []
+    for run in runs:
+        model = load_for(run, "language_modeling", "prompt", device)
+        for each in measure(run, model, rows, pool, counts, asked):
+            measured.append(each)
+            if not quiet:
+                typer.echo(f"{run}, {each.shots} shots: {each.scores[0]}{told_dropped(each.dropped)}", err=True)
+        if not quiet:
+            note_unknown(str(run), [row.text for row in rows], model.tokenizer, model.model)
+    return measured
 
 
 def measure(

@@ -113,7 +113,8 @@ def command(
     if rivals is not None:
         judge(model, rivals, by or "total", json=json)
         if not json and not quiet:
-            note_unknown(str(pairs), [text for pair in rivals for text in (pair.better, pair.worse)], model.tokenizer)
+            texts = [text for pair in rivals for text in (pair.better, pair.worse)]
+            note_unknown(str(pairs), texts, model.tokenizer, model.model)
     elif compare:
         choose(model, texts or [], by or "total", json=json, quiet=quiet)
     else:
@@ -234,8 +235,12 @@ def read_rivals(name: str) -> list[Rivals]:
 
 def tell(model: Any, texts: Iterator[str], *, json: bool, total: bool, quiet: bool) -> None:
     """Print what the model makes of each text, and of all of them together."""
+    from mallang.tasks.unseen import reads_unseen
+
     numbers: list[float] = []
-    count = 0
+    count, told = 0, "unknown to the model, and read as <unk>"
+    if reads_unseen(model.model, model.tokenizer):
+        told = "not in the vocabulary: read from the characters, and scored as <unk>"
     for chunk in model.score_chunks(texts):
         for scored in chunk:
             count += 1
@@ -246,7 +251,7 @@ def tell(model: Any, texts: Iterator[str], *, json: bool, total: bool, quiet: bo
                 print(f"{scored.score:.4f}" if total else described(scored), flush=True)
             if scored.unknown and not quiet and not json:
                 unknown = some_of(dict.fromkeys(scored.unknown))
-                typer.echo(f"note: {scored.text[:40]!r}: unknown to the model, and read as <unk>: {unknown}", err=True)
+                typer.echo(f"note: {scored.text[:40]!r}: {told}: {unknown}", err=True)
     if count > 1 and not json and not total:
         is_probability = getattr(model.model, "is_probability", True)  # scores alone have no perplexity
         told = f", perplexity {perplexity(numbers):.2f} a token" if is_probability else ""

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from mallang.decoding.contract import Autoregressive, Config, is_in_training
 from mallang.errors import UserError
+from mallang.layers.characters import Characters
 from mallang.layers.int8 import Int8Linear
 
 ROUGH: WeakKeyDictionary[nn.Module, nn.Module] = WeakKeyDictionary()
@@ -45,6 +46,9 @@ def at_precision(model: Autoregressive, config: Config) -> Autoregressive:
         return at_precision(model, config)
     with torch.no_grad():
         torch._foreach_copy_(own, theirs)
+    for part, original in zip(ROUGH[model].modules(), model.modules(), strict=True):
+        if isinstance(part, Characters) and isinstance(original, Characters):
+            part.follow(original)
     return ROUGH[model].train(is_in_training(model))  # type: ignore[return-value]
 
 

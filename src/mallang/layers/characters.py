@@ -10,6 +10,7 @@ a batch. tanh is taken after the largest was chosen, which is the same, for it g
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -21,6 +22,25 @@ from mallang.text.vocabulary import Vocabulary
 
 NOTHING, BEGIN, END = 0, 1, 2
 """The ids of the padding after a word, and of the marks around it."""
+MOST_UNSEEN = 2**16
+"""Words outside the vocabulary whose spelling is kept from one call to the next."""
+
+
+@runtime_checkable
+class ReadsSpelling(Protocol):
+    """A model that reads every word from its characters, also words that are not in its vocabulary."""
+
+    def unseen(self, words: Sequence[str]) -> list[int]:
+        """The ids under which words that are not in the vocabulary are read, beyond those of the vocabulary.
+
+        A word with a character that the model never met is `<unk>`. No such id is ever said: labels are `<unk>`.
+        """
+
+    def forget_unseen(self) -> None:
+        """Give up these ids if there are many; whoever holds some must ask again."""
+
+    def word_vectors(self, tokens: Int[Tensor, "rows time"]) -> Float[Tensor, "rows time dim"]:
+        """The vectors of words as the layers above read them."""
 
 
 class Characters(nn.Module):
@@ -34,10 +54,12 @@ class Characters(nn.Module):
     ) -> None:
         """`filters[w − 1]` filters of width w; words are cut to `longest` characters, marks included."""
         super().__init__()
-        spelling, lengths, letters = spelled(vocabulary, longest, jamo)
+        spelling, lengths, self.letter_ids = spelled(vocabulary, longest, jamo)
+        self.words, self.unknown, self.longest, self.jamo = len(vocabulary), vocabulary.unk, longest, jamo
+        self.unseen_ids: dict[str, int] = {}
         self.register_buffer("spelling", spelling, persistent=False)  # the vocabulary knows
         self.register_buffer("lengths", lengths, persistent=False)
-        self.letters = nn.Embedding(letters, dim, padding_idx=NOTHING)
+        self.letters = nn.Embedding(END + 1 + len(self.letter_ids), dim, padding_idx=NOTHING)
         self.filters = tuple(filters)
         self.weights = nn.ParameterList(torch.empty(count, width * dim) for width, count in self.widths())
         self.bias = nn.Parameter(torch.zeros(self.dim))
@@ -57,6 +79,35 @@ class Characters(nn.Module):
             return self.read(tokens.flatten()).view(*tokens.shape, -1)
         words, places = torch.unique(tokens, return_inverse=True)
         return self.read(words)[places]
+
+    def unseen(self, words: Sequence[str]) -> list[int]:
+        """The ids of words that are not in the vocabulary: rows that are added to the table of spellings.
+
+        A word that is longer than the table is wide is cut, as long words of the vocabulary are.
+        """
+        width, rows = min(self.spelling.shape[1], self.longest), list[list[int]]()
+        for word in dict.fromkeys(words):
+            spelling = decompose(word) if self.jamo else word
+            if word in self.unseen_ids or not self.letter_ids.keys() >= set(spelling):
+                continue
+            self.unseen_ids[word] = len(self.spelling) + len(rows)
+            rows.append([BEGIN, *(self.letter_ids[letter] for letter in spelling[: width - 2]), END])
+        if rows:
+            filled = [[*row, *[NOTHING] * (self.spelling.shape[1] - len(row))] for row in rows]
+            self.spelling = torch.cat([self.spelling, self.spelling.new_tensor(filled)])
+            self.lengths = torch.cat([self.lengths, self.lengths.new_tensor([len(row) for row in rows])])
+        return [self.unseen_ids.get(word, self.unknown) for word in words]
+
+    def forget_unseen(self) -> None:
+        """Only the vocabulary is left, if there were many others."""
+        if len(self.unseen_ids) > MOST_UNSEEN:
+            self.unseen_ids.clear()
+            self.spelling, self.lengths = self.spelling[: self.words].clone(), self.lengths[: self.words].clone()
+
+    def follow(self, other: Characters) -> None:
+        """Know the words that another one knows, of which this is a copy."""
+        if self.spelling is not other.spelling:
+            self.spelling, self.lengths = other.spelling, other.lengths
 
     def read(self, words: Int[Tensor, " words"]) -> Float[Tensor, "words filters"]:
         """The vectors of words, from their characters."""
@@ -107,8 +158,8 @@ class Highway(nn.Module):
         nn.init.constant_(share, -2.0)
 
 
-def spelled(vocabulary: Vocabulary, longest: int, jamo: bool) -> tuple[Tensor, Tensor, int]:
-    """The characters of every token between the two marks, their numbers, and how many characters there are.
+def spelled(vocabulary: Vocabulary, longest: int, jamo: bool) -> tuple[Tensor, Tensor, dict[str, int]]:
+    """The characters of every token between the two marks, their numbers, and the id of every character.
 
     A special token is a character of its own; Hangul may be spelled in jamo.
     """
@@ -123,4 +174,4 @@ def spelled(vocabulary: Vocabulary, longest: int, jamo: bool) -> tuple[Tensor, T
     table = torch.full((len(rows), int(lengths.max())), NOTHING)
     for number, row in enumerate(rows):
         table[number, : len(row)] = torch.tensor(row)
-    return table, lengths, END + 1 + len(inventory)
+    return table, lengths, ids

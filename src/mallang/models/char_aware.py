@@ -4,7 +4,8 @@ Character-Aware Neural Language Models. Kim, Jernite, Sontag, Rush 2016, arXiv:1
 
 New against the recurrent model, rnn_lm: there is no table of words on the way in. The vector of a word is made from its
 characters by convolutions and highway layers, so that *looked* and *looking*, or 먹었다 and 먹었고, are alike before
-either was seen often, and the model is smaller by that table. What comes out is still one logit a word.
+either was seen often, and the model is smaller by that table. A word that is not in the vocabulary is read in the same
+way; only what comes out is closed, one logit a word, where such a word is `<unk>`.
 
     words → characters → vectors → convolutions of widths 1 … w → the largest answer of each filter → highway layers
                                                                         ↓
@@ -18,6 +19,7 @@ word that goes in.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -100,11 +102,23 @@ class CharAware(nn.Module):
         self, tokens: Int[Tensor, "rows time"], memory: Memory | None
     ) -> tuple[Float[Tensor, "rows time dim"], Memory]:
         """The hidden vector after each of these tokens, and the state after the last."""
-        x = self.characters(tokens)
+        states, memory = self.lstm(self.word_vectors(tokens), memory)
+        return self.dropout(states), memory
+
+    def word_vectors(self, tokens: Int[Tensor, "rows time"]) -> Float[Tensor, "rows time filters"]:
+        """The vectors of words: from their characters, through the highways."""
+        x: Tensor = self.characters(tokens)
         for highway in self.highways:
             x = highway(x)
-        states, memory = self.lstm(x, memory)
-        return self.dropout(states), memory
+        return x
+
+    def unseen(self, words: Sequence[str]) -> list[int]:
+        """The ids under which words that are not in the vocabulary are read; they are never said."""
+        return self.characters.unseen(words)
+
+    def forget_unseen(self) -> None:
+        """Give up these ids if there are many."""
+        self.characters.forget_unseen()
 
     def output(self, hidden: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch words"]:
         """One logit per word of the vocabulary."""

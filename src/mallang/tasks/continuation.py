@@ -14,11 +14,13 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from mallang.decoding.contract import Config, Hypothesis
 from mallang.decoding.streaming import WALKS
 from mallang.errors import UserError, some_of
+from mallang.tasks.unseen import ids_to_read
 from mallang.text.tokenizer import BYTE_UNITS, SPACED_UNITS, Tokenizer
 from mallang.text.vocabulary import BOS, EOS
 
@@ -46,6 +48,8 @@ class Reader:
     """The most tokens that it reads at once; none: no end is known."""
     is_stream: bool
     """Whether it has learned from lines that follow each other."""
+    model: Any = None
+    """The model, which may read words that are not in its vocabulary."""
 
     def prompt(self, text: str) -> Prompt:
         """A text as a prompt; the lines of one that is a stream are told apart."""
@@ -53,8 +57,14 @@ class Reader:
             raise UserError(f"a prompt must be a text, but is {text!r}")
         parts = text.split("\n") if self.is_stream else [text]
         encoded = [self.tokenizer.encode(part) for part in parts]
-        unknown = [piece for part, line in zip(parts, encoded, strict=True) for piece in line.unknown_in(part)]
-        return Prompt(text, tuple(tuple(line.ids) for line in encoded), tuple(dict.fromkeys(unknown)))
+        read = ids_to_read(self.model, self.tokenizer, parts, [line.ids for line in encoded])
+        unknown = [
+            piece
+            for part, line, ids in zip(parts, encoded, read, strict=True)
+            for piece in replace(line, ids=ids).unknown_in(part)
+        ]
+        lines = tuple(tuple(line.ids) for line in encoded)
+        return Prompt(text, lines, tuple(dict.fromkeys(unknown)), tuple(map(tuple, read)))
 
     def window(self, ids: Sequence[int], wanted: int, *, again: bool) -> tuple[list[int], int]:
         """What the model reads of a text so far, and how many tokens it can say then; `wanted` are asked for.
@@ -78,12 +88,14 @@ class Prompt:
     text: str
     lines: tuple[tuple[int, ...], ...]
     unknown: tuple[str, ...] = ()
-    """What of it the model has no token for."""
+    """What of it the model can only read as `<unk>`."""
+    read: tuple[tuple[int, ...], ...] = ()
+    """The lines as the model reads them, where it has ids for words that it cannot say."""
 
     @property
     def ids(self) -> list[int]:
         """As the model reads it: `<s>` before every line."""
-        return [token for line in self.lines for token in (BOS, *line)]
+        return [token for line in self.read or self.lines for token in (BOS, *line)]
 
     def notes(self, reader: Reader) -> list[str]:
         """What its writer should know."""

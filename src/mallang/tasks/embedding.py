@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,8 @@ from mallang.data.batch import Batch, pad_rows
 from mallang.decoding.contract import device_of, inference
 from mallang.decoding.workers import cut
 from mallang.errors import UserError
+from mallang.layers.characters import ReadsSpelling
+from mallang.tasks.unseen import forget_unseen, ids_to_read
 from mallang.text.tokenizer import Tokenizer
 from mallang.text.vocabulary import BOS, EOS
 
@@ -43,17 +45,34 @@ def text_vectors(model: Any, tokenizer: Tokenizer, texts: Sequence[str]) -> Floa
 
 
 def word_vectors(model: Any, tokenizer: Tokenizer, words: Sequence[str]) -> Float32[np.ndarray, "words dim"]:
-    """The learned input vector of each word; of one that is several tokens, the mean of theirs."""
-    weight = table_of(model).weight.detach().float().cpu().numpy()
+    """The input vector of each word, learned or made from its characters; of several tokens, the mean of theirs."""
+    read = input_vectors(model)
+    forget_unseen(model)
     found = []
-    for word, ids in zip(words, tokenizer.encode_batch(list(words)), strict=True):
+    rows = ids_to_read(model, tokenizer, words, tokenizer.encode_batch(list(words)))
+    for word, ids in zip(words, rows, strict=True):
         known = [token for token in ids if token not in tokenizer.vocabulary.specials]
         if not known:
             raise UserError(
                 f"the model knows nothing of {word!r}", todo="leave it out, or give words of its vocabulary"
             )
-        found.append(weight[known].mean(axis=0))
-    return np.stack(found) if found else weight[:0]
+        found.append(read(known).mean(axis=0))
+    return np.stack(found) if found else read([tokenizer.vocabulary.unk])[:0]
+
+
+def input_vectors(model: Any) -> Callable[[list[int]], Float32[np.ndarray, "tokens dim"]]:
+    """What gives the vectors of tokens as a model reads them, before their places are added."""
+    if not isinstance(model, ReadsSpelling):
+        weight = table_of(model).weight.detach().float().cpu().numpy()
+        return lambda ids: weight[ids]
+
+    def spelled(ids: list[int]) -> Float32[np.ndarray, "tokens dim"]:
+        with inference(model):
+            vectors = model.word_vectors(torch.tensor([ids], device=device_of(model)))
+        found: np.ndarray = vectors[0].float().cpu().numpy()
+        return found
+
+    return spelled
 
 
 def table_of(model: Any) -> nn.Embedding:
@@ -63,4 +82,7 @@ def table_of(model: Any) -> nn.Embedding:
         table = getattr(part, "table", part)
         if isinstance(table, nn.Embedding):
             return table
-    raise UserError(f"{type(model).__name__} has no word vectors", todo="leave --words out: vectors of whole texts")
+    told = "take a model that learns them, such as rnn_lm, gpt, nplm or word vectors of a translator"
+    if hasattr(model, "encode"):
+        told = "leave --words out: vectors of whole texts"
+    raise UserError(f"{type(model).__name__} has no word vectors", todo=told)

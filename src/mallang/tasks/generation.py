@@ -26,7 +26,9 @@ from mallang.errors import UserError, nearest
 from mallang.evaluation.minimal_pairs import By, Preference, accuracy
 from mallang.evaluation.score import Score
 from mallang.tasks.continuation import Draft, Reader, Wish, settled
+from mallang.tasks.embedding import text_vectors, word_vectors
 from mallang.tasks.surprise import Lines, Manner, line_log_probs
+from mallang.tasks.unseen import forget_unseen, ids_to_read
 from mallang.text.tokenizer import Encoding
 from mallang.text.vocabulary import EOS, UNK
 
@@ -80,7 +82,7 @@ class Scored:
     places: tuple[tuple[int, int], ...] = ()
     """Which characters of the text each token stands for."""
     unknown: tuple[str, ...] = ()
-    """What of the text the model has no token for."""
+    """What of the text the model has no token for: as a label it is `<unk>`."""
 
     @property
     def surprisals(self) -> tuple[float, ...]:
@@ -107,7 +109,7 @@ class Verbs:
         self.tokenizer = task.text
         self.prompted = Prompted(model)
         limits = [limit for limit in (getattr(model, "longest", None), task.manner(model).context) if limit]
-        self.reader = Reader(task.text, min(limits, default=None), task.config.layout == "stream")
+        self.reader = Reader(task.text, min(limits, default=None), task.config.layout == "stream", model)
 
     @cached_property
     def spelling(self) -> Spelling:
@@ -129,6 +131,7 @@ class Verbs:
         wish, source, done = self.wish(options), iter(prompts), 0
         rule = self.rule(wish)
         while chunk := list(itertools.islice(source, CHUNK)):
+            forget_unseen(self.model)
             read = [self.reader.prompt(prompt) for prompt in chunk]
             begun = [Draft(prompt, done + place) for place, prompt in enumerate(read)]
             texts = [[draft] for draft in begun]
@@ -273,7 +276,9 @@ class Verbs:
         manner = Manner("lines", context, max(1, context // 2) if context else None)
         while chunk := list(itertools.islice(source, CHUNK)):
             encoded = [self.tokenizer.encode(text) for text in chunk]
-            found = line_log_probs(self.model, Lines([line.ids for line in encoded]), manner)
+            forget_unseen(self.model)
+            read = ids_to_read(self.model, self.tokenizer, chunk, [line.ids for line in encoded])
+            found = line_log_probs(self.model, Lines(read), manner)
             yield [self.scored(*each) for each in zip(chunk, encoded, found, strict=True)]
 
     def scored(self, text: str, line: Encoding, numbers: Float64[np.ndarray, " labels"]) -> Scored:
@@ -286,6 +291,12 @@ class Verbs:
             places=(*line.offsets, (len(text), len(text))),
             unknown=tuple(line.unknown_in(text)),
         )
+
+    def embed(self, texts: str | Iterable[str], *, words: bool = False) -> Any:
+        """The vector of a text, or one row a text; with `words` the vectors of words as the model reads them."""
+        given = [texts] if isinstance(texts, str) else list(texts)
+        found = (word_vectors if words else text_vectors)(self.model, self.tokenizer, given)
+        return found[0] if isinstance(texts, str) else found
 
     def prefer(self, pairs: Iterable[tuple[str, str]], by: By = "total") -> list[Preference]:
         """Which text of each pair the model finds better formed, by its log-probability or by that a token."""

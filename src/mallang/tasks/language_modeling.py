@@ -33,6 +33,7 @@ from mallang.layers.reading import Reading, ReadsOn
 from mallang.tasks.contract import Better, Group, Loss
 from mallang.tasks.generation import Verbs
 from mallang.tasks.surprise import Lines, Manner, line_log_probs
+from mallang.tasks.unseen import forget_unseen, ids_to_read
 from mallang.text.tokenizer import Tokenizer
 from mallang.text.vocabulary import PAD
 
@@ -267,7 +268,8 @@ class Task:
                 todo="mallang score compares texts by it; model.smoothing=katz has probabilities",
             )
         manner = self.asked_manner(model, rows, stride)
-        lines = self.text.encode_batch(list(texts))
+        forget_unseen(model)
+        lines = ids_to_read(model, self.text, texts, self.text.encode_batch(list(texts)))
         sums = [float(numbers.sum()) for numbers in line_log_probs(model, Lines(lines), manner)]
         scores = perplexities(
             sums,

@@ -70,6 +70,8 @@ class Answer:
     """What each label was ranked by; empty where the answer was written."""
     words: Mapping[str, str]
     """What each label was called in the prompt."""
+    unknown: tuple[str, ...] = ()
+    """What of the prompt the model can only read as `<unk>`."""
 
     def __str__(self) -> str:
         return self.label
@@ -115,7 +117,7 @@ class Prompter:
                 for one, prior in zip(scores, self.rank(empty), strict=True)
             ]
         return [
-            replace(one.answer(self.template), label=max(found, key=found.__getitem__), scores=found)
+            replace(self.answer(one), label=max(found, key=found.__getitem__), scores=found)
             for one, found in zip(asked, scores, strict=True)
         ]
 
@@ -132,9 +134,13 @@ class Prompter:
         options = {"method": "greedy", **({"stop": stops} if (stops := self.stops()) else {}), **options}
         written = self.model.generate(prompts, **options)
         return [
-            replace(one.answer(self.template), label=found.output.strip())
-            for one, found in zip(asked, written, strict=True)
+            replace(self.answer(one), label=found.output.strip()) for one, found in zip(asked, written, strict=True)
         ]
+
+    def answer(self, question: Question) -> Answer:
+        """A question without its answer, and what of its prompt the model does not know."""
+        begun = question.answer(self.template)
+        return replace(begun, unknown=self.model.reader.prompt(begun.prompt).unknown)
 
     def stops(self) -> list[str]:
         """What a written answer ends at; no line end that the model cannot say, or that ends its text anyway."""
@@ -175,7 +181,7 @@ class Prompter:
         rows = [self.model.reader.prompt(prompt + word).ids for word in question.words.values()]
         shared = common_prefix(rows)
         for word, ids in zip(question.words.values(), rows, strict=True):
-            if UNK in ids[shared:]:
+            if any(token == UNK or token >= len(self.model.tokenizer.vocabulary) for token in ids[shared:]):
                 raise UserError(f"the model has no token for the label {word!r}", todo="choose words that it knows")
             if rows.count(ids) > 1:
                 raise UserError(f"to the model the label {word!r} is the same as another", todo="choose other words")

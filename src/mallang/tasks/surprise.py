@@ -89,7 +89,7 @@ def carried(model: Any, stream: Stream, manner: Manner) -> Float64[np.ndarray, "
     rows = min(manner.rows, len(stream))
     found, carry = np.empty(len(stream)), None
     for windows in Streams(len(stream), rows=rows, width=STEP):
-        batch = windows_batch([window for (window,) in stream.gather(windows)]).to(device)
+        batch = closed(model, windows_batch([window for (window,) in stream.gather(windows)])).to(device)
         reading = model.read_on(batch, carry)
         assert batch.labels is not None
         carry, asked = reading.carry, batch.labels != PAD
@@ -136,7 +136,14 @@ def scored(model: Any, batch: Batch, known: Integer[np.ndarray, " rows"] | None 
         assert batch.labels is not None
         places = torch.arange(batch.labels.shape[1])
         batch.labels[places[None, :] < torch.from_numpy(known)[:, None]] = PAD
-    return score(model, batch.to(device_of(model)))
+    return score(model, closed(model, batch).to(device_of(model)))
+
+
+def closed(model: Any, batch: Batch) -> Batch:
+    """The batch with `<unk>` for labels beyond the vocabulary: words that a model reads by their spelling alone."""
+    assert batch.labels is not None
+    batch.labels[batch.labels >= len(model.vocabulary)] = model.vocabulary.unk
+    return batch
 
 
 def windows_of(labels: int, context: int, stride: int) -> Integer[np.ndarray, "windows 3"]:

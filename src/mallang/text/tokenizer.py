@@ -245,6 +245,12 @@ class Tokenizer:
         """What of a text has no token."""
         return self.encode(text).unknown_in(text)
 
+    def words(self, text: str) -> list[str]:
+        """The tokens of a text as they are spelled, in the vocabulary or not; of the units word and space."""
+        assert self.config.unit in ("word", "space")
+        found = self.backend.pre_tokenizer.pre_tokenize_str(self.backend.normalizer.normalize_str(text))
+        return [piece.translate(SPACE_MARK) if self.config.unit == "word" else piece for piece, _ in found]
+
     def unspelled(self, ids: list[int]) -> list[int]:
         """The ids with unknown ones for special tokens that a text spells; only words between spaces can."""
         if self.config.unit != "space" or NOT_WORDS.isdisjoint(ids):
