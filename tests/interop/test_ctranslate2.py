@@ -134,8 +134,12 @@ def test_the_folder_runs_without_mallang(make: Callable[..., Verbs], tmp_path: P
 
 @pytest.mark.parametrize(
     ("shape", "named"),
-    [({"window": 3}, "window = 3"), ({"key_dim": 3, "value_dim": 5}, "key_dim 3 and value_dim 5")],
-    ids=["window", "sizes"],
+    [
+        ({"window": 3}, "window = 3"),
+        ({"key_dim": 3, "value_dim": 5}, "key_dim 3 and value_dim 5"),
+        ({"norm": "none"}, 'norm = "none"'),
+    ],
+    ids=["window", "sizes", "norm"],
 )
 def test_what_it_cannot_say_is_refused_by_name(
     shape: dict[str, Any], named: str, make: Callable[..., Verbs], tmp_path: Path

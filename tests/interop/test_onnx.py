@@ -25,6 +25,7 @@ SHAPES: dict[str, dict[str, Any]] = {
         "norm": "pre", "activation": "gelu", "positions": "learned", "max_length": 40, "share": "none",
         "layers": 1, "key_dim": 3, "value_dim": 5, "window": 2,
     },
+    "tricks-off": {"norm": "none", "positions": "none"},
 }  # fmt: skip
 
 

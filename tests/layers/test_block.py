@@ -19,7 +19,7 @@ def make(norm, cross=True, dropout=0.0):
 
 
 @pytest.mark.parametrize("cross", [True, False])
-@pytest.mark.parametrize("norm", ["pre", "post"])
+@pytest.mark.parametrize("norm", ["pre", "post", "none"])
 def test_the_norm_stands_before_or_after_each_sublayer(norm, cross):
     block, x, source = make(norm, cross), torch.randn(2, 4, DIM), torch.randn(2, 3, DIM)
     memory = block.remember(source) if cross else None
@@ -31,12 +31,15 @@ def test_the_norm_stands_before_or_after_each_sublayer(norm, cross):
     for layer_norm, sublayer in sublayers:
         if norm == "pre":
             expected = expected + sublayer(layer_norm(expected))
+        elif norm == "none":
+            assert not list(layer_norm.parameters())
+            expected = expected + sublayer(expected)
         else:
             expected = layer_norm(expected + sublayer(expected))
     torch.testing.assert_close(block(x, "causal", memory), expected)
 
 
-@pytest.mark.parametrize("norm", ["pre", "post"])
+@pytest.mark.parametrize("norm", ["pre", "post", "none"])
 def test_steps_equal_the_whole(norm):
     block, x = make(norm), torch.randn(2, 5, DIM)
     memory = block.remember(torch.randn(2, 3, DIM))

@@ -151,6 +151,7 @@ VARIANTS = {
     "gpt-1": {"norm": "post", "scaled_residuals": False},
     "window": {"window": 2},
     "alternate": {"window": 1, "windowed": "alternate", "layers": 3},
+    "no-norm": {"norm": "none"},
     "narrow": {"hidden_dim": 24, "biases": "none", "activation": "relu"},
 }
 

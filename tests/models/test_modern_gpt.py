@@ -124,6 +124,7 @@ VARIANTS = {
     "learned": {"positions": "learned"},
     "back": {"positions": "learned", "query_key_norm": False, "norm": "layer", "activation": "gelu", "tied": True},
     "window": {"window": 2, "soft_cap": 3.0},
+    "bare": {"positions": "none", "norm": "none"},
 }
 
 
@@ -160,6 +161,15 @@ def test_packed_texts_are_read_as_each_by_itself(lengths, variant):
         segments=torch.tensor([numbers]),
     )
     close(model(packed)[0], torch.cat([model(text)[0] for text in texts]))
+
+
+@torch.no_grad()
+def test_without_positions_the_last_token_sees_a_bag_of_words_before_it():
+    batch = batch_of()
+    swapped = replace(batch, tokens=batch.tokens[:, [2, 0, 1, 4, 3, 5, 6]])
+    for positions, is_same in (("none", True), ("rotary", False)):
+        model = make(positions=positions, layers=1)  # a second layer would see the causal masks of the first
+        assert torch.allclose(model(swapped)[:, -1], model(batch)[:, -1], rtol=1e-5, atol=1e-5) == is_same
 
 
 def test_a_text_has_an_end():

@@ -1,4 +1,4 @@
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import pytest
 import torch
@@ -125,6 +125,22 @@ def test_pre_norm_ends_each_stack_with_a_norm():
     assert parameters(make(norm="pre")) == count(2, 16, 24, 11, tables=1, final_norms=2)
 
 
+def test_without_norms_nothing_is_normalized():
+    model = make(norm="none")
+    assert parameters(model) == count(2, 16, 24, 11, tables=1) - (2 * 2 + 2 * 3) * 2 * 16
+    assert not [module for module in model.modules() if isinstance(module, nn.LayerNorm)]
+
+
+@pytest.mark.parametrize("positions", ["none", "sinusoidal"])
+@torch.no_grad()
+def test_without_positions_the_source_is_a_bag_of_words(positions):
+    model, batch = make(positions=positions), batch_of((5, 5), (4, 6))
+    order = torch.tensor([3, 0, 4, 2, 1])
+    shuffled = replace(batch, source=batch.source[:, order])
+    is_same = torch.allclose(model(shuffled), model(batch), rtol=1e-5, atol=1e-5)
+    assert is_same == (positions == "none")
+
+
 def test_values_may_be_larger_than_keys():
     model = make(key_dim=3, value_dim=5, share="target", source_words=9)
     attention = model.decoder[0].cross_attention
@@ -193,6 +209,8 @@ VARIANTS = {
     "pre": {"norm": "pre"},
     "learned": {"positions": "learned", "max_length": 12},
     "uneven": {"key_dim": 3, "value_dim": 5, "heads": 3, "decoder_layers": 1, "activation": "gelu"},
+    "no-norm": {"norm": "none"},
+    "no-positions": {"positions": "none"},
     "window-pre": {"window": 1, "norm": "pre", "share": "none"},
 }
 
@@ -239,6 +257,7 @@ def test_the_cache_is_as_small_as_the_precision_allows():
         ({"attention_dropout": -0.1}, "attention_dropout must be at least 0 and less than 1, but is -0.1"),
         ({"window": -1}, "window must be at least 0, but is -1"),
         ({"max_length": 9}, "max_length 9 would do nothing"),
+        ({"positions": "none", "max_length": 9}, "max_length 9 would do nothing: none positions have no limit"),
         ({"positions": "learned"}, "learned positions need max_length"),
     ],
 )

@@ -56,6 +56,11 @@ def check(config: Config) -> None:
             f"CTranslate2 has no restricted self-attention, but the model has window = {config.window}",
             todo="mallang export --to onnx, or train with model.window=none",
         )
+    if config.norm == "none":
+        raise UserError(
+            'CTranslate2 has no Transformer without layer normalization, but the model has norm = "none"',
+            todo="mallang export --to onnx, or train with model.norm=pre",
+        )
     if key_dim != value_dim:
         raise UserError(
             f"CTranslate2 has one size for keys and values, but the model has key_dim {key_dim} and "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from mallang.layers.embedding import Embedding
-from mallang.layers.position import sinusoids
+from mallang.layers.position import NoPositions, sinusoids
 from mallang.models.transformer import Transformer
 
 POSITIONS = 2048
@@ -21,4 +21,6 @@ def position_table(embedding: Embedding) -> Tensor:
     """The vectors of all positions, which are added to the scaled vectors of the tokens."""
     if isinstance(table := embedding.positions.table, nn.Embedding):
         return table.weight
+    if isinstance(embedding.positions, NoPositions):
+        return embedding.positions.table.expand(POSITIONS, -1).clone()
     return sinusoids(POSITIONS, embedding.table.embedding_dim).to(embedding.table.weight.device)

@@ -12,14 +12,15 @@ from mallang.layers.attention import CrossAttention, Extensible, KeysValues, Mas
 from mallang.layers.dropout import Dropout
 from mallang.layers.feedforward import FeedForward
 
-Norm: TypeAlias = Literal["post", "pre"]
+Norm: TypeAlias = Literal["post", "pre", "none"]
 
 
 class Block(nn.Module):
     """Self-attention, then cross-attention where there is a memory, then the feed-forward network.
 
     Around each: LayerNorm(x + dropout(sublayer(x))) when the norm comes after ("post", as in the paper), or
-    x + dropout(sublayer(LayerNorm(x))) when it comes before ("pre"; whoever stacks such blocks norms the end).
+    x + dropout(sublayer(LayerNorm(x))) when it comes before ("pre"; whoever stacks such blocks norms the end), or
+    x + dropout(sublayer(x)) without any normalization ("none", to see what the norm is worth).
     """
 
     def __init__(
@@ -36,12 +37,12 @@ class Block(nn.Module):
         dim = self_attention.output.out_features
         self.norm_first = norm == "pre"
         self.self_attention = self_attention
-        self.self_norm = nn.LayerNorm(dim, epsilon, bias=bias)
+        self.self_norm = make_norm(norm, dim, epsilon, bias)
         if cross_attention is not None:
             self.cross_attention = cross_attention
-            self.cross_norm = nn.LayerNorm(dim, epsilon, bias=bias)
+            self.cross_norm = make_norm(norm, dim, epsilon, bias)
         self.feedforward = feedforward
-        self.feedforward_norm = nn.LayerNorm(dim, epsilon, bias=bias)
+        self.feedforward_norm = make_norm(norm, dim, epsilon, bias)
         self.dropout = Dropout(dropout)
 
     def forward(
@@ -75,18 +76,23 @@ class Block(nn.Module):
         """The keys and values that this block's cross-attention needs of a memory."""
         return self.cross_attention.remember(memory)
 
-    def enter(self, x: Tensor, norm: nn.LayerNorm) -> Tensor:
+    def enter(self, x: Tensor, norm: nn.Module) -> Tensor:
         """What a sublayer reads."""
         if self.norm_first:
             x = norm(x)
         return x
 
-    def leave(self, x: Tensor, sublayer: Tensor, norm: nn.LayerNorm) -> Tensor:
+    def leave(self, x: Tensor, sublayer: Tensor, norm: nn.Module) -> Tensor:
         """x and what the sublayer made of it, added."""
         x = x + self.dropout(sublayer)
         if not self.norm_first:
             x = norm(x)
         return x
+
+
+def make_norm(norm: Norm, dim: int, epsilon: float, bias: bool) -> nn.Module:
+    """Layer normalization, or nothing in its place."""
+    return nn.Identity() if norm == "none" else nn.LayerNorm(dim, epsilon, bias=bias)
 
 
 class Blocks(nn.ModuleList):

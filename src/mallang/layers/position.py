@@ -63,6 +63,23 @@ class LearnedPositions(nn.Module):
         return vectors
 
 
+class NoPositions(nn.Module):
+    """Zeros for every position: self-attention without a causal mask then sees a bag of words."""
+
+    table: Tensor
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.dim = dim
+        self.register_buffer("table", torch.zeros(1, dim), persistent=False)
+
+    def forward(
+        self, time: int, start: int | Int[Tensor, ""] = 0, most: int | None = None
+    ) -> Float[Tensor, "{time} {self.dim}"]:
+        """As many rows of zeros, wherever they stand."""
+        return self.table.expand(time, self.dim)
+
+
 class RotaryPositions(SinusoidalPositions):
     """The sine and the cosine of every angle: position / 10000^(2i/dim) for the values i and i + dim/2 of a head."""
 

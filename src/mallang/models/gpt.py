@@ -64,8 +64,8 @@ class Config:
     """Share of attention weights dropped."""
     output_dropout: float = 0.0
     """Share of values dropped before the logits; the papers drop none."""
-    norm: Literal["pre", "post"] = "pre"
-    """Layer normalisation before each sublayer and at the end, or after each as in GPT-1."""
+    norm: Literal["pre", "post", "none"] = "pre"
+    """Layer normalisation before each sublayer and at the end, after each as in GPT-1, or nowhere."""
     scaled_residuals: bool = True
     """Let what each sublayer adds begin smaller, by 1/√(2 · layers), as GPT-2 does."""
     activation: Literal["gelu-tanh", "gelu", "relu", "relu-squared"] = "gelu-tanh"

@@ -66,12 +66,12 @@ class Config:
     """Share of attention weights dropped."""
     window: int | None = None
     """Restricted self-attention: how many tokens back a token sees; none given: all of them."""
-    positions: Literal["rotary", "learned"] = "rotary"
-    """Queries and keys turned by an angle, or one learned vector added at each position."""
+    positions: Literal["rotary", "learned", "none"] = "rotary"
+    """Queries and keys turned by an angle, one learned vector added at each position, or no positions at all."""
     query_key_norm: bool = True
     """Norm queries and keys before they meet."""
-    norm: Literal["rms", "layer"] = "rms"
-    """Vectors divided by their size, or layer normalisation with a learned scale."""
+    norm: Literal["rms", "layer", "none"] = "rms"
+    """Vectors divided by their size, layer normalisation with a learned scale, or nothing."""
     activation: Literal["relu-squared", "relu", "gelu", "gelu-tanh"] = "relu-squared"
     """The non-linearity of the feed-forward networks."""
     tied: bool = False
@@ -104,10 +104,10 @@ class ModernGPT(nn.Module):
         super().__init__()
         self.config, self.vocabulary = config, vocabulary
         self.embedding = nn.Embedding(len(vocabulary), config.dim)
-        learned = config.positions == "learned"
+        learned, rotary = config.positions == "learned", config.positions == "rotary"
         self.positions = LearnedPositions(config.dim, config.max_length) if learned else None
         # A table that is long enough from the start never grows in a recorded step; a cache has more room than a text.
-        self.angles = None if learned else RotaryPositions(config.dim // config.heads, max(1024, config.max_length))
+        self.angles = RotaryPositions(config.dim // config.heads, max(1024, config.max_length)) if rotary else None
         self.dropout = Dropout(config.dropout)
         self.embedding_norm = make_norm(config)
         self.decoder = ModernBlocks(ModernBlock(config) for _ in range(config.layers))
@@ -264,6 +264,8 @@ def rms_norm(x: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
 
 def make_norm(config: Config) -> nn.Module:
     """The norm of vectors between the layers."""
+    if config.norm == "none":
+        return nn.Identity()
     return RMSNorm() if config.norm == "rms" else nn.LayerNorm(config.dim, bias=False)
 
 

@@ -12,7 +12,8 @@ trained in one go; where a word stands is told by a vector added to it.
 
 Where this differs from the paper: its projections print no biases, ours have them, zero at the start, as every later
 implementation does. `norm = "pre"` moves the norm to the input of each sublayer and adds one at the end of each stack,
-which trains without careful warm-up. `window` is the restricted self-attention of the paper's table 1.
+which trains without careful warm-up. `window` is the restricted self-attention of the paper's table 1. `norm = "none"`
+and `positions = "none"` leave the part out, to see what it is worth.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from mallang.layers.embedding import Embedding
 from mallang.layers.feedforward import FeedForward
 from mallang.layers.head import Projection
 from mallang.layers.initialisation import xavier
-from mallang.layers.position import LearnedPositions, SinusoidalPositions
+from mallang.layers.position import LearnedPositions, NoPositions, SinusoidalPositions
 from mallang.text.vocabulary import Vocabulary
 
 __all__ = ["SIZES", "Config", "Model", "Transformer"]
@@ -60,10 +61,10 @@ class Config:
     """Share of values dropped after each sublayer and after the embedding."""
     attention_dropout: float = 0.0
     """Share of attention weights dropped; the paper drops none."""
-    norm: Literal["post", "pre"] = "post"
-    """Layer normalisation after each sublayer, as in the paper, or before it."""
-    positions: Literal["sinusoidal", "learned"] = "sinusoidal"
-    """Position vectors from sines, for any length, or learned, up to `max_length`."""
+    norm: Literal["post", "pre", "none"] = "post"
+    """Layer normalisation after each sublayer, as in the paper, before it, or nowhere."""
+    positions: Literal["sinusoidal", "learned", "none"] = "sinusoidal"
+    """Position vectors from sines, for any length, or learned, up to `max_length`; or no positions at all."""
     max_length: int | None = None
     """The most tokens a text may have; learned positions need it, sinusoidal ones have no limit."""
     window: int | None = None
@@ -84,8 +85,8 @@ class Config:
             )
         if self.positions == "sinusoidal" and self.dim % 2:
             raise ValueError(f"sinusoidal positions come in pairs of sine and cosine, but dim {self.dim} is odd")
-        if self.positions == "sinusoidal" and self.max_length is not None:
-            raise ValueError(f"max_length {self.max_length} would do nothing: sinusoidal positions have no limit")
+        if self.positions != "learned" and self.max_length is not None:
+            raise ValueError(f"max_length {self.max_length} would do nothing: {self.positions} positions have no limit")
         if self.positions == "learned" and self.max_length is None:
             raise ValueError("learned positions need max_length, the most tokens a text may have")
 
@@ -161,11 +162,11 @@ class Transformer(nn.Module):
                     nn.init.xavier_uniform_(matrix)
 
 
-def make_positions(config: Config) -> SinusoidalPositions | LearnedPositions:
+def make_positions(config: Config) -> SinusoidalPositions | LearnedPositions | NoPositions:
     """The position vectors of one side."""
-    if config.max_length is None:
-        return SinusoidalPositions(config.dim)
-    return LearnedPositions(config.dim, config.max_length)
+    if config.max_length is not None:
+        return LearnedPositions(config.dim, config.max_length)
+    return SinusoidalPositions(config.dim) if config.positions == "sinusoidal" else NoPositions(config.dim)
 
 
 def make_block(config: Config, cross: bool = False) -> Block:
@@ -182,7 +183,7 @@ def make_block(config: Config, cross: bool = False) -> Block:
 
 
 def make_final_norm(config: Config) -> nn.Module:
-    """Pre-norm blocks leave their sum as it is, so the stack ends with a norm; post-norm blocks need none."""
+    """Pre-norm blocks leave their sum as it is, so the stack ends with a norm; other blocks need none."""
     return nn.LayerNorm(config.dim) if config.norm == "pre" else nn.Identity()
 
 

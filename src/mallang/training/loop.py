@@ -79,6 +79,8 @@ class Config:
     precision: Precision = "auto"
     """auto: bf16 autocast on a GPU, fp32 on a CPU; bf16-weights: all in bf16, faster, over fp32 weights as well; fp8:
     the same with products of 8 bits, faster yet."""
+    initialization: Literal["paper", "default"] = "paper"
+    """Initial weights as the model's paper has them, or torch's defaults for each layer, to see what that costs."""
     fit: bool = False
     """Cut each update's tokens into as few micro-batches as the GPU's memory holds."""
     engine: Engine = "auto"

@@ -28,7 +28,9 @@ class Config:
         if self.warmup < 0:
             raise ValueError(f"warmup must not be negative, but is {self.warmup}")
         if self.name == "noam" and self.warmup == 0:
-            raise ValueError("noam divides by the warm-up, so warmup = 0 is impossible")
+            raise ValueError(
+                "noam divides by the warm-up, so warmup = 0 is impossible; inverse-sqrt can do without one"
+            )
         if not 0.0 <= self.floor <= 1.0:
             raise ValueError(f"floor is a share of the peak, so it lies between 0 and 1, but is {self.floor}")
         if not 0.0 < self.factor < 1.0:

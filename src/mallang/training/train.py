@@ -22,6 +22,7 @@ from mallang.decoding.contract import DEFAULTS
 from mallang.errors import UserError, nearest
 from mallang.evaluation.score import Score
 from mallang.find import find
+from mallang.layers.initialisation import torch_defaults
 from mallang.recipe import Recipe
 from mallang.tasks.contract import Laying
 from mallang.text.tokenizer import Tokenizer
@@ -65,6 +66,11 @@ def train(recipe: Recipe, options: Options) -> Run:
     """Train a recipe in its folder, from wherever it stands, to the end."""
     if options.fresh and distributed.may_restart():
         raise UserError("--fresh and torchrun --max-restarts: every restart would begin anew", todo="--name NAME")
+    if options.start is not None and recipe.train.initialization != "paper":
+        raise UserError(
+            f"train.initialization = {recipe.train.initialization!r} has no effect: --from gives the initial weights",
+            todo="train.initialization=paper, or leave --from out",
+        )
     device = distributed.own_device(options.device)
     check_device(recipe.train, device)
     world = distributed.connect(device)
@@ -120,7 +126,10 @@ def train_here(recipe: Recipe, run: Run, options: Options, world: World, device:
         torch.set_num_threads(recipe.train.threads)
     task = materials.task
     seed_everything(recipe.seed, 0, 0)
-    model = task.build(find("models", recipe.model_name), recipe.model).to(device)
+    model = task.build(find("models", recipe.model_name), recipe.model)
+    if recipe.train.initialization == "default":
+        torch_defaults(model)
+    model.to(device)
     if options.start is not None:
         set_weights(model, Run.open(options.start).read_weights(), options.start / WEIGHTS)
     size = "" if hasattr(model, "fit") else f"{sum(p.numel() for p in model.parameters()):,} parameters "
