@@ -184,9 +184,9 @@ def test_the_models_own_initialization_can_be_switched_off(home: Path) -> None:
     still = (*QUICK, "optimizer.rate=1e-9", "train.initialization=default", "--name", "plain")  # it hardly moves
     assert (ended := mallang(*still, cwd=home)).code == 0, ended.err
     weights = load_file(home / "runs" / "plain" / "model.safetensors")
-    assert weights["source_embedding.own.weight"].std().item() == pytest.approx(1, rel=0.1)  # the paper: dim^-0.5
-    dim = weights["decoder.0.feedforward.widen.weight"].shape[1]
-    assert weights["decoder.0.feedforward.widen.weight"].abs().max() <= dim**-0.5
+    assert weights["model.source_embedding.own.weight"].std().item() == pytest.approx(1, rel=0.1)  # the paper: dim^-0.5
+    linear = weights["model.decoder.0.feedforward.widen.weight"]
+    assert linear.abs().max() <= linear.shape[1] ** -0.5
     ended = mallang(*QUICK, "train.initialization=default", "--from", "runs/plain", "--name", "other", cwd=home)
     assert ended.code == 2 and "--from gives the initial weights" in ended.err, ended.err
     assert "train.initialization=paper" in ended.err and not (home / "runs" / "other").exists()

@@ -27,7 +27,7 @@ def looped(layer, x):
                 for output in (channel, dim + channel):
                     total = layer.linear.bias[output].item()
                     for place in range(layer.width):
-                        at = i - layer.left + place
+                        at = i - layer.left + place * layer.dilation
                         if 0 <= at < time:
                             total += sum((weight[output, place, c] * x[row, at, c]).item() for c in range(dim))
                     halves.append(torch.tensor(total))
@@ -35,17 +35,17 @@ def looped(layer, x):
     return out
 
 
-def a_layer(shape, causal, seed=1):
+def a_layer(shape, causal, seed=1, dilation=1):
     rows, time, dim, width = shape
     torch.manual_seed(seed)
-    return GatedConvolution(dim, width, causal), torch.randn(rows, time, dim)
+    return GatedConvolution(dim, width, causal, dilation=dilation), torch.randn(rows, time, dim)
 
 
 @few
-@given(shape=shapes, causal=st.booleans())
+@given(shape=shapes, causal=st.booleans(), dilation=st.integers(1, 3))
 @torch.no_grad()
-def test_it_is_the_formula(shape, causal):
-    layer, x = a_layer(shape, causal)
+def test_it_is_the_formula(shape, causal, dilation):
+    layer, x = a_layer(shape, causal, dilation=dilation)
     close(layer(x), looped(layer, x))
 
 

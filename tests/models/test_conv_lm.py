@@ -49,11 +49,11 @@ def test_one_layer_without_gates_is_nplm_slid_along(order):
     assert torch.equal(flat(batch), conv(batch))
 
 
-def convolved(layer, x):
+def convolved(layer, x, dilation=1):
     """Through torch's own convolution, with zeros before the beginning, and the gate in two parts."""
     weight = layer.linear.weight.view(len(layer.linear.weight), layer.width, -1).transpose(1, 2)
-    padded = F.pad(x.transpose(1, 2), (layer.width - 1, 0))
-    a, b = F.conv1d(padded, weight, layer.linear.bias).transpose(1, 2).chunk(2, dim=-1)
+    padded = F.pad(x.transpose(1, 2), ((layer.width - 1) * dilation, 0))
+    a, b = F.conv1d(padded, weight, layer.linear.bias, dilation=dilation).transpose(1, 2).chunk(2, dim=-1)
     return a * torch.sigmoid(b)
 
 
@@ -77,7 +77,9 @@ def test_it_is_stacked_gated_convolutions_with_residuals(block_layers, bottlenec
     rows=st.integers(1, 8).flatmap(
         lambda time: st.lists(st.lists(st.integers(4, 10), min_size=time, max_size=time), min_size=1, max_size=3)
     ),
-    changes=st.sampled_from([{}, {"bottleneck": 8, "block_layers": 2}, {"gated": False}, {"width": 1}]),
+    changes=st.sampled_from(
+        [{}, {"bottleneck": 8, "block_layers": 2}, {"gated": False}, {"width": 1}, {"dilation": 2}]
+    ),
     data=st.data(),
 )
 @torch.no_grad()
@@ -89,7 +91,8 @@ def test_where_a_text_is_cut_makes_no_difference(rows, changes, data):
     for begin, end in itertools.pairwise(cuts):
         reading = model.read_on(Batch(tokens=batch.tokens[:, begin:end], lengths=batch.lengths), carry)
         carry = reading.carry
-        assert all(window.shape[:2] == (len(batch), model.config.width - 1) for window in carry)
+        kept = [(model.config.width - 1) * model.config.dilation**layer for layer in range(len(carry))]
+        assert [window.shape[:2] for window in carry] == [(len(batch), each) for each in kept]
         found.append(reading.hidden)
     close(torch.cat(found, dim=1), model(batch))
 
@@ -101,7 +104,14 @@ def test_what_is_carried_has_no_history():
 
 
 @pytest.mark.parametrize(
-    "changes", [{}, {"blocks": 3, "block_layers": 2, "width": 2}, {"blocks": 0, "block_layers": 2}]
+    "changes",
+    [
+        {},
+        {"blocks": 3, "block_layers": 2, "width": 2},
+        {"blocks": 0, "block_layers": 2},
+        {"dilation": 2},
+        {"blocks": 2, "block_layers": 2, "width": 2, "dilation": 2, "bottleneck": 8},
+    ],
 )
 @torch.no_grad()
 def test_it_sees_as_far_as_it_says(changes):
@@ -115,6 +125,30 @@ def test_it_sees_as_far_as_it_says(changes):
         other[0, -1 - back] = 4 + (other[0, -1 - back] - 3) % 7
         changed = not torch.equal(model(Batch(tokens=other, lengths=lengths))[0, -1], said)
         assert changed == (back < model.context)
+
+
+@pytest.mark.parametrize(("width", "blocks"), [(2, 3), (3, 2), (4, 1)])
+def test_dilation_by_the_width_sees_every_token_of_an_exponential_context_once(width, blocks):
+    """The receptive field by gradients: width^layers tokens, none left out; layers = log of the context."""
+    model = build(width=width, blocks=blocks, dilation=width, gated=False)
+    context = width ** (blocks + 1)
+    assert model.context == context and context > build(width=width, blocks=blocks).context
+    tokens = torch.randint(4, 11, (1, context + 3), generator=torch.Generator().manual_seed(2))
+    vectors = model.embedding(tokens).detach().requires_grad_()
+    model.embed = lambda _: vectors
+    hidden = model(Batch(tokens=tokens, lengths=torch.tensor([context + 3])))
+    (gradient,) = torch.autograd.grad(hidden[0, -1].sum(), vectors)
+    reached = gradient[0].abs().sum(dim=1) > 0
+    assert reached.tolist() == [False] * 3 + [True] * context
+
+
+@torch.no_grad()
+def test_dilated_layers_are_torchs_dilated_convolutions():
+    model, batch = build(dilation=2, blocks=3), a_batch()
+    x = convolved(model.first, model.embedding(batch.tokens))
+    for number, block in enumerate(model.blocks, 1):
+        x = (x + convolved(block.wide[0], x, 2**number)) * math.sqrt(0.5)
+    close(model(batch), x)
 
 
 @torch.no_grad()
@@ -155,6 +189,9 @@ def test_it_begins_with_vectors_of_one_size():
         ({"blocks": 0, "bottleneck": 8}, "bottleneck = 8 has no effect"),
         ({"blocks": 0, "dropout": 0.1}, "dropout = 0.1 has no effect"),
         ({"blocks": 0, "block_layers": 1}, "block_layers = 1 has no effect"),
+        ({"blocks": 0, "block_layers": 2, "dilation": 2}, "dilation = 2 has no effect"),
+        ({"dilation": 0}, "dilation must be at least 1"),
+        ({"blocks": 30, "dilation": 2}, "over 61 layers sees .* but the most is 65,536"),
         ({"tied": True, "dim": 9, "embedding_dim": 8}, "of one size"),
     ],
 )

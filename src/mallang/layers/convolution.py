@@ -2,6 +2,7 @@
 
     plain    output_i = W [x_{i−left}; …; x_{i+right}] + bias      left + right + 1 = width
     gated    output_i = a ⊙ σ(b)      [a; b] as above, of twice the size
+    dilated  the same with width inputs that lie `dilation` positions apart (Yu and Koltun 2016, arXiv:1511.07122)
 
 A convolution over time is one matrix product over windows that lie side by side. Written so it needs no axis swapped,
 works on a window kept from earlier steps as on a whole sentence, and took a CPU 0.6 times what `conv1d` took.
@@ -24,43 +25,48 @@ from torch.nn.utils import parametrize
 class Convolution(nn.Module):
     """One linear map of the vectors in a window, the same at every position."""
 
-    def __init__(self, dim: int, width: int, causal: bool = False, output_dim: int | None = None) -> None:
+    def __init__(
+        self, dim: int, width: int, causal: bool = False, output_dim: int | None = None, dilation: int = 1
+    ) -> None:
         super().__init__()
-        self.dim, self.width = dim, width
-        self.left = width - 1 if causal else (width - 1) // 2
+        self.dim, self.width, self.dilation = dim, width, dilation
+        self.kept = (width - 1) * dilation
+        self.left = self.kept if causal else (width - 1) // 2 * dilation
         self.linear = nn.Linear(width * dim, output_dim or dim)
 
     def forward(self, x: Float[Tensor, "rows time dim"]) -> Float[Tensor, "rows time output_dim"]:
         """The new x; before the first and after the last position lie zeros."""
-        return self.slide(F.pad(x, (0, 0, self.left, self.width - 1 - self.left)))
+        return self.slide(F.pad(x, (0, 0, self.left, self.kept - self.left)))
 
     def step(
         self, x: Float[Tensor, "rows time dim"], window: Float[Tensor, "rows kept dim"]
     ) -> tuple[Float[Tensor, "rows time output_dim"], Float[Tensor, "rows kept dim"]]:
-        """The new x of positions that follow a window of the width − 1 inputs before them, and the next window."""
+        """The new x of positions that follow a window of the `kept` inputs before them, and the next window."""
         seen = torch.cat((window, x), dim=1)
         return self.slide(seen), seen[:, x.shape[1] :]
 
     def slide(self, x: Float[Tensor, "rows padded dim"]) -> Float[Tensor, "rows time output_dim"]:
         """One output for every whole window."""
-        slid: Tensor = self.linear(windows_of(x, self.width))
+        slid: Tensor = self.linear(windows_of(x, self.width, self.dilation))
         return slid
 
 
 class GatedConvolution(Convolution):
     """A convolution of some width whose second half of channels decides what of the first half goes through."""
 
-    def __init__(self, dim: int, width: int, causal: bool = False, output_dim: int | None = None) -> None:
-        super().__init__(dim, width, causal, 2 * (output_dim or dim))
+    def __init__(
+        self, dim: int, width: int, causal: bool = False, output_dim: int | None = None, dilation: int = 1
+    ) -> None:
+        super().__init__(dim, width, causal, 2 * (output_dim or dim), dilation)
 
     def slide(self, x: Float[Tensor, "rows padded dim"]) -> Float[Tensor, "rows time output_dim"]:
         """One output for every whole window."""
         return F.glu(super().slide(x), dim=-1)
 
 
-def windows_of(x: Float[Tensor, "rows padded dim"], width: int) -> Float[Tensor, "rows time joined"]:
-    """The vectors of every whole window side by side."""
-    return x.unfold(1, width, 1).transpose(2, 3).flatten(2)
+def windows_of(x: Float[Tensor, "rows padded dim"], width: int, dilation: int = 1) -> Float[Tensor, "rows time joined"]:
+    """The vectors of every whole window side by side; with a dilation those that lie so far apart."""
+    return x.unfold(1, (width - 1) * dilation + 1, 1)[..., ::dilation].transpose(2, 3).flatten(2)
 
 
 def fold_weights(model: nn.Module) -> None:

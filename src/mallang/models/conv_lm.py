@@ -13,10 +13,14 @@ further back than `context` tokens is seen.
     windowed   h_t = tanh(W [e_{t−width+1}; …; e_t] + b)      gated = false, blocks = 0: nplm of order width + 1
     gated      h = a ⊙ σ(b)    [a; b] = W [x_{t−width+1}; …; x_t] + c, weight-normalised
 
+With `dilation` each layer sees inputs that lie further apart than those of the layer below, by that factor, so that
+`context` grows exponentially with the layers and not linearly: dilation = 2 as in WaveNet (van den Oord et al. 2016,
+arXiv:1609.03499), dilation = width to see every token of width^layers once.
+
 A residual sum of two is scaled by √½, as in the authors' code, so that its variance stays as it was.
 
 Where this differs from the paper: a full softmax, which can be tied to the embedding, not an adaptive one; dropout, for
-corpora as small as Penn Treebank. While it writes, every layer keeps the width − 1 inputs that its next window needs;
+corpora as small as Penn Treebank. While it writes, every layer keeps the inputs that its next window needs;
 `read_on` carries them from one window of text to the next, so that where a text is cut makes no difference.
 """
 
@@ -43,6 +47,8 @@ from mallang.text.vocabulary import Vocabulary
 
 __all__ = ["SIZES", "Config", "ConvLM", "Model"]
 
+FARTHEST = 65_536
+"""Tokens that dilated layers may see at most: while it writes a model keeps nearly as many vectors."""
 HALF = math.sqrt(0.5)
 """The sum of two values of variance 1, times this, has variance 1."""
 
@@ -61,6 +67,8 @@ class Config:
     """Channels inside a block, which then begins and ends with a convolution of width 1; none given: dim."""
     width: int = 4
     """Tokens that a convolution sees, the current one included."""
+    dilation: int = 1
+    """Factor by which the distance between the inputs of a convolution grows with each layer; 1: side by side."""
     dim: int = 800
     """Channels of every block, and size of the hidden vectors."""
     embedding_dim: int = 280
@@ -80,12 +88,17 @@ class Config:
 
     def __post_init__(self) -> None:
         shares = ("dropout", "input_dropout", "output_dropout", "word_dropout")
-        check_sizes(self, "block_layers", "bottleneck", "width", "dim", "embedding_dim", dropouts=shares)
+        check_sizes(self, "block_layers", "bottleneck", "width", "dilation", "dim", "embedding_dim", dropouts=shares)
         if self.blocks < 0:
             raise ValueError(f"blocks must be at least 0, but is {self.blocks}")
-        for name, default in (("block_layers", 2), ("bottleneck", None), ("dropout", 0.0)):
+        for name, default in (("block_layers", 2), ("bottleneck", None), ("dropout", 0.0), ("dilation", 1)):
             if not self.blocks and (value := getattr(self, name)) != default:
                 raise ValueError(f"{name} = {value} has no effect where blocks = 0: it is about the inside of blocks")
+        if self.dilation > 1 and (context := context_of(self)) > FARTHEST:
+            raise ValueError(
+                f"dilation = {self.dilation} over {layers_of(self)} layers sees {context:,} tokens, but the most is "
+                f"{FARTHEST:,}: take a smaller dilation, or fewer blocks"
+            )
         check_tied(self)
 
 
@@ -98,7 +111,7 @@ class ConvLM(nn.Module):
         self.embedding = nn.Embedding(len(vocabulary), config.embedding_dim)
         self.input_dropout = Dropout(config.input_dropout)
         self.first = make_convolution(config, config.embedding_dim, config.width, config.dim)
-        self.blocks = nn.ModuleList(Block(config) for _ in range(config.blocks))
+        self.blocks = nn.ModuleList(Block(config, 1 + number * config.block_layers) for number in range(config.blocks))
         self.output_dropout = Dropout(config.output_dropout)
         self.head = Projection(config.dim, len(vocabulary), self.embedding if config.tied else None, bias=True)
         self.init_weights()
@@ -133,9 +146,8 @@ class ConvLM(nn.Module):
 
     def nothing(self, batch: Batch) -> list[Float[Tensor, "batch kept _"]]:
         """The windows before the first token: zeros."""
-        inside = self.config.bottleneck or self.config.dim
-        sizes = [self.first.dim, *[inside] * (self.config.blocks * self.config.block_layers)]
-        return [self.embedding.weight.new_zeros(len(batch), self.config.width - 1, size) for size in sizes]
+        layers: Any = [self.first, *(layer for block in self.blocks for layer in block.wide)]  # type: ignore[union-attr]
+        return [self.embedding.weight.new_zeros(len(batch), layer.kept, layer.dim) for layer in layers]
 
     def output(self, hidden: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch words"]:
         """One logit per word of the vocabulary."""
@@ -154,8 +166,7 @@ class ConvLM(nn.Module):
     @property
     def context(self) -> int:
         """How many tokens a prediction can depend on."""
-        layers = 1 + self.config.blocks * self.config.block_layers
-        return layers * (self.config.width - 1) + 1
+        return context_of(self.config)
 
     def init_weights(self) -> None:
         """Outputs of the variance of their inputs, of which gates take three quarters (arXiv:1705.03122, 3.5)."""
@@ -174,13 +185,14 @@ class ConvLM(nn.Module):
 class Block(nn.Module):
     """(x + convolutions of x) · √½; with a bottleneck narrow ones lead into it and out of it."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, below: int) -> None:
         super().__init__()
         inside = config.bottleneck or config.dim
         self.dropout = Dropout(config.dropout)
         self.narrow = make_convolution(config, config.dim, 1, inside) if config.bottleneck else None
         self.wide = nn.ModuleList(
-            make_convolution(config, inside, config.width, inside) for _ in range(config.block_layers)
+            make_convolution(config, inside, config.width, inside, config.dilation ** (below + number))
+            for number in range(config.block_layers)
         )
         self.widen = make_convolution(config, inside, 1, config.dim) if config.bottleneck else None
 
@@ -205,10 +217,21 @@ class TanhConvolution(Convolution):
         return torch.tanh(super().slide(x))
 
 
-def make_convolution(config: Config, dim: int, width: int, output_dim: int) -> Convolution:
+def make_convolution(config: Config, dim: int, width: int, output_dim: int, dilation: int = 1) -> Convolution:
     """One layer, with gates or without."""
     kind = GatedConvolution if config.gated else TanhConvolution
-    return kind(dim, width, causal=True, output_dim=output_dim)
+    return kind(dim, width, causal=True, output_dim=output_dim, dilation=dilation)
+
+
+def layers_of(config: Config) -> int:
+    """How many convolutions of the full width lie above each other."""
+    return 1 + config.blocks * config.block_layers
+
+
+def context_of(config: Config) -> int:
+    """How many tokens a prediction can depend on."""
+    spacings: list[int] = [config.dilation**layer for layer in range(layers_of(config))]
+    return 1 + (config.width - 1) * sum(spacings)
 
 
 SIZES: dict[str, dict[str, Any]] = {
