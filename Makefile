@@ -1,9 +1,10 @@
 # Each target installs all it needs into .venv first.
 PYTHON ?= python3
+GPU_PYTHON ?= $(PYTHON)
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help install demo test test-all check format bench clean
+.PHONY: help install demo test test-all test-gpu check format bench clean
 
 help:          ## what there is to make
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*##/\t/' | expand -t 12
@@ -18,6 +19,9 @@ test: .venv/develop check   ## what every change must pass
 
 test-all: .venv/develop check  ## also compilation, kills and long cases
 	$(BIN)/python -m pytest -n 2
+
+test-gpu:                   ## on a GPU machine: GPU tests, then every recipe for some updates (SHARD=1/2, RECIPES=a,b)
+	PYTHONPATH=src:tests $(GPU_PYTHON) -m gpu.gate
 
 check: .venv/develop        ## format, lint, types
 	$(BIN)/ruff format --check --quiet src tests benchmarks docs

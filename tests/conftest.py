@@ -13,8 +13,17 @@ import checking
 
 checking.install()
 
+import pytest
 import torch
 
 torch.set_num_threads(1)
 # As mallang does before it computes on a GPU: recurrent layers would be rounded there to 10 bits otherwise.
 torch.backends.cudnn.allow_tf32 = False
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Tests that are skipped where there is no GPU have the marker `gpu`, by which `make test-gpu` chooses them."""
+    for item in items:
+        if any(mark.kwargs.get("reason") == "needs a GPU" for mark in item.iter_markers("skipif")):
+            item.add_marker("gpu")

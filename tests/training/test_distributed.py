@@ -166,7 +166,7 @@ def test_a_wrong_option_is_told_once(tmp_path: Path, option: str, told: str) -> 
 
 
 @pytest.fixture(
-    params=["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"))]
+    params=["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))]
 )
 def alone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     """A world of one process that talks to itself: by gloo, and by NCCL where there is a GPU."""

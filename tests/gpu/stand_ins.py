@@ -1,0 +1,162 @@
+"""Generated corpora in place of those that are not on this machine, with the same files, columns and splits.
+
+Word number i is spelled once in each column, so that the columns of a row say the same and a translation can be
+learned. A recipe that names a corpus reads its stand-in through the registry, with nothing changed in the recipe.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from mallang.data import registry, storage
+from mallang.data.corpus import Corpus, Joined, Rows
+from mallang.data.readers import Files
+from mallang.data.registry import DataSet, Entry, File
+from mallang.training import train
+
+KOREAN = ("ko", "document", "question", "answer")
+"""Columns in Hangul; all others are in Latin letters."""
+SHORTEST, LONGEST = 3, 16
+"""Words of a row."""
+SYLLABLES = {
+    True: [chr(0xAC00 + 28 * number) for number in range(0, 399, 2)],
+    False: [a + b for a in "bdfghjklmnprstvwz" for b in ("a", "e", "i", "o", "u", "an", "er", "is", "ou")],
+}
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much text a stand-in has."""
+
+    rows: int
+    words: int
+    """Different words, each of which occurs."""
+
+
+SMALL = Size(rows=300, words=400)
+LARGE = Size(rows=24_000, words=40_000)
+"""Enough for the largest vocabulary that a recipe asks for."""
+
+
+def corpora_of(data: Mapping[str, object]) -> list[str]:
+    """The corpora of a recipe's [data] that come from the registry; all others are generated anyway."""
+    several = data["corpora"]
+    named = list(several) if isinstance(several, dict) else [str(data["corpus"])]
+    return [name for name in named if name in registry.names()]
+
+
+def write(names: Sequence[str], size: Size) -> dict[str, Entry]:
+    """Generate the stand-ins of these corpora into the cache folder; their entries for the registry."""
+    return {name: write_entry(registry.entry(name), size) for name in names}
+
+
+def write_entry(entry: Entry, size: Size) -> Entry:
+    """One corpus: every file of its splits, and the entry that describes them."""
+    home = f"stand-in-{entry.name.replace('/', '-')}"
+    folder = storage.cache_folder() / "corpora" / home
+    written: dict[str, File] = {}
+    splits = {}
+    held_out = Size(max(64, size.rows // 10), max(64, size.words // 10))
+    for split in ("train", "valid"):
+        how = entry.splits[split]
+        for path in how.files.paths:
+            if path.as_posix() not in written:
+                text, place = text_of(how.files, path, size if split == "train" else held_out), folder / path
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.write_bytes(text)
+                written[path.as_posix()] = File(len(text), hashlib.sha256(text).hexdigest(), None)
+        splits[split] = replace(how, files=with_span(how.files, entry, folder))
+    return replace(entry, splits=splits, home=DataSet(home, "generated", "", written))
+
+
+def text_of(files: Files, path: Path, size: Size) -> bytes:
+    """The content of one file of a split."""
+    random = np.random.default_rng(zlib.crc32(path.stem.encode()))  # the same rows for the files of all columns
+    if files.read == "parallel":
+        columns: tuple[str, ...] = (files.columns[files.paths.index(path)],)
+    elif files.read in ("text", "tsv"):
+        columns = files.columns
+    else:
+        raise NotImplementedError(f"{path} is read as {files.read}, which no stand-in is written as yet")
+    lines = ["\t".join(spelled(row, column) for column in columns) for row in word_rows(random, size)]
+    return "".join(f"{line}\n" for line in (["\t".join(columns)] if files.header else []) + lines).encode()
+
+
+def word_rows(random: np.random.Generator, size: Size) -> list[np.ndarray]:
+    """Rows of word numbers: every word once, all others drawn by Zipf's law."""
+    lengths = random.integers(SHORTEST, LONGEST + 1, size.rows)
+    total = int(lengths.sum())
+    drawn = np.minimum(np.exp(random.random(total) * np.log(size.words)).astype(int), size.words) - 1
+    some = random.permutation(total)[: min(size.words, total)]
+    drawn[some] = np.arange(len(some))
+    return np.split(drawn, np.cumsum(lengths)[:-1])
+
+
+def spelled(row: np.ndarray, column: str) -> str:
+    """A row in the words of a column."""
+    return " ".join(word(int(number), column) for number in row)
+
+
+@cache
+def word(number: int, column: str) -> str:
+    """A word of a column: no two numbers have the same."""
+    syllables, salt = SYLLABLES[column in KOREAN], zlib.crc32(column.encode()) % 89
+    first, rest = number % len(syllables), number // len(syllables)
+    ending = word(rest - 1, column) if rest else ""
+    return syllables[(first + salt) % len(syllables)] + ending
+
+
+def with_span(files: Files, entry: Entry, folder: Path) -> Files:
+    """The same share of the file, to the next end of a line, where a split is a part of it."""
+    if files.span is None:
+        return files
+    path = files.paths[0]
+    text, before = (folder / path).read_bytes(), entry.home.files[path.as_posix()].bytes
+    places = [0 if place == 0 else text.index(b"\n", place * len(text) // before - 1) + 1 for place in files.span]
+    return replace(files, span=(places[0], places[1]))
+
+
+@contextmanager
+def in_registry(entries: Mapping[str, Entry]) -> Iterator[None]:
+    """While the block runs, these are the corpora of their names."""
+    before = registry._entries
+    joined = {**before(), **entries}
+    registry._entries = lambda: joined  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        registry._entries = before
+
+
+@contextmanager
+def shortened(**rows: int) -> Iterator[None]:
+    """While the block runs, a training reads so many rows of each split: `shortened(valid=64)`."""
+    before = train.open_corpus
+
+    def open_corpus(*given: object) -> Corpus:
+        corpus = before(*given)  # type: ignore[arg-type]
+        cut = {name: first(corpus.split(name), most) for name, most in rows.items()}
+        return replace(corpus, splits={**corpus.splits, **cut})
+
+    train.open_corpus = open_corpus  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        train.open_corpus = before
+
+
+def first(rows: Rows, most: int) -> Rows:
+    """The first rows of a split; of each corpus where there are several."""
+    if isinstance(rows.source, Joined):
+        members = [replace(member, rows=first(member.rows, most)) for member in rows.source.members]
+        return Rows.joined(members, rows.columns, rows.source.untagged)
+    return Rows.of(list(itertools.islice(rows, most)), rows.columns, rows.name)
