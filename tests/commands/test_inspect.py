@@ -119,3 +119,17 @@ def test_what_cannot_be_aligned_is_told(trained: Path, tmp_path: Path, arguments
     (tmp_path / "links.txt").write_text("0-0\n1-1\n")
     (tmp_path / "far.txt").write_text("0-9\n")
     refused(mallang("align", trained, *arguments, cwd=tmp_path), *words)
+
+
+def test_language_models_go_on_from_a_prompt(writer: Path, tmp_path: Path) -> None:
+    asked = ("민수는", "--search", "method=greedy", "--json")
+    made = json.loads(mallang("generate", writer, "민수는", "--method", "greedy", "--json", cwd=tmp_path).out)
+    ended = mallang("inspect", writer, *asked, "--words", "--out", "page.html", cwd=tmp_path)
+    assert ended.code == 0, ended.err
+    seen = json.loads(ended.out)
+    assert seen["output"] == made["output"] and "민수는" in seen["maps"][0]["keys"]
+    assert (tmp_path / "page.html").stat().st_size > 1000
+    ended = mallang("inspect", writer, *asked, "--tree", cwd=tmp_path)
+    assert ended.code == 0, ended.err
+    tree = json.loads(ended.out)
+    assert tree["nodes"][tree["outputs"][0]]["total"] == pytest.approx(made["score"], abs=1e-3)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mallang.commands.inspect import load_searching
 from mallang.commands.options import Device, Json, Plugin, Quiet, RunFolder, add_plugins, print_json
 from mallang.commands.score import File, Pair, read_pairs
 from mallang.errors import UserError
@@ -90,6 +89,19 @@ def command(
         else:
             print(" ".join(f"{here}-{there}" for here, there in sorted(links)))
     return None
+
+
+def load_searching(run: Path, verb: str, device: str) -> Any:
+    """The model of a run that makes outputs of sources, or a message that says why this verb cannot use it."""
+    from mallang.training.run import load
+
+    model = load(run, device)
+    if not hasattr(model, "search"):
+        raise UserError(
+            f"{run} was trained for {model.task_name}, but `mallang {verb}` needs a run for translation or dialogue",
+            todo="give the folder of another run",
+        )
+    return model
 
 
 def choose_way(model: Any, layer: str | None, head: str, read: bool, threshold: float | None) -> Way:

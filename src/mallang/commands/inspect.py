@@ -33,6 +33,7 @@ EXAMPLES = (
     "mallang inspect runs/transformer-miniworld --file in.txt --out pictures --layer decoder.1.cross --head mean",
     'mallang inspect runs/transformer-miniworld "유나는 지난주에 배를 탔다." --json',
     'mallang inspect runs/transformer-miniworld "유나는 지난주에 배를 탔다." --tree --out tree.png --search beam=3',
+    'mallang inspect runs/gpt-miniworld "유나는 지난주에" --words --search method=greedy',
 )
 PICTURES = (".png", ".svg")
 PAGES = (".html", ".htm")
@@ -80,12 +81,14 @@ def command(
 ) -> None:
     """Show where a model looked while it wrote: a table of source and output for every layer and head.
 
-    The output is the one that the search really finds. A page holds all texts, layers and heads; a .png or .svg shows
+    To a language model each text is a prompt, and the table holds prompt and output. The output is the one that the
+    search really finds. A page holds all texts, layers and heads; a .png or .svg shows
     one text and one layer, the last that looks at the source unless --layer names another. --json prints the numbers,
     a line a text, and writes no file unless --out names one. --tree shows the search itself, a file a text.
     """
     from mallang.inspection.alignment import attention_of, in_words
     from mallang.inspection.page import as_plain
+    from mallang.training.run import load
 
     add_plugins(plugin)
     given = read_plain(texts, file)
@@ -94,13 +97,13 @@ def command(
             if value:
                 raise UserError(f"{name} has no effect on a search tree", todo=f"leave out --tree or {name}")
         place = None if json and out is None else check_tree(out or run / "search-tree.html", len(given))
-        model = load_searching(run, "inspect --tree", device)
+        model = load(run, device)
         show_trees(model, given, place, json, quiet, {**read_search(search), "domain": domain})
         return
     where = None if json and out is None else check_out(out or run / "attention.html", len(given), layer)
     if target is not None and len(given) != 1:
         raise UserError(f"--target is the output of one text, but {len(given)} were given", todo="give one text")
-    model = load_searching(run, "inspect", device)
+    model = load(run, device)
     options: dict[str, Any] = {**read_search(search), "domain": domain, "target": target}
     seen = [attention_of(model, text, **options) for text in given]
     seen = [in_words(one) for one in seen] if words else seen
@@ -137,19 +140,6 @@ def show_trees(
             path = draw_tree(out / f"{number}-tree.html" if is_folder else out, found)
             if not quiet:
                 print(path) if not json else typer.echo(str(path), err=True)
-
-
-def load_searching(run: Path, verb: str, device: str) -> Any:
-    """The model of a run that makes outputs of sources, or a message that says why this verb cannot use it."""
-    from mallang.training.run import load
-
-    model = load(run, device)
-    if not hasattr(model, "search"):
-        raise UserError(
-            f"{run} was trained for {model.task_name}, but `mallang {verb}` needs a run for translation or dialogue",
-            todo="give the folder of another run",
-        )
-    return model
 
 
 def read_plain(texts: Sequence[str] | None, file: Path | None) -> list[str]:

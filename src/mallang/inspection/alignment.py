@@ -4,7 +4,8 @@
     seen.maps["decoder.1.cross"].weights        # [heads, output tokens, source tokens]
     in_words(seen).maps["decoder.1.cross"]      # the same between words
 
-Nothing is recorded while a search runs. When it has ended, `forward` is run again on what it found.
+Nothing is recorded while a search runs. When it has ended, `forward` is run again on what it found. A language model
+has no source: its text is a prompt, and the tokens of prompt and output attend to those before them.
 """
 
 from __future__ import annotations
@@ -20,11 +21,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mallang.data.batch import Batch, pad_rows
+from mallang.decoding.contract import Config, Hypothesis
 from mallang.decoding.options import change_search
 from mallang.decoding.scoring import score, with_labels
 from mallang.errors import UserError, nearest
 from mallang.inspection.attention import AttentionMap, Side, attention_maps, sides_of
 from mallang.inspection.figures import draw_attention
+from mallang.tasks import autoencoding, generation, translator
+from mallang.tasks.continuation import Draft
 from mallang.text.tokenizer import Tokenizer
 from mallang.text.vocabulary import BOS, EOS
 
@@ -54,8 +58,13 @@ class Seen:
 def attention_of(model: Any, text: str, *, target: str | None = None, domain: str | None = None, **search: Any) -> Seen:
     """All attention behind what a loaded model makes of a text; with `target` behind that output.
 
-    Options of the search are those of `translate`: `beam=8`, `method="greedy"`.
+    Options of the search are those of `translate`: `beam=8`, `method="greedy"`. To a language model the text is a
+    prompt, and `target` is what follows it, with the space between them; an empty one adds nothing.
     """
+    model = searching(model)
+    if isinstance(model, generation.Verbs):
+        refuse_domain(domain)
+        return attention_after(model, text, target, search)
     task, tag = model.task, next(iter(model.tags(domain)))
     batch, source = read(model, text, tag)
     if target is None:
@@ -79,10 +88,80 @@ def attention_of(model: Any, text: str, *, target: str | None = None, domain: st
     return Seen(text, output, sum(score(model.model, batch)[0]), maps, words)
 
 
+def searching(model: Any) -> Any:
+    """The verbs that search for the outputs of a loaded model, or a message that it does not search."""
+    if isinstance(model, autoencoding.Verbs) and autoencoding.is_sequential(model.model):
+        return model.translator
+    if not isinstance(model, translator.Verbs | generation.Verbs):
+        raise UserError(
+            f"{type(model.model).__name__} searches for no output: it says all of it at once",
+            todo="use a model that writes token by token",
+        )
+    return model
+
+
+def refuse_domain(domain: str | None) -> None:
+    """A domain is told by a tag before a source."""
+    if domain is not None:
+        raise UserError(f"domain {domain} has no effect: a language model has no source", todo="leave it out")
+
+
+def attention_after(model: generation.Verbs, text: str, target: str | None, search: Mapping[str, Any]) -> Seen:
+    """All attention of a language model over a prompt and what follows it."""
+    check_attentive(model.model)
+    prompt = model.reader.prompt(text if target is None else text + target)
+    if target is None:
+        draft, config = prompt_to_search(model, text, search)
+        ((found, *_),) = model.ask([draft], config, None)
+        said, labels = list(found.tokens), list(found.labels(EOS))
+        first, output = len(prompt.ids) - 1, draft_output(model, draft, found)
+    elif search:
+        raise UserError("options of the search have no effect on a given target", todo="leave one of them out")
+    else:
+        said, labels, output = [], [EOS], target
+        first = min(len(model.reader.prompt(text).ids), len(prompt.ids)) - 1
+    ids = [*prompt.ids, *labels]
+    if model.reader.context is not None and len(ids) - 1 > model.reader.context:
+        raise UserError(
+            f"the text has {len(ids) - 1} tokens, but the model reads {model.reader.context}", todo="give less of it"
+        )
+    tokens, lengths = pad_rows([ids[:-1]])
+    whole, _ = pad_rows([[EOS if token == BOS else token for token in ids[1:]]])
+    batch = Batch(tokens=tokens, lengths=lengths, labels=whole).to(model.device)
+    (maps,) = attention_maps(model.model, batch)
+    lines = [*prompt.lines[:-1], (*prompt.lines[-1], *said)]
+    spoken = Words((), ())
+    for number, line in enumerate(lines):
+        words = words_said(model.tokenizer, line)
+        owners = [None if owner is None else owner + len(spoken.words) for owner in words.owners]
+        between = (None,) if number else ()
+        spoken = Words((*spoken.words, *words.words), (*spoken.owners, *between, *owners))
+    count = len(ids) - 1
+    words_of: dict[Side, Words] = {
+        "said": padded(spoken, 0, count - len(spoken.owners)),
+        "read": padded(spoken, 1, 0, most=count),
+    }
+    return Seen(text, output, sum(score(model.model, batch)[0][first:]), maps, words_of)
+
+
+def prompt_to_search(model: generation.Verbs, text: str, search: Mapping[str, Any]) -> tuple[Draft, Config]:
+    """A text before anything follows it, and how that is searched for: one line, as far as the model reads."""
+    prompt = model.reader.prompt(text)
+    if model.reader.context is not None and len(prompt.ids) >= model.reader.context:
+        raise UserError(
+            f"the prompt has {len(prompt.ids)} tokens, but the model reads fewer than {model.reader.context} at once",
+            todo="give less of it",
+        )
+    return Draft(prompt, 0), change_search(model.config, dict(search))
+
+
+def draft_output(model: generation.Verbs, draft: Draft, found: Hypothesis) -> str:
+    """What was written after a prompt."""
+    return replace(draft, lines=[list(found.tokens)]).output(model.tokenizer)
+
+
 def read(model: Any, text: str, tag: Sequence[int]) -> tuple[Batch, Words]:
     """A text as a model reads it, nothing said yet, and which of its tokens are words together."""
-    if hasattr(model.model, "members"):
-        raise UserError("an ensemble has no attention of its own", todo="look at its members one by one")
     check_attentive(model.model)
     encoding = model.task.source.encode(text)
     if not text.strip() or not encoding.ids:
@@ -105,10 +184,12 @@ def check_length(model: Any, tokens: int) -> None:
 
 def check_attentive(model: Any) -> None:
     """Refuse a model that has no attention, before it has to do anything."""
+    if hasattr(model, "members"):
+        raise UserError("an ensemble has no attention of its own", todo="look at its members one by one")
     if not any(isinstance(getattr(module, "recorders", None), list) for module in model.modules()):
         raise UserError(
             f"{type(model).__name__} has no attention to look at",
-            todo="use a model that has, such as bahdanau, luong, convs2s or transformer",
+            todo="use a model that has, such as bahdanau, luong, convs2s, transformer or gpt",
         )
 
 

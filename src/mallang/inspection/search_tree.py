@@ -18,10 +18,12 @@ import torch
 
 from mallang.data.batch import Batch
 from mallang.decoding.options import change_search
+from mallang.decoding.prompted import prompt_batch
 from mallang.decoding.tree import FATES, Node, Tree, record
 from mallang.errors import UserError, require
-from mallang.inspection.alignment import check_length
+from mallang.inspection.alignment import check_length, prompt_to_search, refuse_domain, searching
 from mallang.inspection.figures import FORMATS, families, show
+from mallang.tasks import generation
 from mallang.text.vocabulary import BOS, EOS
 
 PAGES = (".html", ".htm")
@@ -59,13 +61,25 @@ li {{ list-style: none; }}
 
 
 def tree_of(model: Any, text: str, *, domain: str | None = None, alternatives: int = 5, **options: Any) -> Tree:
-    """The search for the translation of one text, with the options that `translate` takes."""
+    """The search for the translation of one text, with the options that `translate` takes.
+
+    To a language model the text is a prompt, and the tree holds what may follow it; where it would draw at random, a
+    beam search takes its place.
+    """
+    model = searching(model)
+    if isinstance(model, generation.Verbs):
+        refuse_domain(domain)
+        if model.config.method == "sampling":
+            options = {"method": "beam", **options}
+        ids, config = model.piece(*prompt_to_search(model, text, options))
+        tree = record(model.prompted, prompt_batch([ids]).to(model.device), config, alternatives=alternatives)
+        return replace(tree, input=text)
     if not text.strip():
         raise UserError("there is no text to search a translation for")
     (tag,) = islice(model.tags(domain), 1)
-    (ids,) = model.task.source.encode_batch([text])
-    check_length(model, len(ids))
-    source = torch.tensor([[*tag, *ids, EOS]])
+    (row,) = model.task.source.encode_batch([text])
+    check_length(model, len(row))
+    source = torch.tensor([[*tag, *row, EOS]])
     batch = Batch(
         tokens=torch.full((1, 1), BOS),
         lengths=torch.ones(1, dtype=torch.long),

@@ -1,0 +1,117 @@
+"""Every model is inspected: its attention if it attends, its search if it searches; else one message says why not."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pytest
+import torch
+
+from mallang.decoding.contract import Config
+from mallang.errors import UserError
+from mallang.find import find, names
+from mallang.inspection.alignment import attention_of, in_words
+from mallang.inspection.search_tree import tree_of
+from mallang.tasks import autoencoding, language_modeling, translation
+from mallang.text.tokenizer import Config as TextConfig
+from mallang.text.tokenizer import Tokenizer
+
+LINES = ["나는 물을 마신다.", "나는 책을 읽는다.", "그는 물을 마신다.", "유나는 배를 탔다."]
+NAMES = names("models")
+ATTENTIVE = ("bahdanau", "convs2s", "gpt", "luong", "modern_gpt", "transformer")
+"""Those known to attend; a new model that does is found by what it records."""
+
+
+def verbs_of(name: str, task: str | None = None) -> Any:
+    """An untrained model with the verbs of the task that suits it."""
+    module = find("models", name)
+    tokenizer = Tokenizer.train(LINES, TextConfig(unit="word", vocabulary=40))
+    wanted = inspect.signature(module.Model.__init__).parameters
+    given = {part: tokenizer.vocabulary for part in ("vocabulary", "source_vocabulary") if part in wanted}
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        model = module.Model(module.Config(**module.SIZES["tiny"]), **given).eval()
+    search = Config(beam=3, max_length=5)
+    if "source_vocabulary" not in given:
+        sampled = Config(method="sampling", max_length=5)
+        task_of = language_modeling.Task(language_modeling.Config(), {"text": tokenizer})
+        return language_modeling.Verbs(task_of, model, sampled, 0)
+    if task == "autoencoding" or not hasattr(model, "step"):
+        whole = autoencoding.Task(autoencoding.Config(), {"text": tokenizer})
+        return autoencoding.Verbs(whole, model, search, 30)
+    pairs = translation.Task(translation.Config(), {"source": tokenizer, "target": tokenizer})
+    return translation.Verbs(pairs, model, search, 30)
+
+
+def attends(verbs: Any) -> bool:
+    return any(isinstance(getattr(part, "recorders", None), list) for part in verbs.model.modules())
+
+
+def searches(verbs: Any) -> bool:
+    return hasattr(verbs.model, "step")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_attention_is_seen_or_the_message_says_that_there_is_none(name: str) -> None:
+    verbs = verbs_of(name)
+    assert attends(verbs) or name not in ATTENTIVE
+    if not attends(verbs):
+        with pytest.raises(UserError, match="has no attention|searches for no output"):
+            attention_of(verbs, LINES[0])
+        return
+    text = "나는 물을"
+    for options in ({}, {"method": "greedy"}, {"target": " 마신다."}):
+        seen = attention_of(verbs, text, **options)
+        assert seen.maps and seen.input == text
+        for each in (*seen.maps.values(), *in_words(seen).maps.values()):
+            assert each.weights.shape[1:] == (len(each.queries), len(each.keys))
+            torch.testing.assert_close(each.weights.sum(dim=-1), torch.ones_like(each.weights[..., 0]))
+
+
+@pytest.mark.parametrize("name", [name for name in ATTENTIVE if "gpt" in name])
+def test_what_a_language_model_attends_to_belongs_to_what_it_writes(name: str) -> None:
+    verbs, text = verbs_of(name), "나는 물을"
+    for options in ({"seed": 4}, {"method": "greedy"}, {"method": "beam", "beam": 2}):
+        seen, made = attention_of(verbs, text, **options), verbs.generate(text, **options)
+        assert (seen.output, seen.score) == (made.output, pytest.approx(made.score, abs=1e-4))
+        shown = list(seen.maps.values())[-1]
+        prompt = tuple(verbs.tokenizer.encode(text).tokens)
+        ended = () if made.is_cut else ("</s>",)
+        assert shown.queries == (*prompt, *made.tokens, *ended)
+        assert shown.keys == ("<s>", *shown.queries[:-1])
+        assert not shown.weights.triu(1).any()  # no token attends to one that comes after it
+        assert in_words(seen).maps[shown.name].keys[:3] == ("<s>", "나는", "물을")
+    whole, line = attention_of(verbs, LINES[0], target=""), verbs.score(LINES[0])
+    assert next(iter(whole.maps.values())).queries == line.tokens
+    given = attention_of(verbs, "나는 물을", target=" 마신다.")
+    assert given.score == pytest.approx(sum(line.token_scores[2:]), abs=1e-4)
+    for words, options in (("domain x has no effect", {"domain": "x"}), ("reads", {"target": " 나는" * 900})):
+        with pytest.raises(UserError, match=words):
+            attention_of(verbs, text, **options)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_search_is_a_tree_or_the_message_says_that_there_is_none(name: str) -> None:
+    verbs = verbs_of(name)
+    if not searches(verbs):
+        with pytest.raises(UserError, match="searches for no output"):
+            tree_of(verbs, LINES[0])
+        return
+    text = "나는 물을"
+    for options in ({"method": "beam", "beam": 3}, {"method": "greedy"}):
+        tree = tree_of(verbs, text, **options)
+        made = (verbs.generate if hasattr(verbs, "generate") else verbs.translate)(text, **options)
+        assert tree.input == text and tree.nodes[tree.outputs[0]].total == pytest.approx(made.score, abs=1e-4)
+        said = [tree.nodes[place].token for place in tree.path(tree.outputs[0])]
+        assert said == [*made.tokens, *([] if made.is_cut else ["</s>"])]
+    assert tree_of(verbs, text).method == "beam"  # what draws at random is shown as a beam search
+
+
+@pytest.mark.parametrize("name", ["transformer", "sutskever"])
+def test_autoencoders_that_write_are_inspected_too(name: str) -> None:
+    verbs = verbs_of(name, "autoencoding")
+    tree = tree_of(verbs, LINES[0])
+    assert tree.nodes[tree.outputs[0]].total == pytest.approx(verbs.reconstruct(LINES[0]).score, abs=1e-4)
+    if name == "transformer":
+        assert attention_of(verbs, LINES[0]).output == verbs.reconstruct(LINES[0]).output
