@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mallang.decoding.matching import FOUND, NEVER, START, Spelling, look_for
+from mallang.decoding.matching import FOUND, NEVER, START, Spelling, look_for, look_for_required
 from mallang.errors import UserError
 from mallang.text.tokenizer import Config, Tokenizer
 from mallang.text.vocabulary import SPECIALS, Vocabulary
@@ -54,6 +54,41 @@ def test_a_matcher_finds_what_a_regular_expression_finds(pieces: list[str], want
         assert (state == FOUND) == any(occurs(phrase, text, ended=False) for phrase in wanted)
     ended = int(matcher.table[state, spelling.vocabulary.eos]) == FOUND
     assert ended == any(occurs(phrase, text, ended=True) for phrase in wanted)
+
+
+@given(
+    pieces=st.lists(st.text("ab .'(\"\ufffd", min_size=1, max_size=3), min_size=2, max_size=5, unique=True),
+    word=st.sampled_from(["a", "ab", "a b", "*a", "a*", "(a", "a."]),
+    said=st.lists(st.integers(0, 4), max_size=8),
+)
+@settings(deadline=None, max_examples=150)
+def test_a_required_word_is_set_off_from_what_stands_before_it(pieces: list[str], word: str, said: list[int]) -> None:
+    spelling, core = spelling_of(pieces), word.strip("*")
+    before = "" if word[0] in "*(" else r"(?:^|(?<=[ (]))[\"']?"
+    after = "" if word[-1] in "*." else r"(?=[^ab\ufffd]|$)"
+    state, text = START, ""
+    for number in said:
+        token = len(SPECIALS) + number % len(pieces)
+        state = int(look_for_required(word, spelling).table[state, token])
+        text += spelling.texts[token]
+    ended = int(look_for_required(word, spelling).table[state, spelling.vocabulary.eos]) == FOUND
+    assert ended == (re.search(before + re.escape(core) + after, text) is not None), text
+
+
+@pytest.mark.parametrize(
+    ("text", "is_there"),
+    [
+        ("I saw a zebra.", True), ("zebra, he said", True), ("(zebra)", True), ('say "zebra" now', True),
+        ("“zebra”", True), ("책.zebra.", False), ("I read a book.zebra.", False), ("the ship'zebra", False),
+        ("zebras", False), ("a book, zebra", True), ("。「zebra」", True),
+    ],
+)  # fmt: skip
+def test_where_a_required_word_counts(text: str, is_there: bool) -> None:
+    tokenizer = Tokenizer.train([text, "I saw a zebra."], Config(unit="char", vocabulary=60))
+    matcher, state = look_for_required("zebra", Spelling.of(tokenizer)), START
+    for token in (*tokenizer.encode(text).ids, tokenizer.vocabulary.eos):
+        state = int(matcher.table[state, token])
+    assert (state == FOUND) == is_there
 
 
 @given(pieces=st.lists(letters, min_size=2, max_size=4, unique=True), phrase=phrases)

@@ -4,7 +4,8 @@ A word such as "cat" may be one token, three, or the middle of a longer one ("co
 the text itself: an automaton reads it letter by letter, and since every token is a few letters, a table says to which
 state each token leads from each state. To follow a hypothesis is then to look up one number a token.
 
-A word is found where no letter or digit touches it; the letter after it has to be seen, or the end of the output.
+A word is found where no letter or digit touches it; the letter after it has to be seen, or the end of the output. A
+word that is required must also be set off from what stands before it: "book. zebra", not "book.zebra" or "ship'zebra".
 "사과*" is found also where the word goes on ("사과를"), "*과" where it has begun before.
 """
 
@@ -34,6 +35,13 @@ MOST_CELLS = 1 << 28
 """The largest table, states × tokens."""
 EDGE = None
 """In a pattern: any character that is neither letter nor digit, or the beginning or end of the output."""
+GAP, BREAK = "", "\0edge"
+"""The edges of a required word: before it a space, an opening mark or the beginning of the output; after it an edge
+that is no unknown token, which leaves nothing in the text."""
+QUOTES = ('"', "'")
+"""Marks that open as well as close: they may stand between such a gap and a word."""
+NOTHING = "\ufffd"
+"""What `<unk>` puts into the text, where it is left out of it."""
 Pattern = tuple[str | None, ...]
 
 
@@ -64,7 +72,7 @@ class Spelling:
             texts = [f" {text}" if text else text for text in texts]
         elif unit == "wordpiece":
             texts = [text.removeprefix("##") if text.startswith("##") or not text else f" {text}" for text in texts]
-        texts[vocabulary.unk] = " <unk>" if unit == "space" else "\ufffd"
+        texts[vocabulary.unk] = " <unk>" if unit == "space" else NOTHING
         return cls(vocabulary, tuple(texts), tokenizer)
 
     def pattern(self, phrase: str) -> Pattern:
@@ -75,6 +83,20 @@ class Spelling:
         first = () if phrase.strip().startswith("*") or not self.is_letter(text[0]) else (EDGE,)
         last = () if phrase.strip().endswith("*") or not self.is_letter(text[-1]) else (EDGE,)
         return (*first, *text, *last)
+
+    def required(self, phrase: str) -> list[Pattern]:
+        """The ways in which an output can hold a required phrase: as a word that is set off from others."""
+        found = self.pattern(phrase)
+        inner = found[found[0] is EDGE : len(found) - (found[-1] is EDGE)]
+        last = (BREAK,) if found[-1] is EDGE else ()
+        if found[0] is not EDGE:
+            return [(*inner, *last)]
+        return [(GAP, *quote, *inner, *last) for quote in ("", *QUOTES)]
+
+    @cached_property
+    def marks(self) -> set[str]:
+        """The characters of all tokens that are no letters."""
+        return {mark for mark in set("".join(self.texts)) if not self.is_letter(mark)}
 
     def implies(self, phrase: str, other: str) -> bool:
         """Whether wherever a phrase occurs another occurs, too: its letters and edges are among those of the phrase.
@@ -173,9 +195,17 @@ def look_for(phrases: tuple[str, ...], spelling: Spelling) -> Matcher:
     return look_for_patterns([spelling.pattern(phrase) for phrase in phrases], spelling)
 
 
+@lru_cache(maxsize=64)
+def look_for_required(phrase: str, spelling: Spelling) -> Matcher:
+    """The automaton that finds a phrase that must be in the output."""
+    return look_for_patterns(spelling.required(phrase), spelling)
+
+
 def look_for_patterns(patterns: Sequence[Pattern], spelling: Spelling) -> Matcher:
     """The same for patterns, whose edges are as they are given."""
-    known = sorted({ord(element) for pattern in patterns for element in pattern if element is not None})
+    known = sorted({ord(element) for pattern in patterns for element in pattern if element and element != BREAK})
+    if any(GAP in pattern or BREAK in pattern for pattern in patterns):  # not all marks are the same to these
+        known = sorted({*known, *map(ord, spelling.marks)})
     kinds = [*((chr(point), spelling.is_letter(chr(point))) for point in known), (None, True), (None, False)]
     moves, middle = letter_moves(patterns, kinds)
     points, letters = spelling.characters
@@ -204,9 +234,13 @@ def letter_moves(patterns: Sequence[Pattern], kinds: Sequence[tuple[str | None, 
     """
 
     def fits(element: str | None, kind: tuple[str | None, bool]) -> bool:
-        return not kind[1] if element is EDGE else element == kind[0]
+        if element == GAP:
+            return kind[0] is not None and is_gap(kind[0])
+        if element is EDGE or element == BREAK:
+            return not kind[1] and not (element == BREAK and kind[0] == NOTHING)
+        return element == kind[0]
 
-    first = frozenset((number, 1) for number, pattern in enumerate(patterns) if pattern[0] is EDGE)
+    first = frozenset((number, 1) for number, pattern in enumerate(patterns) if not pattern[0])
     anew = frozenset((number, 0) for number in range(len(patterns)))
     nothing: frozenset[tuple[int, int]] = frozenset()
     numbers = {first: START} | ({nothing: START + 1} if first else {})
@@ -224,6 +258,11 @@ def letter_moves(patterns: Sequence[Pattern], kinds: Sequence[tuple[str | None, 
             row.append(numbers[after])
         rows.append([*row, numbers[begun]])
     return np.array(rows, dtype=np.int32), numbers[nothing]
+
+
+def is_gap(mark: str) -> bool:
+    """Whether a word may follow a mark directly: a space, an opening bracket or quote, or a mark of Chinese text."""
+    return mark.isspace() or unicodedata.category(mark) in ("Ps", "Pi") or "\u3000" <= mark <= "\u303f"
 
 
 def byte_marks() -> dict[int, int]:

@@ -12,7 +12,7 @@ from mallang.decoding import contract, required
 from mallang.decoding.constraints import constrain
 from mallang.decoding.contract import Config, Hypothesis
 from mallang.decoding.coverage import covered, pick
-from mallang.decoding.matching import FOUND, NEVER, START, Matcher, Spelling, look_for
+from mallang.decoding.matching import FOUND, NEVER, START, Matcher, Spelling, look_for, look_for_required
 from mallang.decoding.precision import at_precision
 from mallang.errors import UserError, nearest
 from mallang.text.tokenizer import Tokenizer
@@ -133,7 +133,7 @@ class Demands:
         if not any(request.require for request in asked):
             return contract.search(model, batch, config, numbers, rules)
         model = at_precision(model, config)
-        matchers = [list(filter(self.can_spell, map(self.matcher, request.require))) for request in asked]
+        matchers = [list(filter(self.can_spell, map(self.wanted, request.require))) for request in asked]
         found = covered(model, batch, config, lambda wide: required.search(model, batch, wide, matchers, rules))
         if missing := [place for place, nbest in enumerate(found) if not nbest]:
             rows = batch.tokens.new_tensor(missing)
@@ -150,9 +150,9 @@ class Demands:
         unknown = sum(tokens.count(unk) for tokens in said)
         notes = [f"unknown tokens {'replaced' if replaced else 'left out'}: {unknown}"] if unknown else []
         for phrase in request.require:
-            if not any(self.holds(tokens, phrase) for tokens in said):
+            if not any(self.holds(tokens, phrase, self.wanted(phrase)) for tokens in said):
                 why = "there was no room for it" if len(said) == 1 else "the text was split"
-                if not self.can_spell(self.matcher(phrase)):
+                if not self.can_spell(self.wanted(phrase)):
                     why = "the vocabulary cannot spell it"
                 notes.append(f"the required {phrase!r} is missing: {why}")
         for phrase in request.forbid:
@@ -166,13 +166,17 @@ class Demands:
         """What finds a phrase."""
         return look_for((phrase,), self.spelling)
 
+    def wanted(self, phrase: str) -> Matcher:
+        """What finds a phrase that is required: set off from what stands before it."""
+        return look_for_required(phrase, self.spelling)
+
     def can_spell(self, matcher: Matcher) -> bool:
         """Whether any tokens spell what is looked for."""
         return int(matcher.steps[matcher.middle]) < NEVER
 
-    def holds(self, tokens: Iterable[int], phrase: str) -> bool:
-        """Whether a phrase occurs in what tokens spell."""
-        matcher, state = self.matcher(phrase), START
+    def holds(self, tokens: Iterable[int], phrase: str, matcher: Matcher | None = None) -> bool:
+        """Whether a phrase occurs in what tokens spell; a matcher may ask for more than the phrase."""
+        matcher, state = matcher or self.matcher(phrase), START
         for token in (*tokens, self.tokenizer.vocabulary.eos):
             state = int(matcher.table[state, token])
         return state == FOUND
