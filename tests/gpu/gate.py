@@ -38,6 +38,8 @@ ALONE = "training/test_fit.py"
 """These tests fill the memory of the GPU."""
 UPDATES, STOP, VALIDATE = 12, 8, 6
 ROWS = 64
+START = 120.0
+"""Seconds in which a process must have started."""
 VERBS = ("reply", "translate", "reconstruct", "generate")
 
 
@@ -170,9 +172,18 @@ def absent_corpora(names: Sequence[str]) -> list[str]:
     return [each for each in wanted if registry.state(registry.entry(each)) != "here"]
 
 
-def serve(line: Connection, folder: Path, device: str, threads: int, stand_ins: Mapping[str, Any]) -> None:
-    """A worker: it tries one recipe after the other, in a process group of its own."""
+def settle(line: Connection, start_method: str) -> None:
+    """Make this process the head of its own group, which starts others as a process does that a person started."""
     os.setsid()
+    multiprocessing.set_start_method(start_method, force=True)
+    line.send(None)  # from now on the time counts
+
+
+def serve(
+    line: Connection, start_method: str, folder: Path, device: str, threads: int, stand_ins: Mapping[str, Any]
+) -> None:
+    """A worker: it tries one recipe after the other."""
+    settle(line, start_method)
     import torch
 
     while (name := line.recv()) is not None:
@@ -184,15 +195,16 @@ def serve(line: Connection, folder: Path, device: str, threads: int, stand_ins: 
 
 
 class Worker:
-    """A process that tries recipes. One that crashes or hangs costs its recipe and is replaced."""
+    """A process that tries recipes. After a failure it is replaced: the GPU may be in any state."""
 
     def __init__(self, given: tuple[Any, ...], timeout: float, target: Callable[..., None] = serve) -> None:
         context = multiprocessing.get_context("spawn")
         self.line, other = context.Pipe()
-        self.process = context.Process(target=target, args=(other, *given))
+        self.process = context.Process(target=target, args=(other, multiprocessing.get_start_method(), *given))
         self.process.start()
         other.close()
-        self.timeout, self.recipe, self.began, self.is_lost = timeout, "", time.monotonic(), False
+        self.timeout, self.limit = timeout, START
+        self.recipe, self.began, self.is_lost = "", time.monotonic(), False
 
     def ask(self, name: str) -> None:
         """Give it the next recipe."""
@@ -204,15 +216,19 @@ class Worker:
         seconds = time.monotonic() - self.began
         if self.line.poll():
             try:
-                found: Result = self.line.recv()
+                found: Result | None = self.line.recv()
+                if found is None:
+                    self.began, self.limit = time.monotonic(), self.timeout
+                    return None
+                self.is_lost = bool(found.error)
                 return found
             except (EOFError, ConnectionError):
                 self.process.join()
                 self.is_lost = True
                 return Result(self.recipe, seconds, error=f"the process died with exit code {self.process.exitcode}")
-        if seconds > self.timeout:
+        if seconds > self.limit:
             self.is_lost = True
-            return Result(self.recipe, seconds, error=f"hung: no result after {self.timeout:g} s")
+            return Result(self.recipe, seconds, error=f"hung: no result after {self.limit:g} s")
         return None
 
     def end(self) -> None:
@@ -266,7 +282,7 @@ def gpu_tests() -> list[str]:
     """Run every test that needs a GPU; which of the two parts failed."""
     files = [path for path in sorted(TESTS.rglob("test_*.py")) if needs_gpu(path)]
     several = ["-n", "4"] if importlib.util.find_spec("xdist") else []
-    command = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider", "-p", "no:benchmark"]
     failed = []
     for chosen, options in (([path for path in files if not path.match(ALONE)], several), ([TESTS / ALONE], [])):
         began = time.monotonic()

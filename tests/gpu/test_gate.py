@@ -1,5 +1,6 @@
 """The gate for the GPU, on the CPU: it passes what works, and reports what fails, crashes or hangs."""
 
+import multiprocessing
 import os
 import re
 import time
@@ -50,23 +51,24 @@ def test_what_a_recipe_raises_is_reported_with_exit_code_1(tmp_path, monkeypatch
     assert re.search(r"^gpt-ptb +ok .* 5.000 → 4.000 +generate: a b$", printed, re.MULTILINE)
 
 
-def serve_badly(line, *given):
+def serve_badly(line, start_method):
     """A worker that does what the name of a recipe says."""
-    os.setsid()
+    gate.settle(line, start_method)
     while (name := line.recv()) is not None:
         if name == "crash":
             os._exit(3)
         if name == "hang":
             time.sleep(600)
-        line.send(Result(name))
+        line.send(Result(name, output=multiprocessing.get_start_method()))
 
 
 def test_crashes_and_hangs_cost_one_recipe_each():
     names = ["first", "crash", "hang", "last"]
-    found = gate.sweep(names, partial(Worker, (), timeout=8.0, target=serve_badly), workers=1)
+    found = gate.sweep(names, partial(Worker, (), timeout=2.0, target=serve_badly), workers=1)
     assert [result.recipe for result in found] == names
+    assert found[0].output == multiprocessing.get_start_method(), "loaders are started as in any training"
     errors = [result.error for result in found]
-    assert errors == ["", "the process died with exit code 3", "hung: no result after 8 s", ""]
+    assert errors == ["", "the process died with exit code 3", "hung: no result after 2 s", ""]
 
 
 def test_shards_share_out_all_recipes():

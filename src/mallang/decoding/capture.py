@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -89,11 +89,26 @@ def capture(run: Callable[[], None], pool: Pool) -> Any:
     except torch.OutOfMemoryError:
         raise
     except RuntimeError as error:
+        free_random_numbers(pool)
         raise NotStaticError(str(error).partition("\n")[0]) from error
     finally:
         if collecting:
             gc.enable()
     return graph
+
+
+def free_random_numbers(pool: Pool) -> None:
+    """Take a GPU's random numbers out of capture mode, where torch leaves them after a capture that failed.
+
+    Otherwise the next dropout of this process would fail. A capture that succeeds ends the mode.
+    """
+    graph, scratch = torch.cuda.CUDAGraph(), torch.zeros(1, device="cuda")
+    with suppress(RuntimeError), pool.beside():
+        graph.capture_begin(capture_error_mode="thread_local")
+        try:
+            scratch.zero_()
+        finally:
+            graph.capture_end()
 
 
 class NotStaticError(Exception):

@@ -1,0 +1,27 @@
+"""A capture that fails leaves the GPU as it was."""
+
+import pytest
+import torch
+
+from mallang.decoding import capture
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_random_numbers_go_on_after_a_capture_that_failed() -> None:
+    numbers = torch.zeros(4, device="cuda")
+    pool = capture.Pool()
+    drawing = capture.Replay(lambda: numbers.copy_(torch.rand(4, device="cuda")), pool)
+
+    def drawn(seed: int) -> list[float]:
+        torch.cuda.manual_seed(seed)
+        drawing()
+        return numbers.tolist()
+
+    first = [drawn(seed) for seed in (1, 1, 2)][1:]  # the first one is not captured yet
+    with pytest.raises(capture.NotStaticError):
+        capture.capture(lambda: numbers.add_(float(numbers.sum())), capture.Pool())
+    torch.cuda.manual_seed(1)
+    plain = torch.rand(4, device="cuda")
+    torch.cuda.manual_seed(1)
+    assert torch.equal(torch.rand(4, device="cuda"), plain)
+    assert [drawn(seed) for seed in (1, 2)] == first, "graphs captured before still follow the seed"
