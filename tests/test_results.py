@@ -6,8 +6,6 @@ import sys
 from dataclasses import fields
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # the benchmarks are not installed
 from benchmarks import report  # noqa: E402
@@ -23,13 +21,29 @@ def test_a_result_has_the_keys_that_files_must_have():
     assert [field.name for field in fields(report.Result)] == KEYS
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_every_result_is_whole(path):
-    result = json.loads(path.read_text("utf-8"))
-    assert list(result) == KEYS
-    assert isinstance(result["value"], int | float) and not isinstance(result["value"], bool)
-    assert all(result[key] for key in ("system", "metric", "protocol", "commit", "hardware"))
-    assert all(value is None or isinstance(value, str | int | float | list) for value in result.values())
+def wrong_with(result):
+    """What a result lacks or has too much of, one phrase each."""
+    if list(result) != KEYS:
+        yield "its keys are not the ones of a result"
+        return
+    if not isinstance(result["value"], int | float) or isinstance(result["value"], bool):
+        yield "its value is no number"
+    yield from (f"no {key}" for key in ("system", "metric", "protocol", "commit", "hardware") if not result[key])
+    kinds = str | int | float | list
+    yield from (f"{key} is no plain value" for key in KEYS if not isinstance(result[key], kinds | None))
+
+
+def test_every_result_is_whole():
+    wrong = [f"{path.name}: {told}" for path in FILES for told in wrong_with(json.loads(path.read_text("utf-8")))]
+    assert FILES and not wrong, "\n".join(wrong)
+
+
+def test_what_is_wrong_with_a_result_is_told():
+    whole = dict.fromkeys(KEYS, "x") | {"value": 1.5}
+    assert list(wrong_with(whole)) == []
+    assert list(wrong_with(whole | {"value": True, "commit": ""})) == ["its value is no number", "no commit"]
+    assert list(wrong_with(whole | {"seed": {}})) == ["seed is no plain value"]
+    assert len(list(wrong_with({"value": 1}))) == 1
 
 
 def test_the_page_is_up_to_date():

@@ -3,8 +3,6 @@
 import ast
 from pathlib import Path
 
-import pytest
-
 SOURCE = Path(__file__).parents[2] / "src" / "mallang"
 FILES = sorted(path for path in SOURCE.rglob("*.py"))
 RANKS = {
@@ -49,34 +47,62 @@ def may_import(importer, imported):
     return importer == imported or RANKS[imported] < RANKS[importer]
 
 
-@pytest.mark.parametrize("path", FILES, ids=name_of)
-def test_imports_go_down_the_ranks(path):
+def wrong_imports(path):
+    """What a file may not import, one line each."""
     folder = path.relative_to(SOURCE).parts[0] if path.parent != SOURCE else ""
     tree = without_typing_block(ast.parse(path.read_text("utf-8")))
     for parts in imports(tree):
         imported = parts[0]
         if imported.startswith("_"):
             continue
-        assert imported in RANKS or (SOURCE / f"{imported}.py").exists() or not folder, imported
-        assert may_import(folder, imported), f"{name_of(path)} may not import mallang.{'.'.join(parts)}"
+        if not (imported in RANKS or (SOURCE / f"{imported}.py").exists() or not folder):
+            yield f"{name_of(path)} imports mallang.{imported}, which has no rank"
+        elif not may_import(folder, imported):
+            yield f"{name_of(path)} may not import mallang.{'.'.join(parts)}"
         if folder == "models" and imported == "models":
-            pytest.fail(f"{name_of(path)} imports another model: parts are shared, wiring is not")
+            yield f"{name_of(path)} imports another model: parts are shared, wiring is not"
 
 
-@pytest.mark.parametrize("path", FILES, ids=name_of)
-def test_functions_and_files_stay_readable(path):
+def too_long(path):
+    """What of a file is too long, one line each."""
     text = path.read_text("utf-8")
     lines = len(text.splitlines())
-    assert lines <= (LONGEST_MODEL if path.parent.name == "models" else LONGEST_FILE), f"{lines} lines"
+    if lines > (LONGEST_MODEL if path.parent.name == "models" else LONGEST_FILE):
+        yield f"{name_of(path)} has {lines} lines"
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             length = node.end_lineno - node.lineno + 1
-            assert length <= LONGEST_FUNCTION, f"{node.name} has {length} lines"
+            if length > LONGEST_FUNCTION:
+                yield f"{name_of(path)}: {node.name} has {length} lines"
             arguments = [a for a in [*node.args.args, *node.args.kwonlyargs] if a.arg not in ("self", "cls")]
             is_kernel = any(ast.unparse(decorator) == "triton.jit" for decorator in node.decorator_list)
             # A command's arguments are options of the command line, a kernel's are addresses and strides.
-            if path.parent.name != "commands" and not is_kernel:
-                assert len(arguments) <= MOST_ARGUMENTS, f"{node.name} has {len(arguments)} arguments"
+            if path.parent.name != "commands" and not is_kernel and len(arguments) > MOST_ARGUMENTS:
+                yield f"{name_of(path)}: {node.name} has {len(arguments)} arguments"
+
+
+def test_imports_go_down_the_ranks():
+    wrong = [line for path in FILES for line in wrong_imports(path)]
+    assert len(FILES) > 200 and not wrong, "\n".join(wrong)
+
+
+def test_functions_and_files_stay_readable():
+    wrong = [line for path in FILES for line in too_long(path)]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_what_breaks_the_rules_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(f"{__name__}.SOURCE", tmp_path)
+    (tmp_path / "models").mkdir()
+    path = tmp_path / "models" / "wrong.py"
+    long = "\n".join(["    pass"] * 60)
+    path.write_text(
+        f"from mallang.models import gpt\nfrom mallang.decoding import beam\ndef f(a,b,c,d,e,g,h,i,j):\n{long}\n"
+    )
+    assert [line.split("wrong.py")[1] for line in wrong_imports(path)] == [
+        " imports another model: parts are shared, wiring is not", " may not import mallang.decoding",
+    ]  # fmt: skip
+    assert [line.split("wrong.py")[1] for line in too_long(path)] == [": f has 61 lines", ": f has 9 arguments"]
 
 
 def test_the_tree_is_two_deep_and_names_are_plain():

@@ -40,6 +40,46 @@ def test_buckets_pad_less_than_random_batches_and_differ_by_epoch():
     assert len(first) == len(second), "the number of batches must not change, or steps would not be arithmetic"
 
 
+def listed(plan):
+    return [plan[k] for k in range(len(plan))]
+
+
+def test_buckets_are_shuffled_within_equal_lengths_and_among_each_other():
+    """Short texts first would be a curriculum nobody asked for, and companions that never change a lesser shuffle."""
+    lengths = np.repeat(np.arange(1, 21), 30)[:, None].astype(np.int32)
+    first, second = (listed(Buckets(lengths, tokens=100, seed=1, epoch=epoch)) for epoch in (0, 1))
+    widths = np.array([lengths[batch[0][0], 0] for batch in first])
+    upwards = np.mean(np.diff(widths) >= 0)
+    assert 0.35 < upwards < 0.65, "batches come in random order of length"
+    assert {frozenset(batch) for batch in first}.isdisjoint(
+        frozenset(batch) for batch in second if 1 < len(batch) < 30
+    ), "other examples meet in another epoch"
+    together = sum(abs(a - b) == 1 for batch in first for (a,), (b,) in pairwise(batch))
+    assert together < 0.2 * len(lengths), "neighbours of the file are not neighbours in batches"
+    other = listed(Buckets(lengths, tokens=100, seed=2, epoch=0))
+    assert first != other, "the seed matters too"
+
+
+def test_windows_are_shuffled_and_cut_elsewhere_in_every_epoch():
+    plans = [listed(Shuffled(5000, rows=4, width=20, seed=1, epoch=epoch)) for epoch in range(30)]
+    begins = [[begin for batch in plan for begin, _ in batch] for plan in plans]
+    for each in begins:
+        assert 0.35 < np.mean(np.diff(each) > 0) < 0.65, "windows come in random order"
+    first_cuts = {min(begin for begin in each if begin > 0) for each in begins}
+    assert len(first_cuts) > 10 and first_cuts <= set(range(1, 21)), "the first window is of any width"
+
+
+def test_packed_examples_come_in_random_order():
+    lengths = np.full(400, 10, dtype=np.int32)
+    orders = [
+        [i for batch in listed(Packed(lengths, width=35, rows=2, seed=1, epoch=epoch)) for row in batch for i in row]
+        for epoch in (0, 1)
+    ]
+    assert orders[0] != orders[1]
+    for order in orders:
+        assert 0.35 < np.mean(np.diff(order) > 0) < 0.65
+
+
 @given(lengths_1d, st.integers(40, 200))
 def test_cuts_are_within_the_budget_and_lose_nothing(widths, tokens):
     widths = np.sort(widths)

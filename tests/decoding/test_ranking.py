@@ -80,6 +80,21 @@ def test_the_best_sums_are_those_of_the_whole_table(scores: torch.Tensor, data: 
     assert places[0].tolist() == expected
 
 
+@pytest.mark.usefixtures("either_way")
+@pytest.mark.parametrize("places", [64 * 9, 64 * 9 + 1, 64 * 9 + 63])
+@pytest.mark.parametrize("width", [1, 3])
+def test_the_last_place_is_found_once(width: int, places: int) -> None:
+    """The last block of a row may be short: what would lie beyond it is no place, least of all its last one again."""
+    scores = torch.linspace(-9.0, -8.0, places).repeat(width, 1)
+    scores[:, -1] = 0.0
+    totals = -torch.arange(width, dtype=torch.float64)[None] / 4
+    values, found = best_sums(totals, scores, 2)
+    expected = [places - 1, 2 * places - 1] if width > 1 else [places - 1, places - 2]
+    assert found.tolist() == [expected]
+    assert values[0].tolist() == [0.0, -0.25] if width > 1 else values[0, 0] == 0.0
+    assert best(scores, 2)[1].tolist() == [[places - 1, places - 2]] * width
+
+
 def test_rows_are_sorted_only_where_the_best_are_equal(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError

@@ -467,6 +467,17 @@ def test_outputs_have_their_least_length(method: Any) -> None:
     assert all(len(one[0].token_scores) == 1 for one in search(model, empty_batch(2), Config(method="greedy")))
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_the_least_length_forbids_no_more_than_it_says(method: Any) -> None:
+    """A model that would end at once ends as soon as it may: `</s>` counts as a token."""
+    model = random_table(tiny_vocabulary(1), 3)
+    model.logits[:, :, 3] += 40.0
+    for least in (1, 2, 3, 5):
+        found = search(model, source_batch([[4], []]), Config(method=method, max_length=6, min_length=least))
+        assert [len(one.token_scores) for (one,) in found] == [least, least]
+        assert all(one.finished for (one,) in found)
+
+
 def test_bfloat16_is_close_and_follows_the_weights() -> None:
     model, batch = KINDS["transformer"].build(tiny_vocabulary(5), 1), source_batch(SOURCES)
     for _ in range(2):

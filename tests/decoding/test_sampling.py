@@ -112,6 +112,13 @@ def test_top_k_and_top_p_keep_the_right_tokens(row: list[float], top_k: int, top
             assert probs[token] == pytest.approx(p if token in kept else 0.0, abs=1e-6)
 
 
+@pytest.mark.parametrize(("top_p", "kept"), [(0.2, 1), (0.25, 1), (0.3, 2), (0.5, 2), (0.75, 3), (0.8, 4), (1.0, 4)])
+def test_top_p_takes_the_fewest_tokens_that_reach_it(top_p: float, kept: int) -> None:
+    """Quarters are exact in binary: what reaches the bound exactly is enough."""
+    probs = truncate(torch.zeros(1, 4), Config(method="sampling", top_p=top_p))
+    assert probs.tolist() == [[0.25] * kept + [0.0] * (4 - kept)]
+
+
 @given(
     weights=st.lists(st.sampled_from([0.0, 0.0, 0.1, 0.3, 1.0]), min_size=1, max_size=12).filter(any),
     uniform=st.one_of(st.floats(0, 1), st.sampled_from([0.0, 0.5, 1.0])),

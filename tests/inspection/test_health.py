@@ -124,6 +124,23 @@ def test_copied_source() -> None:
     assert health.copied(names) is None, "what stays the same in translation is not copied"
 
 
+@pytest.mark.parametrize(
+    ("output", "reference", "expected"),
+    [
+        ("a b c d e", "v w x y z", True),
+        ("a b c d x", "v w x y z", True),  # four of five words are the source's: enough
+        ("a b c x y", "v w x y z", False),  # three of five are not
+        ("a b c d", "a b x y", False),  # half of the reference stands in the source as well
+        ("a b c d", "a v x y z", True),
+        ("a b", "v w x y z", False),  # too short to tell
+        ("a b c", "v w x y z", True),
+        ("a a a a a", "v w x y z", False),  # each word counts as often as it is there
+    ],
+)
+def test_what_counts_as_copied(output: str, reference: str, expected: bool) -> None:
+    assert health.is_copied("a b c d e", output, reference) is expected
+
+
 def test_length_drift(training: Training) -> None:
     short = health.length_drift(outputs([text[:4] for text in REFERENCES]), training.ratio)
     assert short is not None and short.serious and "stop early" in short.remedy

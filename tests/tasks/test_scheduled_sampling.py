@@ -29,6 +29,7 @@ MODELS = [
 ]
 ALWAYS_TRUE = {"scheduled_sampling": "linear", "sampling_c": 0.1}
 """Before the first update ε is 1."""
+ROWS_OF_A_PAIR = ("tokens", "lengths", "labels", "source", "source_lengths")
 
 
 def make(name="transformer", dropout=None, **options):
@@ -114,6 +115,31 @@ def test_without_true_words_the_best_ones_are_those_of_greedy_search(name):
         read = torch.cat((read, log_probs.argmax(dim=1, keepdim=True)), dim=1)
     torch.testing.assert_close(loss.sums["loss"], total, rtol=1e-4, atol=1e-4)
     assert int(loss.report["own"]) == 4 + 2 + 9, "every word but <s>"
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_each_word_that_is_read_has_a_coin_of_its_own(name):
+    """Against a decoder written by hand, row by row, that flips the same coins: true here, own there."""
+    task, model = make(name, scheduled_sampling="linear", sampling_k=0.5, sampling_c=1e-9, sampling_own="best")
+    batch = make_batch(task, lengths=((3, 7), (5, 7), (1, 9)))
+    torch.manual_seed(3)
+    loss = task.loss(model, batch, None)
+    torch.manual_seed(3)
+    keeps = torch.rand(batch.tokens.shape) < 0.5
+    assert len({tuple(row) for row in keeps[:, 1:].tolist()}) == 3 and 0 < keeps[:, 1:].sum() < keeps[:, 1:].numel()
+    total = 0.0
+    for row in range(len(batch)):
+        one, read = replace(batch, **{f: getattr(batch, f)[row : row + 1] for f in ROWS_OF_A_PAIR}), [BOS]
+        for place, label in enumerate(batch.labels[row].tolist()):
+            logits, _ = model.step(torch.tensor([read]), model.start(one))
+            log_probs = logits[0, -1].log_softmax(dim=0)
+            total = total if label == PAD else total - 0.9 * log_probs[label] - 0.1 * log_probs.mean()
+            allowed = log_probs.detach().clone()
+            allowed[[PAD, BOS]] = -torch.inf
+            if place + 1 < batch.tokens.shape[1]:
+                true = bool(keeps[row, place + 1])
+                read.append(int(batch.tokens[row, place + 1]) if true else int(allowed.argmax()))
+    torch.testing.assert_close(loss.sums["loss"], total, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(

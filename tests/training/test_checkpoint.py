@@ -132,6 +132,16 @@ def test_old_ones_are_cleared_but_not_those_needed(tmp_path):
     assert [checkpoint.step_of(path) for path in checkpoint.found(tmp_path)] == [2, 4, 6, 7, 8]
 
 
+@pytest.mark.parametrize(
+    ("keep", "left"), [(1, [4, 12, 13, 14]), (2, [4, 9, 12, 13, 14]), (4, [3, 4, 6, 9, 12, 13, 14])]
+)
+def test_the_newest_that_were_validated_stay(tmp_path, keep, left):
+    for step in range(1, 15):
+        checkpoint.write(tmp_path, make(step, validated=step % 3 == 0))
+    checkpoint.clear(tmp_path, keep=keep, best=4)
+    assert [checkpoint.step_of(path) for path in checkpoint.found(tmp_path)] == left
+
+
 def test_the_mean_of_several_is_their_mean(tmp_path):
     paths = [checkpoint.write(tmp_path, make(step, float(step))) for step in (1, 2, 6)]
     assert torch.equal(mean_weights(paths)["w"], torch.full((3, 2), 3.0))

@@ -19,7 +19,7 @@ from mallang.tasks.contract import Group, Loss
 from mallang.training import checkpoint, optimizer
 from mallang.training.diagnosis import check_health
 from mallang.training.distributed import World
-from mallang.training.loop import Config, Loop, Plan
+from mallang.training.loop import Config, Loop, Plan, seed_everything
 from mallang.training.record import FILE, Recorder, read, without_clock
 from mallang.training.schedule import Config as Schedule
 from mallang.training.stopping import Stop
@@ -165,20 +165,61 @@ def without_seconds(state):
     return {key: value for key, value in state.items() if key != "seconds"}
 
 
-def test_accumulation_divides_by_the_count_of_the_whole_step(tmp_path):
-    """Micro-batches of unequal size must weigh by their tokens: one update equals that of all texts in one batch."""
+@pytest.mark.parametrize("rule", [optimizer.Config(name="sgd", rate=0.5, clip=0.0), optimizer.Config(rate=0.01)])
+def test_accumulation_divides_by_the_count_of_the_whole_step(tmp_path, rule):
+    """Micro-batches of unequal size must weigh by their tokens: one update equals that of all texts in one batch.
+
+    Adam's first update hardly depends on the size of a gradient, that of SGD is the gradient.
+    """
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
-    small = make(tmp_path / "a", tokens=40, steps=1, accumulation=len(Buckets(LENGTHS, tokens=40, seed=1, epoch=0)))
-    large = make(tmp_path / "b", tokens=1000, steps=1)
+    pieces = len(Buckets(LENGTHS, tokens=40, seed=1, epoch=0))
+    small = make(tmp_path / "a", tokens=40, steps=1, accumulation=pieces, rule=rule)
+    large = make(tmp_path / "b", tokens=1000, steps=1, rule=rule)
+    before = weights(large)
     for loop in (small, large):
         loop.model[1].p = 0.0
         loop.run(Stop())
-    assert len(Buckets(LENGTHS, tokens=1000, seed=1, epoch=0)) == 1
-    for a, b in zip(weights(small), weights(large), strict=True):
+    assert pieces > 3 and len(Buckets(LENGTHS, tokens=1000, seed=1, epoch=0)) == 1
+    for a, b, old in zip(weights(small), weights(large), before, strict=True):
         assert torch.allclose(a, b, atol=1e-6)
+        assert (b - old).abs().max() > 1e-3, "a whole update"
     losses = [read(tmp_path / name / FILE)[0]["loss"] for name in "ab"]
     assert losses[0] == pytest.approx(losses[1], abs=1e-6)
+
+
+class DrawingTask(ToyTask):
+    """The same, remembering the random numbers that the loss of each micro-batch would draw."""
+
+    def __init__(self):
+        self.drawn = []
+
+    def loss(self, model, batch, carry):
+        self.drawn.append(torch.rand(6, generator=torch.default_generator.clone_state()).tolist())
+        return super().loss(model, batch, carry)
+
+
+def test_every_micro_batch_of_every_step_has_random_numbers_of_its_own(tmp_path):
+    """Otherwise dropout would strike the same values again and again; the same run draws the same."""
+    found = {}
+    for name in ("once", "again"):
+        (tmp_path / name).mkdir()
+        task = DrawingTask()
+        make(tmp_path / name, task=task, steps=4, accumulation=3).run(Stop())
+        found[name] = task.drawn
+    assert len({tuple(each) for each in found["once"]}) == 4 * 3
+    assert found["once"] == found["again"]
+
+
+@pytest.mark.parametrize("seed", [(1, 2, 3), (1, 3, 2), (2, 1, 3)])
+def test_seed_step_and_micro_batch_are_told_apart(seed):
+    def drawn(*three):
+        seed_everything(*three)
+        return torch.rand(3).tolist()
+
+    assert drawn(*seed) == drawn(*seed)
+    others = [tuple(n + (i == place) for i, n in enumerate(seed)) for place in range(3)]
+    assert all(drawn(*seed) != drawn(*other) for other in others)
 
 
 def test_epochs_decide_how_long(tmp_path):
@@ -252,15 +293,39 @@ def test_a_loss_that_runs_away_is_told(tmp_path):
 
 
 def test_the_moving_average_is_the_formula(tmp_path):
-    loop = make(tmp_path, ema=0.5, steps=3, log_every=1, final="ema")
+    loop = make(tmp_path, ema=0.9, steps=3, log_every=1, final="ema")
     expected = loop.model[2].bias.detach().clone()
     history = []
     step = loop.optimizer.step
     loop.optimizer.step = lambda: (step(), history.append(loop.model[2].bias.detach().clone()))
     loop.run(Stop())
     for value in history:
-        expected = 0.5 * expected + 0.5 * value
+        expected = 0.9 * expected + 0.1 * value
     assert torch.allclose(loop.average.weights["2.bias"], expected)
+    assert not torch.allclose(expected, history[-1], atol=1e-3)
+
+
+@pytest.mark.parametrize("options", [{"ema": 0.9, "final": "ema"}, {"ema": 0.9}, ASGD], ids=["ema", "best", "asgd"])
+def test_the_average_is_what_is_validated_and_training_goes_on_without_it(tmp_path, options):
+    """What is validated decides which weights the run ends with: it must be those that it can end with."""
+    seen = []
+
+    def validate():
+        averaged = [loop.average.weights.get(name, value).clone() for name, value in loop.model.named_parameters()]
+        seen.append((weights(loop), averaged, own[-1]))
+        return [Score("loss", 1.0, "toy")]
+
+    own = []
+    loop = make(tmp_path, validate=validate, validate_every=5, **options)
+    step = loop.optimizer.step
+    loop.optimizer.step = lambda: (step(), own.append(weights(loop)))
+    loop.run(Stop())
+    began = 0 if "ema" in options else 10  # averaged SGD begins at the first validation after update 7
+    assert len(seen) == 4
+    for number, (validated, averaged, trained) in enumerate(seen, start=1):
+        assert same(validated, averaged)
+        assert same(validated, trained) == (number * 5 <= began)
+    assert same(weights(loop), own[-1])
 
 
 def test_a_budget_of_seconds_ends_the_training_at_a_validation(tmp_path, monkeypatch):
