@@ -28,12 +28,12 @@ from mallang.text.vocabulary import BOS, EOS, PAD, SPECIALS, Vocabulary
 
 NAMES = names("models")
 AUTOREGRESSIVE = [name for name in NAMES if hasattr(find("models", name).Model, "step")]
+ENCODERS = [name for name in NAMES if hasattr(find("models", name).Model, "encode")]
 FITTED = [name for name in NAMES if hasattr(find("models", name).Model, "fit")]
 
 every_model = pytest.mark.parametrize("name", NAMES)
 every_autoregressive = pytest.mark.parametrize("name", AUTOREGRESSIVE)
 every_trained = pytest.mark.parametrize("name", [name for name in NAMES if name not in FITTED])
-every_trained_autoregressive = pytest.mark.parametrize("name", [name for name in AUTOREGRESSIVE if name not in FITTED])
 every_fitted = pytest.mark.parametrize("name", FITTED)
 tiny = settings(deadline=None, max_examples=10)
 
@@ -108,25 +108,46 @@ def real(said, batch):
     return said[batch.mask] if said.ndim == 3 else said
 
 
+def test_no_model_is_left_out():
+    """Each one steps, encodes or is fitted, so that each meets padding and eight examples in a test of this file."""
+    assert set(NAMES) == {*AUTOREGRESSIVE, *ENCODERS} and set(FITTED) < set(NAMES)
+
+
 def close(found, expected, tolerance=1e-5):
     torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
 
 
-@every_autoregressive
+@every_model
 @tiny
 @given(text=texts(), padding=st.integers(1, 4), data=st.data())
 @torch.no_grad()
 def test_padding_changes_nothing(name, text, padding, data):
+    """No model is excused: what is said of a text depends neither on padding nor on what is in the batch beside it."""
     model = build(name, text.words)
     batch = text.batch()
     filler = data.draw(st.integers(0, text.words - 1))
-    logits = answer(model, batch)
+    said = answer(model, batch)
     padded = answer(model, text.batch(padding, filler))
     assert padded.isfinite().all()
-    close(padded[:, : logits.shape[1]][batch.mask], logits[batch.mask])
+    close(real(padded[:, : said.shape[1]], batch), real(said, batch))
     for i in range(len(text)):
         alone = answer(model, text.one(i))
-        close(logits[i, : alone.shape[1]], alone[0])
+        close(said[i, : alone.shape[1]], alone[0])
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+@tiny
+@given(text=texts(), padding=st.integers(1, 4), data=st.data())
+@torch.no_grad()
+def test_padding_does_not_change_what_is_encoded(name, text, padding, data):
+    model = build(name, text.words)
+    filler = data.draw(st.integers(0, text.words - 1))
+    whole, padded = model.encode(text.batch()), model.encode(text.batch(padding, filler))
+    close(padded.pooled, whole.pooled)
+    for layer, longer in zip(whole.layers, padded.layers, strict=True):
+        close(longer[:, : layer.shape[1]][whole.mask], layer[whole.mask])
+    for i in range(len(text)):
+        close(model.encode(text.one(i)).pooled[0], whole.pooled[i])
 
 
 @every_autoregressive
@@ -223,29 +244,36 @@ def test_the_same_seed_gives_the_same_output(name):
     assert not torch.equal(runs[0], runs[2])
 
 
-@every_trained_autoregressive
+@every_trained
 def test_it_overfits_eight_examples(name):
     text = some_text(words=20, count=8)
     model, batch = build(name, text.words), text.batch()
-    labels = batch.labels.clone()
-    if not reads_source(model):
-        labels[~foreseeable(batch)] = PAD  # nothing tells a language model which of the sentences goes on
     optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
-
-    def loss():
-        return F.cross_entropy(answer(model, batch).flatten(0, 1), labels.flatten(), ignore_index=PAD)
-
     for _ in range(20):
         model.train()
         for _ in range(15):
             optimizer.zero_grad()
-            loss().backward()
+            loss_of(model, batch).backward()
             optimizer.step()
         model.eval()
         with torch.no_grad():
-            if loss() < 0.1:
+            if loss_of(model, batch) < 0.1:
                 return
-    pytest.fail(f"after 300 steps the loss is still {loss():.2f}")
+    pytest.fail(f"after 300 steps the loss is still {loss_of(model, batch):.2f}")
+
+
+def loss_of(model, batch):
+    """Of what comes next, where a model steps; else, with a logit a word, of which words are in the source."""
+    said = answer(model, batch)
+    if hasattr(model, "step"):
+        labels = batch.labels.clone()
+        if not reads_source(model):
+            labels[~foreseeable(batch)] = PAD  # nothing tells a language model which of the sentences goes on
+        return F.cross_entropy(said.flatten(0, 1), labels.flatten(), ignore_index=PAD)
+    assert said.shape == (len(batch), len(model.vocabulary)), "a new kind of output needs its loss here"
+    present = torch.stack([said.new_zeros(said.shape[1]).index_fill(0, row, 1.0) for row in batch.source])
+    real_words = torch.arange(said.shape[1]) >= len(SPECIALS)
+    return F.binary_cross_entropy_with_logits(said[:, real_words], present[:, real_words])
 
 
 def foreseeable(batch):

@@ -1,8 +1,21 @@
-"""A kernel is tried once before it is relied on."""
+"""A kernel is tried once before it is relied on, and none is where MALLANG_KERNELS=off."""
 
+import os
+import subprocess
+import sys
+
+import pytest
 import torch
 
-from mallang.layers.kernel import tried_once
+from mallang.errors import UserError
+from mallang.layers import native
+from mallang.layers.kernel import are_off, asked_once, tried_once
+
+
+@pytest.fixture(autouse=True)
+def on(monkeypatch):
+    """Whatever the tests around these run with."""
+    monkeypatch.delenv("MALLANG_KERNELS", raising=False)
 
 
 def test_a_trial_is_made_once():
@@ -37,3 +50,69 @@ def test_compiled_code_takes_the_answer_as_a_constant(monkeypatch):
         return x + 1 if works() else x - 1
 
     assert torch.compile(run, backend="eager", fullgraph=True)(torch.zeros(1)).item() == 1
+
+
+def test_where_kernels_are_off_none_is_tried(monkeypatch):
+    tries = []
+
+    def trial():
+        tries.append(1)
+        return True
+
+    monkeypatch.setenv("MALLANG_KERNELS", "off")
+    assert are_off() and not tried_once(trial)() and tries == []
+    assert asked_once(trial)() and tries == [1], "what is no kernel of ours stays as it is"
+
+
+@pytest.mark.parametrize("value", ["", "on"])
+def test_kernels_are_on_unless_told(monkeypatch, value):
+    monkeypatch.setenv("MALLANG_KERNELS", value)
+    assert not are_off()
+
+
+def test_another_word_for_it_is_refused(monkeypatch):
+    monkeypatch.setenv("MALLANG_KERNELS", "Off")
+    with pytest.raises(UserError, match="MALLANG_KERNELS is 'Off', but must be on or off"):
+        tried_once(lambda: True)()
+
+
+USE = """
+import ctypes, sys
+sys.path[:0] = {paths!r}
+loaded, load = [], ctypes.CDLL
+ctypes.CDLL = lambda name, *more, **options: loaded.append(str(name)) or load(name, *more, **options)
+from dataclasses import replace
+import torch
+from contracts.test_models import build, some_text
+from mallang.decoding.contract import Config, search
+from mallang.layers import native
+from mallang.layers.cross_entropy import cross_entropy_of
+from mallang.layers.int8 import quantize
+text = some_text()
+model = build("transformer", text.words)
+batch = text.batch()
+hidden = model.train()(batch)
+cross_entropy_of(model, hidden[batch.mask], batch.labels[batch.mask], 0.1)[0].backward()
+for weights in (model.eval(), quantize(model.eval())):
+    search(weights, replace(batch, tokens=batch.tokens[:, :1], labels=None), Config(max_length=4))
+print(sum("kernels-" in name for name in loaded), native.state())
+"""
+
+
+def use(monkeypatch, value):
+    """What a training step and searches load, and what is said of it, in a process of their own."""
+    monkeypatch.setenv("MALLANG_KERNELS", value)
+    code = USE.format(paths=[str(path) for path in sys.path if path])
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=os.environ)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_where_kernels_are_off_none_is_used(monkeypatch):
+    assert use(monkeypatch, "off") == "0 none: MALLANG_KERNELS=off"
+
+
+@pytest.mark.skipif(not set(native.processor_flags()) >= native.NEEDED, reason="not such a processor")
+def test_where_they_are_on_the_same_uses_them(monkeypatch):
+    """Or the test above could not fail."""
+    assert use(monkeypatch, "on") == "1 compiled"

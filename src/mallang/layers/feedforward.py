@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from mallang.layers import float8_feedforward
-from mallang.layers.kernel import is_plain_product, tried_once
+from mallang.layers.kernel import asked_once, is_plain_product
 from mallang.layers.packed import Linear
 
 
@@ -94,7 +94,7 @@ def activates_at_once(x: Tensor, widen: nn.Module) -> bool:
     )
 
 
-@tried_once
+@asked_once
 def means_the_same() -> bool:
     """Whether GELU is the approximation by tanh to the products of this GPU, too."""
     x = torch.arange(-32, 32, dtype=torch.float32, device="cuda").view(8, 8) / 8

@@ -22,7 +22,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from mallang.layers.kernel import tl, tried_once, triton
+from mallang.layers.kernel import asked_once, tl, tried_once, triton
 
 HIGHEST = 448.0
 """The largest number of the format."""
@@ -71,7 +71,7 @@ def are_computed_by(device: torch.device) -> bool:
     return device.type == "cuda" and multiplies()
 
 
-@tried_once
+@asked_once
 def multiplies() -> bool:
     """Whether the GPU does."""
     table = torch.linspace(-1, 1, 32 * ALIGN, device="cuda").view(32, ALIGN).bfloat16()

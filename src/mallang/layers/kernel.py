@@ -1,7 +1,8 @@
-"""What kernels share that are written in triton, which comes with the builds of torch for GPUs."""
+"""What kernels share: the switch for all of them, and what those in triton need, which comes with torch for GPUs."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import cache, wraps
 from typing import Any
@@ -9,7 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["is_plain_product", "start_early", "tl", "tried_once", "triton"]
+from mallang.errors import UserError
+
+__all__ = ["are_off", "asked_once", "is_plain_product", "start_early", "tl", "tried_once", "triton"]
 
 try:
     import triton  # type: ignore[import-not-found, import-untyped, unused-ignore]
@@ -41,8 +44,26 @@ def start_early() -> dict[str, bool]:
     return {"early": True, "launch_pdl": True} if able else {"early": False}
 
 
+def are_off() -> bool:
+    """Whether MALLANG_KERNELS=off asks for plain torch: no kernel of ours then runs, neither in C nor in triton."""
+    value = os.environ.get("MALLANG_KERNELS") or "on"
+    if value not in ("on", "off"):
+        raise UserError(f"MALLANG_KERNELS is {value!r}, but must be on or off", todo="unset it, or set it to off")
+    return value == "off"
+
+
 def tried_once(trial: Callable[[], bool]) -> Callable[[], bool]:
-    """Whether a kernel does here what it should, by a trial that is made once: triton needs a C compiler, GPUs differ.
+    """Whether a kernel may be used and does here what it should, by a trial that is made once."""
+
+    @wraps(trial)
+    def allowed() -> bool:
+        return not are_off() and trial()
+
+    return asked_once(allowed)
+
+
+def asked_once(trial: Callable[[], bool]) -> Callable[[], bool]:
+    """Whether a GPU can do something, by a trial that is made once: triton needs a C compiler, GPUs differ.
 
     Compiled code takes the answer as a constant.
     """
@@ -52,7 +73,7 @@ def tried_once(trial: Callable[[], bool]) -> Callable[[], bool]:
         try:
             with torch.autocast("cuda", enabled=False):
                 return trial()
-        except torch.OutOfMemoryError:
+        except (torch.OutOfMemoryError, UserError):
             raise
         except Exception:  # whatever the compiler or the driver raises: there is another way
             return False

@@ -35,6 +35,8 @@ import torch
 from jaxtyping import Float, Float32, Int8, Int32
 from torch import Tensor, nn
 
+from mallang.layers.kernel import are_off
+
 SOURCE = Path(__file__).with_suffix(".c")
 FLAGS = ["-O3", "-march=native", "-fopenmp", "-shared", "-fPIC", "-lm"]
 NEEDED = {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni"}
@@ -80,7 +82,7 @@ SIGNATURES: dict[str, list[type]] = {
 def library() -> ctypes.CDLL | None:
     """The kernels, if this machine can have them."""
     processor = processor_flags()
-    if not set(processor) >= NEEDED:
+    if are_off() or not set(processor) >= NEEDED:
         return None
     compiler = os.environ.get("CC") or "cc"
     for folder in (cache_folder, spare_folder):
@@ -92,6 +94,8 @@ def library() -> ctypes.CDLL | None:
 
 def state() -> str:
     """Whether there are kernels, or why not, in words."""
+    if are_off():
+        return "none: MALLANG_KERNELS=off"
     if not set(processor_flags()) >= NEEDED:
         return "none: the processor has no AVX-512 with VNNI"
     if library() is None:
