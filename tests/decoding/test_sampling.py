@@ -55,6 +55,22 @@ def test_the_first_sample_does_not_depend_on_how_many_are_drawn() -> None:
     assert len({found.tokens for found in four[0]}) > 2
 
 
+def test_more_samples_than_are_drawn_at_once_are_those_drawn_one_by_one() -> None:
+    """The caches of all samples side by side would cost the square of their number."""
+    model, batch, widths = random_gru(tiny_vocabulary(5), seed=1), source_batch(SOURCES), []
+    step = model.step
+    model.step = lambda tokens, state: widths.append(len(tokens)) or step(tokens, state)  # type: ignore[method-assign]
+    many = sampling.search(model, batch, Config(method="sampling", max_length=6, nbest=19), list(range(10, 15)))
+    assert max(widths) == len(SOURCES) * sampling.WIDTH
+    for place, samples in enumerate(many):
+        one = source_batch([SOURCES[place]])
+        alone = [
+            sampling.search(model, one, Config(method="sampling", max_length=6), [(10 + place, k)])[0][0].tokens
+            for k in range(19)
+        ]
+        assert [sample.tokens for sample in samples] == alone
+
+
 def test_the_seed_and_the_number_of_a_sentence_choose_the_sample() -> None:
     model, batch = random_table(tiny_vocabulary(5), seed=1, sharpness=0.5), source_batch([[4]] * 4)
     model.logits[:, :, model.vocabulary.eos] -= 3.0

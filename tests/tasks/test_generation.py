@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -14,14 +15,19 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from contracts.toy_models import Table
+from mallang.data.batch import Batch
+from mallang.decoding import contract as decoding
 from mallang.decoding.contract import Config, State
+from mallang.decoding.sampling import WIDTH
 from mallang.errors import UserError
 from mallang.evaluation.minimal_pairs import Preference
 from mallang.find import find
-from mallang.tasks import language_modeling
+from mallang.tasks import generation, language_modeling
 from mallang.tasks.generation import Verbs
+from mallang.tasks.surprise import Lines, Manner, line_log_probs
 from mallang.text.tokenizer import Config as TextConfig
 from mallang.text.tokenizer import Tokenizer
+from mallang.text.vocabulary import BOS, EOS
 
 LINES = ["나는 사과를 먹었다.", "그는 책을 읽었다.", "Minsu ate an apple.", "She read a book."]
 UNITS = ["word", "space", "char", "syllable", "jamo", "byte", "bpe", "byte-bpe", "wordpiece", "unigram"]
@@ -104,6 +110,41 @@ def test_samples_do_not_depend_on_how_many_there_are() -> None:
     assert few.nbest == many.nbest[:2]
     assert few.text == verbs.generate("나", seed=3, lines=2).text != verbs.generate("나", seed=4, lines=2).text
     assert len({output for output, *_ in many.nbest}) > 1
+
+
+def test_many_samples_of_a_prompt_cost_what_as_many_prompts_cost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few of them share a cache, and no more tokens are written at once than of several prompts; they stay the same."""
+    verbs, asked = verbs_of(gpt(CHARS, max_length=32), CHARS, "sentences"), []
+    alone = [verbs.generate("나는", nbest=count, seed=3, max_tokens=9).nbest for count in (1, 2, WIDTH)]
+    search = decoding.search
+
+    def watched(model: Any, batch: Any, config: Config, *rest: Any) -> Any:
+        asked.append((len(batch), config.nbest))
+        return search(model, batch, config, *rest)
+
+    monkeypatch.setattr(generation.decoding, "search", watched)
+    monkeypatch.setattr(generation, "BATCH_TOKENS", {"cpu": 400})
+    many = verbs.generate(["나는", "그"], nbest=50, seed=3, max_tokens=9)[0]
+    for few in alone:
+        assert [text for text, *_ in few] == [text for text, *_ in many.nbest[: len(few)]]
+        assert [score for _, score, _ in few] == pytest.approx(
+            [score for _, score, _ in many.nbest[: len(few)]], abs=1e-4
+        )
+    assert len(many.nbest) == len(many.texts) == 50 and len(set(many.texts)) > 40
+    assert sum(rows * samples for rows, samples in asked) == 100
+    assert all(samples <= WIDTH and rows * samples * (3 + 9) <= 400 for rows, samples in asked)
+
+
+@pytest.mark.parametrize("lines", [1, 2])
+def test_many_samples_come_in_parts(monkeypatch: pytest.MonkeyPatch, lines: int) -> None:
+    verbs = verbs_of(table(CHARS), CHARS)
+    whole = verbs.generate("나", nbest=11, seed=3, lines=lines)
+    monkeypatch.setattr(generation, "CHUNK", 4)
+    parts = list(verbs.stream(iter(["나"]), parts=True, nbest=11, seed=3, lines=lines))
+    assert [(part.first, len(part.nbest)) for part in parts] == [(0, 4), (4, 4), (8, 3)]
+    assert tuple(text for part in parts for text in part.texts) == whole.texts
+    one, other = verbs.stream(iter(["나", "그"]), nbest=11, seed=3, lines=lines)
+    assert one == whole and other.input == "그" and len(other.nbest) == 11
 
 
 @pytest.mark.parametrize("unit", UNITS)
@@ -311,6 +352,38 @@ def test_scores_add_up_and_long_texts_have_them_too() -> None:
         assert verbs.score(each.text).score == pytest.approx(each.score, abs=1e-4)
     windowed = verbs_of(gpt(CHARS, max_length=8), CHARS, "sentences")
     assert len(windowed.score(long).token_scores) == len(long) + 1
+
+
+def test_a_line_of_any_length_is_read_once() -> None:
+    """Its windows are cut from it, whatever their number, and say what they say one by one."""
+
+    class Line(list[int]):
+        reads = 0
+
+        def __iter__(self) -> Any:
+            for token in super().__iter__():
+                self.reads += 1
+                yield token
+
+        def __getitem__(self, place: Any) -> Any:
+            self.reads += 1
+            return super().__getitem__(place)
+
+        def __array__(self, *args: Any, **options: Any) -> Any:
+            self.reads += len(self)
+            return np.array(list(super().__iter__()), *args)
+
+    model = gpt(CHARS, max_length=8)
+    line = Line(CHARS.encode("나는 사과를 먹었다. " * 40).ids)
+    [found] = line_log_probs(model, Lines([line]), Manner("lines", 8, 4))
+    assert line.reads <= 2 * len(line)
+    ids = [*list.__iter__(line), EOS]
+    for begin, first in ((0, 0), (4, 8), (200, 204)):  # the windows that predict these and the next few
+        inputs = torch.tensor([[BOS, *ids][begin : begin + 8]])
+        batch = Batch(tokens=inputs, lengths=torch.tensor([8]))
+        log_probs = model.output(model(batch)).log_softmax(-1)[0].detach()
+        expected = [float(log_probs[place - begin, ids[place]]) for place in range(first, begin + 8)]
+        assert found[first : begin + 8] == pytest.approx(expected, abs=1e-4)
 
 
 def test_a_model_prefers_what_it_finds_more_probable() -> None:

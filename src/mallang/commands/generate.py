@@ -123,14 +123,14 @@ def command(
     if stream:
         say(tell(model, list(given), options, echo=not no_echo), quiet)
         return
-    for number, result in enumerate(model.stream(given, **options)):
+    for number, result in enumerate(model.stream(given, parts=not json, **options)):
         if json:
             print(json_format.dumps(as_line(result, nbest), ensure_ascii=False), flush=True)
             continue
         if number and lines > 1:
             print()
         show(result, echo=not no_echo, scores=scores, apart=lines > 1)
-        say(result, quiet)
+        say(result, quiet or result.first > 0)
 
 
 def with_flags(options: Mapping[str, Any], flags: Mapping[str, Any]) -> dict[str, Any]:

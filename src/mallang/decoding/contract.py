@@ -257,13 +257,14 @@ def search(
     model: Autoregressive,
     batch: Batch,
     config: Config,
-    numbers: Sequence[int] | None = None,
+    numbers: Sequence[int | tuple[int, int]] | None = None,
     rules: Rules | None = None,
 ) -> list[list[Hypothesis]]:
     """The outputs for every sentence of a batch, best first, by the method that the configuration names.
 
-    `numbers` are the sentences' places in the caller's whole text; sampling draws for them, so that it does not
-    matter how the text was cut into batches. `rules` say what the outputs must or must not contain.
+    `numbers` are the sentences' places in the caller's whole text, perhaps each with the number of its first sample;
+    sampling draws for them, so that it does not matter how the text was cut into batches. `rules` say what the outputs
+    must or must not contain.
     """
     model = find("decoding", "precision").at_precision(model, config)
     method = find("decoding", config.method)

@@ -4,14 +4,15 @@ The probabilities are first sharpened or flattened by `temperature`, then cut to
 (Fan et al., 2018, arXiv 1805.04833), then to the smallest set that reaches `top_p` (Holtzman et al., 2019, arXiv
 1904.09751); equals go to the lower id. Scores stay the model's own, before any of that. Every sample of every sentence
 has random numbers of its own, drawn from (seed, the sentence's number, the sample's number): neither the other
-sentences of a batch nor how many samples are asked for changes it.
+sentences of a batch nor how many samples are asked for changes it. No more than `WIDTH` samples of a sentence are drawn
+at once: their KV caches lie side by side, and each sample is shown all of them, masked: the cost is quadratic in that.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float, Float64, Int
@@ -23,25 +24,39 @@ from mallang.decoding.greedy import Walk
 from mallang.decoding.ranking import best
 from mallang.decoding.runner import run
 
+WIDTH = 8
+"""Samples of a sentence that are drawn at once."""
+Number = int | tuple[int, int]
+"""Of a sentence; or that and the number of the first sample to draw."""
+
 
 def search(
     model: Autoregressive,
     batch: Batch,
     config: Config,
-    numbers: Sequence[int] | None = None,
+    numbers: Sequence[Number] | None = None,
     rules: Rules | None = None,
 ) -> list[list[Hypothesis]]:
     """`nbest` independent samples of each sentence, in the order drawn: the first is the one that `nbest` 1 gives."""
-    return run(model, batch, to_draw(model, batch, config, numbers), config, rules) if len(batch) else []
+    found: list[list[Hypothesis]] = [[] for _ in range(len(batch))]
+    for first in range(0, config.nbest if found else 0, WIDTH):
+        own = replace(config, nbest=min(WIDTH, config.nbest - first))
+        drawn = run(model, batch, to_draw(model, batch, own, numbers, first), own, rules)
+        for samples, more in zip(found, drawn, strict=True):
+            samples += more
+    return found
 
 
-def to_draw(model: Autoregressive, batch: Batch, config: Config, numbers: Sequence[int] | None = None) -> Drawn:
+def to_draw(
+    model: Autoregressive, batch: Batch, config: Config, numbers: Sequence[Number] | None = None, first: int = 0
+) -> Drawn:
     """Nothing said yet, and the random numbers of all that will be."""
     most = limits(batch, config, model)
     numbers = range(len(batch)) if numbers is None else numbers
+    begins = [number if isinstance(number, tuple) else (number, 0) for number in numbers]
     draws = [
-        torch.stack([uniforms(config.seed, number, sample, max(most)) for sample in range(config.nbest)])
-        for number, _ in zip(numbers, most, strict=True)
+        torch.stack([uniforms(config.seed, number, begin + first + k, max(most)) for k in range(config.nbest)])
+        for (number, begin), _ in zip(begins, most, strict=True)
     ]
     device = batch.tokens.device
     start = Walk.start(most, model.vocabulary, device, width=config.nbest)

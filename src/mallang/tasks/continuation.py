@@ -140,6 +140,11 @@ class Draft:
         return self.number if not self.pieces else (((self.pieces << 24) + self.sample) << 40) + self.number
 
     @property
+    def first_sample(self) -> int:
+        """The number of the sample to draw for its key: later pieces have the sample in the key."""
+        return 0 if self.pieces else self.sample
+
+    @property
     def ids(self) -> list[int]:
         """The text so far, as the model reads it: boundaries are read as `<s>`."""
         first, *others = self.lines

@@ -19,6 +19,7 @@ from mallang.decoding.matching import Spelling
 from mallang.decoding.options import change_search
 from mallang.decoding.prompted import Prompted, prompt_batch
 from mallang.decoding.ranking import penalty
+from mallang.decoding.sampling import WIDTH
 from mallang.decoding.stop_strings import StopStrings, stop_at
 from mallang.decoding.streaming import stream
 from mallang.decoding.workers import spread, workers
@@ -64,6 +65,8 @@ class Generated:
     """What the reader should know: the prompt was cut, or holds what the model does not know."""
     is_cut: bool = False
     """Whether it ended because it may not be longer."""
+    first: int = 0
+    """The number of its first sample, where those of a prompt come in several results."""
 
     def __str__(self) -> str:
         return self.text
@@ -126,26 +129,37 @@ class Verbs:
             return next(self.stream([prompts], **options))
         return list(self.stream(prompts, **options))
 
-    def stream(self, prompts: Iterable[str], **options: Any) -> Iterator[Generated]:
-        """What follows each prompt, in order, as soon as a part of them is done."""
+    def stream(self, prompts: Iterable[str], *, parts: bool = False, **options: Any) -> Iterator[Generated]:
+        """What follows each prompt, in order, as soon as a part of them is done.
+
+        With `parts` many samples of a prompt come in several results, one after the other.
+        """
         wish, source, done = self.wish(options), iter(prompts), 0
-        rule = self.rule(wish)
-        while chunk := list(itertools.islice(source, CHUNK)):
+        rule, count = self.rule(wish), wish.config.nbest
+        each = min(count, CHUNK) if parts and wish.config.method == "sampling" else count
+        while chunk := list(itertools.islice(source, max(1, CHUNK // count))):
             forget_unseen(self.model)
             read = [self.reader.prompt(prompt) for prompt in chunk]
-            begun = [Draft(prompt, done + place) for place, prompt in enumerate(read)]
-            texts = [[draft] for draft in begun]
-            for several, found in zip(texts, self.ask(begun, wish.config, rule), strict=True):
-                several += [replace(several[0], sample=rank, lines=[[]], scores=[]) for rank in range(1, len(found))]
-                for draft, hypothesis in zip(several, found, strict=True):
-                    draft.take(hypothesis, wish, self.tokenizer)
-            single = wish.config if wish.config.nbest == 1 else replace(wish.config, nbest=1)
-            while going := [draft for several in texts for draft in several if not draft.is_done]:
-                for draft, nbest in zip(going, self.ask(going, single, rule), strict=True):
-                    draft.take(nbest[0], wish, self.tokenizer)
+            for first in range(0, count, each):
+                begun = [Draft(prompt, done + place, sample=first) for place, prompt in enumerate(read)]
+                config = replace(wish.config, nbest=min(each, count - first))
+                for several in self.texts(begun, replace(wish, config=config), rule):
+                    yield self.result(several, config)
             done += len(chunk)
-            for several in texts:
-                yield self.result(several, wish.config)
+
+    def texts(self, begun: Sequence[Draft], wish: Wish, rule: StopStrings | None) -> list[list[Draft]]:
+        """The outputs of every text that has been begun."""
+        texts = [[draft] for draft in begun]
+        for several, found in zip(texts, self.ask(begun, wish.config, rule), strict=True):
+            one = several[0]
+            several += [replace(one, sample=one.sample + k, lines=[[]], scores=[]) for k in range(1, len(found))]
+            for draft, hypothesis in zip(several, found, strict=True):
+                draft.take(hypothesis, wish, self.tokenizer)
+        single = wish.config if wish.config.nbest == 1 else replace(wish.config, nbest=1)
+        while going := [draft for several in texts for draft in several if not draft.is_done]:
+            for draft, nbest in zip(going, self.ask(going, single, rule), strict=True):
+                draft.take(nbest[0], wish, self.tokenizer)
+        return texts
 
     def write(self, prompt: str = "", *, echo: bool = True, **options: Any) -> Generator[str, None, Generated]:
         """One text bit by bit as it is written, with `echo` the prompt first; what was given out never changes.
@@ -216,28 +230,34 @@ class Verbs:
         return ids, replace(config, max_length=room, min_length=least)
 
     def ask(self, drafts: Sequence[Draft], config: decoding.Config, rule: StopStrings | None) -> list[list[Hypothesis]]:
-        """The next piece of every text; those that read and may say equally many tokens are searched together."""
-        pieces = [self.piece(draft, config) for draft in drafts]
-        width = config.beam if config.method in ("beam", "best-first") else max(1, config.nbest)
-        budget, count = BATCH_TOKENS.get(self.device.type, 4096), workers(config, self.device)
-        alike: dict[tuple[int, int, int], list[int]] = {}
-        for place, (ids, own) in enumerate(pieces):
-            alike.setdefault((len(ids), own.max_length, own.min_length), []).append(place)
-        groups = []
-        for (length, room, _), places in alike.items():
-            size = max(1, min(budget // (width * (length + room)), math.ceil(len(places) / count)))
-            groups += [places[first : first + size] for first in range(0, len(places), size)]
+        """The next piece of every text; those that read and may say equally many tokens are searched together.
 
-        def together(group: list[int]) -> list[list[Hypothesis]]:
-            batch = prompt_batch([pieces[place][0] for place in group]).to(self.device)
-            return decoding.search(
-                self.prompted, batch, pieces[group[0]][1], [drafts[place].key for place in group], rule
-            )
+        Many samples of a text are drawn as if it had been given several times.
+        """
+        pieces = [self.piece(draft, config) for draft in drafts]
+        most = WIDTH if config.method == "sampling" else config.nbest
+        budget, count = BATCH_TOKENS.get(self.device.type, 4096), workers(config, self.device)
+        alike: dict[tuple[int, int, int, int], list[tuple[int, int]]] = {}
+        for place, (ids, own) in enumerate(pieces):
+            for first in range(0, config.nbest, most):
+                kind = (len(ids), own.max_length, own.min_length, min(most, config.nbest - first))
+                alike.setdefault(kind, []).append((place, first))
+        groups = []
+        for (length, room, _, samples), shares in alike.items():
+            width = config.beam if config.method in ("beam", "best-first") else samples
+            size = max(1, min(budget // (width * (length + room)), math.ceil(len(shares) / count)))
+            groups += [shares[first : first + size] for first in range(0, len(shares), size)]
+
+        def together(group: list[tuple[int, int]]) -> list[list[Hypothesis]]:
+            batch = prompt_batch([pieces[place][0] for place, _ in group]).to(self.device)
+            some = replace(pieces[group[0][0]][1], nbest=min(most, config.nbest - group[0][1]))
+            numbers = [(drafts[place].key, drafts[place].first_sample + first) for place, first in group]
+            return decoding.search(self.prompted, batch, some, numbers, rule)
 
         found: list[list[Hypothesis]] = [[] for _ in drafts]
         for group, outputs in zip(groups, spread(self.prompted, together, groups, count), strict=True):
-            for place, nbest in zip(group, outputs, strict=True):
-                found[place] = nbest
+            for (place, _), nbest in zip(group, outputs, strict=True):
+                found[place] += nbest
         return found
 
     def result(self, drafts: Sequence[Draft], config: decoding.Config) -> Generated:
@@ -262,6 +282,7 @@ class Verbs:
             texts=tuple(draft.text(self.tokenizer) for draft in drafts),
             note="; ".join(notes),
             is_cut=best.is_cut,
+            first=best.sample,
         )
 
     def score(self, texts: str | Iterable[str]) -> Any:

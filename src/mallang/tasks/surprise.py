@@ -14,6 +14,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -62,6 +63,11 @@ class Lines:
     def __init__(self, lines: Sequence[Any]) -> None:
         self.lines = lines
         self.lengths = np.array([[len(line)] for line in lines], dtype=np.int64).reshape(-1, 1)
+
+    @cached_property
+    def flat(self) -> Integer[np.ndarray, " ids"]:
+        """The ids of all lines, one line after the other: what windows of a stream are cut from."""
+        return np.fromiter(itertools.chain.from_iterable(self.lines), np.int64, count=int(self.lengths.sum()))
 
     def __len__(self) -> int:
         return len(self.lines)
