@@ -106,6 +106,17 @@ def test_the_linear_form_is_that_of_the_paper() -> None:
     assert tree_of(scene, "en").linear == "(S (NP XX )NP (VP XX (NP XX XX )NP )VP )S"
 
 
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_linear_tree_with_words_is_the_sentence_between_the_same_brackets(language: str) -> None:
+    bare, full = (miniworld.trees("valid", language, words=words) for words in (False, True))
+    for text, without, line in zip(miniworld.text("valid", language), bare, full, strict=True):
+        tokens = line.split(" ")
+        assert [token for token in tokens if token[0] not in "()"] == text.split(" ")
+        assert " ".join(token if token[0] in "()" else LEAF for token in tokens) == without
+    rows = open_corpus(Config(source=language, target=f"{language}-tree-words"), ("source", "target")).split("valid")
+    assert [row[1] for row in rows] == full
+
+
 def test_trees_are_frozen() -> None:
     """Whoever changes a tree changes their VERSION, by which prepared text is told apart, and then this sum."""
     lines = "\n".join(line for language in LANGUAGES for line in miniworld.trees("test", language))

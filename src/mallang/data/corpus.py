@@ -337,7 +337,7 @@ class Miniworld:
     """A split of the generated world."""
 
     COLUMNS: ClassVar[tuple[str, ...]] = ("ko", "en")
-    TREES: ClassVar[tuple[str, ...]] = ("ko-tree", "en-tree")
+    TREES: ClassVar[tuple[str, ...]] = ("ko-tree", "en-tree", "ko-tree-words", "en-tree-words")
     split: str
 
     def rows(self, picks: Sequence[str]) -> Iterator[Row]:
@@ -346,7 +346,8 @@ class Miniworld:
 
         def column(pick: str) -> Iterator[str]:
             if pick in self.TREES:
-                return iter(miniworld.trees(self.split, pick.removesuffix("-tree")))
+                language, _, view = pick.partition("-")
+                return iter(miniworld.trees(self.split, language, words=view == "tree-words"))
             return (row[self.COLUMNS.index(pick)] for row in miniworld.rows(self.split))
 
         return zip(*(column(pick) for pick in picks), strict=True)

@@ -53,11 +53,12 @@ def text(split: str, language: str) -> list[str]:
     return [row[language == "en"] for row in _rows(split)]
 
 
-def trees(split: str, language: str) -> list[str]:
-    """The parse trees of the sentences of a split in one language, each on a line, without the words."""
+def trees(split: str, language: str, words: bool = False) -> list[str]:
+    """The parse trees of the sentences of a split in one language, each on a line, with the words or with XX."""
     if language not in ("ko", "en"):
         raise UserError(f"miniworld does not speak {language!r}", todo=nearest(language, ("ko", "en")))
-    return [tree_of(each, language).linear for each in scenes(split)]
+    found = [tree_of(each, language) for each in scenes(split)]
+    return [tree.linear_with_words if words else tree.linear for tree in found]
 
 
 def scene(split: str, number: int) -> Scene:

@@ -3,10 +3,12 @@
     tree = tree_of(miniworld.scene("test", 0), "en")
     str(tree)     # (S (NP Minsu) (VP ate (NP an apple.)))
     tree.linear   # (S (NP XX )NP (VP XX (NP XX XX )NP )VP )S
+    tree.linear_with_words  # (S (NP Minsu )NP (VP ate (NP an apple. )NP )VP )S
 
 `linear` is the form of Vinyals et al. 2015 (Grammar as a Foreign Language, arXiv:1412.7449): brackets with their label
-on both sides, and XX for every word, since the words are known from the sentence. A word is what spaces part; its
-punctuation mark, or in Korean its particle, is no leaf of its own.
+on both sides, and XX for every word, since the words are known from the sentence. In `linear_with_words` the words are
+written again between their brackets. A word is what spaces part; its punctuation mark, or in Korean its particle, is no
+leaf of its own.
 
 English trees are like those of the Penn Treebank: auxiliaries hold the rest of the verb phrase, a question is an SQ,
 in an SBARQ where it begins with a question word. Korean trees are like those of the Korean Treebank: the subject beside
@@ -42,8 +44,14 @@ class Tree(NamedTuple):
 
     @property
     def linear(self) -> str:
-        """The tree without its words, on one line."""
+        """The tree on one line, with XX for every word."""
         inside = [child.linear if isinstance(child, Tree) else LEAF for child in self.children]
+        return " ".join([f"({self.label}", *inside, f"){self.label}"])
+
+    @property
+    def linear_with_words(self) -> str:
+        """The tree on one line, with its words."""
+        inside = [child.linear_with_words if isinstance(child, Tree) else child for child in self.children]
         return " ".join([f"({self.label}", *inside, f"){self.label}"])
 
     @property
