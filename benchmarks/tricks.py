@@ -29,12 +29,16 @@ SWITCHES = {
 """What is changed, and how."""
 
 
-def measure(epochs: int = 2, layers: int = 2, seed: int = 1, rows: int = 1000) -> dict[str, Result]:
+def measure(
+    epochs: int = 2, layers: int = 2, seed: int = 1, rows: int = 1000, only: str = ",".join(SWITCHES)
+) -> dict[str, Result]:
     """Train with each switch, and score the dev set."""
     began = time.monotonic()
     shape = f"{layers} layers, {epochs} epochs"
     found = {}
     for name, overrides in SWITCHES.items():
+        if name not in only.split(","):
+            continue
         budget = [f"model.layers={layers}", f"train.epochs={epochs}", "train.validate_every=none", f"seed={seed}"]
         found[name] = scores_of([*budget, *overrides], rows)
         show(f"{RECIPE}, {shape}", [("", "exact match, %", "nll"), (name, *found[name])])
