@@ -1,0 +1,206 @@
+"""Gradient by distance: how strongly the loss of a token still pulls on a token that was read long before it.
+
+    curve = gradient_by_distance(mallang.load("runs/rnn-lm-miniworld"), [("나는 학교에 간다.",)])
+    curve.relative(8)       # the gradient 8 tokens back, as a share of that of the last token read
+
+For every token that a model predicts, the log-probability is differentiated with respect to the vector of every token
+that was read before it. What is reported is the Euclidean norm of that gradient by distance. A recurrent state passes
+on a product of one Jacobian per step, which shrinks or grows exponentially; attention reads every position directly.
+Gradients are those that training sees: where a model scales them on the way back, as ConvS2S does, so they are here.
+
+A language model has its own earlier tokens as inputs: the last token read is at distance 0. A translation has the
+tokens of the source, at the distance that a recurrent encoder and decoder would carry them: from the token's place to
+the end of the source, and on to the place in the output. Distance 0 is then the last token of the output read.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Float64
+from torch import Tensor, nn
+
+from mallang.data.batch import Batch
+from mallang.data.streams import windows_batch
+from mallang.decoding.contract import device_of
+from mallang.errors import UserError, require
+from mallang.inspection.figures import check_format, families
+from mallang.inspection.loss_by_position import fitting, layout_of, most_tokens, read, streamed, tokens_by_word
+
+ROWS = 16
+"""Texts whose gradients are computed together."""
+WIDTH = 64
+"""Words of a window, where a model reads a stream of text."""
+
+
+@dataclass(frozen=True)
+class GradientCurve:
+    """Sums of gradient norms by distance, over all predicted tokens of all texts."""
+
+    norms: Float64[np.ndarray, " distances"]
+    """Sum of the norms at each distance."""
+    nearest: Float64[np.ndarray, " distances"]
+    """Sum of the norms at distance 0, of the same predicted tokens."""
+    counts: Float64[np.ndarray, " distances"]
+    """How many pairs of a predicted token and an input lie so far apart."""
+
+    def relative(self, low: int, high: int | None = None) -> float:
+        """The mean norm at these distances as a share of that at distance 0; NaN where no pair lies so far apart."""
+        part = slice(low, (low if high is None else high) + 1)
+        below = float(self.nearest[part].sum())
+        return float(self.norms[part].sum()) / below if below else math.nan
+
+    def ranges(self) -> list[tuple[int, int]]:
+        """0, 1, 2-3, 4-7 … as far as there are pairs."""
+        last = len(self.counts) - 1
+        bounds = [(0, 0), *((2**power, 2 ** (power + 1) - 1) for power in range(max(last, 1).bit_length()))]
+        return [(low, min(high, last)) for low, high in bounds if low <= last and self.counts[low : high + 1].any()]
+
+    def to_json(self) -> dict[str, list[Any]]:
+        """Numbers by distance; null where there are none."""
+        mean = [float(norm / count) if count else None for norm, count in zip(self.norms, self.counts, strict=True)]
+        shares = [self.relative(distance) for distance in range(len(self.counts))]
+        return {
+            "count": [int(count) for count in self.counts],
+            "gradient": mean,
+            "relative": [None if math.isnan(share) else share for share in shares],
+        }
+
+
+def gradient_by_distance(model: Any, rows: Sequence[tuple[str, ...]]) -> GradientCurve:
+    """The curve of a loaded run over texts, or over pairs of source and target."""
+    if hasattr(model.model, "fit"):
+        raise UserError("this model learns without gradients, so there is none to measure", todo="give another run")
+    parts = [by_distance(gradient_norms(model.model, batch), batch) for batch in batches_of(model, rows)]
+    if not parts:
+        raise UserError("there is no text to differentiate", todo="give texts that are not empty")
+    sums = np.zeros((3, max(part.shape[1] for part in parts)))
+    for part in parts:
+        sums[:, : part.shape[1]] += part
+    return GradientCurve(*sums)
+
+
+def batches_of(model: Any, rows: Sequence[tuple[str, ...]]) -> Iterator[Batch]:
+    """The texts as batches with labels, on the model's device."""
+    device, task = device_of(model.model), model.task
+    if "source" in task.columns:
+        pairs = [((task.source.encode(source).ids, task.target.encode(target).ids),) for source, target in rows]
+        for begin in range(0, len(pairs), ROWS):
+            yield task.prepare(pairs[begin : begin + ROWS], np.random.default_rng(0)).to(device)
+        return
+    lines = [tokens_by_word(model.tokenizer, text) for (text,) in rows if text.strip()]
+    windows = lines if layout_of(task) == "lines" else streamed(lines, WIDTH)
+    kept = [fitting(window, most_tokens(model)) for window in windows]
+    labels = [np.array([token for word in window for token in word]) for window in kept if window]
+    for begin in range(0, len(labels), ROWS):
+        yield windows_batch([(read(label), label) for label in labels[begin : begin + ROWS]]).to(device)
+
+
+def gradient_norms(model: nn.Module, batch: Batch) -> dict[str, Float[Tensor, "rows outputs inputs"]]:
+    """The norm of d log p(label) / d vector for every label and every input: `tokens`, and `source` if there is one.
+
+    Rows do not depend on each other, so one backward pass gives the gradients of one place in all rows.
+    """
+    assert batch.labels is not None
+    with evaluating(model), input_vectors(model, batch) as vectors:
+        log_probs = model.output(model(batch)).float().log_softmax(dim=-1)  # type: ignore[operator]
+        said = log_probs.gather(2, batch.labels[..., None])[..., 0]
+        if "tokens" not in vectors:
+            raise UserError(f"{type(model).__name__} has no vector per token to differentiate by", todo="another run")
+        norms = []
+        for place in range(said.shape[1]):
+            gradients = torch.autograd.grad(said[:, place].sum(), list(vectors.values()), retain_graph=True)
+            norms.append([gradient.float().norm(dim=-1).cpu() for gradient in gradients])
+    found = {name: torch.stack(each, dim=1) for name, each in zip(vectors, zip(*norms, strict=True), strict=True)}
+    return {name: each[..., -inputs_of(batch)[name].shape[1] :] for name, each in found.items()}
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Without dropout but with gradients; cuDNN would differentiate recurrent layers in training mode only."""
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.enable_grad(), torch.backends.cudnn.flags(enabled=False):
+            yield
+    finally:
+        model.train(was_training)
+
+
+@contextmanager
+def input_vectors(model: nn.Module, batch: Batch) -> Iterator[dict[str, Tensor]]:
+    """The vectors that tokens and source are looked up as while a model runs, each a leaf to differentiate by.
+
+    They are found by what is looked up, whatever the table is called. A window model looks up padding before the first
+    token, too: the tokens are then the last columns.
+    """
+    found: dict[str, Tensor] = {}
+
+    def replace(module: nn.Module, given: tuple[Any, ...], output: Tensor) -> Tensor | None:
+        for name, ids in inputs_of(batch).items():
+            looked_up = given[0][:, -ids.shape[1] :] if given[0].ndim == 2 else given[0]
+            if name not in found and looked_up.shape == ids.shape and torch.equal(looked_up, ids):
+                found[name] = output.detach().requires_grad_()
+                return found[name]
+        return None
+
+    tables = [module for module in model.modules() if isinstance(module, nn.Embedding)]
+    hooks = [table.register_forward_hook(replace) for table in tables]
+    try:
+        yield found
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def inputs_of(batch: Batch) -> dict[str, Tensor]:
+    """The ids that a model reads; the source comes first, as it is read."""
+    return {"tokens": batch.tokens} if batch.source is None else {"source": batch.source, "tokens": batch.tokens}
+
+
+def by_distance(
+    norms: Mapping[str, Float[Tensor, "rows outputs inputs"]], batch: Batch
+) -> Float64[np.ndarray, "3 distances"]:
+    """Sums of the norms, of the nearest norms of the same outputs, and of the pairs, by distance."""
+    assert batch.labels is not None
+    own = norms["tokens"].double().numpy()
+    rows, outputs, inputs = np.meshgrid(*map(np.arange, own.shape), indexing="ij")
+    is_asked = batch.mask.cpu().numpy()[rows, outputs]
+    nearest = own[rows, outputs, outputs]
+    kept = is_asked & (inputs == outputs if "source" in norms else inputs <= outputs)
+    parts = [(outputs - inputs, own, nearest, kept)]
+    if "source" in norms:
+        assert batch.source_lengths is not None
+        source = norms["source"].double().numpy()
+        rows, outputs, inputs = np.meshgrid(*map(np.arange, source.shape), indexing="ij")
+        lengths = batch.source_lengths.cpu().numpy()[rows]
+        kept = batch.mask.cpu().numpy()[rows, outputs] & (inputs < lengths)
+        parts.append((outputs + lengths - inputs, source, own[rows, outputs, outputs], kept))
+    distances, values, near = (np.concatenate([part[place][part[3]] for part in parts]) for place in range(3))
+    return np.stack([np.bincount(distances, weights) for weights in (values, near, np.ones_like(near))])
+
+
+def draw_gradients(path: Path, curves: Mapping[str, GradientCurve]) -> Path:
+    """One line per run: the gradient by distance, as a share of the nearest, on a logarithmic scale."""
+    check_format(path)
+    figure = require("matplotlib.figure", "plots").Figure(figsize=(6.4, 4.2), layout="constrained")
+    field = figure.subplots()
+    for name, curve in curves.items():
+        shares = [curve.relative(distance) for distance in range(len(curve.counts))]
+        field.plot(range(len(shares)), shares, marker=".", label=name)
+    field.set_yscale("log")
+    field.set_xlabel("distance in tokens")
+    field.set_ylabel("gradient norm, distance 0 = 1")
+    field.grid(alpha=0.3)
+    field.legend(prop={"family": families(), "size": 9})
+    for text in field.get_legend().get_texts():
+        text.set(fontfamily=families(), parse_math=False)
+    figure.savefig(path, dpi=150)
+    return path
