@@ -23,8 +23,9 @@ EXAMPLES = (
     "mallang data get multi30k",
     "mallang data prepare transformer-miniworld",
     "mallang data check train.tsv valid.tsv --columns ko,en",
+    "mallang data filter pages.jsonl kept.jsonl --minimum karma=3",
 )
-app = typer.Typer(help="List, get, prepare and check corpora.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(help="List, get, prepare, check and filter corpora.", no_args_is_help=True, rich_markup_mode=None)
 MINIWORLD = {
     "name": "miniworld",
     "kind": "translation",
@@ -133,6 +134,70 @@ def check(
         print_report(report, corpus.notes)
     if strict and report.findings:
         raise typer.Exit(1)
+
+
+@app.command("filter", epilog="\b\nExample:\n  mallang data filter pages.jsonl kept.jsonl --minimum karma=3")
+def filter_file(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Documents: .txt, a line each, .tsv, .csv or .jsonl.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The file to write what is kept to.")],
+    minimum: Annotated[
+        list[str] | None,
+        typer.Option("--minimum", metavar="COLUMN=N", help="Keep from this number on. Repeatable.", show_default=False),
+    ] = None,
+    like: Annotated[
+        Path | None, typer.Option("--like", metavar="FILE", help="Good texts for a classifier.", show_default=False)
+    ] = None,
+    unlike: Annotated[
+        Path | None,
+        typer.Option("--unlike", metavar="FILE", help="Bad texts; otherwise FILE itself.", show_default=False),
+    ] = None,
+    threshold: Annotated[float | None, typer.Option(help="Keep from this score on.", show_default=False)] = None,
+    keep: Annotated[float | None, typer.Option(help="Keep this share, the best.", show_default=False)] = None,
+    pareto: Annotated[
+        float | None, typer.Option(help="Keep at random, the good more often; GPT-3: 9.", show_default=False)
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of --pareto.")] = 1,
+    column: Annotated[str | None, typer.Option(help="The column of the text.", show_default=False)] = None,
+    json: Json = False,
+) -> None:
+    """Select documents by quality: by a number that comes with them, or by a classifier.
+
+    GPT-2 kept pages with 3 karma or more (--minimum karma=3). GPT-3 trained a classifier to tell curated text from raw
+    text (--like curated.txt) and kept documents by its score, from 0 to 1. What is dropped is reported with its reason.
+    """
+    from mallang.data import selection
+
+    bounds = read_minimum(minimum or ())
+    rule = None
+    if like is not None:
+        rule = selection.Rule(threshold=threshold, share=keep, alpha=pareto, seed=seed)
+    else:
+        given = {"--unlike": unlike, "--threshold": threshold, "--keep": keep, "--pareto": pareto}
+        for name, value in given.items():
+            if value is not None:
+                raise UserError(f"{name} has no effect without a classifier", todo="--like FILE with good texts")
+        if not bounds:
+            raise UserError("nothing says what to keep", todo="--minimum COLUMN=N, or --like FILE with good texts")
+    if out.exists():
+        raise UserError(f"{out} is there already", todo="give another file, or remove it")
+    classifier = selection.learned(like, unlike or file, column) if like is not None else None
+    lines, account = selection.select(file, column, bounds, classifier, rule)
+    selection.write_lines(out, lines)
+    print_json(account.to_json()) if json else print(account)
+
+
+def read_minimum(given: Sequence[str]) -> dict[str, float]:
+    """The bounds in `karma=3`."""
+    bounds: dict[str, float] = {}
+    for text in given:
+        name, _, value = text.partition("=")
+        try:
+            bounds[name] = float(value)
+        except ValueError:
+            bounds[name] = float("nan")
+        if not name or bounds[name] != bounds[name]:
+            raise UserError(f"--minimum {text!r} is not a column and a number", todo="--minimum karma=3")
+    return bounds
 
 
 def fetch(name: str) -> dict[str, Any]:

@@ -63,6 +63,8 @@ def command(
     if split is not None and data is not None:
         raise UserError("--split and --data were both given", todo="give one of them: a file of your own has no splits")
     if out is not None:
+        from mallang.inspection.figures import check_figure
+
         check_figure(out)
     curves = {}
     for run in runs:
@@ -78,17 +80,6 @@ def command(
         show(curves)
     if out is not None and not quiet:
         typer.echo(str(out), err=True)
-
-
-def check_figure(path: Path) -> None:
-    """What cannot be drawn is reported before anything is computed."""
-    from mallang.errors import require
-    from mallang.inspection.figures import check_format
-
-    check_format(path)
-    require("matplotlib.figure", "plots")
-    if not path.parent.is_dir():
-        raise UserError(f"there is no folder {path.parent} for the figure", todo="make it first")
 
 
 def show(curves: dict[str, GradientCurve]) -> None:

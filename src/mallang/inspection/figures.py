@@ -73,6 +73,14 @@ def check_format(path: Path) -> None:
         raise UserError(f"a figure cannot be written as {path.name}", todo=f"end the name in {' or '.join(FORMATS)}")
 
 
+def check_figure(path: Path) -> None:
+    """Refuse what cannot be drawn or written there, before anything is computed."""
+    check_format(path)
+    require("matplotlib.figure", "plots")
+    if not path.parent.is_dir():
+        raise UserError(f"there is no folder {path.parent} for the figure", todo="make it first")
+
+
 def families() -> list[str]:
     """The typefaces to draw with: an installed one that holds Hangul or else our own, then matplotlib's."""
     fonts: Any = require("matplotlib.font_manager", "plots").fontManager

@@ -22,7 +22,6 @@ from mallang.decoding.contract import DEFAULTS
 from mallang.errors import UserError, nearest
 from mallang.evaluation.score import Score
 from mallang.find import find
-from mallang.layers.initialisation import torch_defaults
 from mallang.recipe import Recipe
 from mallang.tasks.contract import Laying
 from mallang.text.tokenizer import Tokenizer
@@ -31,12 +30,13 @@ from mallang.training import distributed, fitting, precision
 from mallang.training.distributed import World
 from mallang.training.finishing import Outcome, finish
 from mallang.training.fit import Trial, fitted, restored
+from mallang.training.initial import check_initial, initialize
 from mallang.training.loop import Config, Loop, Plan, seed_everything
 from mallang.training.record import Recorder
-from mallang.training.run import INFO, WEIGHTS, Run, await_run, begin, check_place, differences, locked
+from mallang.training.run import INFO, Run, await_run, begin, check_place, differences, locked
 from mallang.training.step import choose_engine
 from mallang.training.stopping import listening
-from mallang.training.weights import mean_weights, own_weights, set_weights
+from mallang.training.weights import mean_weights, own_weights
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,11 +66,7 @@ def train(recipe: Recipe, options: Options) -> Run:
     """Train a recipe in its folder, from wherever it stands, to the end."""
     if options.fresh and distributed.may_restart():
         raise UserError("--fresh and torchrun --max-restarts: every restart would begin anew", todo="--name NAME")
-    if options.start is not None and recipe.train.initialization != "paper":
-        raise UserError(
-            f"train.initialization = {recipe.train.initialization!r} has no effect: --from gives the initial weights",
-            todo="train.initialization=paper, or leave --from out",
-        )
+    check_initial(recipe.train, options.start)
     device = distributed.own_device(options.device)
     check_device(recipe.train, device)
     world = distributed.connect(device)
@@ -127,11 +123,8 @@ def train_here(recipe: Recipe, run: Run, options: Options, world: World, device:
     task = materials.task
     seed_everything(recipe.seed, 0, 0)
     model = task.build(find("models", recipe.model_name), recipe.model)
-    if recipe.train.initialization == "default":
-        torch_defaults(model)
+    initialize(model, recipe.train, options.start)
     model.to(device)
-    if options.start is not None:
-        set_weights(model, Run.open(options.start).read_weights(), options.start / WEIGHTS)
     size = "" if hasattr(model, "fit") else f"{sum(p.numel() for p in model.parameters()):,} parameters "
     recorder.say(f"{recipe.model_name}: {size}on {device}")  # what is fitted has its size afterwards
     valid_rows = list(materials.corpus.split("valid"))

@@ -1,0 +1,79 @@
+"""`mallang schedule`: the rates that training then has."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from commands.running import TINY, mallang, metrics, write_corpus
+from mallang import recipe
+from mallang.inspection.schedule_curve import ScheduleCurve, schedule_curve
+from mallang.training.schedule import multiplier
+
+QUICK = ("transformer", *TINY, "train.workers=0", "schedule.warmup=3", "train.log_every=1")
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("schedule")
+    write_corpus(place)
+    return place
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [("train.steps=7", "schedule.name=linear"), ("train.epochs=2", "train.accumulation=3", "schedule.name=noam")],
+    ids=["steps", "epochs"],
+)
+def test_training_has_these_rates(home: Path, changes: tuple[str, ...]) -> None:
+    name = changes[-1].partition("=")[2]
+    assert (ended := mallang("train", *QUICK, *changes, "--name", name, cwd=home)).code == 0, ended.err
+    trained = [row["rate"] for row in metrics(home / "runs" / name) if row["kind"] == "train"]
+    shown = mallang("schedule", *QUICK, *changes, "--json", cwd=home)
+    assert shown.code == 0, shown.err
+    found = json.loads(shown.out)
+    assert found["schedule"] == name and found["steps"] == len(trained) >= 3
+    assert found["rates"] == pytest.approx(trained)
+
+
+def test_every_step_is_the_multiplier_times_the_rate() -> None:
+    checked = recipe.read("transformer-miniworld", ["train.epochs=none", "train.steps=900"]).build()
+    curve = schedule_curve(checked)
+    assert len(curve.rates) == 900 and curve.peak == 200 and max(curve.rates) == checked.optimizer.rate
+    for step in (1, 150, 200, 700, 900):
+        expected = checked.optimizer.rate * multiplier(checked.schedule, step, total=900, dim=128)
+        assert curve.rates[step - 1] == pytest.approx(expected)
+
+
+def test_points_hold_the_ends_and_the_peak() -> None:
+    curve = ScheduleCurve(tuple(min(step, 20 - step) / 10 for step in range(1, 21)))
+    shown = dict(curve.points(4))
+    assert {1, 10, 20} <= set(shown) and shown[10] == 1.0 and len(shown) <= 6
+    assert ScheduleCurve((0.5,)).points(16) == [(1, 0.5)]
+
+
+def test_a_table_and_a_figure(home: Path) -> None:
+    shown = mallang(
+        "schedule", "transformer-miniworld", "train.epochs=none", "train.steps=400", "--out", "a.png", cwd=home
+    )
+    lines = shown.out.splitlines()
+    assert shown.code == 0 and lines[0].split()[:2] == ["1", "2e-05"] and lines[-1].split() == ["400", "0"], shown.err
+    assert any(line.split()[:2] == ["200", "0.004"] and line.endswith("█" * 40) for line in lines)
+    assert (home / "a.png").stat().st_size > 5_000
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (("ngram-miniworld",), "it has no learning rate"),
+        (("transformer-miniworld", "--out", "a.gif"), "cannot be written as a.gif"),
+        (("transformer-miniworld", "--out", "nowhere/a.png"), "there is no folder nowhere"),
+        (("transformer-miniworld", "schedule.warmup=-1"), "warmup must not be negative"),
+        (("transformr",), "transformr"),
+    ],
+)
+def test_bad_input(home: Path, given: tuple[str, ...], message: str) -> None:
+    ended = mallang("schedule", *given, cwd=home)
+    assert ended.code == 2 and message in ended.err and "Traceback" not in ended.err, ended.err
