@@ -127,9 +127,8 @@ class Resolved:
                 if key not in known:
                     dotted = f"{section}.{key}"
                     whose = f"the {section} {self._chosen(section)}" if section in schema.NAMED else f"[{section}]"
-                    raise UserError(
-                        f"{dotted}: {whose} has no {key}", where=self.place(dotted), todo=nearest(key, known)
-                    )
+                    todo = _elsewhere(dotted, self.values[section][key]) or nearest(key, known)
+                    raise UserError(f"{dotted}: {whose} has no {key}", where=self.place(dotted), todo=todo)
 
     @property
     def values(self) -> Values:
@@ -364,6 +363,13 @@ def _check_top(layer: Layer, key: str, given: Any) -> None:
         homes = schema.homes(key)
         todo = f"did you mean {' or '.join(homes)}?" if homes else nearest(key, [*schema.TOP, *schema.SECTIONS])
         raise UserError(f"{key}: a recipe has no such value above its sections", where=layer.place(key), todo=todo)
+
+
+def _elsewhere(dotted: str, value: Any) -> str:
+    """Where a key belongs that stands in the wrong section, with its value; nothing where there is no such key."""
+    key = dotted.partition(".")[2]
+    places = [key] if key in schema.TOP else [place for place in schema.homes(key) if place != dotted]
+    return f"did you mean {' or '.join(f'{place}={_shown(value)}' for place in places)}?" if places else ""
 
 
 def _underscored(values: Mapping[str, Any]) -> Values:

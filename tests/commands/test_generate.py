@@ -120,7 +120,7 @@ def test_from_python(writer: Path) -> None:
         (["민수는", "--search", "beam=3"], "has no effect on the method sampling"),
         (["민수는", "--seed", "3", "--search", "seed=2"], "--seed and --search seed say the same"),
         (["민수는", "--max-tokens", "3", "--search", "max_length=2"], "--max-tokens and --search max_length"),
-        (["민수는", "--json", "--scores"], "--scores has no effect"),
+        (["민수는", "--json", "--no-echo"], "--no-echo has no effect"),
         (["민수는", "--json", "--stream"], "--stream prints a text as it grows"),
         (["민수는", "지호는", "--stream"], "one text as it grows, not 2"),
         (["민수는", "--stream", "--method", "beam"], "not 1 of the method beam"),
@@ -146,3 +146,9 @@ def test_the_right_verb_is_named(writer: Path, trained: Path) -> None:
     assert wrong.code == 2 and "trained for translation" in wrong.err and "`mallang translate`" in wrong.err
     other = mallang("translate", writer, "물", cwd=writer)
     assert other.code == 2 and "`mallang generate`" in other.err
+
+
+def test_scores_and_json_give_both(writer: Path) -> None:
+    asked = ("generate", writer, "민수는", "--method", "greedy", "--json")
+    both, alone = (json.loads(mallang(*asked, *more, cwd=writer).out) for more in (["--scores"], []))
+    assert sum(both.pop("token_scores")) == pytest.approx(both["score"], abs=1e-5) and both == alone

@@ -129,6 +129,25 @@ def test_what_is_impossible_is_no_better_than_what_is_too(home: Path) -> None:
     assert [pair["right"] for pair in pairs[:-1]] == [False, True]
 
 
+def test_what_is_impossible_is_so_for_generate_as_for_score(home: Path) -> None:
+    """After a full stop every line of the corpus ends: whatever is made to follow it has the probability 0."""
+    mle = ("model.smoothing=mle", "model.order=2", "--name", "impossible")
+    assert mallang("train", "ngram-miniworld", *FILES, *mle, cwd=home).code == 0
+    model = mallang_load(home / "runs" / "impossible")
+    for method in ("greedy", "beam"):
+        made = model.generate("본다.", method=method, min_length=3, max_tokens=4)
+        words, said = len(model.tokenizer.encode("본다.").ids), len(made.token_scores)
+        assert list(made.token_scores) == list(model.score(made.text).token_scores[words : words + said])
+        assert made.score == -math.inf == made.nbest[0][1]
+    usual = model.generate("", seed=3)
+    assert usual.score == pytest.approx(model.score(usual.text).score, abs=1e-4) and usual.score > -100
+    asked = ("generate", "runs/impossible", "본다.", "--method", "beam", "--search", "min_length=3", "--scores")
+    ended = mallang(*asked, cwd=home)
+    assert ended.code == 0 and ended.out.startswith("-inf\t"), ended.err
+    found = json.loads(mallang(*asked, "--json", cwd=home).out, parse_constant=pytest.fail)
+    assert found["score"] is None and None in found["token_scores"]
+
+
 def test_seeds_whose_loss_is_infinite_have_no_mean(home: Path) -> None:
     home.joinpath("endless.txt").write_text("본다. 본다. 지호는\n", encoding="utf-8")
     train = ["train", "ngram-miniworld", *FILES, "model.smoothing=mle", "model.order=2", "--seeds", "1,2"]

@@ -143,9 +143,10 @@ def test_several_outputs_of_a_run_that_samples(run: Path) -> None:
     assert (ended.code, len(ended.out.splitlines())) == (0, 8), ended.err
 
 
-def test_scores_are_not_asked_for_twice(trained: Path) -> None:
-    both = mallang("translate", trained, SENTENCE, "--scores", "--json", cwd=trained)
-    assert (both.code, both.out) == (2, "") and "leave --scores out" in both.err
+def test_scores_and_json_give_both(trained: Path) -> None:
+    both = json.loads(mallang("translate", trained, SENTENCE, "--scores", "--json", cwd=trained).out)
+    alone = json.loads(mallang("translate", trained, SENTENCE, "--json", cwd=trained).out)
+    assert sum(both.pop("token_scores")) == pytest.approx(both["score"], abs=1e-5) and both == alone
 
 
 def test_the_search_can_be_changed(trained: Path) -> None:

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 import torch
 
+from mallang.decoding import contract as decoding
 from mallang.errors import UserError
 from mallang.models import transformer
-from mallang.tasks.translation import Config, Task
+from mallang.tasks.translation import Config, Task, Verbs
 from mallang.text.tokenizer import Config as Text
 from mallang.text.tokenizer import Tokenizer
 from mallang.text.vocabulary import PAD
@@ -78,3 +79,22 @@ def test_r_drop_costs_nothing_where_there_is_no_dropout():
         Config(r_drop=-1.0)
     with pytest.raises(UserError, match="has none"):
         make(dropout=0.0, r_drop=3.0)
+
+
+def test_a_score_is_asked_for_as_on_the_command_line():
+    task, model = make()
+    verbs = Verbs(task, model.eval(), decoding.Config(), 30)
+    one = verbs.score("a b", "c d")
+    assert (one.source, one.target) == ("a b", "c d")
+    pairs = [("a b", "c d"), ("e", "f g")]
+    listed = verbs.score(pairs)
+    assert listed[0].score == pytest.approx(one.score, abs=1e-5)
+    assert verbs.score(["a b", "e"], ["c d", "f g"]) == listed == verbs.score(pairs=pairs) == verbs.score(iter(pairs))
+    assert verbs.score(source="a b", target="c d") == one and verbs.score([]) == []
+    for given in (("a b",), (pairs, "loud"), ("a b", ["c d"]), (), (["a"], ["b", "c"])):
+        with pytest.raises(UserError, match=r"needs a source and its translation|1 sources, but 2 targets"):
+            verbs.score(*given)
+    with pytest.raises(UserError, match="one of them"):
+        verbs.score("a", "b", pairs=pairs)
+    with pytest.raises(UserError, match="domain"):
+        verbs.score("a b", "c d", domain="loud")

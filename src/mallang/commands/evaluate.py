@@ -29,7 +29,7 @@ from mallang.commands.options import (
     read_search,
 )
 from mallang.errors import UserError
-from mallang.inspection.outputs import keep, read_parts, stamp_of
+from mallang.inspection.outputs import keep, read_parts, split_to_score, stamp_of
 
 if TYPE_CHECKING:
     from mallang.evaluation.explanation import Explanation
@@ -48,7 +48,8 @@ EXAMPLES = (
     "mallang evaluate --outputs out.txt --references ref.txt --explain all",
 )
 Split = Annotated[
-    str | None, typer.Option("--split", help="The split of the run's corpus; otherwise test.", show_default=False)
+    str | None,
+    typer.Option("--split", help="The split of the run's corpus; otherwise test, or valid.", show_default=False),
 ]
 Data = Annotated[
     str | None, typer.Option("--data", metavar="PATH", help="Your own pairs instead of a split.", show_default=False)
@@ -208,7 +209,9 @@ def of_run(run: Path, asked: Asked, sentence: int, option: str | None, *, quiet:
     from mallang.decoding.options import change_search
     from mallang.training.run import Run
 
-    split = choose_split(asked.split, asked.data, usual="test")
+    split, told_split = choose_split(asked.split, asked.data, usual="test"), ""
+    if asked.split is None and asked.data is None:
+        split, told_split = split_to_score(run)
     options = read_search(asked.search)
     model = load_for(run, None, "evaluate", asked.device, int8=asked.int8, others=asked.others)
     check_texts(model, run, option)
@@ -221,6 +224,8 @@ def of_run(run: Path, asked: Asked, sentence: int, option: str | None, *, quiet:
     others = asked.others or []
     stamped = {"unknown": asked.replace_unknown, "lexicon": lexicon, "int8": asked.int8, **asked.reading}
     stamped["with"] = bool(others)
+    if told_split:
+        typer.echo(f"note: {told_split}", err=True)
     for part in read_parts(run, split, asked.data, asked.corpus):
         chosen = part.domain if asked.domain is None else None if asked.domain == "none" else asked.domain
         rows = [pick(part.rows, sentence)] if sentence else part.rows

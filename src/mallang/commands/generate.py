@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_format
 import os
 import stat
 import sys
@@ -26,7 +25,7 @@ from mallang.commands.options import (
     load_for,
     read_search,
 )
-from mallang.commands.translate import as_json, several
+from mallang.commands.translate import as_json, json_line, several
 from mallang.errors import UserError
 
 if TYPE_CHECKING:
@@ -125,7 +124,7 @@ def command(
         return
     for number, result in enumerate(model.stream(given, parts=not json, **options)):
         if json:
-            print(json_format.dumps(as_line(result, nbest), ensure_ascii=False), flush=True)
+            print(json_line(as_line(result, nbest, scores=scores)), flush=True)
             continue
         if number and lines > 1:
             print()
@@ -145,9 +144,8 @@ def with_flags(options: Mapping[str, Any], flags: Mapping[str, Any]) -> dict[str
 
 def check_printing(*, json: bool, scores: bool, no_echo: bool, stream: bool | None) -> None:
     """Refuse ways of printing that exclude each other."""
-    if json and (scores or no_echo):
-        flag = "--scores" if scores else "--no-echo"
-        raise UserError(f"{flag} has no effect with --json, which tells everything", todo=f"leave {flag} out")
+    if json and no_echo:
+        raise UserError("--no-echo has no effect with --json, which tells everything", todo="leave --no-echo out")
     if stream and (json or scores):
         flag = "--json" if json else "--scores"
         raise UserError(f"--stream prints a text as it grows, and {flag} needs all of it", todo="leave out one of them")
@@ -217,8 +215,8 @@ def say(result: Generated, quiet: bool) -> None:
         typer.echo(f"note: {result.input[:40]!r}: {result.note}", err=True)
 
 
-def as_line(result: Any, nbest: int) -> dict[str, Any]:
-    """What `--json` prints of a result."""
-    line = as_json(result, nbest)
+def as_line(result: Any, nbest: int, *, scores: bool = False) -> dict[str, Any]:
+    """What `--json` prints of a result; with `--scores` also the log-probability of each token."""
+    line = as_json(result, nbest, scores=scores)
     note = {"note": line.pop("note")} if "note" in line else {}
     return {**line, "text": result.text, "finished": not result.is_cut, **note}

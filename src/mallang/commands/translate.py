@@ -86,8 +86,6 @@ def command(
     what is asked of its translation on each line: {"text": "…", "prefix": "…", "require": ["…"], "forbid": ["…"]}.
     """
     add_plugins(plugin)
-    if json and scores:
-        raise UserError("--scores has no effect with --json, which tells every score", todo="leave --scores out")
     options = read_search(search)
     if nbest == 1 and isinstance(options.get("nbest"), int):
         nbest = options["nbest"]
@@ -141,7 +139,7 @@ def read_requests(file: Path) -> Iterator[Any]:
 def show(result: Translation, *, json: bool, nbest: int, scores: bool) -> None:
     """Print one result, at once: someone may be waiting at the other end of a pipe."""
     if json:
-        print(json_format.dumps(as_json(result, nbest), ensure_ascii=False), flush=True)
+        print(json_line(as_json(result, nbest, scores=scores)), flush=True)
     elif nbest > 1:
         for output, value, _ in result.nbest[:nbest] or ((result.output, result.score, result.score),):
             print(f"{value:.4f}\t{output}" if scores else output, flush=True)
@@ -149,8 +147,15 @@ def show(result: Translation, *, json: bool, nbest: int, scores: bool) -> None:
         print(f"{result.score:.4f}\t{result.output}" if scores else result.output, flush=True)
 
 
-def as_json(result: Translation, nbest: int) -> dict[str, Any]:
-    """What `--json` prints of a result."""
+def json_line(line: dict[str, Any]) -> str:
+    """A line of JSON, which has no infinite numbers: the score of what is impossible is null."""
+    from mallang.inspection.comparison_tables import finite
+
+    return json_format.dumps(finite(line), ensure_ascii=False, allow_nan=False)
+
+
+def as_json(result: Translation, nbest: int, *, scores: bool = False) -> dict[str, Any]:
+    """What `--json` prints of a result; with `--scores` also the log-probability of each token."""
     line: dict[str, Any] = {
         "input": result.input,
         "output": result.output,
@@ -160,6 +165,8 @@ def as_json(result: Translation, nbest: int) -> dict[str, Any]:
             {"output": output, "score": value, "normalized": rank} for output, value, rank in result.nbest[:nbest]
         ],
     }
+    if scores:
+        line["token_scores"] = list(result.token_scores)
     if result.note:
         line["note"] = result.note
     return line

@@ -80,6 +80,19 @@ def open_rows(run: Path, split: str, data: str | None) -> tuple[Rows, str]:
     return corpus.split(split), split
 
 
+def split_to_score(run: Path) -> tuple[str, str]:
+    """The split that a run is scored on unless another is asked for, and what to say where that is not `test`."""
+    from mallang.data.corpus import open_corpus
+    from mallang.find import find
+    from mallang.training.run import Run
+
+    opened = Run.open(run)
+    corpus = open_corpus(opened.data(), find("tasks", opened.task).Task.columns)
+    if corpus.has("test") or not corpus.has("valid"):
+        return "test", ""
+    return "valid", f"{corpus.name} has no test split: this is the valid split, which chose the best weights"
+
+
 def stamp_of(run: Run, rows: Sequence[tuple[str, ...]], search: Any, asked: Mapping[str, Any]) -> dict[str, Any]:
     """What outputs depend on: the weights, the rows, every option of the search, and what else was asked for."""
     text = json.dumps([list(row) for row in rows], ensure_ascii=False)

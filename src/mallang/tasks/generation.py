@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any, get_args
 import numpy as np
 from jaxtyping import Float64
 
+from mallang.data.batch import Batch, pad_rows
 from mallang.decoding import contract as decoding
+from mallang.decoding import scoring
 from mallang.decoding.contract import Hypothesis, device_of
 from mallang.decoding.ensemble import ensemble_of
 from mallang.decoding.matching import Spelling
@@ -31,7 +33,7 @@ from mallang.tasks.embedding import text_vectors, word_vectors
 from mallang.tasks.surprise import Lines, Manner, line_log_probs
 from mallang.tasks.unseen import forget_unseen, ids_to_read
 from mallang.text.tokenizer import Encoding
-from mallang.text.vocabulary import EOS, UNK
+from mallang.text.vocabulary import BOS, EOS, PAD, UNK
 
 if TYPE_CHECKING:
     from mallang.tasks.language_modeling import Task
@@ -67,6 +69,8 @@ class Generated:
     """Whether it ended because it may not be longer."""
     first: int = 0
     """The number of its first sample, where those of a prompt come in several results."""
+    token_scores: tuple[float, ...] = ()
+    """The log-probability of each token of the output, and of each `</s>`."""
 
     def __str__(self) -> str:
         return self.text
@@ -270,6 +274,8 @@ class Verbs:
         if best.proven is False:
             notes.append("not proven to be the best: max_expansions were not enough")
         outputs = [draft.output(self.tokenizer) for draft in drafts]
+        if hasattr(self.model, "token_log_probs"):
+            self.score_again(drafts)
         sums = [sum(draft.scores) for draft in drafts]
         ranks = [total / penalty(max(1, len(draft.scores)), config) for total, draft in zip(sums, drafts, strict=True)]
         return Generated(
@@ -283,7 +289,29 @@ class Verbs:
             note="; ".join(notes),
             is_cut=best.is_cut,
             first=best.sample,
+            token_scores=tuple(best.scores),
         )
+
+    def score_again(self, drafts: Sequence[Draft]) -> None:
+        """The scores of outputs as `score` gives them, where a model scores texts in a way of its own.
+
+        A search needs something to go on with, also after words that n-grams have never met: there all of it has the
+        probability 0, and so has the output.
+        """
+        rows = []
+        for draft in drafts:
+            first, *others = draft.lines
+            said = [*first, *(token for line in others for token in (EOS, *line)), EOS][: len(draft.scores)]
+            rows.append((draft.prompt.ids, said))
+        read = [[*prompt, *(BOS if token == EOS else token for token in said)][:-1] for prompt, said in rows if said]
+        asked = [[*[PAD] * (len(prompt) - 1), *said] for prompt, said in rows if said]
+        if not read:
+            return
+        tokens, lengths = pad_rows(read)
+        batch = Batch(tokens=tokens, lengths=lengths, labels=pad_rows(asked)[0])
+        going = [draft for draft, (_, said) in zip(drafts, rows, strict=True) if said]
+        for draft, numbers in zip(going, scoring.score(self.model, batch.to(self.device)), strict=True):
+            draft.scores = numbers
 
     def score(self, texts: str | Iterable[str]) -> Any:
         """How probable the model finds one text, or each of many, token by token."""

@@ -58,6 +58,8 @@ class Translation:
     """What the reader should know: the text was split, or an output was cut off."""
     is_cut: bool = False
     """Whether the output, or that of a piece, ended at the longest length allowed."""
+    token_scores: tuple[float, ...] = ()
+    """The log-probability of each token, and of each `</s>`."""
 
     def __str__(self) -> str:
         return self.output
@@ -204,6 +206,7 @@ class Verbs:
             nbest=tuple((output, each.score, each.normalized) for each, output in whole),
             note="; ".join([*about, *notes]),
             is_cut=is_cut,
+            token_scores=tuple(value for hypothesis in best for value in hypothesis.token_scores),
         )
 
     def embed(self, texts: str | Iterable[str], *, words: bool = False) -> Any:
@@ -225,9 +228,19 @@ class Verbs:
         model = Ensemble([self.model, *(other.model for other in others)])
         return type(self)(self.task, model, self.config, min(limits, default=0))
 
-    def score(self, pairs: Iterable[tuple[str, str]], domain: Domain = None) -> list[Scored]:
-        """How probable the model finds each given translation."""
-        return list(itertools.chain.from_iterable(self.score_chunks(pairs, domain)))
+    def score(
+        self, source: Any = None, target: Any = None, *, pairs: Iterable[tuple[str, str]] | None = None,
+        domain: Domain = None,
+    ) -> Any:  # fmt: skip
+        """How probable the model finds a given translation: of one source, of several, or of pairs of both.
+
+        `score("물", "water")` gives one result; `score(["물", "책"], ["water", "book"])` and
+        `score([("물", "water"), ("책", "book")])` give a list.
+        """
+        if pairs is None and isinstance(source, str) and isinstance(target, str):
+            return self.score(pairs=[(source, target)], domain=domain)[0]
+        given = pairs_of(source, target, pairs)
+        return list(itertools.chain.from_iterable(self.score_chunks(given, domain)))
 
     def score_chunks(self, pairs: Iterable[tuple[str, str]], domain: Domain = None) -> Iterator[list[Scored]]:
         """The scores of a long stream of pairs, piece by piece."""
@@ -257,7 +270,7 @@ class Verbs:
         outputs = [str(result) for result in self.translate([source for source, _ in rows], domain=domain, **options)]
         references = [target for _, target in rows]
         scores = quality(outputs, references)
-        scored = self.score(rows, domain)
+        scored = self.score(rows, domain=domain)
         surprise = perplexities(
             [each.score for each in scored],
             tokens=[len(each.tokens) - 1 for each in scored],
@@ -266,3 +279,20 @@ class Verbs:
             tokenizer=self.task.target.config.unit,
         )
         return [*scores, *surprise.values()], outputs
+
+
+def pairs_of(source: Any, target: Any, pairs: Iterable[tuple[str, str]] | None) -> Iterable[tuple[str, str]]:
+    """Pairs of a source and its translation, however they are given."""
+    if pairs is not None and (source is not None or target is not None):
+        raise UserError("pairs were given, and a source or target besides", todo="give one of them")
+    if target is None and not isinstance(source, str) and (pairs is not None or source is not None):
+        return pairs if pairs is not None else source
+    if isinstance(source, str) != isinstance(target, str) or source is None or target is None:
+        raise UserError(
+            "a score needs a source and its translation",
+            todo="score(source, target), score(sources, targets) or score([(source, target), …]); domain=NAME by name",
+        )
+    sources, targets = list(source), list(target)
+    if len(sources) != len(targets):
+        raise UserError(f"there are {len(sources)} sources, but {len(targets)} targets", todo="give one target each")
+    return list(zip(sources, targets, strict=True))
