@@ -40,7 +40,10 @@ SPACE: Mapping[str, Sequence[Any]] = {
     "train.final": ("best", "last", "average"),
 }
 """What is drawn: each value alike, each key by itself. `best` is the checkpoint with the lowest validation loss."""
-FIXED = ("model.heads=4", "model.norm=pre", "train.workers=0", "train.log_every=500")
+FIXED = (
+    "model.heads=4", "model.norm=pre", "train.workers=0", "train.log_every=500", "train.patience=none",
+    "optimizer.clip=0.0",
+)  # fmt: skip
 VALIDATIONS = 20
 """How often a trial validates; `average` is the mean of the last five."""
 
@@ -50,17 +53,25 @@ def measure(
 ) -> dict[str, Result]:
     """Train and score all trials, a JSON line each in `out`; or read those lines from `merge`.
 
+    Trials that `out` holds already are not repeated.
     `steps` cuts every trial short, to see whether all of it works, and scores 20 rows.
     """
     if merge:
-        found = [json.loads(line) for line in Path(merge).read_text("utf-8").splitlines()]
+        found = read(Path(merge))
     else:
-        found = list(kept(run_all(jobs(trials), workers, device, steps), Path(out) if out else None))
+        done = read(Path(out)) if out and Path(out).exists() else []
+        missing = [job for job in jobs(trials) if job not in {(trial["pairs"], trial["trial"]) for trial in done}]
+        found = [*done, *kept(run_all(missing, workers, device, steps), Path(out) if out else None)]
     for size in sorted({trial["pairs"] for trial in found}):
         ranked = sorted((trial for trial in found if trial["pairs"] == size), key=lambda trial: -trial["bleu"])
         rows = [(f"{trial['trial']:02}: {' '.join(trial['overrides'])}", trial["bleu"]) for trial in ranked]
         show(f"{size:,} pairs, validation BLEU", [("trial", "BLEU"), *rows])
     return {f"small-data-{trial['pairs']}-trial{trial['trial']:02}": result(trial) for trial in found}
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """The trials in a file."""
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
 
 
 def drawn(trial: int) -> list[str]:

@@ -38,7 +38,8 @@ RIVALS = {
     "train": (("steps", "epochs"), ("epochs", "steps")),
     "data": (
         *((key, rival) for key in ("corpus", "train") for rival in ("corpora", "domains", "untagged")),
-        *(("corpora", rival) for rival in ("corpus", "train", "domains", "untagged")),
+        *(("corpora", rival) for rival in ("corpus", "train", "domains", "untagged", "hold_out")),
+        *(("valid", "hold_out"), ("hold_out", "valid"), ("corpus", "hold_out")),
     ),
 }
 """Two keys that say the same thing in two ways: whoever gives the first takes back the second of earlier layers."""

@@ -143,7 +143,8 @@ def test_an_empty_file(home: Path) -> None:
 
 def test_a_file_that_is_not_there(home: Path) -> None:
     refused(mallang(*QUICK, "data.train=trian.tsv", cwd=home), "no file trian.tsv", "train.tsv")
-    refused(mallang("train", "transformer", "data.train=train.tsv", cwd=home), "no split 'valid'", "data.valid=FILE")
+    given = ("train", "transformer-miniworld", "data.train=train.tsv")
+    refused(mallang(*given, cwd=home), "no split 'valid'", "data.valid=FILE")
 
 
 def test_lines_that_are_all_filtered(home: Path) -> None:

@@ -20,7 +20,7 @@ def test_trees_are_learned_and_brackets_decide(tmp_path: Path) -> None:
     rows = "".join(f"{text}\t{tree}\n" for text, tree in TREES.items())
     for name in ("train", "valid"):
         (tmp_path / f"{name}.tsv").write_text(rows, "utf-8")
-    ended = mallang("train", "transformer", *OPTIONS, "train.steps=240", "train.validate_every=120", cwd=tmp_path)
+    ended = mallang("train", "transformer", *OPTIONS, "train.steps=400", "train.validate_every=200", cwd=tmp_path)
     assert ended.code == 0, ended.err
     run = tmp_path / "runs" / "transformer"
     assert [entry["brackets"] for entry in metrics(run) if "brackets" in entry][-1] == 100

@@ -339,7 +339,7 @@ def test_a_budget_of_seconds_ends_the_training_at_a_validation(tmp_path, monkeyp
 
 def test_configurations_that_contradict_themselves_are_refused():
     for wrong in (
-        {"seconds": 5.0},
+        {"seconds": 0.5},
         {"steps": 1, "epochs": 1},
         {"final": "ema"},
         {"keep": 3},

@@ -104,8 +104,10 @@ def prepare(recipe: RecipeName, overrides: Overrides = None) -> None:
     from mallang import recipe as recipes
 
     checked = recipes.read(recipe, overrides or ()).build()
+    from mallang.training.defaults import fit_recipe
     from mallang.training.train import prepare_data  # after the check, for it imports torch
 
+    checked = fit_recipe(checked, print)
     materials = prepare_data(checked, None)
     print(materials.train.account)
     print(materials.valid.account)

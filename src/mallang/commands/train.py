@@ -78,7 +78,9 @@ def command(
     Ctrl-C saves and leaves. Several processes: torchrun --nproc-per-node 2 -m mallang train RECIPE
     """
     add_plugins(plugin)
-    resolved = recipes.read(recipe, overrides or [])
+    from mallang.training.defaults import with_defaults
+
+    resolved, told = with_defaults(recipes.read(recipe, overrides or []), is_started=start is not None)
     if show:
         print("\n".join(resolved.show()))
         resolved.build()  # says what is wrong with them
@@ -90,6 +92,8 @@ def command(
             todo="give torchrun one seed: seed=1",
         )
     base = folder_of_run(runs, name or (f"{resolved.name}-from-{start.name}" if start else resolved.name))
+    if told and not quiet and os.environ.get("RANK", "0") == "0":
+        typer.echo("\n".join(told), err=True)
     if verbose:
         typer.echo("\n".join(resolved.show()), err=True)
     from mallang.training.train import Options, train

@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from mallang.data import local, registry
+from mallang.data.held_out import HeldOut
 from mallang.data.local import MissingColumnError, Wanted
-from mallang.data.readers import Row
+from mallang.data.readers import Files, Row
 from mallang.errors import UserError, nearest
 
 SPLITS = ("train", "valid", "test")
@@ -46,6 +47,8 @@ class Config:
     """Your own file in place of the corpus: .txt .tsv .csv .jsonl .parquet .conll (.gz .xz), two files, or a stem."""
     valid: str | list[str] | None = None
     """File for validation."""
+    hold_out: float = 0.0
+    """Share of `train` that is kept for validation, chosen by a hash of each row; for files without `valid`."""
     test: str | list[str] | None = None
     """File for the final measure."""
     columns: list[str | int] | None = None
@@ -72,6 +75,10 @@ class Config:
             raise ValueError(f"min_length {self.min_length} is above max_length {self.max_length}")
         if 0 < self.max_ratio < 1:
             raise ValueError(f"max_ratio {self.max_ratio} is below 1, which no row can keep")
+        if not 0.0 <= self.hold_out <= 0.5:
+            raise ValueError(f"hold_out = {self.hold_out} must be a share between 0 and 0.5")
+        if self.hold_out and (not self.train or self.valid is not None):
+            raise ValueError(f"hold_out = {self.hold_out} is of use with train and without valid only")
         _check_corpora(self)
 
     def wanted(self, roles: tuple[str, ...], text: str = "text") -> Wanted:
@@ -180,7 +187,7 @@ def open_corpus(config: Config, columns: tuple[str, ...]) -> Corpus:
         # Held-out rows of another corpus would measure nothing, so they are not filled in.
         if not given:
             raise UserError("there is no data", todo="set data.corpus to a name or data.train to a file")
-        return open_files(given, config, columns)
+        return _hold_out(open_files(given, config, columns), config.hold_out)
     if config.corpora is not None:
         corpus = _open_several(config, columns)
     else:
@@ -192,6 +199,17 @@ def open_files(specs: Mapping[str, str | list[str]], config: Config, columns: tu
     """A corpus of files of one's own, by the name of the split that each is."""
     splits = {name: _open_local(spec, config, columns) for name, spec in specs.items()}
     return Corpus(" + ".join(dict.fromkeys(rows.name for rows in splits.values())), "own data", splits)
+
+
+def _hold_out(corpus: Corpus, share: float) -> Corpus:
+    """The same files with a share of the training rows as the rows to validate on."""
+    if not share:
+        return corpus
+    rows = corpus.splits["train"]
+    assert isinstance(rows.source, Files)
+    train = replace(rows, source=HeldOut(rows.source, share, is_valid=False))
+    valid = replace(rows, name=f"{rows.name} (held out)", source=HeldOut(rows.source, share, is_valid=True), note="")
+    return replace(corpus, splits={**corpus.splits, "train": train, "valid": valid})
 
 
 def _open_several(config: Config, roles: tuple[str, ...]) -> Corpus:

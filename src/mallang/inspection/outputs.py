@@ -70,7 +70,7 @@ def open_rows(run: Path, split: str, data: str | None) -> tuple[Rows, str]:
     columns = find("tasks", opened.task).Task.columns
     if data is not None:
         alone = replace(config, corpora=None, domains=None, untagged=0.0)
-        config = replace(alone, corpus=None, train=None, valid=None, test=data)
+        config = replace(alone, corpus=None, train=None, valid=None, hold_out=0.0, test=data)
         return open_corpus(config, columns).split("test"), f"data-{Path(data).stem}"
     corpus = open_corpus(opened.data(), columns)
     if split not in corpus.splits and split == "test" and corpus.kind == "own":

@@ -49,7 +49,7 @@ class Config:
     steps: int | None = None
     """Updates in all; either this or `epochs`."""
     epochs: int | None = None
-    """Passes over the data; 10 where neither is given."""
+    """Passes over the data; 10 where neither is given, nor `seconds`."""
     batch_tokens: int = 4096
     """Padded tokens in a micro-batch, counted on its longer side."""
     batch_sentences: int | None = None
@@ -69,7 +69,8 @@ class Config:
     patience: int | None = None
     """Validations without improvement before training stops early."""
     seconds: float | None = None
-    """A budget: training stops at the first validation after so many seconds, however far it came."""
+    """Alone: as many updates as fit into so many seconds, measured when the run begins and written to run.json. With
+    steps or epochs: training stops at the first validation after so many seconds, however far it came."""
     keep: int = 1
     """Validated checkpoints that are kept, and averaged where `final` says so."""
     final: Literal["best", "last", "average", "ema"] = "best"
@@ -95,8 +96,6 @@ class Config:
     def __post_init__(self) -> None:
         if self.steps is not None and self.epochs is not None:
             raise ValueError(f"steps = {self.steps} and epochs = {self.epochs} cannot both decide how long to train")
-        if self.seconds is not None and self.steps is None and self.epochs is None:
-            raise ValueError(f"seconds = {self.seconds:g} needs steps or epochs too: rates fall by them")
         if self.final == "ema" and not self.ema:
             raise ValueError('final = "ema" needs ema above 0, such as 0.999')
         if not 0.0 <= self.ema < 1.0:

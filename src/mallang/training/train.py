@@ -27,6 +27,8 @@ from mallang.tasks.contract import Laying
 from mallang.text.tokenizer import Tokenizer
 from mallang.training import checkpoint as checkpoints
 from mallang.training import distributed, fitting, precision
+from mallang.training.budget import is_alone, settle
+from mallang.training.defaults import fit_recipe
 from mallang.training.distributed import World
 from mallang.training.finishing import Outcome, finish
 from mallang.training.fit import Trial, fitted, restored
@@ -71,6 +73,8 @@ def train(recipe: Recipe, options: Options) -> Run:
     check_device(recipe.train, device)
     world = distributed.connect(device)
     console = options.console or Console(stderr=True)
+    say = Recorder(options.folder, console=console, quiet=options.quiet or not world.is_first).say
+    recipe = fit_recipe(recipe, say, is_started=options.start is not None)
     try:
         if fitting.is_fitted(find("models", recipe.model_name)):
             fitting.check_used(recipe, processes=world.size, started=options.start is not None)
@@ -150,6 +154,8 @@ def train_here(recipe: Recipe, run: Run, options: Options, world: World, device:
         )
     )
     with listening() as stop:
+        if is_alone(recipe.train):
+            run = settle(loop, recipe, run, stop)
         is_finished = loop.run(stop)
     recorder.close()
     if not is_finished:

@@ -1,0 +1,174 @@
+"""`train.seconds` alone: how many updates fit into so many seconds on this machine.
+
+Rates fall by the number of updates, so that number must be known before the first one, and a run that is killed must
+resume with the same. So it is measured once, when the run begins: a few real updates, a validation and a checkpoint are
+timed and undone; the number that follows is written to run.json and never changes. A machine that slows down
+afterwards takes longer; it does not change what is computed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import tempfile
+import time
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import torch
+
+from mallang.recipe import Recipe
+from mallang.training.averaged_sgd import average_of
+from mallang.training.carry import Carries
+from mallang.training.loop import Config, Loop
+from mallang.training.progress import Progress
+from mallang.training.run import Run
+from mallang.training.schedule import Config as Schedule
+from mallang.training.stopping import Stop
+from mallang.training.weights import own_weights, set_weights
+
+TRIAL = 0.05
+"""Share of the time that the trial may take, but for its validation and its checkpoint."""
+FEWEST = 6
+"""Updates that a trial times at least; the first half of a trial is not counted: memory and kernels are new then."""
+VALIDATIONS = 20
+"""How often a run validates where nobody says it, if that is cheap."""
+LOOKING = 0.1
+"""Share of the time that validations and their checkpoints may take, where nobody says how often they come."""
+WARMUP = 10
+"""A warm-up that nobody typed is at most one of so many parts of the updates."""
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What a trial found, in seconds."""
+
+    update: float
+    validation: float
+    checkpoint: float
+    start: float = 0.0
+    """Until the first batch is there."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What is written to run.json."""
+
+    steps: int
+    validate_every: int
+    warmup: int
+
+
+def is_alone(config: Config) -> bool:
+    """Whether seconds decide how long to train, and nothing else does."""
+    return config.seconds is not None and config.steps is None and config.epochs is None
+
+
+def plan_updates(seconds: float, costs: Costs, config: Config, warmup: int, *, is_typed: bool) -> Budget:
+    """How many updates fit into the seconds that are left, and how often to validate and how long to warm up."""
+    left, look = seconds - costs.start, costs.validation + costs.checkpoint
+    saving = costs.checkpoint / config.save_every if config.save_every else 0.0
+    if config.validate_every is not None:
+        steps = max(1, int((left - look) / (costs.update + saving + look / config.validate_every)))
+        every = config.validate_every
+    else:
+        looks = max(1, min(VALIDATIONS, int(LOOKING * left / look) if look > 0 else VALIDATIONS))
+        steps = max(1, int((left - looks * look) / (costs.update + saving)))
+        every = math.ceil(steps / looks)
+    return Budget(steps, every, warmup if is_typed else min(warmup, math.ceil(steps / WARMUP)))
+
+
+def settle(loop: Loop, recipe: Recipe, run: Run, stop: Stop) -> Run:
+    """Give the loop its number of updates: the one in run.json, or a measured one, which is written there.
+
+    Nothing is settled if someone asks to stop meanwhile: the loop then saves, and the next start measures again.
+    """
+    known = run.info.get("budget")
+    if known is None:
+        found = measure(loop, recipe, stop)
+        if found is None:
+            return run
+        known = loop.world.share(asdict(found))
+        if loop.world.is_first:
+            run = run.update(budget=known)
+    budget = Budget(**known)
+    config = replace(loop.config, steps=budget.steps, validate_every=budget.validate_every, seconds=None)
+    schedule: Schedule = replace(loop.plan.schedule, warmup=budget.warmup)
+    loop.config, loop.plan = config, replace(loop.plan, config=config, schedule=schedule)
+    loop.plan.recorder.say(f"{recipe.train.seconds:g} s: {budget.steps:,} updates, of which {budget.warmup:,} warm up")
+    return run
+
+
+def measure(loop: Loop, recipe: Recipe, stop: Stop) -> Budget | None:
+    """Time real updates, a validation and a checkpoint, and leave the loop as it was; None where a stop is asked for.
+
+    Half of the trial counts as time of the run, so that with the trial and without it the run ends near the time asked.
+    """
+    assert recipe.train.seconds is not None
+    began = time.monotonic()
+    weights = {name: tensor.clone() for name, tensor in own_weights(loop.model).items()}
+    try:
+        costs = costs_of(loop, TRIAL * recipe.train.seconds, stop)
+    finally:
+        restore(loop, weights)
+    if costs is None:
+        return None
+    left = recipe.train.seconds - (time.monotonic() - began) / 2
+    is_typed = recipe.resolved.origins.get("schedule.warmup") == "command line"
+    return plan_updates(left, costs, recipe.train, recipe.schedule.warmup, is_typed=is_typed)
+
+
+def costs_of(loop: Loop, limit: float, stop: Stop) -> Costs | None:
+    """The seconds that an update, a validation and a checkpoint take."""
+    mine = len(range(loop.world.rank, loop.each_step, loop.world.size))
+    micro_batches, times = loop.micro_batches(), []
+    asked = time.monotonic()
+    drawn = list(itertools.islice(micro_batches, mine))
+    start = time.monotonic() - asked
+    while True:
+        began = time.monotonic()
+        if loop.update(drawn, stop):
+            return None
+        wait(loop.plan.device)
+        drawn = list(itertools.islice(micro_batches, mine))
+        times.append(time.monotonic() - began)
+        if loop.world.share(len(times) >= FEWEST and sum(times) >= limit):
+            break
+    validation = timed_validation(loop)
+    counted = times[len(times) // 2 :]
+    return Costs(sum(counted) / len(counted), validation, timed_checkpoint(loop), start)
+
+
+def timed_validation(loop: Loop) -> float:
+    """Validate once; only the first process does."""
+    began = time.monotonic()
+    if loop.world.is_first:
+        loop.plan.validate()
+    loop.world.barrier()
+    return time.monotonic() - began
+
+
+def timed_checkpoint(loop: Loop) -> float:
+    """Write one checkpoint, elsewhere."""
+    plan, began = loop.plan, time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        loop.plan = replace(plan, folder=Path(folder))
+        loop.save(validated=False)
+        loop.plan = plan
+    return time.monotonic() - began
+
+
+def restore(loop: Loop, weights: dict[str, torch.Tensor]) -> None:
+    """Undo all updates: the loop is again what it was when it was made."""
+    set_weights(loop.model, weights, "trial")
+    loop.optimizer.state.clear()
+    loop.average = average_of(loop.model, loop.plan.optimizer, loop.config.ema, loop.config.final)
+    loop.step, loop.saved, loop.progress = 0, 0, Progress()
+    loop.carries = Carries(loop.each_step, loop.world)
+    loop.sums, loop.norm, loop.waited = {}, torch.zeros(()), 0.0
+
+
+def wait(device: torch.device) -> None:
+    """Until the device has done what it was asked."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

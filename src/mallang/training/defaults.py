@@ -1,0 +1,295 @@
+"""Defaults that fit the data, for a model that is trained by its bare name on files of one's own.
+
+    mallang train transformer data.train=train.tsv
+
+A recipe says how long to train, how large a model, how many subwords. Where there is no recipe nobody has said it, and
+what suits four million pairs teaches a model nothing from 500. So the training text is counted first, and one row of
+TIERS is taken by its size. Whatever a person gives wins; a recipe is never touched. The values depend on the text
+alone, not on the machine, so the same command resumes the same run everywhere, and recipe.toml holds them all.
+The rows for up to 400,000 tokens were chosen by `benchmarks.small_data_sweep`; the others follow the recipes here.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from mallang import find, schema
+from mallang.data.corpus import Rows, open_corpus
+from mallang.errors import UserError
+from mallang.recipe import Layer, Recipe, Resolved, Values
+
+MOST_ROWS = 2_000_000
+"""Rows that are counted; more are of no consequence."""
+BYTES_A_TOKEN = 4
+"""UTF-8 bytes of a subword, about: one for both Latin letters, of one byte, and Hangul, of three."""
+FEW = 1000
+"""With fewer examples a model can memorise them, and little more."""
+FEWEST_TO_SPLIT = 20
+"""With fewer rows none is held out for validation."""
+
+
+@dataclass(frozen=True)
+class Tier:
+    """What suits training texts up to a size."""
+
+    tokens: int
+    """The longer side of the training text, in tokens."""
+    vocabulary: int
+    batch_tokens: int
+    steps: int
+    dropout: float
+    smoothing: float
+    """Label smoothing, where there is a source."""
+    rate: float
+    """Peak learning rate of the Transformer; other models keep theirs."""
+    size: int
+    """Row of the SHAPES of each model."""
+
+
+TIERS = (
+    Tier(40_000, vocabulary=2000, batch_tokens=2048, steps=3000, dropout=0.4, smoothing=0.2, rate=2e-3, size=0),
+    Tier(400_000, vocabulary=4000, batch_tokens=2048, steps=3000, dropout=0.3, smoothing=0.2, rate=4e-3, size=0),
+    Tier(4_000_000, vocabulary=8000, batch_tokens=4096, steps=8000, dropout=0.3, smoothing=0.1, rate=2e-3, size=1),
+    Tier(40_000_000, vocabulary=16_000, batch_tokens=8192, steps=40_000, dropout=0.2, smoothing=0.1, rate=1e-3, size=2),
+    Tier(10**18, vocabulary=32_000, batch_tokens=16_384, steps=100_000, dropout=0.1, smoothing=0.1, rate=7e-4, size=2),
+)
+SHAPES: Mapping[str, tuple[Values, ...]] = {
+    "transformer": (
+        {"layers": 2, "dim": 128, "heads": 4, "hidden_dim": 512, "norm": "pre"},
+        {"layers": 4, "dim": 256, "heads": 4, "hidden_dim": 1024, "norm": "pre"},
+        {"layers": 6, "dim": 512, "heads": 8, "hidden_dim": 2048, "norm": "pre"},
+    ),
+    "bahdanau": (
+        {"embedding_dim": 256, "dim": 256, "score_dim": 256, "readout_dim": 256, "share": "all"},
+        {"embedding_dim": 256, "dim": 512, "score_dim": 512, "readout_dim": 256, "share": "all"},
+        {"embedding_dim": 620, "dim": 1000, "score_dim": 1000, "readout_dim": 500},
+    ),
+    "luong": (
+        {"layers": 2, "embedding_dim": 256, "dim": 256, "share": "all"},
+        {"layers": 2, "embedding_dim": 512, "dim": 512, "share": "all"},
+        {"layers": 4, "embedding_dim": 1000, "dim": 1000},
+    ),
+    "sutskever": (
+        {"layers": 2, "embedding_dim": 256, "dim": 256, "share": "all"},
+        {"layers": 2, "embedding_dim": 512, "dim": 512, "share": "all"},
+        {"layers": 4, "embedding_dim": 1000, "dim": 1000},
+    ),
+    "cho": (
+        {"embedding_dim": 256, "dim": 256, "readout_dim": 256, "share": "all"},
+        {"embedding_dim": 256, "dim": 768, "readout_dim": 256, "share": "all"},
+        {"embedding_dim": 256, "dim": 1000, "readout_dim": 500},
+    ),
+    "convs2s": (
+        {"layers": 3, "decoder_layers": 3, "dim": 256, "share": "all"},
+        {"layers": 4, "decoder_layers": 3, "dim": 256, "share": "all"},
+        {"layers": 10, "decoder_layers": 10, "dim": 512},
+    ),
+    "gpt": (
+        {"layers": 4, "dim": 128, "heads": 4, "max_length": 256},
+        {"layers": 6, "dim": 384, "heads": 6, "max_length": 256},
+        {"layers": 12, "dim": 768, "heads": 12, "max_length": 256},
+    ),
+    "modern_gpt": (
+        {"layers": 4, "dim": 128, "heads": 4, "max_length": 256, "tied": True},
+        {"layers": 6, "dim": 384, "heads": 6, "max_length": 256, "tied": True},
+        {"layers": 12, "dim": 768, "heads": 6, "max_length": 256},
+    ),
+    "rnn_lm": (
+        {"layers": 1, "embedding_dim": 256, "dim": 256, "tied": True},
+        {"layers": 2, "embedding_dim": 512, "dim": 512, "tied": True},
+        {"layers": 2, "embedding_dim": 1024, "dim": 1024, "tied": True},
+    ),
+    "char_aware": ({"layers": 1, "dim": 256}, {"layers": 2, "dim": 304}, {"layers": 2, "dim": 656}),
+    "conv_lm": (
+        {"blocks": 2, "block_layers": 2, "dim": 256, "embedding_dim": 256, "tied": True},
+        {"blocks": 4, "block_layers": 2, "dim": 512, "embedding_dim": 512, "tied": True},
+        {"blocks": 4, "block_layers": 2, "dim": 800, "embedding_dim": 280},
+    ),
+    "nplm": (
+        {"embedding_dim": 128, "dim": 128, "tied": True},
+        {"embedding_dim": 256, "dim": 256, "tied": True},
+        {"embedding_dim": 400, "dim": 400, "tied": True},
+    ),
+    "autoencoder": ({"hidden_dims": [256], "dim": 32}, {"hidden_dims": [500, 250], "dim": 32}, {}),
+}
+"""The model of each tier, beside its dropout; a model of a plugin keeps its own."""
+PAIRED = ("translation", "dialogue")
+"""Tasks whose outputs go on to become better while the validation loss rises: they end with their last weights."""
+VALIDATIONS = {True: 10, False: 20}
+"""How often a run validates: with pairs, and otherwise, where validation may end it."""
+PATIENCE = 5
+"""How many validations without improvement end a run that is judged by its loss."""
+
+
+@dataclass(frozen=True)
+class Counted:
+    """How much training text there is."""
+
+    name: str
+    examples: int
+    tokens: int
+    """Of the longer side, about."""
+    kind: str
+    """What an example is: pair or line."""
+
+    def __str__(self) -> str:
+        return f"{self.examples:,} {self.kind}{'' if self.examples == 1 else 's'}"
+
+
+def with_defaults(resolved: Resolved, *, is_started: bool = False) -> tuple[Resolved, list[str]]:
+    """The same recipe with fitted defaults under what was given, and what to tell the person; often nothing changes.
+
+    A run that starts from another's weights keeps that one's shape and tokenizer.
+    """
+    if not is_bare(resolved):
+        return resolved, []
+    recipe = resolved.build()
+    if recipe.data.train is None or recipe.data.corpora is not None:
+        return resolved, []
+    counted = count(open_corpus(recipe.data, find.find("tasks", recipe.task_name).Task.columns).split("train"))
+    values = fitted(counted, recipe.model_name, resolved.values)
+    if is_started:
+        values = {section: keys for section, keys in values.items() if section not in ("model", "text")}
+    if not values:
+        return resolved, []
+    values["model"] = {"name": recipe.model_name, **values.get("model", {})}
+    layer = Layer(f"fitted to {counted}", values)
+    return replace(resolved, layers=(layer, *resolved.layers)), told(counted, values)
+
+
+def fit_recipe(recipe: Recipe, say: Callable[[str], None], *, is_started: bool = False) -> Recipe:
+    """The same for a recipe that is built already, such as one that Python code read."""
+    resolved, lines = with_defaults(recipe.resolved, is_started=is_started)
+    for line in lines:
+        say(line)
+    return recipe if resolved is recipe.resolved else resolved.build()
+
+
+def is_bare(resolved: Resolved) -> bool:
+    """Whether a person named a model and no recipe: all that is known was typed."""
+    return all(layer.origin == "command line" for layer in resolved.layers)
+
+
+def count(rows: Rows) -> Counted:
+    """Count the rows, and the bytes of their longer side."""
+    sides = [0] * len(rows.columns)
+    examples = 0
+    for row in itertools.islice(rows, MOST_ROWS):
+        examples += 1
+        for place, text in enumerate(row):
+            sides[place] += len(text.encode(errors="surrogatepass"))
+    kind = "pair" if len(rows.columns) > 1 else "line"
+    return Counted(rows.name, examples, max(sides) // BYTES_A_TOKEN + examples, kind)
+
+
+def fitted(counted: Counted, model: str, given: Mapping[str, Any]) -> Values:
+    """What suits so much text, less what was given and what would contradict it."""
+    values: Values = {}
+    if not given["data"].get("valid") and not given["data"].get("hold_out"):
+        values["data"] = {"hold_out": held_out_share(counted)}
+    if not has_gradients(model):
+        return values
+    tier, is_paired = tier_of(counted), given["task"]["name"] in PAIRED
+    values |= {
+        "task": {"label_smoothing": tier.smoothing} if is_paired else {},
+        "text": {} if "unit" in given.get("text", {}) else {"vocabulary": tier.vocabulary},
+        "model": shape(tier, model, given),
+        "train": lengths(tier, given.get("train", {}), is_paired=is_paired),
+        "optimizer": rates(tier, model, given.get("optimizer", {})),
+        "schedule": {} if "name" in given.get("schedule", {}) else {"name": "cosine"},
+    }
+    total = values["train"].get("steps") or updates(counted, tier, given.get("train", {}))
+    if total is not None:
+        values["schedule"]["warmup"] = max(1, total // 10)
+        values["train"]["validate_every"] = max(1, total // VALIDATIONS[is_paired])
+    return {section: kept for section, keys in values.items() if (kept := less(keys, given.get(section, {})))}
+
+
+def has_gradients(model: str) -> bool:
+    """Whether a model is trained by updates; others are fitted to their text in one go."""
+    return model in SHAPES or (model in find.PLUGINS and not hasattr(find.find("models", model).Model, "fit"))
+
+
+def less(values: Values, given: Mapping[str, Any]) -> Values:
+    """The values that nobody gave."""
+    return {key: value for key, value in values.items() if key not in given}
+
+
+def tier_of(counted: Counted) -> Tier:
+    """The first tier that is large enough."""
+    return next(tier for tier in TIERS if counted.tokens <= tier.tokens)
+
+
+def shape(tier: Tier, model: str, given: Mapping[str, Any]) -> Values:
+    """The model: its shape unless a size was chosen, and its dropout where it has one."""
+    chosen = {} if "size" in given["model"] or model not in SHAPES else dict(SHAPES[model][tier.size])
+    if given.get("text", {}).get("shared") is False:
+        chosen.pop("share", None)
+    if "dropout" in schema.part("model", model)["properties"]:
+        chosen["dropout"] = tier.dropout
+    return chosen
+
+
+def lengths(tier: Tier, given: Mapping[str, Any], *, is_paired: bool) -> Values:
+    """How long to train, on how much at a time, and which weights are kept."""
+    values: Values = {"batch_tokens": tier.batch_tokens}
+    if not {"steps", "epochs", "seconds"} & set(given):
+        values["steps"] = tier.steps
+    if is_paired and not {"final", "keep", "ema", "patience", "metric"} & set(given):
+        values["final"] = "last"
+    if not is_paired and "seconds" not in given:  # who gives a time wants it used
+        values["patience"] = PATIENCE
+    return values
+
+
+def rates(tier: Tier, model: str, given: Mapping[str, Any]) -> Values:
+    """Gradients are clipped; the Transformer's rate is fitted, the others' usual one suits them."""
+    if "name" in given:
+        return {}
+    return {"clip": 1.0, "rate": tier.rate} if model == "transformer" else {"clip": 1.0}
+
+
+def updates(counted: Counted, tier: Tier, given: Mapping[str, Any]) -> int | None:
+    """How many updates the given steps or epochs are, about; None where only time decides."""
+    steps, epochs = given.get("steps"), given.get("epochs")
+    if isinstance(steps, int):
+        return steps
+    if not isinstance(epochs, int):
+        return None
+    batch = int(given.get("batch_tokens", tier.batch_tokens)) * int(given.get("accumulation", 1))
+    return max(1, epochs * counted.tokens // batch)
+
+
+def held_out_share(counted: Counted) -> float:
+    """A tenth for validation, and of large files about a thousand rows."""
+    if counted.examples < FEWEST_TO_SPLIT:
+        raise UserError(
+            f"{counted.name} holds {counted}, too few to keep some of them for validation",
+            todo="give data.valid=FILE; the same file is allowed, and tells how well it is memorised",
+        )
+    return float(f"{min(0.1, 1000 / counted.examples):.1g}")
+
+
+def told(counted: Counted, values: Values) -> list[str]:
+    """What a person should know before training."""
+    lines = []
+    if "data" in values:
+        share = values["data"]["hold_out"]
+        lines.append(f"{counted.name}: {share:.2%} of the rows are held out for validation (data.hold_out)")
+    if len(values) > 1 + ("data" in values):
+        flat = [
+            f"{section}.{key}={value}"
+            for section, keys in values.items()
+            for key, value in keys.items()
+            if key not in ("name", "hold_out") or section == "schedule"
+        ]
+        lines.append(f"fitted to {counted}: {' '.join(flat)}")
+    if counted.examples < FEW and len(values) > 1:
+        lines.append(
+            f"warning: {counted} are few: the model will memorise them and say little else well; "
+            "some thousand are a beginning"
+        )
+    return lines

@@ -1,0 +1,51 @@
+"""The sweep on small files: what is drawn, what was kept, and what a page says of it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from mallang import recipe as recipes
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))  # the benchmarks are not installed
+from benchmarks import small_data, small_data_sweep  # noqa: E402
+
+PAGE = (ROOT / "docs" / "how-to" / "small-data.md").read_text("utf-8")
+
+
+def kept(size: int, trial: int) -> dict[str, object]:
+    found: dict[str, object] = json.loads((ROOT / f"results/small-data-{size}-trial{trial:02}.json").read_text("utf-8"))
+    return found
+
+
+def test_every_drawn_configuration_can_be_trained_and_no_two_are_alike() -> None:
+    drawn = [small_data_sweep.drawn(trial) for trial in range(1, 21)]
+    assert len(set(map(tuple, drawn))) == 20
+    for overrides in drawn:
+        recipes.read("transformer", overrides).build()
+
+
+@pytest.mark.parametrize("size", small_data_sweep.SIZES)
+def test_all_trials_are_kept_as_they_were_drawn_and_the_page_names_the_best(size: int) -> None:
+    trials = [kept(size, trial) for trial in range(1, 21)]
+    for number, trial in enumerate(trials, 1):
+        assert list(trial["overrides"]) == small_data_sweep.drawn(number)[: len(list(trial["overrides"]))]  # type: ignore[call-overload]
+    best = max(float(str(trial["value"])) for trial in trials)
+    assert small_data.best_trial(size) == best
+    assert f"| {size:,} |" in PAGE and f" {best} |" in PAGE
+
+
+def test_trials_in_a_file_become_results_and_are_not_run_again(tmp_path: Path) -> None:
+    about = {"commit": "c", "hardware": "h", "signature": "s", "seconds": 1.0, "overrides": ["a=1"]}
+    path = tmp_path / "sweep.jsonl"
+    lines = [{"pairs": size, "trial": 1, "bleu": 3.5, **about} for size in small_data_sweep.SIZES]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
+    merged = small_data_sweep.measure(merge=str(path))
+    assert {name: result.value for name, result in merged.items()} == {
+        "small-data-500-trial01": 3.5, "small-data-5000-trial01": 3.5,
+    }  # fmt: skip
+    assert small_data_sweep.measure(trials=1, out=str(path)) == merged

@@ -1,0 +1,149 @@
+"""Defaults that fit the data: sane, beneath all that is given, and never under a recipe."""
+
+from __future__ import annotations
+
+import itertools
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from commands.running import mallang, write_corpus
+from mallang import recipe as recipes
+from mallang.errors import UserError
+from mallang.training.defaults import SHAPES, TIERS, Counted, fitted, tier_of, with_defaults
+
+SIZES = {30: 600, 500: 9000, 5000: 90_000, 30_000: 550_000, 2_000_000: 30_000_000, 9_000_000: 150_000_000}
+"""Numbers of pairs, and the tokens of one side."""
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    write_corpus(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def own(*overrides: str, model: str = "transformer") -> recipes.Resolved:
+    return with_defaults(recipes.read(model, ["data.train=train.tsv", *overrides]))[0]
+
+
+def counted(examples: int) -> Counted:
+    return Counted("mine.tsv", examples, SIZES[examples], "pair")
+
+
+def test_more_text_never_has_fewer_words_smaller_batches_shorter_trainings_or_more_dropout() -> None:
+    for less, more in itertools.pairwise(TIERS):
+        assert less.tokens < more.tokens and less.size <= more.size and less.dropout >= more.dropout
+        assert all(getattr(less, key) <= getattr(more, key) for key in ("vocabulary", "batch_tokens", "steps"))
+        assert less.smoothing >= more.smoothing
+    assert all(len(shapes) > max(tier.size for tier in TIERS) for shapes in SHAPES.values())
+
+
+@pytest.mark.parametrize(("model", "examples"), list(itertools.product(SHAPES, SIZES)))
+def test_every_model_gets_values_that_its_config_takes(model: str, examples: int) -> None:
+    given = recipes.read(model, ["data.train=mine.tsv"])
+    values = fitted(counted(examples), model, given.values)
+    layer = recipes.Layer("fitted", {**values, "model": {"name": model, **values.get("model", {})}})
+    recipe = recipes.Resolved(model, (layer, *given.layers)).build()
+    assert recipe.schedule.warmup * 10 == recipe.train.steps, "a tenth of the training is warm-up"
+    assert recipe.train.validate_every is not None and recipe.train.steps is not None
+    assert recipe.train.validate_every * 10 <= recipe.train.steps, "often enough to see how it goes"
+    if recipe.task_name == "translation":
+        assert recipe.train.final == "last" and recipe.train.patience is None
+    else:
+        assert recipe.train.final == "best" and recipe.train.patience is not None
+        assert recipe.train.validate_every * 2 * recipe.train.patience <= recipe.train.steps, "often enough to stop"
+    assert recipe.text.vocabulary == tier_of(counted(examples)).vocabulary
+
+
+def test_models_without_gradients_are_left_alone_but_for_the_rows_held_out() -> None:
+    for model in ("ngram", "lexicon"):
+        given = recipes.read(model, ["data.train=mine.tsv"])
+        assert fitted(counted(500), model, given.values) == {"data": {"hold_out": 0.1}}
+
+
+@pytest.mark.parametrize("name", recipes.names())
+def test_a_recipe_is_never_touched(name: str) -> None:
+    for overrides in ([], ["data.train=train.tsv", "data.valid=valid.tsv"]):
+        resolved = recipes.read(name, overrides)
+        assert with_defaults(resolved) == (resolved, [])
+
+
+def test_a_bare_model_on_miniworld_is_never_touched() -> None:
+    resolved = recipes.read("transformer")
+    assert with_defaults(resolved) == (resolved, [])
+
+
+def test_the_origin_is_shown_and_what_is_given_wins(home: Path) -> None:
+    resolved = own("model.layers=1", "optimizer.rate=0.5", "text.vocabulary=77")
+    lines = {line.split(" = ")[0]: line for line in resolved.show() if " = " in line}
+    assert "fitted to 200 pairs" in lines["warmup"] and "fitted to 200 pairs" in lines["hidden_dim"]
+    assert "command line" in lines["layers"]
+    recipe = resolved.build()
+    assert (recipe.model.layers, recipe.optimizer.rate, recipe.text.vocabulary) == (1, 0.5, 77)
+
+
+def test_a_size_wins_over_the_fitted_shape(home: Path) -> None:
+    assert own("model.size=small").build().model.hidden_dim == 1024
+
+
+def test_warm_up_and_validations_follow_the_length_that_is_given(home: Path) -> None:
+    by_steps = own("train.steps=400").build()
+    assert (by_steps.schedule.warmup, by_steps.train.validate_every) == (40, 40)
+    by_epochs = own("train.epochs=100", "train.batch_tokens=256").build()
+    assert by_epochs.train.steps is None and by_epochs.train.epochs == 100
+    assert 20 <= by_epochs.schedule.warmup <= 500
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ["train.final=best"], ["train.keep=2", "train.final=average"], ["train.ema=0.99"], ["schedule.name=noam"],
+        ["optimizer.name=sgd"], ["text.unit=char"], ["model.size=tiny"], ["data.valid=valid.tsv"],
+        ["text.shared=false", "model.share=target"], ["data.hold_out=0.2"],
+    ],
+)  # fmt: skip
+def test_fitted_values_never_contradict_what_is_given(home: Path, given: list[str]) -> None:
+    resolved = own(*given)
+    resolved.build()
+    assert {resolved.origins[text.partition("=")[0]] for text in given} == {"command line"}
+
+
+def test_one_file_is_enough_and_too_little_is_said_before_training(home: Path) -> None:
+    _, told = with_defaults(recipes.read("transformer", ["data.train=train.tsv"]))
+    assert any("10.00% of the rows are held out" in line for line in told)
+    assert any("warning: 200 pairs are few" in line for line in told)
+    (home / "few.tsv").write_text("a\tb\n" * 5, "utf-8")
+    with pytest.raises(UserError, match="5 pairs, too few to keep some"):
+        with_defaults(recipes.read("transformer", ["data.train=few.tsv"]))
+    recipe = with_defaults(recipes.read("transformer", ["data.train=few.tsv", "data.valid=few.tsv"]))[0].build()
+    assert recipe.data.hold_out == 0.0
+
+
+def test_a_run_that_starts_from_another_keeps_its_shape_and_tokenizer(home: Path) -> None:
+    resolved, _ = with_defaults(recipes.read("transformer", ["data.train=train.tsv"]), is_started=True)
+    fits = [key for key, origin in resolved.origins.items() if origin.startswith("fitted")]
+    assert fits and not any(key.startswith(("model.", "text.")) for key in fits)
+
+
+def test_a_run_says_them_writes_them_and_is_the_same_when_the_command_is_repeated(home: Path) -> None:
+    quick = ("train", "transformer", "data.train=train.tsv", "model.size=tiny", "train.steps=4", "train.workers=0")
+    ended = mallang(*quick, cwd=home)
+    assert ended.code == 0, ended.err
+    assert "fitted to 200 pairs: " in ended.err and "text.vocabulary=2000" in ended.err
+    written = tomllib.loads((home / "runs/transformer/recipe.toml").read_text("utf-8"))
+    assert written["data"]["hold_out"] == 0.1 and written["train"]["final"] == "last"
+    again = mallang(*quick, cwd=home)
+    assert again.code == 2 and "is finished" in again.err and "changed" not in again.err
+    scored = mallang("evaluate", "runs/transformer", "--split", "valid", "--search", "max_length=5", cwd=home)
+    assert scored.code == 0, scored.err
+
+
+@pytest.mark.parametrize("model", ["gpt", "nplm", "char_aware", "convs2s"])
+def test_other_models_train_on_one_file_of_their_own(home: Path, model: str) -> None:
+    text = "".join(f"{line}\n" for line in (home / "train.tsv").read_text("utf-8").split("\n")[:60])
+    (home / "mine.txt").write_text(text, "utf-8")
+    file = "train.tsv" if model == "convs2s" else "mine.txt"
+    ended = mallang("train", model, f"data.train={file}", "train.steps=1", "train.workers=0", cwd=home)
+    assert ended.code == 0, ended.err
