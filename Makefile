@@ -4,7 +4,7 @@ GPU_PYTHON ?= $(PYTHON)
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help install demo test test-all test-gpu check format bench clean
+.PHONY: help install demo test test-all test-kernels test-gpu check format bench clean
 
 help:          ## what there is to make
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*##/\t/' | expand -t 12
@@ -14,11 +14,14 @@ install: .venv/use          ## mallang itself, with pictures
 demo: .venv/use             ## train Korean to English on miniworld, translate, draw the attention
 	$(BIN)/mallang demo
 
-test: .venv/develop check   ## what every change must pass
+test: .venv/develop check test-kernels  ## what every change must pass
 	$(BIN)/python -m pytest -n 2 -m "not slow"
 
-test-all: .venv/develop check  ## also compilation, kills and long cases
+test-all: .venv/develop check test-kernels  ## also compilation, kills and long cases
 	$(BIN)/python -m pytest -n 2
+
+test-kernels: .venv/develop .venv/triton  ## kernels written in triton, on a CPU by its interpreter
+	TRITON_INTERPRET=1 PYTHONPATH=.venv/triton $(BIN)/python -m pytest -n 2 -m kernels tests/layers
 
 test-gpu:                   ## on a GPU machine: GPU tests, then every recipe for some updates (SHARD=1/2, RECIPES=a,b)
 	PYTHONPATH=src:tests $(GPU_PYTHON) -m gpu.gate
@@ -47,3 +50,8 @@ clean:                      ## forget the environment and what tools have cached
 .venv/develop: .venv/use
 	$(PIP) --editable '.[plots,data,track,export,dev]'
 	@touch $@
+
+# Apart from the rest, which is to run without it: torch for CPUs comes without triton.
+.venv/triton: .venv/use
+	$(PIP) --no-deps --upgrade --target $@ 'triton>=3.9,<4' || echo 'no triton for this machine: its kernels are skipped'
+	@mkdir -p $@ && touch $@

@@ -281,7 +281,7 @@ def row_of(result: Result) -> str:
 def gpu_tests() -> list[str]:
     """Run every test that needs a GPU; which of the two parts failed."""
     files = [path for path in sorted(TESTS.rglob("test_*.py")) if needs_gpu(path)]
-    several = ["-n", "4"] if importlib.util.find_spec("xdist") else []
+    several = ["-n", "6"] if importlib.util.find_spec("xdist") else []
     command = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider", "-p", "no:benchmark"]
     failed = []
     for chosen, options in (([path for path in files if not path.match(ALONE)], several), ([TESTS / ALONE], [])):
@@ -296,7 +296,7 @@ def gpu_tests() -> list[str]:
 def needs_gpu(path: Path) -> bool:
     """Whether a file holds a test that is skipped where there is no GPU."""
     text = path.read_text(encoding="utf-8")
-    return "needs a GPU" in text or "needs_gpu" in text
+    return any(sign in text for sign in ("needs a GPU", "needs_gpu", "needs_kernels"))
 
 
 def chosen_recipes(environment: Mapping[str, str]) -> list[str]:

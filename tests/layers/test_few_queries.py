@@ -6,11 +6,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from layers.kernels import BF16, DEVICE, HAS_GPU, large, needs_gpu, needs_kernels
 from mallang.layers import few_queries
 from mallang.layers.attention import Attention
 from mallang.layers.few_queries import attend_few, is_made_for, write_and_attend
-
-needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 
 def make(batch, heads, count, slots, key_dim, value_dim, dtype, heads_last, device):
@@ -50,8 +49,8 @@ def test_only_what_no_compiler_looks_into_starts_early(monkeypatch):
     assert [each["early"] for each in options] == [False, True] and "launch_pdl" not in options[0]
 
 
-@needs_gpu
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@needs_kernels
+@pytest.mark.parametrize("dtype", [torch.float32, BF16, torch.float16])
 @pytest.mark.parametrize("heads_last", [True, False])
 @pytest.mark.parametrize(
     ("batch", "heads", "count", "slots", "key_dim", "value_dim"),
@@ -61,14 +60,14 @@ def test_only_what_no_compiler_looks_into_starts_early(monkeypatch):
         (3, 2, 16, 33, 24, 40),
         (2, 2, 4, 1, 16, 64),
         (1, 1, 5, 64, 8, 8),
-        (40, 8, 5, 1040, 32, 32),
+        large(40, 8, 5, 1040, 32, 32),
         (2, 2, 1, 700, 64, 64),
     ],
 )
 def test_it_gives_what_the_formula_gives(batch, heads, count, slots, key_dim, value_dim, dtype, heads_last):
-    given = make(batch, heads, count, slots, key_dim, value_dim, dtype, heads_last, "cuda")
+    given = make(batch, heads, count, slots, key_dim, value_dim, dtype, heads_last, DEVICE)
     queries, keys, values, mask = given
-    assert is_made_for(queries, keys, values, mask)
+    assert not HAS_GPU or is_made_for(queries, keys, values, mask)
     found = attend_few(*given)
     plain = Attention(heads * value_dim, heads, key_dim, value_dim).attend_readably(
         *(each.double() for each in (queries, keys, values)), mask.double()
@@ -77,9 +76,9 @@ def test_it_gives_what_the_formula_gives(batch, heads, count, slots, key_dim, va
     torch.testing.assert_close(found, plain.to(dtype), **close)
 
 
-@needs_gpu
+@needs_kernels
 def test_what_may_be_seen_by_all_is_one_row_of_the_mask():
-    queries, keys, values, mask = make(2, 3, 5, 40, 16, 16, torch.float32, False, "cuda")
+    queries, keys, values, mask = make(2, 3, 5, 40, 16, 16, torch.float32, False, DEVICE)
     every = mask[:, :, :1]
     torch.testing.assert_close(
         attend_few(queries, keys, values, every),
@@ -87,9 +86,9 @@ def test_what_may_be_seen_by_all_is_one_row_of_the_mask():
     )
 
 
-@needs_gpu
+@needs_kernels
 def test_a_window_hides_what_came_long_before_and_some_may_see_nothing():
-    queries, keys, values, mask = make(2, 3, 5, 700, 16, 16, torch.float32, False, "cuda")
+    queries, keys, values, mask = make(2, 3, 5, 700, 16, 16, torch.float32, False, DEVICE)
     mask[:, :, :, :300] = -math.inf
     mask[:, :, 1] = -math.inf
     plain = mask.softmax(dim=3)  # only to say who sees nothing
@@ -107,17 +106,17 @@ def test_gradients_go_another_way():
         assert is_made_for(queries, keys, values, mask)
 
 
-@needs_gpu
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@needs_kernels
+@pytest.mark.parametrize("dtype", [torch.float32, BF16])
 @pytest.mark.parametrize(
     ("batch", "heads", "count", "slots", "key_dim", "value_dim"),
-    [(2, 3, 5, 176, 64, 64), (1, 12, 1, 264, 64, 64), (3, 2, 16, 33, 24, 40), (40, 8, 5, 1040, 32, 32)],
+    [(2, 3, 5, 176, 64, 64), (1, 12, 1, 264, 64, 64), (3, 2, 16, 33, 24, 40), large(40, 8, 5, 1040, 32, 32)],
 )
 def test_new_keys_and_values_are_written_and_seen(batch, heads, count, slots, key_dim, value_dim, dtype):
-    _, keys, values, mask = make(batch, heads, count, slots, key_dim, value_dim, dtype, True, "cuda")
-    projected = torch.randn(batch, count, heads * (2 * key_dim + value_dim), device="cuda", dtype=dtype)
-    at = torch.randperm(slots, device="cuda")[:count]
-    mask[:, :, :, at] = torch.where(torch.eye(count, device="cuda").bool(), 0.0, -math.inf).to(dtype)
+    _, keys, values, mask = make(batch, heads, count, slots, key_dim, value_dim, dtype, True, DEVICE)
+    projected = torch.randn(batch, count, heads * (2 * key_dim + value_dim), device=DEVICE, dtype=dtype)
+    at = torch.randperm(slots, device=DEVICE)[:count]
+    mask[:, :, :, at] = torch.where(torch.eye(count, device=DEVICE).bool(), 0.0, -math.inf).to(dtype)
     parts = projected.split((heads * key_dim, heads * key_dim, heads * value_dim), dim=2)
     queries, new_keys, new_values = (part.unflatten(2, (heads, -1)).transpose(1, 2) for part in parts)
     keys_then, values_then = keys.clone(), values.clone()

@@ -3,10 +3,9 @@
 import pytest
 import torch
 
+from layers.kernels import DEVICE, large, needs_gpu, needs_kernels
 from mallang.layers import first_best
 from mallang.layers.first_best import LONGEST, MOST, find_first_best, find_maxima, is_made_for
-
-needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 
 def test_it_is_for_a_gpu(monkeypatch):
@@ -21,12 +20,12 @@ def test_a_gpu_has_it_for_rows_that_fit():
     assert not is_made_for(torch.zeros(2, 3, device="cuda"), 4)
 
 
-@needs_gpu
+@needs_kernels
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize(("rows", "places", "count"), [(128, 785, 10), (3, 11, 4), (1, 4096, 32), (2, 10, 10)])
+@pytest.mark.parametrize(("rows", "places", "count"), [large(128, 785, 10), (3, 11, 4), (1, 4096, 32), (2, 10, 10)])
 def test_equals_stay_in_order_on_a_gpu(rows, places, count, dtype):
     torch.manual_seed(places)
-    scores = torch.randint(0, 30, (rows, places), device="cuda").to(dtype)
+    scores = torch.randint(0, 30, (rows, places), device=DEVICE).to(dtype)
     scores[0, ::2] = -torch.inf
     scores[-1] = -torch.inf
     values, found = find_first_best(scores, count)
@@ -34,17 +33,17 @@ def test_equals_stay_in_order_on_a_gpu(rows, places, count, dtype):
     assert torch.equal(values, wanted[:, :count]) and torch.equal(found, places_wanted[:, :count])
 
 
-@needs_gpu
+@needs_kernels
 def test_what_is_not_a_number_comes_last_on_a_gpu():
-    scores = torch.tensor([[torch.nan, 1.0, torch.nan, 2.0]], device="cuda")
+    scores = torch.tensor([[torch.nan, 1.0, torch.nan, 2.0]], device=DEVICE)
     values, places = find_first_best(scores, 3)
     assert values.tolist() == [[2.0, 1.0, -torch.inf]] and places.tolist() == [[3, 1, 0]]
 
 
-@needs_gpu
+@needs_kernels
 @pytest.mark.parametrize("places", [64, 1000, 10_001])
 def test_maxima_of_blocks_on_a_gpu(places):
-    scores = torch.randn(5, places, device="cuda")
+    scores = torch.randn(5, places, device=DEVICE)
     scores[0] = -torch.inf
     scores[1, 3] = torch.nan
     filled = torch.nn.functional.pad(scores, (0, -places % 64), value=-torch.inf)

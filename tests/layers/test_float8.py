@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from layers.kernels import DEVICE, HAS_GPU, INTERPRETED, large, needs_kernels
 from mallang.layers import float8, packed
 from mallang.layers.feedforward import ACTIVATIONS, FeedForward
 from mallang.layers.float8 import (
@@ -17,13 +18,13 @@ from mallang.layers.float8 import (
     is_wanted,
     multiply,
     products_in_8_bits,
+    round_and_add_rows,
+    round_rows,
     rounded,
     rounded_by_formula,
     rounded_with_sums,
 )
 from mallang.layers.packed import Linear
-
-needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 
 def bf16(*shape):
@@ -133,15 +134,21 @@ def test_linear_maps_do_so_when_told():
     assert not float8._wanted
 
 
-@needs_gpu
-@pytest.mark.parametrize("shape", [(5, 48), (ADDED + 1, 768), (3 * ADDED, 3072), (2, WIDEST), (7, 1)])
+@needs_kernels
+@pytest.mark.parametrize("shape", [(5, 48), (ADDED + 1, 768), large((3 * ADDED, 3072)), (2, WIDEST), (7, 1)])
 def test_a_gpu_rounds_rows_in_one_kernel(shape):
-    assert float8.works()
-    table = torch.randn(*shape, device="cuda").bfloat16()
+    assert not HAS_GPU or float8.works()
+    table = torch.randn(*shape, device=DEVICE).bfloat16()
     table[0] = 0
-    (found, scales), (_, wanted) = rounded(table), rounded_by_formula(table)
+    (found, scales), (_, wanted) = round_rows(table), rounded_by_formula(table)
     assert torch.allclose(scales, wanted) and found.dtype == torch.float8_e4m3fn
-    assert torch.allclose(found.float() * scales, table.float(), rtol=2**-4, atol=float(scales.max()) * 2**-9)
-    (same, same_scales), sums = rounded_with_sums(table)
+    near = torch.isclose(found.float() * scales, table.float(), rtol=2**-4, atol=float(scales.max()) * 2**-9)
+    # The interpreter loses the carry where a number is rounded up to the next power of two.
+    assert near.float().mean() > 0.9 if INTERPRETED else near.all()
+    same, same_scales, sums = round_and_add_rows(table)
     assert torch.equal(same.float(), found.float()) and torch.equal(same_scales, scales)
-    assert torch.allclose(sums.float(), table.float().sum(dim=0), rtol=2**-7, atol=1e-5)
+    assert torch.allclose(sums.sum(dim=0), table.float().sum(dim=0), rtol=1e-4, atol=1e-3)
+    if HAS_GPU:
+        (small, _), rough_sums = rounded_with_sums(table)
+        assert torch.equal(rounded(table)[0].float(), found.float()) and torch.equal(small.float(), found.float())
+        assert torch.allclose(rough_sums.float(), sums.sum(dim=0), rtol=2**-7, atol=1e-4)

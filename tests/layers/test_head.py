@@ -2,6 +2,7 @@ import pytest
 import torch
 from torch import nn
 
+from layers.kernels import DEVICE, large, needs_kernels
 from mallang.layers.head import Projection, is_worth_turning, project_turned, turn
 
 
@@ -50,10 +51,10 @@ def test_a_turned_product_is_the_same_product():
     torch.testing.assert_close(project_turned(hidden, weight), hidden @ weight.T)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@needs_kernels
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize(("words", "rows"), [(101, 6), (64, 64), (50_257, 70)])
+@pytest.mark.parametrize(("words", "rows"), [(101, 6), (64, 64), large(50_257, 70)])
 def test_a_gpu_turns_tables_around(words, rows, dtype):
-    table = torch.randn(words, rows, device="cuda", dtype=dtype)
-    turn(table, turned := torch.empty(rows, words, device="cuda", dtype=dtype))
+    table = torch.randn(words, rows, device=DEVICE, dtype=dtype)
+    turn(table, turned := torch.empty(rows, words, device=DEVICE, dtype=dtype))
     assert torch.equal(turned, table.T)

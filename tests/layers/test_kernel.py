@@ -3,12 +3,13 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
 
 from mallang.errors import UserError
-from mallang.layers import native
+from mallang.layers import kernel, native
 from mallang.layers.kernel import are_off, asked_once, tried_once
 
 
@@ -116,3 +117,14 @@ def test_where_kernels_are_off_none_is_used(monkeypatch):
 def test_where_they_are_on_the_same_uses_them(monkeypatch):
     """Or the test above could not fail."""
     assert use(monkeypatch, "on") == "1 compiled"
+
+
+def test_every_kernel_is_also_tried_by_the_interpreter():
+    """`make test` runs what `needs_kernels` marks on a CPU."""
+    tests = Path(__file__).parent
+    kernels = [
+        path.stem for path in Path(kernel.__file__).parent.glob("*.py") if "@triton.jit" in path.read_text("utf-8")
+    ]
+    assert len(kernels) >= 8
+    for name in kernels:
+        assert "@needs_kernels" in (tests / f"test_{name}.py").read_text("utf-8"), name

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
+from layers.kernels import DEVICE, large, needs_gpu, needs_kernels
 from mallang.layers import most_probable
 from mallang.layers.most_probable import PART, is_at_hand, take_most_probable
 
-needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 SAID = 2
 
 
@@ -33,12 +33,12 @@ def test_a_gpu_has_it_for_rows_that_lie_together():
     assert not is_at_hand(torch.zeros(9, 2, device="cuda").T)
 
 
-@needs_gpu
+@needs_kernels
 @pytest.mark.parametrize("least", [1, SAID + 1, SAID + 2])
-@pytest.mark.parametrize(("rows", "words"), [(1, 4), (64, 50_257), (3, PART), (2, PART + 1), (5, 1000)])
+@pytest.mark.parametrize(("rows", "words"), [(1, 4), large(64, 50_257), (3, PART), (2, PART + 1), (5, 1000)])
 def test_a_gpu_takes_what_log_probabilities_say(rows, words, least):
     torch.manual_seed(words)
-    logits = torch.randn(rows, words, device="cuda") * 3
+    logits = torch.randn(rows, words, device=DEVICE) * 3
     for favoured in (0, 2, 3):
         logits[favoured % rows, favoured] = 20.0
     taken, log_probs = take(logits, least)
@@ -47,23 +47,24 @@ def test_a_gpu_takes_what_log_probabilities_say(rows, words, least):
     assert torch.allclose(log_probs, wanted, atol=1e-5)
 
 
-@needs_gpu
+@needs_kernels
 def test_of_equals_a_gpu_takes_the_lower_one():
-    logits = torch.zeros(2, 3 * PART, device="cuda", dtype=torch.bfloat16)
+    logits = torch.zeros(2, 3 * PART, device=DEVICE, dtype=torch.bfloat16)
     logits[1, [PART - 1, PART, 2 * PART]] = 4.0
     assert take(logits)[0].tolist() == [1, PART - 1]
 
 
-@needs_gpu
+@needs_kernels
 def test_rows_of_a_wider_table_on_a_gpu():
-    table = torch.randn(6, 1000, device="cuda")
+    table = torch.randn(6, 1000, device=DEVICE)
     taken, log_probs = take(table[::2, :900])
     wanted, places = by_formula(table[::2, :900])
     assert torch.equal(taken, places) and torch.allclose(log_probs, wanted, atol=1e-5)
 
 
-@needs_gpu
+@needs_kernels
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of the interpreter, by numpy
 @pytest.mark.parametrize("value", [torch.nan, -torch.inf])
 def test_where_nothing_may_come_a_gpu_says_so(value):
-    taken, log_probs = take(torch.full((2, PART + 5), value, device="cuda"))
+    taken, log_probs = take(torch.full((2, PART + 5), value, device=DEVICE))
     assert taken.tolist() == [0, 0] and log_probs.tolist() == [-torch.inf, -torch.inf]

@@ -173,7 +173,9 @@ elif triton is not None:
         total = tl.zeros((block,), tl.float32)
         for number in range(many):
             row = program * many + number
-            place, inside = row * columns + column, (column < columns) & (row < rows)
+            place = row * columns + column
+            # Compared in a block: the interpreter makes no mask of a block and a single comparison.
+            inside = (column < columns) & (row + tl.zeros_like(column) < rows)
             x = tl.load(inner + place, mask=inside, other=0.0).to(tl.float32)
             given = tl.load(gradient + place, mask=inside, other=0.0).to(tl.float32)
             share = tl.sigmoid(x * (twice + twice * cube * x * x))

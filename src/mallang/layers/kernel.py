@@ -40,7 +40,8 @@ def start_early() -> dict[str, bool]:
 
     For operators that no compiler looks into: it would believe that a kernel which waits writes to all it is given.
     """
-    able = torch.version.hip is None and torch.cuda.get_device_capability()[0] == 9
+    is_nvidia = torch.cuda.is_available() and torch.version.hip is None
+    able = is_nvidia and torch.cuda.get_device_capability()[0] == 9
     return {"early": True, "launch_pdl": True} if able else {"early": False}
 
 
