@@ -5,8 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import shutil
 import statistics
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from matplotlib.image import imread
 
 import mallang
 from mallang import recipe as recipes
+from mallang.commands import evaluate
 from mallang.errors import UserError
 from mallang.evaluation.significance import paired_bootstrap
 from mallang.evaluation.translation import bleu, exact_match
@@ -96,6 +99,68 @@ def edit(run, old, new):
     text = written.read_text("utf-8")
     assert old in text
     written.write_text(text.replace(old, new), "utf-8")
+
+
+@pytest.fixture
+def read_only(home, found, monkeypatch):
+    """A copy that may be read but not written to, even by root, without outputs, scores and costs in it."""
+    folder = Path(tempfile.mkdtemp())  # not below the folders of pytest, which are for their owner alone
+    shutil.copytree(home / "runs", folder / "runs")
+    for path in folder.glob("runs/*"):
+        shutil.rmtree(path / "outputs", ignore_errors=True)
+        shutil.rmtree(path / "scores", ignore_errors=True)
+        (path / "cost.json").unlink(missing_ok=True)
+    for name in ("train", "valid", "test"):
+        shutil.copy(home / f"{name}.tsv", folder)
+    (folder / "cache").mkdir()
+    (folder / "cache").chmod(0o777)
+    shut = [folder, *(path for path in (folder / "runs").rglob("*") if path.is_dir()), folder / "runs"]
+    for path in shut:
+        path.chmod(0o555)
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("MALLANG_CACHE", str(folder / "cache"))
+    user = os.geteuid()
+    if user == 0:
+        os.seteuid(65534)
+    yield folder
+    os.seteuid(user)
+    for path in shut:
+        path.chmod(0o755)
+    shutil.rmtree(folder)
+
+
+def test_runs_that_are_read_only_are_compared(read_only, found):
+    said = []
+    again = mallang.compare(ALL, speed=0, say=said.append)
+    for system, before in zip(again.systems, found.systems, strict=True):
+        assert (system.name, system.scores, system.flops) == (before.name, before.scores, before.flops)
+    assert [text for text in said if "read-only" in text] == [
+        f"note: {run} is read-only: its outputs and scores were not kept" for run in ALL
+    ]
+    assert not list(read_only.glob("runs/*/outputs")) and not list(read_only.glob("runs/*/cost.json"))
+
+
+def test_a_run_that_is_read_only_is_evaluated(read_only, capsys):
+    evaluate.command(run=Path("runs/wide"), device="cpu")
+    written = capsys.readouterr()
+    assert "BLEU" in written.out
+    assert "note: runs/wide is read-only: outputs and scores of test were not kept" in written.err
+    assert not list(read_only.glob("runs/*/outputs"))
+
+
+def test_what_was_unequal_is_reported(found):
+    told = "\n".join(found.notes)
+    assert "4 to 6 updates" in told and " tokens read in training, " in told and " seconds of training" in told
+    assert "the models differ in size: " in told
+
+
+def test_one_budget_of_translations_is_reported(place):
+    for run in ALL:
+        info = json.loads((place / run / "run.json").read_text("utf-8"))
+        info |= {"tokens": 1000, "parameters": 5000, "steps": 4}
+        (place / run / "run.json").write_text(json.dumps(info), "utf-8")
+    told = "\n".join(compare(ALL, speed=0).notes)
+    assert "one budget: about 1 k tokens" in told and "differ in size" not in told
 
 
 ALL = ["runs/꼬마-seed1", "runs/꼬마-seed2", "runs/꼬마-seed3", "runs/wide"]

@@ -241,8 +241,10 @@ def of_run(run: Path, asked: Asked, sentence: int, option: str | None, *, quiet:
         told = options | ({} if chosen is None else {"domain": chosen}) | ({"weights": "int8"} if asked.int8 else {})
         told |= {"with": [str(other) for other in others]} if others else {}
         name = "+".join([part.name, *(other.name for other in others)])
-        keep(run, name, outputs, scores, told, stamp_of(opened, rows, wanted, stamped | {"domain": chosen}))
-        if not quiet:
+        stamp = stamp_of(opened, rows, wanted, stamped | {"domain": chosen})
+        if not keep(run, name, outputs, scores, told, stamp):
+            typer.echo(f"note: {run} is read-only: outputs and scores of {part.name} were not kept", err=True)
+        elif not quiet:
             tag = "" if chosen is None else f" as domain {chosen}"
             kind = "texts" if model.task_name == "language_modeling" else "pairs"
             typer.echo(f"{len(rows)} {kind} of {part.name}{tag}; outputs in {run / 'outputs' / name}.txt", err=True)

@@ -24,6 +24,7 @@ from mallang.evaluation.score import Score, Statistics
 from mallang.evaluation.significance import Comparison as Difference
 from mallang.evaluation.significance import paired_bootstrap
 from mallang.inspection import comparison_figure, comparison_tables
+from mallang.inspection.budgets import budget_notes, mean_of
 from mallang.inspection.comparison_tables import Table
 from mallang.inspection.cost import Speed, training_flops
 from mallang.inspection.entrants import Entrant, LanguageEntrant, Options, check_rows, check_task, listed, open_all
@@ -231,12 +232,6 @@ def flops_of(group: Group, notes: list[str]) -> float | None:
         return None
 
 
-def mean_of(infos: Iterable[Mapping[str, Any]], key: str) -> float | None:
-    """The mean of what the runs say of themselves, if all of them do."""
-    values = [info.get(key) for info in infos]
-    return None if None in values else statistics.mean(float(value) for value in values if value is not None)
-
-
 def grouped(entrants: Sequence[Entrant]) -> list[Group]:
     """Entrants whose recipes differ in nothing but the seed together, in the order they were given."""
 
@@ -279,10 +274,7 @@ def told_of(groups: Sequence[Group], baseline: Group, options: Options) -> list[
             for entrant, search in zip(entrants, searches, strict=True)
         )
         notes.append(f"the searches differ ({told}); --search gives all the same")
-    corpora = listed((str(entrant.run.info.get("data", {}).get("corpus")), entrant) for entrant in entrants)
-    if len(corpora) > 1:
-        told = "; ".join(f"{name}: {', '.join(each.path.name for each in found)}" for name, found in corpora.items())
-        notes.append(f"they were trained on different text ({told})")
+    notes += budget_notes(groups)
     started = [entrant.path.name for entrant in entrants if entrant.run.info.get("from")]
     if started:
         notes.append(f"the cost of the runs that they started from is not counted: {', '.join(started)}")

@@ -21,7 +21,7 @@ from mallang.errors import UserError
 from mallang.evaluation.flops import flops_of_fit, flops_per_token
 from mallang.find import find
 from mallang.layers.cache import map_nest
-from mallang.training.checkpoint import replace_file, to_json
+from mallang.training.checkpoint import is_read_only, replace_file, to_json
 from mallang.training.loop import seed_everything
 from mallang.training.run import RECIPE, Run
 from mallang.training.train import Materials, prepare_data
@@ -48,7 +48,8 @@ class Speed:
 def training_flops(run: Run) -> float:
     """The FLOPs of the run's training: those of some of its batches for each token, times its tokens.
 
-    A run that says itself what it took, as one without gradients may, is believed. The number is kept in the folder.
+    A run that says itself what it took, as one without gradients may, is believed. The number is kept in the folder,
+    if that can be written to.
     """
     if "flops" in run.info:
         return float(run.info["flops"])
@@ -65,7 +66,11 @@ def training_flops(run: Run) -> float:
         each = None
     if each is None:
         each = count(run)
-        replace_file(path, to_json({"flops_per_token": each, "made_of": stamp}))
+        try:
+            replace_file(path, to_json({"flops_per_token": each, "made_of": stamp}))
+        except UserError as error:
+            if not is_read_only(error):
+                raise
     return each * float(run.info["tokens"])
 
 

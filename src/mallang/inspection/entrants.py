@@ -133,6 +133,11 @@ class Entrant:
         """The model, with the verbs of its task."""
         return load(self.path, self.options.device)
 
+    def keep(self, *made: Any) -> None:
+        """Write outputs and scores into the run folder; a read-only one is reported, and they are made again."""
+        if not keep(self.path, *made):
+            self.options.say(f"note: {self.path} is read-only: its outputs and scores were not kept")
+
     def write(self) -> None:
         """Find the outputs of all rows and their scores, or make them."""
         stamps = [stamp_of(self.run, part.rows, self.search, {"domain": part.domain}) for part in self.parts]
@@ -144,7 +149,7 @@ class Entrant:
             for place, (part, stamp) in enumerate(zip(self.parts, stamps, strict=True)):
                 if found[place] is None:
                     scores, outputs = model.evaluate(part.rows, domain=part.domain, **self.options.search)
-                    keep(self.path, part.name, outputs, scores, dict(self.options.search), stamp)
+                    self.keep(part.name, outputs, scores, dict(self.options.search), stamp)
                     found[place] = (outputs, scores)
         known = [each for each in found if each is not None]
         self.outputs = [output for outputs, _ in known for output in outputs]
@@ -213,7 +218,7 @@ class LanguageEntrant(Entrant):
         if found is None:
             self.options.say(f"{self.path}: reading {len(rows):,} lines")
             scores, outputs = self.model.evaluate(rows)
-            keep(self.path, name, outputs, scores, {}, stamp)
+            self.keep(name, outputs, scores, {}, stamp)
             found = outputs, scores
         self.outputs, scores = found
         self.scores = {score.name: score for score in scores}

@@ -12,7 +12,6 @@ have read as many tokens, or trained for as long.
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,10 +23,10 @@ from mallang.evaluation.score import Statistics
 from mallang.evaluation.significance import Comparison as Difference
 from mallang.evaluation.significance import paired_bootstrap
 from mallang.evaluation.translation import References
-from mallang.find import find
 from mallang.inspection import comparison_figure, comparison_tables, language_tables
-from mallang.inspection.comparison import Group, Value, flops_of, mean_of
-from mallang.inspection.comparison_tables import Table, short
+from mallang.inspection.budgets import budget_notes, mean_of
+from mallang.inspection.comparison import Group, Value, flops_of
+from mallang.inspection.comparison_tables import Table
 from mallang.inspection.cost import Speed, state_bytes
 from mallang.inspection.entrants import LanguageEntrant, Options, listed
 from mallang.inspection.loss_by_position import (
@@ -39,12 +38,8 @@ from mallang.inspection.loss_by_position import (
     most_tokens,
     ranges_of,
 )
-from mallang.training.fitting import is_fitted
 
 __all__ = ["LanguageComparison", "LanguageSystem", "compare_language_models"]
-
-ALIKE = 0.1
-"""How far apart budgets may lie to be called one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -223,34 +218,11 @@ def told_of(groups: Sequence[Group], baseline: Group, options: Options) -> list[
     notes = [f"the baseline is {baseline.name}{why}; difference and p are those of nats per word"]
     if any(len(group.entrants) > 1 for group in groups):
         notes.append("of several seeds: mean ± standard deviation; all else is told of the run of median score")
-    notes += budgets(groups)
+    notes += budget_notes(groups)
     signatures = listed((entrant.scores[baseline.metric].signature, entrant) for entrant in entrants)
     for signature, found in signatures.items():
         named = "all" if len(signatures) == 1 else ", ".join(each.path.name for each in found)
         notes.append(f"{baseline.metric} of {named}: {signature}")
     if len({str(entrant.run.info.get("tokenizers")) for entrant in entrants}) > 1:
         notes.append("the tokenizers differ, so perplexities per token cannot be compared; those per word and byte can")
-    corpora = listed((str(entrant.run.info.get("data", {}).get("corpus")), entrant) for entrant in entrants)
-    if len(corpora) > 1:
-        told = "; ".join(f"{name}: {', '.join(each.path.name for each in found)}" for name, found in corpora.items())
-        notes.append(f"they were trained on different text ({told})")
     return notes
-
-
-def budgets(groups: Sequence[Group]) -> list[str]:
-    """Whether all that learn by gradients were allowed the same: as many tokens, or as many seconds."""
-    trained = [group for group in groups if not is_fitted(find("models", group.middle.run.info["model"]))]
-    told, is_one = [], False
-    for key, what in (("tokens", "tokens read in training"), ("seconds", "seconds of training")):
-        spent = [mean_of([entrant.run.info for entrant in group.entrants], key) for group in trained]
-        known = [value for value in spent if value]
-        if len(known) < len(spent) or len(known) < 2:
-            continue
-        low, high = min(known), max(known)
-        is_one |= (alike := high <= (1 + ALIKE) * low)
-        told.append(
-            f"about {short(statistics.mean(known))} {what}" if alike else f"{short(low)} to {short(high)} {what}"
-        )
-    apart = [group.name for group in groups if group not in trained]
-    told += [f"{', '.join(apart)} counted the text and learned nothing by gradients"] if told and apart else []
-    return [f"{'one budget' if is_one else 'no common budget'}: {', '.join(told)}"] if told else []

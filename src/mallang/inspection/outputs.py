@@ -111,18 +111,14 @@ def keep(
     scores: list[Score],
     options: dict[str, Any],
     stamp: Mapping[str, Any] | None = None,
-) -> None:
+) -> bool:
     """Write outputs, a line each, and scores into the run folder; with a stamp they can be used again.
 
-    An output that has line ends is written without them, and as it is beside the scores.
+    An output that has line ends is written without them, and as it is beside the scores. False where the folder is
+    read-only: then nothing is kept.
     """
-    from mallang.training.checkpoint import replace_file, to_json, unwritable
+    from mallang.training.checkpoint import is_read_only, replace_file, to_json, unwritable
 
-    try:
-        for folder in ("outputs", "scores"):
-            (run / folder).mkdir(exist_ok=True)
-    except OSError as error:
-        raise unwritable(run, error) from error
     lines = [" ".join(output.splitlines()) for output in outputs]
     written = "".join(f"{line}\n" for line in lines).encode()
     whole = {str(row): output for row, (output, line) in enumerate(zip(outputs, lines, strict=True)) if output != line}
@@ -130,8 +126,19 @@ def keep(
     kept |= {"with_line_ends": whole} if whole else {}
     if stamp is not None:
         kept["made_of"] = {**stamp, "outputs": hashlib.sha256(written).hexdigest()}
-    replace_file(run / "outputs" / f"{name}.txt", written)
-    replace_file(run / "scores" / f"{name}.json", to_json(kept))
+    try:
+        for folder in ("outputs", "scores"):
+            try:
+                (run / folder).mkdir(exist_ok=True)
+            except OSError as error:
+                raise unwritable(run, error) from error
+        replace_file(run / "outputs" / f"{name}.txt", written)
+        replace_file(run / "scores" / f"{name}.json", to_json(kept))
+    except UserError as error:
+        if not is_read_only(error):
+            raise
+        return False
+    return True
 
 
 def kept(run: Path, name: str, stamp: Mapping[str, Any], count: int) -> tuple[list[str], list[Score]] | None:

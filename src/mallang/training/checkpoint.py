@@ -218,6 +218,12 @@ def unwritable(folder: Path, error: OSError) -> UserError:
     return UserError(f"cannot write: {error.strerror or error}", where=str(folder), todo="choose another with --runs")
 
 
+def is_read_only(error: UserError) -> bool:
+    """Whether a file could not be written because nobody may write there, which a full disk is not."""
+    cause = error.__cause__
+    return isinstance(cause, OSError) and cause.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
+
+
 def to_json(value: Any) -> bytes:
     """JSON as it is kept in run folders: readable, and floats exact."""
     return (json.dumps(value, ensure_ascii=False, indent=1) + "\n").encode()
