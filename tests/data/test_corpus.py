@@ -129,6 +129,10 @@ def test_no_bound_on_length_allows_any_minimum():
     assert Config(max_length=0, min_length=300).min_length == 300
 
 
+def test_texts_of_one_length_alone_may_be_asked_for():
+    assert Config(max_length=12, min_length=12).max_length == 12
+
+
 def test_opening_a_corpus_needs_neither_torch_nor_numpy():
     code = "import sys, mallang.data.corpus; print([m for m in ('torch', 'numpy', 'jaxtyping') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

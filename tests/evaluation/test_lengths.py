@@ -51,6 +51,15 @@ def test_names_and_order():
     assert buckets[0].take(["a", "b", "c", "d", "e"]) == ["b", "e"]
 
 
+@pytest.mark.parametrize(("few", "joined"), [(FEWEST - 1, True), (FEWEST, False)])
+def test_the_fewest_sentences_that_stand_alone(few, joined):
+    """At either end: as many as that are enough."""
+    short = buckets_of(texts([*[2] * few, *[12] * 40]))
+    long = buckets_of(texts([*[2] * 40, *[12] * few]))
+    assert [len(bucket) for bucket in short] == ([few + 40] if joined else [few, 40])
+    assert [len(bucket) for bucket in long] == ([few + 40] if joined else [40, few])
+
+
 def test_widths_are_round_and_thin_ends_are_joined():
     lengths = [*[5] * 30, *[12] * 30, *[18] * 30, *[27] * 30, 90]
     assert [(bucket.name, len(bucket)) for bucket in buckets_of(texts(lengths))] == [

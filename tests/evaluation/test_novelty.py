@@ -54,6 +54,26 @@ def test_ngrams_and_spans_are_those_of_a_search(texts: list[str], corpus: list[s
             assert stands(cut(span.text), [rows[span.row]])
             assert not stands(cut(span.text), rows[: span.row]), "the first row is named"
         assert (found.longest.units if found.longest else 0) == longest(words, rows)
+        spans = [cut(span.text) for span in found.spans]
+        assert spans == whole_spans(words, rows, 2)
+        assert found.covered == len(covered(words, rows, 2))
+
+
+def covered(words: list[str], rows: list[list[str]], least: int) -> set[int]:
+    """The places of words that stand side by side with others, `least` or more together, in a row."""
+    parts = [range(start, end) for end in range(len(words) + 1) for start in range(end - least + 1)]
+    return {place for part in parts if stands([words[i] for i in part], rows) for place in part}
+
+
+def whole_spans(words: list[str], rows: list[list[str]], least: int) -> list[list[str]]:
+    """What stands in a row and is part of nothing longer that does."""
+    parts = [(start, end) for start in range(len(words)) for end in range(start + least, len(words) + 1)]
+    found = [(start, end) for start, end in parts if stands(words[start:end], rows)]
+    return [
+        words[start:end]
+        for start, end in found
+        if not any((a, b) != (start, end) and a <= start and end <= b for a, b in found)
+    ]
 
 
 def longest(words: list[str], rows: list[list[str]]) -> int:

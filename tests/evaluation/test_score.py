@@ -45,6 +45,11 @@ def test_the_interval_of_a_mean_is_the_textbook_one() -> None:
     assert again == (low, high)
 
 
+def test_the_ends_leave_out_25_draws_of_1000_on_either_side() -> None:
+    values = iter(np.random.default_rng(1).permutation(1000).tolist())
+    assert interval(np.ones((2, 1), dtype=np.int64), lambda sums: float(next(values))) == (25.0, 974.0)
+
+
 def test_every_draw_has_as_many_sentences() -> None:
     seen = []
 
