@@ -122,3 +122,32 @@ def test_language_models_have_vectors_of_words(writer: Path, tmp_path: Path) -> 
     assert len(lines) == 2 and lines[0] != lines[1] and len(lines[0].split()) == len(lines[1].split()) > 1
     ended = mallang("embed", writer, "물을", cwd=tmp_path)
     assert ended.code == 2 and "GPT keeps no single vector of a text" in ended.err and "--words" in ended.err
+
+
+def test_tokens_in_both_directions_after_every_layer(tmp_path: Path) -> None:
+    (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in TEXTS), encoding="utf-8")
+    quick = (
+        "train", "rnn_lm", "model.size=tiny", "text.unit=word", "data.train=texts.txt", "data.valid=texts.txt",
+        "train.steps=2", "train.workers=0",
+    )  # fmt: skip
+    for name, task in (("forward", "language_modeling"), ("backward", "backward_language_modeling")):
+        ended = mallang(*quick, f"task.name={task}", "--name", name, cwd=tmp_path)
+        assert ended.code == 0, ended.err
+    joined = ("--tokens", "--join", "runs/backward")
+    ended = mallang("embed", "runs/forward", *joined, TEXTS[0], cwd=tmp_path)
+    found = json.loads(ended.out)
+    assert found["input"] == TEXTS[0] and [len(layer) for layer in found["layers"]] == [len(found["tokens"])] * 3
+    assert [len(layer[0]) for layer in found["layers"]] == [2 * 24, 2 * 32, 2 * 32]
+    ended = mallang("embed", "runs/forward", *joined, "--file", "texts.txt", "--out", "f.safetensors", cwd=tmp_path)
+    tensors = load_file(tmp_path / "f.safetensors")
+    assert set(tensors) == {f"{text}.{layer}" for text in range(4) for layer in range(3)}, ended.err
+    np.testing.assert_allclose(tensors["0.2"], found["layers"][2], rtol=1e-5)
+    for given, message in (
+        (("--join", "runs/backward", "a"), "--join runs/backward has no effect without --tokens"),
+        (("--tokens", "--words", "a"), "--words has no effect with --tokens"),
+        (("--tokens", "--out", "f.npy", "a"), "cannot be written as f.npy"),
+    ):
+        ended = mallang("embed", "runs/forward", *given, cwd=tmp_path)
+        assert ended.code == 2 and message in ended.err, ended.err
+    ended = mallang("generate", "runs/backward", cwd=tmp_path)
+    assert ended.code == 2 and "backward language modeling" in ended.err, ended.err

@@ -21,11 +21,20 @@ EXAMPLES = (
     "mallang embed runs/autoencoder-miniworld --file texts.txt --out vectors.npy",
     "mallang embed runs/autoencoder-miniworld --file texts.txt --map map.png --method tsne",
     "mallang embed runs/transformer-miniworld --words --file words.txt --map words.svg",
+    'mallang embed runs/rnn-lm-miniworld "유나는 지난주에 배를 탔다." --tokens --json',
 )
 VECTORS = (".npy", ".safetensors")
 File = Annotated[Path | None, typer.Option("--file", "-f", help="Take each line of this file.", show_default=False)]
 Words = Annotated[
     bool, typer.Option("--words", help="The learned vectors of words, not those of texts.", show_default=False)
+]
+Tokens = Annotated[
+    bool,
+    typer.Option("--tokens", help="A vector of every token after each layer of an rnn_lm.", show_default=False),
+]
+Join = Annotated[
+    Path | None,
+    typer.Option("--join", metavar="RUN", help="With --tokens: join a backward model's.", show_default=False),
 ]
 Out = Annotated[
     Path | None,
@@ -49,6 +58,8 @@ def command(
     texts: Texts = None,
     file: File = None,
     words: Words = False,
+    tokens: Tokens = False,
+    join: Join = None,
     out: Out = None,
     maps: MapFile = None,
     method: Method = None,
@@ -61,6 +72,8 @@ def command(
     """Print the vector of each text: what a model with a fixed vector (sutskever, cho, autoencoder) keeps of it.
 
     With --words it is the vector that any model learned for a word; a word of several tokens has the mean of theirs.
+    With --tokens it is a vector of every token in its context, after each layer of a recurrent language model; --join
+    adds those of a model that reads backwards (task.name=backward_language_modeling), so that both sides are known.
     Blank lines are left out. Vectors are printed unless --out or --map says where they go.
     """
     from mallang.inspection.projections import make_map
@@ -70,6 +83,14 @@ def command(
     given = [text for text in read_texts(texts, file) if text.strip()]
     if not given:
         raise UserError("there is no text to embed", todo="give texts, or a file with a text a line")
+    if join is not None and not tokens:
+        raise UserError(f"--join {join} has no effect without --tokens", todo="--tokens: vectors of every token")
+    if tokens:
+        for name, value in {"--words": words, "--map": maps, "--method": method}.items():
+            if value:
+                raise UserError(f"{name} has no effect with --tokens", todo=f"leave out --tokens or {name}")
+        embed_tokens(run, join, given, out, device)
+        return
     model = load_for(run, None, "embed", device)
     vectors = model.embed(given, words=words)
     if out is not None:
@@ -82,6 +103,29 @@ def command(
             say(f"the map is in {path}", quiet)
     if json or not (out or maps):
         print_vectors(given, vectors, json=json)
+
+
+def embed_tokens(run: Path, join: Path | None, texts: Sequence[str], out: Path | None, device: str) -> None:
+    """The vectors of tokens, as a line of JSON for each text, or in a file with a tensor for each text and layer."""
+    import safetensors.numpy
+
+    if out is not None and out.suffix.lower() != ".safetensors":
+        raise UserError(f"vectors of tokens cannot be written as {out.name}", todo="end the name in .safetensors")
+    from mallang.tasks.embedding import token_vectors
+
+    found = token_vectors(load_for(run, None, "embed", device), texts)
+    if join is not None:
+        others = token_vectors(load_for(join, None, "embed", device), texts)
+        found = [one.join(other) for one, other in zip(found, others, strict=True)]
+    if out is not None:
+        named = {f"{text}.{layer}": rows for text, one in enumerate(found) for layer, rows in enumerate(one.layers)}
+        safetensors.numpy.save_file(named, out)
+        return
+    for text, one in zip(texts, found, strict=True):
+        layers = [rows.tolist() for rows in one.layers]
+        print(
+            json_format.dumps({"input": text, "tokens": one.tokens, "layers": layers}, ensure_ascii=False), flush=True
+        )
 
 
 def check(out: Path | None, maps: Sequence[Path], method: str | None, seed: int | None) -> None:

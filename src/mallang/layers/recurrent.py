@@ -82,6 +82,14 @@ class Recurrent(nn.RNNBase):
             after.append(own)
         return x, joined(after)
 
+    def by_layer(self, x: Float[Tensor, "rows time inputs"]) -> list[Float[Tensor, "rows time dim"]]:
+        """The outputs of every layer, from nothing and without dropout."""
+        memory, weights, outputs = self.nothing(x), self.weights(), []
+        for layer in range(self.num_layers):
+            x, _ = self.run(x, memory.of_layer(layer), weights[4 * layer : 4 * layer + 4])
+            outputs.append(x)
+        return outputs
+
     def run(self, x: Tensor, memory: Memory, weights: list[Tensor]) -> tuple[Tensor, Memory]:
         """The layers of these weights in one go."""
         if stepwise(x):

@@ -130,6 +130,13 @@ class RNNLM(nn.Module):
             after.append(memory)
         return self.output_dropout(x), x, after
 
+    def layer_states(self, tokens: Int[Tensor, "rows time"]) -> list[Float[Tensor, "rows time _"]]:
+        """The vectors of tokens, and the states of every layer after each: features of the tokens in their context."""
+        states = [self.embed(tokens)]
+        for stack in self.layers():
+            states += stack.by_layer(states[-1])
+        return states
+
     def embed(self, tokens: Int[Tensor, "rows time"]) -> Float[Tensor, "rows time word_dim"]:
         """The vectors of tokens; in training some words have none (Gal and Ghahramani 2016, arXiv:1512.05287)."""
         x: Tensor = self.embedding(tokens)

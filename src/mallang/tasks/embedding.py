@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,44 @@ def text_vectors(model: Any, tokenizer: Tokenizer, texts: Sequence[str]) -> Floa
             pooled = model.encode(batch.to(device)).pooled.float().cpu().numpy()
             found.update(zip(group, pooled, strict=True))
     return np.stack([found[place] for place in range(len(ids))])
+
+
+@dataclass(frozen=True)
+class TokenVectors:
+    """The tokens of a text, and a row for each after every layer; layer 0 is what the model reads."""
+
+    tokens: tuple[str, ...]
+    layers: tuple[Float32[np.ndarray, "tokens _"], ...]
+
+    def join(self, other: TokenVectors) -> TokenVectors:
+        """The vectors of two models side by side, layer by layer: of a forward and a backward one, both contexts."""
+        if self.tokens != other.tokens:
+            raise UserError(
+                "the two runs cut the text into different tokens",
+                todo="train both on the same text, unit and vocabulary",
+            )
+        if len(self.layers) != len(other.layers):
+            raise UserError(
+                f"the runs have {len(self.layers) - 1} and {len(other.layers) - 1} layers: they do not match"
+            )
+        pairs = zip(self.layers, other.layers, strict=True)
+        return TokenVectors(self.tokens, tuple(np.concatenate(pair, axis=1) for pair in pairs))
+
+
+def token_vectors(verbs: Any, texts: Sequence[str]) -> list[TokenVectors]:
+    """The vectors of every token after each layer, in the order of the text, whichever way the model reads."""
+    model, backward = verbs.model, getattr(verbs.task, "backward", False)
+    if not hasattr(model, "layer_states"):
+        raise UserError(f"{type(model).__name__} has no states per layer to show", todo="give a run of rnn_lm")
+    found = []
+    with inference(model):
+        for text in texts:
+            encoded = verbs.tokenizer.encode(text)
+            read = torch.tensor([[BOS, *(encoded.ids[::-1] if backward else encoded.ids)]], device=device_of(model))
+            states = [state[0, 1:].float().cpu().numpy() for state in model.layer_states(read)]
+            ordered = [np.ascontiguousarray(state[::-1]) if backward else state for state in states]
+            found.append(TokenVectors(tuple(encoded.tokens), tuple(ordered)))
+    return found
 
 
 def word_vectors(model: Any, tokenizer: Tokenizer, words: Sequence[str]) -> Float32[np.ndarray, "words dim"]:

@@ -84,6 +84,8 @@ class Task:
     unread = ("coverage", "max_ratio")
     """Options of a search that need a source, which there is none of."""
     metrics: Mapping[str, Better] = {"loss": "lower"}
+    backward = False
+    """Whether the tokens of a line are read from the last to the first."""
 
     def __init__(self, config: Config, tokenizers: Mapping[str, Tokenizer]) -> None:
         self.config, self.tokenizers, self.text = config, tokenizers, tokenizers["text"]
