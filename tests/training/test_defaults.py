@@ -85,7 +85,11 @@ def test_the_origin_is_shown_and_what_is_given_wins(home: Path) -> None:
 
 
 def test_a_size_wins_over_the_fitted_shape(home: Path) -> None:
-    assert own("model.size=small").build().model.hidden_dim == 1024
+    recipe = own("model.size=small").build()
+    assert (recipe.model.hidden_dim, recipe.optimizer.rate) == (1024, 1e-3), (
+        "the fitted rate is that of the fitted shape"
+    )
+    assert own().build().optimizer.rate == TIERS[0].rate
 
 
 def test_warm_up_and_validations_follow_the_length_that_is_given(home: Path) -> None:
@@ -147,3 +151,13 @@ def test_other_models_train_on_one_file_of_their_own(home: Path, model: str) -> 
     file = "train.tsv" if model == "convs2s" else "mine.txt"
     ended = mallang("train", model, f"data.train={file}", "train.steps=1", "train.workers=0", cwd=home)
     assert ended.code == 0, ended.err
+
+
+def test_a_text_of_long_lines_is_read_as_a_stream_and_none_is_left_out(home: Path) -> None:
+    sentences = (home / "train.tsv").read_text("utf-8").split("\n")
+    (home / "book.txt").write_text("".join(" ".join(sentences[n : n + 60]) + "\n" for n in range(40)), "utf-8")
+    ended = mallang("train", "gpt", "data.train=book.txt", "train.steps=1", "train.workers=0", cwd=home)
+    assert ended.code == 0, ended.err
+    assert "task.layout=stream" in ended.err and "(100.0%)" in ended.err
+    short = with_defaults(recipes.read("gpt", ["data.train=train.tsv", "data.columns=[1]"]))[0].build()
+    assert short.task.layout == "sentences"

@@ -88,14 +88,14 @@ SHAPES: Mapping[str, tuple[Values, ...]] = {
         {"layers": 10, "decoder_layers": 10, "dim": 512},
     ),
     "gpt": (
-        {"layers": 4, "dim": 128, "heads": 4, "max_length": 256},
-        {"layers": 6, "dim": 384, "heads": 6, "max_length": 256},
-        {"layers": 12, "dim": 768, "heads": 12, "max_length": 256},
+        {"layers": 4, "dim": 128, "heads": 4, "max_length": 512},
+        {"layers": 6, "dim": 384, "heads": 6, "max_length": 512},
+        {"layers": 12, "dim": 768, "heads": 12, "max_length": 512},
     ),
     "modern_gpt": (
-        {"layers": 4, "dim": 128, "heads": 4, "max_length": 256, "tied": True},
-        {"layers": 6, "dim": 384, "heads": 6, "max_length": 256, "tied": True},
-        {"layers": 12, "dim": 768, "heads": 6, "max_length": 256},
+        {"layers": 4, "dim": 128, "heads": 4, "max_length": 512, "tied": True},
+        {"layers": 6, "dim": 384, "heads": 6, "max_length": 512, "tied": True},
+        {"layers": 12, "dim": 768, "heads": 6, "max_length": 512},
     ),
     "rnn_lm": (
         {"layers": 1, "embedding_dim": 256, "dim": 256, "tied": True},
@@ -116,6 +116,8 @@ SHAPES: Mapping[str, tuple[Values, ...]] = {
     "autoencoder": ({"hidden_dims": [256], "dim": 32}, {"hidden_dims": [500, 250], "dim": 32}, {}),
 }
 """The model of each tier, beside its dropout; a model of a plugin keeps its own."""
+LONG = 64
+"""Tokens of a mean line from which on a text is read as one stream."""
 PAIRED = ("translation", "dialogue")
 """Tasks whose outputs go on to become better while the validation loss rises: they end with their last weights."""
 VALIDATIONS = {True: 10, False: 20}
@@ -194,11 +196,11 @@ def fitted(counted: Counted, model: str, given: Mapping[str, Any]) -> Values:
         return values
     tier, is_paired = tier_of(counted), given["task"]["name"] in PAIRED
     values |= {
-        "task": {"label_smoothing": tier.smoothing} if is_paired else {},
+        "task": {"label_smoothing": tier.smoothing} if is_paired else layout(counted, model, given["task"]),
         "text": {} if "unit" in given.get("text", {}) else {"vocabulary": tier.vocabulary},
         "model": shape(tier, model, given),
         "train": lengths(tier, given.get("train", {}), is_paired=is_paired),
-        "optimizer": rates(tier, model, given.get("optimizer", {})),
+        "optimizer": rates(tier, model, given),
         "schedule": {} if "name" in given.get("schedule", {}) else {"name": "cosine"},
     }
     total = values["train"].get("steps") or updates(counted, tier, given.get("train", {}))
@@ -233,6 +235,14 @@ def shape(tier: Tier, model: str, given: Mapping[str, Any]) -> Values:
     return chosen
 
 
+def layout(counted: Counted, model: str, given: Mapping[str, Any]) -> Values:
+    """Long lines are a text to read on in, not sentences, of which those beyond `data.max_length` would be left out."""
+    if given["name"] != "language_modeling" or set(given) != {"name"} or counted.tokens < LONG * counted.examples:
+        return {}
+    values: Values = {"layout": "stream", "context": 128}
+    return {**values, "order": "shuffled"} if model in ("gpt", "modern_gpt") else values
+
+
 def lengths(tier: Tier, given: Mapping[str, Any], *, is_paired: bool) -> Values:
     """How long to train, on how much at a time, and which weights are kept."""
     values: Values = {"batch_tokens": tier.batch_tokens}
@@ -246,10 +256,11 @@ def lengths(tier: Tier, given: Mapping[str, Any], *, is_paired: bool) -> Values:
 
 
 def rates(tier: Tier, model: str, given: Mapping[str, Any]) -> Values:
-    """Gradients are clipped; the Transformer's rate is fitted, the others' usual one suits them."""
-    if "name" in given:
+    """Gradients are clipped. The Transformer's rate is that of the fitted shape; all others keep the usual one."""
+    if "name" in given.get("optimizer", {}):
         return {}
-    return {"clip": 1.0, "rate": tier.rate} if model == "transformer" else {"clip": 1.0}
+    is_fitted = model == "transformer" and not {"size", "dim"} & set(given["model"])
+    return {"clip": 1.0, "rate": tier.rate} if is_fitted else {"clip": 1.0}
 
 
 def updates(counted: Counted, tier: Tier, given: Mapping[str, Any]) -> int | None:
