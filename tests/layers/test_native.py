@@ -294,6 +294,7 @@ def afresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A machine on which nothing was compiled yet: its cache folder."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(native.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.delenv("MALLANG_KERNELS", raising=False)  # why there are none is what these tests ask
     native.library.cache_clear()
     yield tmp_path / "cache" / "mallang-kernels"
     native.library.cache_clear()

@@ -337,6 +337,19 @@ def test_a_budget_of_seconds_ends_the_training_at_a_validation(tmp_path, monkeyp
     assert make(tmp_path, steps=1000, validate_every=4, seconds=30.0).run(Stop()), "nor does it go on afterwards"
 
 
+def test_seconds_are_counted_from_the_start_of_the_run_and_go_on_when_it_resumes(tmp_path, monkeypatch):
+    clock = iter(range(5000, 1_000_000))
+    monkeypatch.setattr("mallang.training.loop.time.monotonic", lambda: float(next(clock)))
+    loop = make(tmp_path, steps=12, validate_every=4)
+    assert not loop.run(StopAt(loop, 6))
+    first = loop.progress.seconds
+    assert 6 <= first < 60
+    for _ in range(1000):
+        next(clock)  # while nobody trains no time passes
+    loop = make(tmp_path, steps=12, validate_every=4)
+    assert loop.run(Stop()) and first + 6 <= loop.progress.seconds < 2.5 * first
+
+
 def test_configurations_that_contradict_themselves_are_refused():
     for wrong in (
         {"seconds": 0.5},
