@@ -37,7 +37,7 @@ def put_multi30k(folder):
             (folder / "data" / "multi30k" / f"{split}.{language}").write_text(f"{split} {language}\n")
 
 
-@pytest.mark.parametrize("command", ["list", "get", "prepare", "check"])
+@pytest.mark.parametrize("command", ["list", "get", "show", "prepare", "check"])
 def test_every_help_has_an_example(command):
     assert f"mallang data {command}" in run(command, "--help")
 
@@ -167,3 +167,20 @@ def test_list_get_and_check_do_without_torch(places):
             [sys.executable, "-c", code, *arguments], capture_output=True, text=True, env=os.environ | {"NO_COLOR": "1"}
         )
         assert done.returncode == 0, done.stderr
+
+
+def test_the_first_rows_of_a_corpus_or_of_files_are_shown(places):
+    lines = [line.split("\t") for line in run("show", "miniworld", "--split", "valid", "--rows", "2").splitlines()]
+    assert lines[0] == ["split", "row", "ko", "en"] and [line[:2] for line in lines[1:]] == [
+        ["valid", "1"],
+        ["valid", "2"],
+    ]
+    found = json.loads(run("show", "miniworld", "--columns", "en", "-n", "1", "--json"))
+    assert [row["split"] for row in found] == ["train", "valid", "test"] and set(found[0]["columns"]) == {"en"}
+    (places / "mine.csv").write_text('text,split\n"a\nb",good\nc,bad\n', "utf-8")
+    told = run("show", "mine.csv", "-n", "1", "--columns", "text,split").splitlines()
+    assert [line for line in told if not line.startswith("note")] == ["split\trow\ttext\tsplit", "mine\t1\ta\\nb\tgood"]
+    with pytest.raises(UserError, match="has no split 'tset'"):
+        run("show", "miniworld", "--split", "tset")
+    with pytest.raises(UserError, match="nowhere"):
+        run("show", "nowhere")

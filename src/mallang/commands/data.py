@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,10 +23,13 @@ EXAMPLES = (
     "mallang data list translation",
     "mallang data get multi30k",
     "mallang data prepare transformer-miniworld",
+    "mallang data show multi30k --split valid --rows 3",
     "mallang data check train.tsv valid.tsv --columns ko,en",
     "mallang data filter pages.jsonl kept.jsonl --minimum karma=3",
 )
-app = typer.Typer(help="List, get, prepare, check and filter corpora.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    help="List, get, show, prepare, check and filter corpora.", no_args_is_help=True, rich_markup_mode=None
+)
 MINIWORLD = {
     "name": "miniworld",
     "kind": "translation",
@@ -136,6 +140,45 @@ def check(
         print_report(report, corpus.notes)
     if strict and report.findings:
         raise typer.Exit(1)
+
+
+@app.command(epilog="\b\nExample:\n  mallang data show multi30k --split valid --rows 3")
+def show(
+    targets: Annotated[
+        list[str], typer.Argument(metavar="NAME|FILE", help="A corpus by name; or files, each a split.")
+    ],
+    split: Annotated[str, typer.Option(help="Which split; otherwise every one.")] = "",
+    rows: Annotated[int, typer.Option("--rows", "-n", min=1, help="How many rows of each split.")] = 5,
+    columns: Annotated[str, typer.Option(help="Which columns, by name or number, with commas between.")] = "",
+    source: Annotated[str, typer.Option(help="Ending of the first file of a stem.")] = "ko",
+    target: Annotated[str, typer.Option(help="Ending of the second file of a stem.")] = "en",
+    json: Json = False,
+) -> None:
+    """Print the first rows of a corpus, or of files of your own, as training would read them."""
+    corpus, _ = open_targets(targets, columns, source, target)
+    chosen = {split: corpus.split(split)} if split else dict(corpus.splits)
+    found = [
+        (name, number, dict(zip(each.columns, row, strict=True)))
+        for name, each in chosen.items()
+        for number, row in enumerate(islice(each, rows), start=1)
+    ]
+    if json:
+        print_json([{"split": name, "row": number, "columns": cells} for name, number, cells in found])
+        return
+    if not found:
+        raise UserError(f"{corpus.name} has no rows")
+    head = list(dict.fromkeys(column for _, _, cells in found for column in cells))
+    rows_shown = [
+        [name, str(number), *(shown(cells.get(column, "")) for column in head)] for name, number, cells in found
+    ]
+    print_table(["split", "row", *map(str, head)], rows_shown)
+    for note in corpus.notes:
+        typer.echo(f"note: {note}", err=True)
+
+
+def shown(cell: Any) -> str:
+    """A cell of a row in one line."""
+    return str(cell).replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n").replace("\r", "\\r")
 
 
 @app.command("filter", epilog="\b\nExample:\n  mallang data filter pages.jsonl kept.jsonl --minimum karma=3")

@@ -21,10 +21,13 @@ import typer
 
 import mallang
 from mallang import find
+from mallang.commands.options import with_out
 from mallang.errors import UserError
 
 FIRST = ["demo", "train", "translate", "generate", "score", "evaluate", "data", "recipes"]
 """The order of the help; other verbs follow by name."""
+MAKING = ("demo", "train", "export", "import")
+"""Verbs that make a folder or a file of their own and print only where it is; all others can print into a file."""
 PATIENCE = 10.0
 """Seconds that the other processes of `torchrun` leave to the first one of their machine to say what is wrong."""
 EXAMPLES = (
@@ -98,9 +101,11 @@ def add(app: typer.Typer, name: str, module: ModuleType) -> None:
     examples = epilog(getattr(module, "EXAMPLES", ()))
     verb = name.rstrip("_").replace("_", "-")  # import_.py is `import`, which Python keeps for itself
     if hasattr(module, "app"):
+        for part in module.app.registered_commands:
+            part.callback = with_out(part.callback)
         app.add_typer(module.app, name=verb, epilog=examples)
     else:
-        app.command(verb, epilog=examples)(module.command)
+        app.command(verb, epilog=examples)(module.command if verb in MAKING else with_out(module.command))
 
 
 def epilog(examples: tuple[str, ...]) -> str | None:

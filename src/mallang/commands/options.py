@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -143,6 +148,63 @@ Domain = Annotated[
     str | None,
     typer.Option("--domain", metavar="NAME", help="Domain of the text: one that the run knows.", show_default=False),
 ]
+
+
+OutFile = Annotated[
+    Path | None,
+    typer.Option("--out", "-o", metavar="FILE", help="Write the results to this file.", show_default=False),
+]
+
+
+def with_out(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The command with --out, which writes to a file what it would print; one that has its own --out stays as it is."""
+    signature = inspect.signature(command, eval_str=True)
+    if {"out", "output"} & signature.parameters.keys():
+        return command
+
+    @wraps(command)
+    def writing(*given: Any, out: Path | None = None, **options: Any) -> None:
+        if out is None:
+            command(*given, **options)
+            return
+        with results_in(out):
+            command(*given, **options)
+        if not options.get("quiet"):
+            typer.echo(f"the results are in {out}", err=True)
+
+    added = inspect.Parameter("out", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=OutFile)
+    writing.__signature__ = signature.replace(parameters=[*signature.parameters.values(), added])  # type: ignore[attr-defined]
+    writing.__annotations__ = {name: each.annotation for name, each in signature.parameters.items()} | {"out": OutFile}
+    return writing
+
+
+@contextmanager
+def results_in(path: Path) -> Iterator[None]:
+    """What is printed inside goes to a file, which is whole or as it was before; a pipe gets it at once."""
+    path = Path(os.path.realpath(path))
+    if path.is_dir():
+        raise UserError(f"--out {path} is a folder", todo="--out FILE")
+    is_file = path.is_file() or not path.exists()
+    draft = path.with_name(f".draft-{path.name}") if is_file else path
+    left: typer.Exit | None = None
+    try:
+        stream = draft.open("w", encoding="utf-8", newline="\n", errors=sys.stdout.errors)
+    except OSError as error:
+        what = f"the results cannot be written: {error.strerror}"
+        raise UserError(what, where=str(path), todo="--out FILE in a folder that is there") from error
+    try:
+        with stream, redirect_stdout(stream):
+            try:
+                yield
+            except typer.Exit as ended:  # an exit code, after all results
+                left = ended
+        if is_file:
+            draft.replace(path)
+    finally:
+        if is_file:
+            draft.unlink(missing_ok=True)
+    if left is not None:
+        raise left
 
 
 def folder_of_run(runs: Path, name: str) -> Path:
