@@ -19,6 +19,7 @@ import numpy as np
 
 from mallang.errors import UserError, nearest
 from mallang.evaluation.bag_of_words import count_words, harmonic, precision_and_recall
+from mallang.evaluation.positions import count_positions
 from mallang.evaluation.translation import References, all_references, bleu_metric, bleu_statistics
 
 ORDERS = 4
@@ -60,7 +61,7 @@ class Order:
 
 @dataclass(frozen=True)
 class Explanation:
-    """One BLEU, step by step, beside the precision, recall and F of the words."""
+    """One BLEU, step by step, beside the precision, recall and F of the words and the accuracy of positions."""
 
     orders: tuple[Order, ...]
     geometric_mean: float
@@ -77,6 +78,12 @@ class Explanation:
     recall: float
     f: float
     """Of the words, from 0 to 100."""
+    positions_right: int
+    """Words that are right where they stand, compared position by position."""
+    positions: int
+    """Positions of the longer of output and reference."""
+    position_accuracy: float
+    """From 0 to 100."""
     signature: str
     sentences: int = 1
     hypothesis: Words = ()
@@ -108,7 +115,7 @@ def explain(
     counts = [(sum(each.matched for each in found), sum(each.count for each in found)) for found in ngrams]
     orders = [replace(order, ngrams=found) for order, found in zip(_orders(counts, smooth, None), ngrams, strict=True)]
     nearest_length = min((len(text) for text in texts), key=lambda length: (abs(length - len(words)), length))
-    right = count_words([hypothesis], [options], tokenize)[0]
+    right = np.concatenate([count([hypothesis], [options], tokenize)[0] for count in (count_words, count_positions)])
     whole = _explanation(orders, (len(words), nearest_length), right, str(metric.get_signature()))
     return replace(whole, hypothesis=words, references=tuple(texts))
 
@@ -122,7 +129,8 @@ def explain_corpus(
     metric = bleu_metric(tokenize, smooth_method=_known(smooth))
     sizes = {len(options) for options in all_references(hypotheses, references)}
     metric.num_refs = sizes.pop() if len(sizes) == 1 else -1
-    right = count_words(hypotheses, references, tokenize).sum(axis=0)
+    counted = [count(hypotheses, references, tokenize) for count in (count_words, count_positions)]
+    right = np.concatenate([table.sum(axis=0) for table in counted])
     whole = _explanation(orders, (length, reference_length), right, str(metric.get_signature()))
     return replace(whole, sentences=len(hypotheses))
 
@@ -150,12 +158,13 @@ def _orders(counts: Sequence[tuple[int, int]], smooth: str, absent: float | None
 
 
 def _explanation(orders: Sequence[Order], lengths: tuple[int, int], right: np.ndarray, signature: str) -> Explanation:
-    """The mean of the precisions that there are, the penalty, and the words."""
+    """The mean of the precisions that there are, the penalty, the words, and the positions."""
     length, reference_length = lengths
     precisions = [order.precision for order in orders if order.precision is not None]
     mean = math.prod(precisions) ** (1 / len(precisions)) if precisions else 0.0
     penalty = 1.0 if length >= reference_length else math.exp(1 - reference_length / length) if length else 0.0
-    precision, recall = precision_and_recall(*right.tolist())
+    *words, in_place, places = right.tolist()
+    precision, recall = precision_and_recall(*words)
     return Explanation(
         orders=tuple(orders),
         geometric_mean=mean,
@@ -167,6 +176,9 @@ def _explanation(orders: Sequence[Order], lengths: tuple[int, int], right: np.nd
         precision=100 * precision,
         recall=100 * recall,
         f=100 * harmonic(precision, recall),
+        positions_right=in_place,
+        positions=places,
+        position_accuracy=100 * in_place / places if places else 0.0,
         signature=signature,
     )
 
@@ -189,6 +201,7 @@ def _lines(one: Explanation) -> Iterator[str]:
     if any(order.smoothed for order in one.orders):
         yield "                  0 without smoothing: an n-gram order without any match makes the product 0"
     yield f"words             {one.right} right: precision {one.precision:.2f}, recall {one.recall:.2f}, F {one.f:.2f}"
+    yield f"positions         {one.positions_right} of {one.positions} right: accuracy {one.position_accuracy:.2f}"
 
 
 def _precision(order: Order) -> str:

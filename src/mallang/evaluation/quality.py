@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from mallang.evaluation.bag_of_words import word_f_statistics
 from mallang.evaluation.brackets import bracket_statistics, brackets, is_tree
+from mallang.evaluation.positions import position_statistics
 from mallang.evaluation.score import Score, Statistics
 from mallang.evaluation.translation import (
     References,
@@ -19,6 +20,7 @@ MEASURES: Mapping[str, Callable[[Sequence[str], References], Statistics]] = {
     "bleu": bleu_statistics,
     "chrf": chrf_statistics,
     "words": word_f_statistics,
+    "positions": position_statistics,
     "exact": exact_statistics,
     "brackets": bracket_statistics,
 }

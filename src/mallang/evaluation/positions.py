@@ -1,0 +1,51 @@
+"""How many words stand where the reference has them: output and reference compared position by position.
+
+The simplest comparison, and the strictest: one word too many at the beginning moves all others, so that "I love you"
+has nothing in common with "Oh I love you". F (bag_of_words.py) forgets positions, BLEU (explanation.py) counts n-grams.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from mallang.evaluation.score import RESAMPLES, SEED, Statistics
+from mallang.evaluation.translation import References, all_references, bleu_metric, nrefs
+
+
+def position_statistics(
+    hypotheses: Sequence[str], references: References, tokenize: str = "13a", lowercase: bool = False
+) -> Statistics:
+    """Right positions and all positions of every sentence; their sums make the accuracy."""
+
+    def share(sums: np.ndarray) -> float:
+        return float(100 * sums[0] / sums[1]) if sums[1] else 0.0
+
+    lists = [[one] if isinstance(one, str) else one for one in references]
+    case = "lc" if lowercase else "mixed"
+    signature = f"nrefs:{nrefs(lists)}|bs:{RESAMPLES}|seed:{SEED}|case:{case}|tok:{tokenize}|positions:longer"
+    return Statistics(
+        "position accuracy", count_positions(hypotheses, references, tokenize, lowercase), share, signature
+    )
+
+
+def count_positions(
+    hypotheses: Sequence[str], references: References, tokenize: str = "13a", lowercase: bool = False
+) -> np.ndarray:
+    """For every sentence: positions whose words are the same, and the length of the longer of both texts.
+
+    Of several references the one counts that gives the highest share.
+    """
+    metric = bleu_metric(tokenize, lowercase)
+    rows = []
+    for hypothesis, options in zip(hypotheses, all_references(hypotheses, references), strict=True):
+        words = metric._preprocess_segment(hypothesis).split()
+        counted = [positions(words, metric._preprocess_segment(option).split()) for option in options]
+        rows.append(max(counted, key=lambda counts: counts[0] / max(1, counts[1])))
+    return np.array(rows)
+
+
+def positions(words: Sequence[str], reference: Sequence[str]) -> tuple[int, int]:
+    """How many positions agree, and how many there are."""
+    return sum(map(str.__eq__, words, reference)), max(len(words), len(reference))
