@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from commands.running import TINY, mallang, write_corpus
+from commands.running import TINY, mallang, metrics, write_corpus
 from mallang import recipe as recipes
 from mallang.training import budget
 from mallang.training.budget import Budget, Costs, is_alone, plan_updates
@@ -18,6 +18,7 @@ from mallang.training.loop import Config, Loop
 from mallang.training.run import Run
 from mallang.training.stopping import Stop
 from mallang.training.train import Options, train
+from training.test_distributed import torchrun
 
 SHORT = (*TINY, "model.dropout=0.2", "train.workers=0", "train.threads=1", "train.ema=0.9")
 
@@ -142,6 +143,19 @@ def test_defaults_leave_the_length_to_the_seconds(home: Path) -> None:
     resolved = recipes.read("transformer", ["data.train=train.tsv", "train.seconds=60"])
     recipe = with_defaults(resolved)[0].build()
     assert is_alone(recipe.train) and recipe.train.patience is None
+
+
+@pytest.mark.slow
+def test_two_processes_share_one_number_of_updates(home: Path) -> None:
+    given = ("train", "transformer", *SHORT, "train.log_every=1")
+    ended = torchrun(*given, "train.seconds=2", "--name", "two", cwd=home)
+    assert ended.code == 0, ended.err
+    found = json.loads((home / "runs/two/run.json").read_text("utf-8"))["budget"]
+    same = (f"train.steps={found['steps']}", f"train.validate_every={found['validate_every']}")
+    ended = mallang(*given, *same, "train.accumulation=2", "--name", "one", cwd=home)
+    assert ended.code == 0, ended.err
+    losses = [[entry["loss"] for entry in metrics(home / "runs" / name)] for name in ("two", "one")]
+    assert losses[0] == pytest.approx(losses[1], abs=1e-4)
 
 
 @pytest.mark.slow
