@@ -10,6 +10,7 @@ import pytest
 from commands.running import TINY, mallang, metrics, write_corpus
 from mallang import recipe
 from mallang.inspection.schedule_curve import ScheduleCurve, schedule_curve
+from mallang.training.defaults import fit_recipe
 from mallang.training.schedule import multiplier
 
 QUICK = ("transformer", *TINY, "train.workers=0", "schedule.warmup=3", "train.log_every=1")
@@ -47,6 +48,15 @@ def test_every_step_is_the_multiplier_times_the_rate() -> None:
         assert curve.rates[step - 1] == pytest.approx(expected)
 
 
+def test_defaults_that_fit_the_data_are_those_of_training(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(home)
+    bare = recipe.read("transformer", ["data.train=train.tsv", "data.valid=valid.tsv"]).build()
+    fitted = fit_recipe(bare, lambda text: None)
+    assert (fitted.train.steps, fitted.optimizer.rate) != (bare.train.steps, bare.optimizer.rate)
+    curve = schedule_curve(bare)
+    assert len(curve.rates) == fitted.train.steps and max(curve.rates) == pytest.approx(fitted.optimizer.rate)
+
+
 def test_points_hold_the_ends_and_the_peak() -> None:
     curve = ScheduleCurve(tuple(min(step, 20 - step) / 10 for step in range(1, 21)))
     shown = dict(curve.points(4))
@@ -72,6 +82,7 @@ def test_a_table_and_a_figure(home: Path) -> None:
         (("transformer-miniworld", "--out", "nowhere/a.png"), "there is no folder nowhere"),
         (("transformer-miniworld", "schedule.warmup=-1"), "warmup must not be negative"),
         (("transformr",), "transformr"),
+        (("transformer-miniworld", "train.epochs=none", "train.seconds=60"), "measured when training begins"),
     ],
 )
 def test_bad_input(home: Path, given: tuple[str, ...], message: str) -> None:
