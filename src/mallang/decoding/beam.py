@@ -27,6 +27,7 @@ from mallang.decoding.progress import Search
 from mallang.decoding.ranking import best, best_sums, hypothesis, penalty, ranked
 from mallang.decoding.runner import run
 from mallang.layers import native_search
+from mallang.layers.memory import check_room
 from mallang.text.vocabulary import Vocabulary
 
 
@@ -60,6 +61,7 @@ class Beams(Search):
     @staticmethod
     def start(most: list[int], vocabulary: Vocabulary, config: Config, device: torch.device) -> Beams:
         """Nothing said, nothing completed; of the equal copies of the first step one counts, the others score −∞."""
+        check_beam(most, vocabulary, config, device)
         numbers = torch.arange(len(most), device=device)
         none = torch.full((len(most), config.nbest + config.beam), -torch.inf, dtype=torch.float64, device=device)
         none[:, config.nbest] = 0.0
@@ -172,6 +174,13 @@ class Beams(Search):
             if number >= 0:
                 found[number] = ranked(hypothesis(labels[rank], scores[rank], vocabulary, config) for rank in listed)
         return found
+
+
+def check_beam(most: list[int], vocabulary: Vocabulary, config: Config, device: torch.device) -> None:
+    """Refuse a beam that cannot fit into the memory, whatever the model."""
+    # Every hypothesis has its logits and their log-probabilities, and what it has said with its scores, twice.
+    needed = len(most) * (config.nbest + config.beam) * (8 * len(vocabulary) + 24 * max(most))
+    check_room(needed, device, f"a beam of {config.beam:,} for {len(most)} texts at once", "a smaller beam: beam=5")
 
 
 def _settled(

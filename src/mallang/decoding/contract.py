@@ -132,6 +132,7 @@ class Config:
             "max_ratio": 0,
             "coverage": 0,
             "top_k": 0,
+            "seed": 0,
         }
         for name, value in least.items():
             if getattr(self, name) < value:

@@ -23,6 +23,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from mallang.data.batch import Batch
+from mallang.decoding.beam import check_beam
 from mallang.decoding.constraints import join
 from mallang.decoding.contract import Autoregressive, Config, Hypothesis, Rules, advance, begin, inference, limits
 from mallang.decoding.matching import FOUND, START, Matcher
@@ -44,6 +45,7 @@ def search(
     most, device = limits(batch, config, model), batch.tokens.device
     if not most:
         return []
+    check_beam(most, model.vocabulary, config, device)
     wanted = Wanted.of(required, len(model.vocabulary), device)
     beams = [Beam(number, limit, [wanted.nothing_said(number)]) for number, limit in enumerate(most)]
     found: list[list[Hypothesis]] = [[] for _ in most]

@@ -38,6 +38,8 @@ from mallang.text.unicode import Form
 from mallang.text.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Vocabulary
 
 FORMAT = 1
+MOST = 10_000_000
+"""Tokens of a vocabulary: more than any model has. The library takes the memory for all of them at once."""
 SIDES = ("source_unit", "target_unit")
 """What a recipe says of two tokenizers; each is saved with its own unit."""
 BYTE_UNITS = ("byte", "byte-bpe")
@@ -103,6 +105,8 @@ class Config:
         least = len(SPECIALS) + (len(pieces.BYTES) if unit in BYTE_UNITS else 1)
         if self.vocabulary < least:
             raise UserError(f"text.vocabulary = {self.vocabulary} is too small: {unit} needs at least {least}")
+        if self.vocabulary > MOST:
+            raise UserError(f"text.vocabulary = {self.vocabulary} is too large: at most {MOST:,} tokens can be learned")
         if unit == "byte" and self.min_count > 1:
             raise UserError(f"text.min_count = {self.min_count} means nothing for bytes: all 256 are tokens")
         if unit == "jamo" and self.normalization == "none":
@@ -352,7 +356,7 @@ def read_config(about: str, where: str) -> Config:
         is_newer = facts["format"] > FORMAT
         if not is_newer:
             return Config(**{field.name: facts[field.name] for field in fields(Config) if field.name not in SIDES})
-    except (ValueError, KeyError, TypeError, UserError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError, UserError) as error:
         raise damaged(where, error) from error
     what = f"the tokenizer is of format {facts['format']}, and this version reads up to {FORMAT}"
     raise UserError(what, where=where, todo="git pull && pip install -e .")

@@ -12,6 +12,7 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
+from mallang.console import drawing
 from mallang.data.batch import Shapes
 from mallang.data.corpus import Corpus, Rows, open_corpus
 from mallang.data.filters import Filters
@@ -22,6 +23,7 @@ from mallang.decoding.contract import DEFAULTS
 from mallang.errors import UserError, nearest
 from mallang.evaluation.score import Score
 from mallang.find import find
+from mallang.layers.memory import check_weights
 from mallang.recipe import Recipe
 from mallang.tasks.contract import Laying
 from mallang.text.tokenizer import Tokenizer
@@ -72,7 +74,7 @@ def train(recipe: Recipe, options: Options) -> Run:
     device = distributed.own_device(options.device)
     check_device(recipe.train, device)
     world = distributed.connect(device)
-    console = options.console or Console(stderr=True)
+    console = options.console or drawing(stderr=True)
     say = Recorder(options.folder, console=console, quiet=options.quiet or not world.is_first).say
     recipe = fit_recipe(recipe, say, is_started=options.start is not None)
     try:
@@ -125,6 +127,7 @@ def train_here(recipe: Recipe, run: Run, options: Options, world: World, device:
     if recipe.train.threads is not None:
         torch.set_num_threads(recipe.train.threads)
     task = materials.task
+    check_weights(lambda: task.build(find("models", recipe.model_name), recipe.model), copies_of(recipe), device)
     seed_everything(recipe.seed, 0, 0)
     model = task.build(find("models", recipe.model_name), recipe.model)
     initialize(model, recipe.train, options.start)
@@ -164,6 +167,11 @@ def train_here(recipe: Recipe, run: Run, options: Options, world: World, device:
     if world.is_first:
         run = finish(run, recipe, outcome_of(recipe, loop))
     return run
+
+
+def copies_of(recipe: Recipe) -> int:
+    """How many numbers training keeps of every weight at the least: itself, its gradient, what the optimizer knows."""
+    return 4 if recipe.optimizer.name in ("adam", "adamw") else 2
 
 
 def fit_here(
