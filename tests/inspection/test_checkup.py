@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from mallang.inspection import checkup
 from mallang.tasks.translator import Translation
@@ -105,13 +106,30 @@ def test_damaged_files_are_found(tmp_path: Path) -> None:
     (found,) = checkup.examine_files(run)
     assert (found.name, found.count, found.of, found.serious) == ("damaged checkpoints", 1, 2, False)
     assert found.example.startswith("step-000000002: model.safetensors")
-    (tmp_path / "model.safetensors").write_bytes(b"weights")
+    save_file({"w": torch.ones(2), "impossible": torch.tensor([-math.inf])}, tmp_path / "model.safetensors")
     finished = run.update(status="finished", weights=checkpoint.sha256(tmp_path / "model.safetensors"))
     assert [each.name for each in checkup.examine_files(finished)] == ["damaged checkpoints"]
     (tmp_path / "model.safetensors").write_bytes(b"others")
     assert [each.name for each in checkup.examine_files(finished)] == ["damaged weights", "damaged checkpoints"]
     (tmp_path / "model.safetensors").unlink()
     assert "missing" in checkup.examine_files(finished)[0].what
+
+
+def test_weights_that_are_no_numbers_are_found(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text('{"status": "training", "task": "translation"}', "utf-8")
+    run = Run.open(tmp_path)
+    broken = {"model": {"right": torch.ones(3), "wrong": torch.tensor([1.0, math.nan, math.inf])}}
+    checkpoint.write(tmp_path / "checkpoints", Checkpoint(7, {}, broken))
+    (found,) = checkup.examine_files(run)
+    assert (found.name, found.serious, found.count, found.of) == ("NaN weights", True, 2, 6)
+    assert "step-000000007" in found.what and found.example == "wrong: 2 of 3"
+    save_file({"model.wrong": torch.full((4,), math.nan)}, tmp_path / "model.safetensors")
+    finished = run.update(status="finished", weights=checkpoint.sha256(tmp_path / "model.safetensors"))
+    (found,) = checkup.examine_files(finished)
+    assert (found.name, found.count) == ("NaN weights", 4) and "model.safetensors" in found.what
+    (tmp_path / "model.safetensors").write_bytes(b"no weights")
+    rewritten = run.update(status="finished", weights=checkpoint.sha256(tmp_path / "model.safetensors"))
+    assert [each.name for each in checkup.examine_files(rewritten)] == ["damaged weights"]
 
 
 @dataclass

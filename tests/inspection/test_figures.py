@@ -1,5 +1,7 @@
 import sys
+from pathlib import Path
 from types import SimpleNamespace
+from xml.etree import ElementTree
 
 import matplotlib.font_manager
 import pytest
@@ -41,6 +43,22 @@ def test_hangul_is_drawn_without_a_missing_glyph(tmp_path, only_the_vendored_fon
         assert path.read_text().count("<path") > 20  # letters are outlines: no font needed to see them
     else:
         assert imread(path).shape[0] > 300
+
+
+@pytest.mark.parametrize("ending", [".png", ".svg"])
+def test_control_characters_are_drawn_as_replacements(tmp_path, ending):
+    """A terminal's sequences, a zero, half a character: no typeface has them, and no XML may hold them."""
+    odd = ["\x1b[31m", "\x00", "\udcc7", "\ufffe\x9b"]
+    path = draw_attention(tmp_path / f"map{ending}", weights(1, 4, 4), odd, odd, title="\x1b]0;title\x07\udcd1")
+    if ending == ".svg":
+        ElementTree.parse(path)
+        assert "\ufffd" in path.read_text("utf-8")
+
+
+def test_every_figure_is_saved_by_one_function():
+    """So that control characters are looked for in all of them."""
+    folder = Path(figures.__file__).parent
+    assert [path.name for path in folder.glob("*.py") if "savefig" in path.read_text("utf-8")] == ["figures.py"]
 
 
 def test_a_glyph_that_no_font_has_would_be_noticed(tmp_path, only_the_vendored_font):

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -64,6 +65,11 @@ def test_hangul_is_drawn_without_a_missing_glyph(tmp_path, ending):
         assert imread(path).shape[0] > 500
     else:
         assert path.read_text().count("<path") > 20
+
+
+def test_control_characters_leave_the_picture_valid(tmp_path):
+    odd = [f"\x1b[31m{word}\x00" for word in WORDS]
+    ElementTree.parse(make_map(odd, vectors(12, 5)).write(tmp_path / "map.svg"))
 
 
 def test_labels_do_not_cover_each_other_where_there_is_room():

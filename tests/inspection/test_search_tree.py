@@ -74,6 +74,15 @@ def test_the_page_holds_text_and_nothing_else(tmp_path: Path) -> None:
     assert len(best) == len(tree.path(tree.outputs[0]))
 
 
+@pytest.mark.parametrize("ending", [".svg", ".html"])
+def test_control_characters_leave_the_picture_valid(ending: str, tmp_path: Path) -> None:
+    tree = a_tree(TREES["beam"])
+    nodes = tuple(replace(node, token=f"\x1b[31m{node.token}\x00") for node in tree.nodes)
+    text = draw_tree(tmp_path / f"tree{ending}", replace(tree, nodes=nodes, input="\x07")).read_text("utf-8")
+    ElementTree.fromstring(text[text.index("<svg") : text.index("</svg>") + 6])
+    assert not re.search("[\x00-\x08\x0b-\x1f]", text)
+
+
 def test_of_a_large_tree_the_best_part_is_shown() -> None:
     tree = a_tree(Config(method="best-first", max_length=6, max_expansions=300), words=30)
     assert len(tree.nodes) > 3 * search_tree.MOST

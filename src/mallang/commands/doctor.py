@@ -51,6 +51,8 @@ ADDS = {
 HIDDEN = ("dev", "serve", "hf", "sentencepiece", "quant", "fast", "ngram")
 """Extras that nobody needs who uses mallang: nothing but tests asks for them yet."""
 LIMIT = 200
+UNUSABLE = ("damaged weights", "NaN weights", "other tokenizer")
+"""Findings after which no output is worth a look."""
 MOST = 1_000_000
 """Training lines that are compared with the outputs."""
 RunToExamine = Annotated[
@@ -139,7 +141,7 @@ def examine_run(folder: Path, split: str | None, data: str | None, limit: int, d
         report.notes.append("the run is not finished; the command that trains it goes on where it stopped")
     if run.task != "translation":
         report.notes.append(f"outputs were not looked at: the run is for {run.task}, not for translation")
-    elif any(finding.serious and finding.name in ("damaged weights", "other tokenizer") for finding in report.findings):
+    elif any(finding.serious and finding.name in UNUSABLE for finding in report.findings):
         report.notes.append("outputs were not looked at: the model cannot be loaded")
     else:
         listen(run, report, (split, data, limit), device)

@@ -54,7 +54,7 @@ def open_model(run: Run, device: str) -> Any:
 
 
 def examine_files(run: Run) -> list[Finding]:
-    """Whether the files of a run are those that were written."""
+    """Whether the files of a run are those that were written, and its weights are numbers."""
     findings = []
     weights, expected = run.folder / WEIGHTS, run.info.get("weights")
     if run.is_finished and not weights.exists():
@@ -62,6 +62,8 @@ def examine_files(run: Run) -> list[Finding]:
     elif expected is not None and checkpoint.sha256(weights) != expected:
         told = f"{WEIGHTS} is not the file that the training wrote: its sum is another than in run.json"
         findings.append(Finding("damaged weights", True, told, "restore the file, or train again"))
+    else:
+        findings += examine_weights(run)
     paths = checkpoint.found(run.folder / "checkpoints")
     damaged = [(path, problem) for path in paths if (problem := checkpoint.damage(path)) is not None]
     if damaged:
@@ -77,6 +79,42 @@ def examine_files(run: Run) -> list[Finding]:
             )
         )
     return findings
+
+
+def examine_weights(run: Run) -> list[Finding]:
+    """Whether all weights are numbers: those that a run ended with, or else those of its newest whole checkpoint."""
+    if (run.folder / WEIGHTS).exists():
+        try:
+            where, tensors = WEIGHTS, checkpoint.load_tensors(run.folder / WEIGHTS)
+        except UserError as error:
+            return [Finding("damaged weights", True, error.what, "restore the file, or train again")]
+    else:
+        newest = checkpoint.newest(run.folder / "checkpoints", lambda text: None)
+        if newest is None:
+            return []
+        where, tensors = checkpoint.name_of(newest.step), dict(newest.tensors.get("average", newest.tensors["model"]))
+    # The logarithm of an impossible n-gram is -inf, and may be.
+    broken = {
+        name: int((tensor.isnan() | tensor.isposinf()).sum())
+        for name, tensor in tensors.items()
+        if tensor.is_floating_point()
+    }
+    worst = [name for name, count in broken.items() if count]
+    if not worst:
+        return []
+    values = sum(tensor.numel() for tensor in tensors.values())
+    return [
+        Finding(
+            "NaN weights",
+            True,
+            f"{sum(broken.values()):,} of {values:,} weights in {where} are NaN or infinite",
+            "train again with a lower optimizer.rate, a longer schedule.warmup, optimizer.clip=1.0, or "
+            "train.precision=fp32",
+            sum(broken.values()),
+            values,
+            f"{worst[0]}: {broken[worst[0]]:,} of {tensors[worst[0]].numel():,}",
+        )
+    ]
 
 
 def examine_tokenizers(run: Run, columns: tuple[str, ...]) -> tuple[dict[str, Tokenizer], list[Finding]]:

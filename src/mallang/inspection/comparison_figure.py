@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 from mallang.errors import require
 from mallang.inspection.comparison_tables import scientific, short
-from mallang.inspection.figures import check_format, families
+from mallang.inspection.figures import check_format, families, save
 
 if TYPE_CHECKING:
     from mallang.inspection.comparison import Comparison, Value
@@ -63,7 +63,7 @@ def draw_fields(path: Path, comparison: Compared, lengths: Lengths, title: str) 
         handles, labels, loc="outside lower center", ncols=min(4, len(labels)), prop={"family": letters["fontfamily"]}
     )
     figure.suptitle(unicodedata.normalize("NFC", title), **letters)
-    figure.savefig(path, dpi=150)
+    save(figure, path)
     return path
 
 
@@ -76,7 +76,7 @@ def draw_curves(path: Path, lengths: Lengths, title: str = "") -> Path:
     draw_lengths(field, lengths, letters)
     figure.legend(loc="outside lower center", ncols=min(3, len(lengths.curves)), prop={"family": letters["fontfamily"]})
     figure.suptitle(unicodedata.normalize("NFC", title), **letters)
-    figure.savefig(path, dpi=150)
+    save(figure, path)
     return path
 
 

@@ -62,7 +62,7 @@ def training_flops(run: Run) -> float:
     try:
         known = json.loads(path.read_text("utf-8"))
         each = float(known["flops_per_token"]) if known["made_of"] == stamp else None
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         each = None
     if each is None:
         each = count(run)

@@ -6,6 +6,7 @@ matplotlib draws them without pyplot, so that no window, no default and no other
 from __future__ import annotations
 
 import math
+import re
 import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,6 +25,7 @@ KOREAN_FONTS = (
     "Apple SD Gothic Neo", "Malgun Gothic",
 )  # fmt: skip
 """Typefaces that hold Hangul, best first; of a Noto collection matplotlib may know only the Japanese name."""
+NOT_DRAWN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 VENDORED_FONT = Path(__file__).parent / "vendor" / "NanumGothic-subset.ttf"
 VENDORED_FAMILY = "Mallang Sans Subset"
 FALLBACK = "DejaVu Sans"
@@ -63,8 +65,21 @@ def draw_attention(
         field.set_axis_off()
     figure.colorbar(image, ax=fields, shrink=0.6, label="weight")
     figure.suptitle(unicodedata.normalize("NFC", title), **letters)
-    figure.savefig(path, dpi=150)
+    save(figure, path)
     return path
+
+
+def save(figure: Any, path: Path) -> None:
+    """Write a figure of matplotlib, every text of it as it can be drawn."""
+    for text in figure.findobj(require("matplotlib.text", "plots").Text):
+        if (said := drawable(text.get_text())) != text.get_text():
+            text.set_text(said)
+    figure.savefig(path, dpi=150)
+
+
+def drawable(text: str) -> str:
+    """A text without what no typeface draws and XML 1.0, so SVG, may not hold: control characters, half characters."""
+    return NOT_DRAWN.sub("\ufffd", text)
 
 
 def check_format(path: Path) -> None:
@@ -95,5 +110,5 @@ def families() -> list[str]:
 
 def show(token: str) -> str:
     """A token as it can be seen: jamo joined to syllables, blanks made visible, cut when it is very long."""
-    text = "".join("␣" if letter.isspace() else letter for letter in unicodedata.normalize("NFC", token))
+    text = "".join("␣" if letter.isspace() else letter for letter in drawable(unicodedata.normalize("NFC", token)))
     return text if len(text) <= LONGEST_LABEL else text[: LONGEST_LABEL - 1] + "…"

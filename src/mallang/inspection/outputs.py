@@ -157,6 +157,6 @@ def kept(run: Path, name: str, stamp: Mapping[str, Any], count: int) -> tuple[li
             return None
         for row, output in about.get("with_line_ends", {}).items():
             outputs[int(row)] = output
-    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
         return None  # not there, or of an older version, or damaged: they can be made again
     return outputs, scores

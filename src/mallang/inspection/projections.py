@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Float
 
 from mallang.errors import UserError, nearest, require
-from mallang.inspection.figures import FORMATS, check_format, families
+from mallang.inspection.figures import FORMATS, check_format, drawable, families, save
 
 Method = Literal["pca", "tsne"]
 LABEL_SIZE = 9.0
@@ -114,7 +114,7 @@ def draw_map(path: Path, made: Map) -> Path:
     figure.draw_without_rendering()  # fixes what a point on the paper is
     letters = {"fontfamily": families(), "parse_math": False, "fontsize": LABEL_SIZE}
     place_labels(figure, field, made, letters)
-    figure.savefig(path, dpi=150)
+    save(figure, path)
     return path
 
 
@@ -167,7 +167,7 @@ def place_labels(figure: Any, field: Any, made: Map, letters: dict[str, Any]) ->
 
 def caption(text: str) -> str:
     """A text as a label: jamo joined to syllables, on one line, cut when it is long."""
-    plain = " ".join(unicodedata.normalize("NFC", text).split())
+    plain = " ".join(drawable(unicodedata.normalize("NFC", text)).split())
     return plain if len(plain) <= LONGEST else plain[: LONGEST - 1] + "…"
 
 

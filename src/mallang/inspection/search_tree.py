@@ -22,7 +22,7 @@ from mallang.decoding.prompted import prompt_batch
 from mallang.decoding.tree import FATES, Node, Tree, record
 from mallang.errors import UserError, require
 from mallang.inspection.alignment import check_length, prompt_to_search, refuse_domain, searching
-from mallang.inspection.figures import FORMATS, families, show
+from mallang.inspection.figures import FORMATS, drawable, families, save, show
 from mallang.tasks import generation
 from mallang.text.vocabulary import BOS, EOS
 
@@ -97,7 +97,7 @@ def draw_tree(path: Path, tree: Tree) -> Path:
     if ending in PAGES:
         path.write_text(page(tree), "utf-8")
     elif ending in FORMATS:
-        figure(tree).savefig(path, dpi=150)
+        save(figure(tree), path)
     else:
         raise UserError(
             f"a search tree cannot be drawn as {path.name}", todo=f"end the name in {' or '.join((*FORMATS, *PAGES))}"
@@ -183,7 +183,7 @@ def page(tree: Tree) -> str:
         weight = ' font-weight="700"' if spot.is_best else ""
         color = COLORS[spot.node.fate]
         parts.append(
-            f'<g><title>{escape(details(spot.node))}</title><text x="{x}" y="{y:g}" fill="{color}"{weight}>'
+            f'<g><title>{escape(drawable(details(spot.node)))}</title><text x="{x}" y="{y:g}" fill="{color}"{weight}>'
             f"{escape(mark(spot.node))}</text>"
             f'<text class="small" x="{x}" y="{y + 12:g}">{numbers(spot.node)}</text></g>'
         )
@@ -193,7 +193,11 @@ def page(tree: Tree) -> str:
     title, about = heading(tree, len(spots))
     told = "".join(f'<li style="color: {COLORS[fate]}">{fate}: {what}</li>' for fate, what in legend(spots.values()))
     return PAGE.format(
-        best=BEST, title=escape(title), about=escape(about), picture=f"{box}{''.join(parts)}</svg>", legend=told
+        best=BEST,
+        title=escape(drawable(title)),
+        about=escape(about),
+        picture=f"{box}{''.join(parts)}</svg>",
+        legend=told,
     )
 
 

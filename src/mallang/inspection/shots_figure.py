@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mallang.errors import require
 from mallang.evaluation.score import Score
-from mallang.inspection.figures import check_format, families
+from mallang.inspection.figures import check_format, families, save
 
 Point = tuple[str, int, int, Score]
 """A run, its parameters, the number of shots, and the score."""
@@ -37,5 +37,5 @@ def draw_shots(path: Path, points: Sequence[Point]) -> Path:
     field.legend(prop={"family": families(), "size": 9})
     for text in field.get_legend().get_texts():
         text.set(**letters)
-    figure.savefig(path, dpi=150)
+    save(figure, path)
     return path
