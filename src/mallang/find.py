@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+import traceback
+from dataclasses import is_dataclass
 from pathlib import Path
 from types import ModuleType
 
@@ -46,12 +48,32 @@ def add_plugin(path: Path) -> str:
         raise UserError(f"the plugin {path} is not a Python file", todo="give a file that ends in .py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        raise failed_plugin(path, error) from error
     missing = [needed for needed in ("Config", "Model") if not hasattr(module, needed)]
     if missing:
         raise UserError(f"the plugin {path} lacks {' and '.join(missing)}", todo="see docs/how-to/plugin.md")
+    if not isinstance(module.Model, type) or not is_dataclass(module.Config):
+        raise UserError(
+            f"the plugin {path} has a Model that is no class, or a Config that is no dataclass",
+            todo="see docs/how-to/plugin.md",
+        )
     PLUGINS[name] = module
     return name
+
+
+def failed_plugin(path: Path, error: BaseException) -> UserError:
+    """What to say of a plugin that fails: its own line, not those of Python that ran it."""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+    line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
+    said = traceback.format_exception_only(error)[-1].strip()
+    return UserError(
+        f"the plugin {path} fails: {said}",
+        where=f"{path}, line {line}" if line else str(path),
+        todo="mend the file; `python FILE` shows more",
+    )
 
 
 def runs(place: Path) -> list[Path]:

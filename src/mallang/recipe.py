@@ -290,7 +290,7 @@ def _load(path: Path, origin: str, *, may_have_base: bool = True) -> tuple[Layer
     """The layers of a recipe file: its base, if it names one, and itself."""
     try:
         read = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UserError(f"{path} is not TOML: {error}", todo="see `mallang recipes NAME` for an example") from error
     values = _underscored(read)
     layer = Layer(origin, values, path)

@@ -9,6 +9,7 @@ import tomllib
 from collections.abc import Mapping
 from typing import Any
 
+from mallang.console import is_utf8
 from mallang.errors import UserError
 
 
@@ -50,10 +51,14 @@ def write_key(key: str) -> str:
 
 def read_value(text: str) -> Any:
     """What someone types after `=`: a TOML value if it is one, else the text itself (`data.train=my.tsv`)."""
+    if not is_utf8(text):
+        raise UserError(
+            f"{text} is not UTF-8, and what is written down of a run is", todo="rename it in UTF-8: mv OLD NEW"
+        )
     try:
         # The brackets keep a comment or a second line from passing for a value.
         read = tomllib.loads(f"value = [{text}]")
-    except tomllib.TOMLDecodeError:
+    except (tomllib.TOMLDecodeError, RecursionError):
         read = {}
     values = read.get("value", [])
     if len(read) == 1 and len(values) == 1 and not isinstance(values[0], datetime.date | datetime.time):

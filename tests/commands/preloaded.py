@@ -51,6 +51,10 @@ def become(order: dict[str, Any]) -> None:
     for number, (path, flags) in enumerate(zip(order["streams"], (os.O_RDONLY, os.O_WRONLY, os.O_WRONLY), strict=True)):
         os.dup2(os.open(path, flags), number)
     sys.stdin = open(0, closefd=False)  # noqa: SIM115 - the old one has been read from
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if name in order["closed"]:  # as Python finds a stream that the shell closed: `>&-`
+            os.close(number)
+            setattr(sys, name, None)
     if order["file_size"]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (order["file_size"], order["file_size"]))
     for name in order["missing"]:
@@ -62,8 +66,9 @@ def become(order: dict[str, Any]) -> None:
 def leave(code: int) -> None:
     """End as Python does, less the half second of taking torch apart again."""
     atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
     os._exit(code)
 
 

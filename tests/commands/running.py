@@ -114,6 +114,7 @@ def start(
     env: Mapping[str, str | None] = {},
     file_size: int = 0,
     missing: Sequence[str] = (),
+    closed: Sequence[str] = (),
     cold: bool = False,
 ) -> Job:
     """Start a command in a process group of its own; `cold` as `python -m mallang`, else from the warm process."""
@@ -131,6 +132,7 @@ def start(
         "streams": [str(folder / name) for name in ("in", "out", "err")],
         "file_size": file_size,
         "missing": list(missing),
+        "closed": list(closed),
         "seconds": 120,
     }
     server = warm()

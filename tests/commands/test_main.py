@@ -136,7 +136,23 @@ def raises(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> object:
         (PermissionError(errno.EACCES, "Permission denied", "/root/file"), 2, "where: /root/file"),
         (OSError(errno.EROFS, "Read-only file system", b"/cd/file"), 2, "where: /cd/file"),
         (MemoryError(), 2, "the memory is full"),
-        (KeyboardInterrupt(), 130, ""),
+        (
+            RuntimeError(
+                "[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 6400000000"
+                " bytes. Error code 12 (Cannot allocate memory)"
+            ),
+            2,
+            "the memory is full: 6.4 GB more were asked for",
+        ),
+        (RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB"), 2, "the memory is full"),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), 2, "the memory is full"),
+        (RuntimeError("shapes differ"), 1, "RuntimeError: shapes differ"),
+        (OSError(errno.ENAMETOOLONG, "File name too long", "x" * 300), 2, "a name is too long for a file"),
+        (IsADirectoryError(errno.EISDIR, "Is a directory", "runs"), 2, "a folder is where a file should be"),
+        (NotADirectoryError(errno.ENOTDIR, "Not a directory", "a.txt/b"), 2, "a file is where a folder should be"),
+        (UnicodeEncodeError("utf-8", "\udcc7", 0, 1, "surrogates not allowed"), 2, "not UTF-8"),
+        (UserError("no \x1b[31m\udcc7"), 2, "mallang: no \\u001b[31m\\udcc7\n"),
+        (KeyboardInterrupt(), 130, "mallang: stopped\n"),
         (KeyError("x"), 1, "KeyError: 'x'"),
         (FileNotFoundError(errno.ENOENT, "No such file", "x"), 1, "this is a bug of mallang"),
     ],

@@ -9,7 +9,7 @@ RANKS = {
     "text": 0, "data": 1, "layers": 1, "models": 2, "decoding": 3, "evaluation": 3, "tasks": 4, "training": 5,
     "interop": 6, "inspection": 6, "serving": 7, "commands": 8,
 }  # fmt: skip
-FREE = {"errors", "find"}
+FREE = {"console", "errors", "find"}
 """Root modules that anyone may import."""
 ABOVE = {"recipe": 5, "schema": 5, "toml": 5}
 """Root modules and the lowest rank that may import them."""

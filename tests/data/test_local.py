@@ -1,6 +1,8 @@
 import gzip
 import io
+import os
 import sys
+import threading
 
 import pytest
 
@@ -134,10 +136,30 @@ def test_a_column_file_gives_tokens_and_the_last_column(file):
 )
 def test_standard_input_can_be_read_again_and_again(monkeypatch, roles, text, expected):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
-    monkeypatch.setattr(local, "spooled", [])
+    monkeypatch.setattr(local, "spooled", {})
     read = open_corpus(Config(train="-"), roles).split("train")
     assert read.name == "standard input" and list(read) == list(read) == expected
     assert len(read.fingerprint) == 64
+
+
+def test_pipes_can_be_read_again_and_again(monkeypatch, tmp_path):
+    monkeypatch.setattr(local, "spooled", {})
+    texts = {
+        "pipe": "물\twater\n",
+        "pipe.jsonl": '{"source": "물", "target": "water"}\n',
+        "ko": "물\n",
+        "en": "water\n",
+    }
+    for name, text in texts.items():
+        os.mkfifo(tmp_path / name)
+        threading.Thread(target=(tmp_path / name).write_text, args=(text,), daemon=True).start()
+    given = {name: str(tmp_path / name) for name in texts}
+    for train in (given["pipe"], given["pipe.jsonl"], [given["ko"], given["en"]]):
+        read = open_corpus(Config(train=train), PAIR).split("train")
+        assert list(read) == list(read) == [("물", "water")]
+        assert list(open_corpus(Config(train=train), PAIR).split("train")) == [("물", "water")]
+    for spool in local.spooled.values():
+        spool.close()
 
 
 @pytest.mark.parametrize("name", ["empty.txt", "empty.tsv", "empty.jsonl", "empty.conll", "empty.txt.gz"])

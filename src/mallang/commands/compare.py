@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mallang import console
 from mallang.commands.evaluate import choose_split
 from mallang.commands.options import (
     Device,
@@ -172,11 +173,10 @@ def read_lengths(text: str | None) -> list[int] | None:
 
 def show(comparison: Comparison | LanguageComparison, *, quiet: bool) -> None:
     """Tables with lines on a terminal, plain columns in a pipe."""
-    from rich.console import Console
     from rich.table import Table
 
-    console = Console()
-    if not console.is_terminal:
+    screen = console.drawing()
+    if not screen.is_terminal:
         print(str(comparison).partition("\n\nnote: ")[0] if quiet else comparison)
         return
     for each in comparison.tables():
@@ -184,7 +184,7 @@ def show(comparison: Comparison | LanguageComparison, *, quiet: bool) -> None:
         for place, name in enumerate(each.head):
             table.add_column(name, justify="right" if place and not each.is_text else "left", overflow="fold")
         for line in each.lines:
-            table.add_row(*line)
-        console.print(table, markup=False)
+            table.add_row(*map(console.visible, line))
+        screen.print(table, markup=False)
     for note in [] if quiet else comparison.notes:
-        console.print(f"note: {note}", markup=False, highlight=False)
+        screen.print(console.visible(f"note: {note}"), markup=False, highlight=False)

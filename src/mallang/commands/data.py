@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mallang import console
 from mallang.commands.options import Json, Overrides, RecipeName, print_json
 from mallang.errors import UserError
 
@@ -349,12 +350,11 @@ def print_table(head: list[str], rows: list[list[str]]) -> None:
         for row in [head, *rows]:
             print("\t".join(row))
         return
-    from rich.console import Console
     from rich.table import Table
 
     table = Table(box=None, padding=(0, 2, 0, 0))
     for place, name in enumerate(head):
         table.add_column(name, no_wrap=place == 0, min_width=max(len(row[0]) for row in rows) if place == 0 else None)
     for row in rows:
-        table.add_row(*row)
-    Console().print(table, highlight=False)
+        table.add_row(*map(console.visible, row))
+    console.drawing().print(table, highlight=False)

@@ -50,7 +50,7 @@ MapFile = Annotated[
 Method = Annotated[
     str | None, typer.Option("--method", help="How a map is made: pca (usual) or tsne.", show_default=False)
 ]
-Seed = Annotated[int | None, typer.Option("--seed", help="What t-SNE begins with.", show_default=False)]
+Seed = Annotated[int | None, typer.Option("--seed", min=0, help="What t-SNE begins with.", show_default=False)]
 
 
 def command(
@@ -150,7 +150,7 @@ def write_vectors(path: Path, vectors: np.ndarray[Any, Any]) -> None:
     if path.suffix.lower() == ".npy":
         np.save(path, vectors)
     else:
-        safetensors.numpy.save_file({"vectors": vectors}, path)
+        path.write_bytes(safetensors.numpy.save({"vectors": vectors}))
 
 
 def print_vectors(texts: Sequence[str], vectors: np.ndarray[Any, Any], *, json: bool) -> None:

@@ -69,7 +69,7 @@ Temperature = Annotated[
 ]
 TopK = Annotated[int | None, typer.Option("--top-k", help="Draw from the k most probable tokens.", show_default=False)]
 TopP = Annotated[float | None, typer.Option("--top-p", help="Draw from the most probable share.", show_default=False)]
-Seed = Annotated[int | None, typer.Option("--seed", help="Another seed, other samples.", show_default=False)]
+Seed = Annotated[int | None, typer.Option("--seed", min=0, help="Another seed, other samples.", show_default=False)]
 NoEcho = Annotated[bool, typer.Option("--no-echo", help="Leave the prompt out.", show_default=False)]
 Scores = Annotated[bool, typer.Option("--scores", help="Print the score before each output.", show_default=False)]
 Streaming = Annotated[

@@ -1,26 +1,27 @@
 """The command `mallang`: finds the verbs by file, and turns mistakes into one clear message.
 
 A verb is a file beside this one. It has a function `command`, or a Typer `app` of several; `EXAMPLES` are shown below
-its help. Exit codes: 0 done, 1 a bug of ours, 2 a mistake that a person can mend, 130 stopped by Ctrl-C.
+its help. Exit codes: 0 done, 1 a bug of ours, 2 a mistake that a person can mend, 130 stopped by Ctrl-C, 141 the reader
+of the output has gone. Streams that are closed count as /dev/null.
 """
 
 from __future__ import annotations
 
 import errno
 import importlib
-import io
 import os
+import re
 import signal
 import sys
 import time
 import traceback
 from types import ModuleType
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
 import mallang
-from mallang import find
+from mallang import console, find
 from mallang.commands.options import with_out
 from mallang.errors import UserError
 
@@ -30,6 +31,20 @@ MAKING = ("demo", "train", "export", "import")
 """Verbs that make a folder or a file of their own and print only where it is; all others can print into a file."""
 PATIENCE = 10.0
 """Seconds that the other processes of `torchrun` leave to the first one of their machine to say what is wrong."""
+STOPPED = 130
+"""The exit code after Ctrl-C: 128 + SIGINT."""
+FILES = {
+    errno.ENAMETOOLONG: ("a name is too long for a file", "give a shorter one"),
+    errno.EISDIR: ("a folder is where a file should be", "give the path of a file"),
+    errno.ENOTDIR: ("a file is where a folder should be", "give a path whose folders are folders"),
+    errno.ELOOP: ("symbolic links lead in a circle", "give the path of the file itself"),
+    errno.EACCES: ("no permission for a file", "choose another folder, or change its rights"),
+    errno.EPERM: ("no permission for a file", "choose another folder, or change its rights"),
+    errno.EROFS: ("no permission for a file", "choose another folder, or change its rights"),
+}
+"""Failures of files that a person can mend: what to say, and what to do."""
+FULL_MEMORY = re.compile(r"can't allocate memory|not enough memory|out of memory|bad_alloc|Cannot allocate memory")
+"""How torch and the system say that there is no more memory."""
 EXAMPLES = (
     "mallang demo",
     "mallang train transformer-miniworld",
@@ -42,24 +57,26 @@ def main() -> None:
     # Threads of a CPU that wait by spinning take the time of the one they wait for as soon as anything else runs too:
     # seen to make a training ten times slower. It must be said before torch is loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    for stream in (sys.stdin, sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(encoding="utf-8")  # Hangul must pass whatever the locale says
-    try:
+    with console.safe_streams():
         try:
-            make_app()(sys.argv[1:] or ["--help"], prog_name="mallang")
-        finally:
-            sys.stdout.flush()
-    except UserError as error:
-        fail(str(error))
-    except BrokenPipeError:
-        # The reader has gone, as in `mallang recipes | head -1`; without this Python complains again at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
-    except KeyboardInterrupt:
-        sys.exit(130)
-    except Exception as error:
-        fail(str(mended)) if (mended := mend(error)) else confess(error)
+            try:
+                make_app()(sys.argv[1:] or ["--help"], prog_name="mallang")
+            finally:
+                sys.stdout.flush()
+        except UserError as error:
+            fail(str(error))
+        except KeyboardInterrupt:
+            stopped()
+        except SystemExit as left:
+            stopped() if left.code == STOPPED else sys.exit(left.code)
+        except Exception as error:
+            fail(str(mended)) if (mended := mend(error)) else confess(error)
+
+
+def stopped() -> NoReturn:
+    """Say that Ctrl-C was heard, and leave."""
+    print("mallang: stopped", file=sys.stderr)
+    sys.exit(STOPPED)
 
 
 def make_app() -> typer.Typer:
@@ -116,8 +133,9 @@ def epilog(examples: tuple[str, ...]) -> str | None:
 def fail(message: str) -> None:
     """Say what is wrong and leave with 2."""
     let_the_first_speak()
-    said = f"mallang: {message}"
-    typer.echo(said if os.environ.get("NO_COLOR") else typer.style(said, fg="red"), err=True)  # plain in a pipe
+    said = console.visible(f"mallang: {message}")
+    is_colored = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+    print(typer.style(said, fg="red") if is_colored else said, file=console.own(sys.stderr))
     sys.exit(2)
 
 
@@ -140,18 +158,40 @@ def mend(error: Exception) -> UserError | None:
             where=_file(error),
             todo="free some space, then give the same command again",
         )
-    if number in (errno.EACCES, errno.EPERM, errno.EROFS):
+    if number in FILES:
+        what, todo = FILES[number]
+        return UserError(what, where=_file(error), todo=todo)
+    if isinstance(error, UnicodeEncodeError) and "surrogates" in error.reason:
         return UserError(
-            "no permission for a file", where=_file(error), todo="choose another folder, or change its rights"
+            "a name holds bytes that are not UTF-8, which cannot be written down",
+            where=str(error.object)[:200],
+            todo="rename it in UTF-8: mv OLD NEW",
         )
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
-        return UserError("the memory is full", todo="make batches smaller (train.batch_tokens=1024) or the model")
+    if is_memory(error):
+        asked = re.search(r"allocate (\d+) bytes", str(error))
+        more = f": {int(asked[1]) / 1e9:,.1f} GB more were asked for" if asked else ""
+        return UserError(
+            f"the memory is full{more}",
+            todo="a smaller model or smaller batches (train.batch_tokens=1024); in a search, a smaller beam or nbest",
+        )
     return None
+
+
+def is_memory(error: Exception) -> bool:
+    """Whether this is how Python, torch or the system say that there is no more memory."""
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    return isinstance(error, RuntimeError | OSError) and FULL_MEMORY.search(str(error)) is not None
 
 
 def _file(error: Exception) -> str | None:
     name = getattr(error, "filename", None)
-    return None if name is None else os.fsdecode(name)
+    return None if name is None else shortened(os.fsdecode(name))
+
+
+def shortened(name: str, most: int = 200) -> str:
+    """A path that fits a message."""
+    return name if len(name) <= most else f"{name[:most]}… ({len(name)} characters)"
 
 
 def confess(error: Exception) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mallang import console
 from mallang.commands.options import (
     Device,
     Json,
@@ -25,6 +26,7 @@ from mallang.commands.options import (
     read_search,
 )
 from mallang.commands.translate import read_texts
+from mallang.console import visible
 from mallang.errors import UserError
 
 if TYPE_CHECKING:
@@ -123,7 +125,7 @@ def command(
     if not quiet:
         typer.echo(f"{len(report.texts)} texts against {places.about}: {report.rows:,} rows", err=True)
         for text in report.texts:
-            print(marked(text))
+            print(marked(text), file=console.own(sys.stdout))
         print()
     show(report, places, UNITS[unit], config.shortest)
 
@@ -191,7 +193,7 @@ def open_corpora(names: Sequence[str], split: str | None, column: str | None) ->
     columns: list[str | int] | None = None if column is None else [column]
     for name in names:
         path = Path(name).expanduser()
-        if name not in registry.names() and (path.is_file() or path.suffix or name == "-"):
+        if name not in registry.names() and (path.is_file() or path.is_fifo() or path.suffix or name == "-"):
             if split is not None:
                 raise UserError(f"--split {split} has no effect on the file {name}", todo="leave --split out")
             yield open_corpus(Config(corpus=None, train=name, columns=columns), ("text",)).split("train")
@@ -242,10 +244,10 @@ def marked(text: Examined) -> str:
     is_coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     parts, done = [], 0
     for start, end in merged([(span.start, span.end) for span in text.spans]):
-        found = text.text[start:end]
-        parts += [text.text[done:start], typer.style(found, fg="yellow") if is_coloured else f"⟦{found}⟧"]
+        found = visible(text.text[start:end])
+        parts += [visible(text.text[done:start]), typer.style(found, fg="yellow") if is_coloured else f"⟦{found}⟧"]
         done = end
-    line = "".join([*parts, text.text[done:]])
+    line = "".join([*parts, visible(text.text[done:])])
     return f"= {line}" if text.is_row else f"  {line}"
 
 

@@ -85,7 +85,7 @@ Relabel = Annotated[
     ),
 ]  # fmt: skip
 Shots = Annotated[str, typer.Option("--shots", metavar="0,1,4", help="How many examples each prompt has.")]
-Seed = Annotated[int, typer.Option("--seed", help="Another number draws other examples.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Another number draws other examples.")]
 Calibrate = Annotated[str, typer.Option("--calibrate", help="none, length or prior: what is taken off a label.")]
 Limit = Annotated[
     int | None, typer.Option("--limit", metavar="N", help="Score the first N rows only.", show_default=False)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from mallang import recipe
+from mallang import console, recipe
 from mallang.commands.options import Json, Quiet, complete_recipe, print_json
 from mallang.recipe import Resolved
 
@@ -67,7 +67,6 @@ def print_table(rows: list[dict[str, str]]) -> None:
         for row in rows:
             print("\t".join(row.values()))
         return
-    from rich.console import Console
     from rich.table import Table
 
     table = Table(box=None, padding=(0, 2, 0, 0))
@@ -75,4 +74,4 @@ def print_table(rows: list[dict[str, str]]) -> None:
         table.add_column(column, no_wrap=column == "name")
     for row in rows:
         table.add_row(row["name"], row["corpus"], row["reach"])
-    Console().print(table)
+    console.drawing().print(table)

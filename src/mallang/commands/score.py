@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from mallang import find
+from mallang import console, find
 from mallang.commands.options import (
     Device,
     Domain,
@@ -248,7 +248,8 @@ def tell(model: Any, texts: Iterator[str], *, json: bool, total: bool, quiet: bo
             if json:
                 print(as_json(as_line(scored)), flush=True)
             else:
-                print(f"{scored.score:.4f}" if total else described(scored), flush=True)
+                shown = f"{scored.score:.4f}" if total else described(scored)
+                print(shown, file=console.own(sys.stdout), flush=True)
             if scored.unknown and not quiet and not json:
                 unknown = some_of(dict.fromkeys(scored.unknown))
                 typer.echo(f"note: {scored.text[:40]!r}: {told}: {unknown}", err=True)
@@ -292,6 +293,7 @@ def perplexity(numbers: Sequence[float]) -> float:
 
 def paint(text: str, bits: float) -> str:
     """A token in the colour of its surprisal; plain in a pipe and with NO_COLOR."""
+    text = console.visible(text)
     if os.environ.get("NO_COLOR") or not sys.stdout.isatty():
         return text
     return typer.style(text, fg=next(colour for most, colour in SCALE if bits < most or most == math.inf))

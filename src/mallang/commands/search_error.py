@@ -90,9 +90,12 @@ def command(
 def read_beams(text: str) -> list[int]:
     """The widths in a text such as 1,2,4."""
     try:
-        return [int(part) for part in text.split(",")]
+        widths = [int(part) for part in text.split(",")]
     except ValueError:
         raise UserError(f"--beams {text} holds no numbers with commas", todo="--beams 1,2,4,8,16") from None
+    if min(widths) < 1:
+        raise UserError(f"--beams {text}: a beam of {min(widths)} holds nothing", todo="--beams 1,2,4,8,16")
+    return widths
 
 
 def take_shortest(model: Any, texts: Sequence[str], count: int) -> list[str]:

@@ -18,8 +18,8 @@ Described = tuple[Files, tuple[str, ...], str]
 """The files, the columns picked, and a note on how that was decided."""
 T = TypeVar("T")
 
-spooled: list[Any] = []
-"""What came from standard input, kept so that it can be read again."""
+spooled: dict[str, Any] = {}
+"""What came from standard input (`-`) and from pipes, by path, kept so that it can be read again."""
 
 
 class MissingColumnError(UserError):
@@ -78,8 +78,10 @@ def describe(spec: str | list[str], wanted: Wanted) -> Described:
     if isinstance(spec, list):
         return _several([Path(name).expanduser() for name in spec], wanted)
     if spec == "-":
-        return _one(_spool(), wanted, "tsv" if len(wanted.roles) > 1 or wanted.given else "text")
+        return _one(_spool(spec), wanted, _kind_of_stream(wanted))
     path = Path(spec).expanduser()
+    if is_pipe(path):
+        return _one(_spool(spec), wanted, readers.kind_of(path) or _kind_of_stream(wanted))
     if path.is_dir():
         raise UserError(f"{path} is a folder", todo="name a file in it, or the stem of parallel files")
     if not path.is_file():
@@ -147,6 +149,7 @@ def _column_file(path: Path, wanted: Wanted) -> Described:
 
 def _several(paths: list[Path], wanted: Wanted) -> Described:
     """Parallel files, a column each: told apart by their endings, else taken in order."""
+    paths = [_spool(str(path)) if is_pipe(path) else path for path in paths]
     for path in paths:
         if not path.is_file():
             raise UserError(f"there is no file {path}", todo=_similar(path))
@@ -184,14 +187,28 @@ def _stem(path: Path, wanted: Wanted) -> Described:
     return Files("parallel", tuple(found), columns), columns, ""
 
 
-def _spool() -> Path:
-    """Standard input as a file, for rows are read more than once."""
-    if not spooled:
-        spool = tempfile.NamedTemporaryFile(prefix="mallang-stdin-")  # noqa: SIM115 - it lives as long as the process
-        shutil.copyfileobj(sys.stdin.buffer, spool)
+def is_pipe(path: Path) -> bool:
+    """Whether this is a pipe, as the shell's `<(command)` is, which can be read only once."""
+    return path.is_fifo()
+
+
+def _kind_of_stream(wanted: Wanted) -> Kind:
+    """How to read what has no name: a table where several columns are wanted."""
+    return "tsv" if len(wanted.roles) > 1 or wanted.given else "text"
+
+
+def _spool(spec: str) -> Path:
+    """Standard input or a pipe as a file, for rows are read more than once."""
+    if spec not in spooled:
+        spool = tempfile.NamedTemporaryFile(prefix="mallang-pipe-")  # noqa: SIM115 - it lives as long as the process
+        if spec == "-":
+            shutil.copyfileobj(sys.stdin.buffer, spool)
+        else:
+            with Path(spec).expanduser().open("rb") as pipe:
+                shutil.copyfileobj(pipe, spool)
         spool.flush()
-        spooled.append(spool)
-    return Path(spooled[0].name)
+        spooled[spec] = spool
+    return Path(spooled[spec].name)
 
 
 def _by_name_or_number(name: str, known: Sequence[str], where: str) -> str:

@@ -146,7 +146,7 @@ def open_prepared(folder: Path) -> Prepared | None:
             if offsets.stat().st_size != (manifest["rows"] + 1) * 8 or _file_sum(offsets) != column["offsets"]:
                 return None
         return Prepared(folder, manifest)
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
 
 

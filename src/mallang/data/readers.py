@@ -237,7 +237,7 @@ def json_records(path: Path, strict: bool = True) -> Iterator[tuple[int, dict[st
             continue
         try:
             record = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise UserError(f"not JSON: {error}", where=at(path, number), todo="one JSON object a line") from error
         if not isinstance(record, dict):
             raise UserError("not a JSON object", where=at(path, number), todo='write {"name": value, …} on each line')
@@ -320,7 +320,7 @@ def whole_json(path: Path) -> Any:
     """A file that is one JSON value."""
     try:
         return json.loads("\n".join(lines(path)))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"not JSON: {error}", where=str(path), todo="copy it again") from error
 
 

@@ -31,7 +31,7 @@ from mallang.data.batch import Batch
 from mallang.data.streams import windows_batch
 from mallang.decoding.contract import device_of
 from mallang.errors import UserError, require
-from mallang.inspection.figures import check_format, families
+from mallang.inspection.figures import check_format, families, save
 from mallang.inspection.loss_by_position import fitting, layout_of, most_tokens, read, streamed, tokens_by_word
 
 ROWS = 16
@@ -202,5 +202,5 @@ def draw_gradients(path: Path, curves: Mapping[str, GradientCurve]) -> Path:
     field.legend(prop={"family": families(), "size": 9})
     for text in field.get_legend().get_texts():
         text.set(fontfamily=families(), parse_math=False)
-    figure.savefig(path, dpi=150)
+    save(figure, path)
     return path

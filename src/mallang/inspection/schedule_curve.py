@@ -18,7 +18,7 @@ import torch
 
 from mallang.errors import UserError, require
 from mallang.find import find
-from mallang.inspection.figures import check_format, families
+from mallang.inspection.figures import check_format, families, save
 from mallang.recipe import Recipe
 from mallang.training import fitting
 from mallang.training.budget import is_alone
@@ -84,5 +84,5 @@ def draw_schedules(path: Path, curves: Mapping[str, ScheduleCurve]) -> Path:
     field.legend(prop={"family": families(), "size": 9})
     for text in field.get_legend().get_texts():
         text.set(fontfamily=families(), parse_math=False)
-    figure.savefig(path, dpi=150)
+    save(figure, path)
     return path

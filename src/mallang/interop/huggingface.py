@@ -79,7 +79,7 @@ def export_gpt2(verbs: Any, folder: Path) -> None:
     about["vocab_size"] = len(weights["transformer.wte.weight"])
     folder.mkdir(parents=True, exist_ok=True)
     plain = {name: value.detach().cpu().contiguous() for name, value in weights.items()}
-    safetensors.torch.save_file(plain, folder / "model.safetensors", metadata={"format": "pt"})
+    (folder / "model.safetensors").write_bytes(safetensors.torch.save(plain, metadata={"format": "pt"}))
     (folder / "config.json").write_bytes(to_json(about))
     (folder / "tokenizer.json").write_text(json.dumps(pipeline, ensure_ascii=False), "utf-8")
     names = [END] * 2 if imported else ["<s>", "</s>"]
@@ -207,7 +207,7 @@ def read_json(path: Path) -> dict[str, Any]:
     except FileNotFoundError as error:
         todo = f"the folder of a model holds {', '.join(FILES)}; save it with save_pretrained"
         raise UserError(f"{path} is missing", todo=todo) from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{path} cannot be read: {error}") from error
     if not isinstance(found, dict):
         raise UserError(f"{path} does not hold what it should: a JSON object")

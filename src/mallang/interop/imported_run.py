@@ -30,7 +30,7 @@ def write_imported(
         run = begin(folder, recipe, fresh=fresh)
         tokenizer.save(folder)
         run.write_weights(own_weights(model))
-        replace_file(folder / "card.md", f"# {folder.name}\n\n{told}\n".encode())
+        replace_file(folder / "card.md", f"# {folder.name}\n\n{told}\n".encode("utf-8", "backslashreplace"))
         return run.update(
             status="finished",
             weights=sha256(folder / WEIGHTS),

@@ -117,7 +117,7 @@ def read_file(path: Path) -> Template:
         found = tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror or error}", todo="check the name") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is not TOML: {error}") from error
     known = [item.name for item in fields(Template)]
     for key in found:

@@ -21,6 +21,7 @@ import safetensors
 import safetensors.torch
 from torch import Tensor
 
+from mallang.console import is_utf8
 from mallang.errors import UserError
 from mallang.training.own_files import CHECKPOINT, TENSORS, free_name, remove_checkpoint
 
@@ -183,6 +184,8 @@ def name_of(step: int) -> str:
 def load_tensors(path: Path) -> dict[str, Tensor]:
     """The tensors of a safetensors file, or one clear message."""
     try:
+        if not is_utf8(str(path)):  # safetensors opens no file whose name is not UTF-8
+            return dict(safetensors.torch.load(path.read_bytes()))
         return dict(safetensors.torch.load_file(path))
     except FileNotFoundError as error:
         raise UserError(f"{path} is missing", todo="train the model again, or restore the file") from error
@@ -225,8 +228,8 @@ def is_read_only(error: UserError) -> bool:
 
 
 def to_json(value: Any) -> bytes:
-    """JSON as it is kept in run folders: readable, and floats exact."""
-    return (json.dumps(value, ensure_ascii=False, indent=1) + "\n").encode()
+    """JSON as it is kept in run folders: readable, and floats exact; bytes of names that are not UTF-8 as `\\udcb0`."""
+    return (json.dumps(value, ensure_ascii=False, indent=1) + "\n").encode("utf-8", "backslashreplace")
 
 
 def sha256(path: Path) -> str:

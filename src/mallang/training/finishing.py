@@ -36,7 +36,7 @@ class Outcome:
 def finish(run: Run, recipe: Recipe, outcome: Outcome) -> Run:
     """Write the weights and the card, and call the run finished."""
     run.write_weights(outcome.weights)
-    checkpoints.replace_file(run.folder / "card.md", card_of(recipe, run, outcome).encode())
+    checkpoints.replace_file(run.folder / "card.md", card_of(recipe, run, outcome).encode("utf-8", "backslashreplace"))
     return run.update(
         status="finished",
         weights=checkpoints.sha256(run.folder / WEIGHTS),

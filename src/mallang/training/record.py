@@ -17,6 +17,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from mallang.console import visible
 from mallang.errors import UserError, require
 from mallang.training.checkpoint import unwritable
 
@@ -81,14 +82,14 @@ class Recorder:
     def show(self, step: int, text: str) -> None:
         """Say how a training stands."""
         if self.bar is not None:
-            self.bar.update(self.bar.task_ids[0], completed=step, description=text)
+            self.bar.update(self.bar.task_ids[0], completed=step, description=visible(text))
         elif not self.quiet:
-            self.console.print(f"step {step}  {text}", highlight=False, markup=False, soft_wrap=True)
+            self.console.print(f"step {step}  {visible(text)}", highlight=False, markup=False, soft_wrap=True)
 
     def say(self, text: str) -> None:
         """A line that stays on the screen."""
         if not self.quiet:
-            self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+            self.console.print(visible(text), highlight=False, markup=False, soft_wrap=True)
 
     def close(self) -> None:
         """Let go of what is open."""
@@ -119,7 +120,7 @@ def read(path: Path) -> list[dict[str, Any]]:
             continue
         try:
             entries.append(json.loads(line, object_hook=numbered))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             if number == len(lines):
                 break
             raise UserError(f"{path} is damaged", where=f"line {number}", todo="remove that line") from error

@@ -39,6 +39,14 @@ from mallang.training.weights import set_weights
 
 FORMAT = 1
 Weights = Literal["float32", "int8"]
+KINDS: dict[str, Any] = {
+    **dict.fromkeys(("status", "task", "model", "recipe", "mallang", "weights"), str),
+    **dict.fromkeys(("format", "seed", "steps", "parameters", "tokens"), int),
+    **dict.fromkeys(("seconds", "flops"), int | float),
+    **dict.fromkeys(("versions", "data", "tokenizers", "best", "fitted", "imported"), dict),
+    "from": str | None,
+}
+"""What each value of run.json is; it may hold others."""
 INFO, RECIPE, WEIGHTS, LOCK = own_files.INFO, own_files.RECIPE, "model.safetensors", own_files.LOCK
 
 
@@ -57,15 +65,15 @@ class Run:
             raise no_run(folder)
         try:
             info = json.loads((folder / INFO).read_text("utf-8"))
-            status, task = info["status"], info["task"]
         except FileNotFoundError as error:
             raise UserError(f"{folder} is no run folder: it has no {INFO}") from error
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, RecursionError) as error:
             raise UserError(f"{folder / INFO} is damaged: {error}", todo="restore the file, or train again") from error
-        if info.get("format", 0) > FORMAT:
+        if isinstance(info, dict) and isinstance(info.get("format"), int) and info["format"] > FORMAT:
             raise UserError(f"{folder} was written by a newer mallang ({info.get('mallang')})", todo="upgrade mallang")
-        if not isinstance(status, str) or not isinstance(task, str):
-            raise UserError(f"{folder / INFO} is damaged: status and task must be text", todo="restore the file")
+        wrong = wrong_kind(info)
+        if wrong is not None:
+            raise UserError(f"{folder / INFO} is damaged: {wrong}", todo="restore the file, or train again")
         return cls(folder, info)
 
     @property
@@ -140,6 +148,20 @@ class Run:
                     todo="restore the files, or train again",
                 )
         return found
+
+
+def wrong_kind(info: Any) -> str | None:
+    """What in a run.json is not what it should be, in words."""
+    if not isinstance(info, dict):
+        return "it is no JSON object"
+    for key in ("status", "task"):
+        if key not in info:
+            return f"it has no {key}"
+    for key, kind in KINDS.items():
+        value = info.get(key)
+        if key in info and (not isinstance(value, kind) or isinstance(value, bool)):
+            return f"its {key} is {json.dumps(value)[:80]}"
+    return None
 
 
 def load(path: Path | str | Sequence[Path | str], device: str = "auto", weights: Weights = "float32") -> Any:
