@@ -53,8 +53,10 @@ SEEDED = [path for path, found in COMMANDS.items() if "--seed" in [name for each
 
 def called(path: tuple[str, ...], run: str | Path, *more: str) -> list[str]:
     """The arguments of a command on a run, whatever else it asks for."""
-    arguments = {each.name for each in COMMANDS[path].params if each.param_type_name == "argument"}
-    given = [str(run)] if {"run", "runs"} & arguments else ["--run", str(run)]
+    arguments = [each for each in COMMANDS[path].params if each.param_type_name == "argument"]
+    given = [str(run) if is_run(each) else each.name for each in arguments if each.required]
+    if path in OF_RUNS and str(run) not in given:
+        given += [str(run)] if any(map(is_run, arguments)) else ["--run", str(run)]
     return [*path, *given, *NEEDED.get(path[-1], ()), *more]
 
 

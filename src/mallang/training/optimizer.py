@@ -63,6 +63,11 @@ class Config:
             raise ValueError(f"betas must lie between 0 and 1, but are {self.betas}")
 
 
+def copies_of(config: Config) -> int:
+    """How many numbers training keeps of every weight at the least: itself, its gradient, what the optimizer knows."""
+    return 4 if config.name in ("adam", "adamw") else 2
+
+
 def build(config: Config, groups: Sequence[Group], model: nn.Module | None = None) -> torch.optim.Optimizer:
     """One optimiser over the task's parameter groups; each group's rate is scaled as the task says.
 

@@ -36,6 +36,7 @@ from mallang.training.finishing import Outcome, finish
 from mallang.training.fit import Trial, fitted, restored
 from mallang.training.initial import check_initial, initialize
 from mallang.training.loop import Config, Loop, Plan, seed_everything
+from mallang.training.optimizer import copies_of
 from mallang.training.record import Recorder
 from mallang.training.run import INFO, Run, await_run, begin, check_place, differences, locked
 from mallang.training.step import choose_engine
@@ -127,7 +128,9 @@ def train_here(recipe: Recipe, run: Run, options: Options, world: World, device:
     if recipe.train.threads is not None:
         torch.set_num_threads(recipe.train.threads)
     task = materials.task
-    check_weights(lambda: task.build(find("models", recipe.model_name), recipe.model), copies_of(recipe), device)
+    check_weights(
+        lambda: task.build(find("models", recipe.model_name), recipe.model), copies_of(recipe.optimizer), device
+    )
     seed_everything(recipe.seed, 0, 0)
     model = task.build(find("models", recipe.model_name), recipe.model)
     initialize(model, recipe.train, options.start)
@@ -167,11 +170,6 @@ def train_here(recipe: Recipe, run: Run, options: Options, world: World, device:
     if world.is_first:
         run = finish(run, recipe, outcome_of(recipe, loop))
     return run
-
-
-def copies_of(recipe: Recipe) -> int:
-    """How many numbers training keeps of every weight at the least: itself, its gradient, what the optimizer knows."""
-    return 4 if recipe.optimizer.name in ("adam", "adamw") else 2
 
 
 def fit_here(
