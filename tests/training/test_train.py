@@ -11,8 +11,9 @@ from mallang.data.corpus import Rows
 from mallang.recipe import read
 from mallang.training import checkpoint
 from mallang.training.checkpoint import Checkpoint
+from mallang.training.finishing import final_weights
 from mallang.training.loop import Config
-from mallang.training.train import final_weights, learn_tokenizers, thin
+from mallang.training.train import learn_tokenizers, thin
 
 
 def choose(folder, best_step, **options):

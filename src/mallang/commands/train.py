@@ -130,6 +130,8 @@ def read_seeds(text: str | None) -> list[int]:
         seeds = [int(part) for part in text.split(",")]
     except ValueError as error:
         raise UserError(f"--seeds {text!r} is not a list of whole numbers", todo="--seeds 1,2,3") from error
+    if min(seeds) < 0:
+        raise UserError(f"--seeds {text!r}: a seed should not be negative", todo="--seeds 1,2,3")
     if len(set(seeds)) < len(seeds):
         raise UserError(f"--seeds {text!r} names a seed twice", todo="--seeds 1,2,3")
     return seeds

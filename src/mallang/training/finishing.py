@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 import platform
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from mallang.recipe import Recipe
 from mallang.training import checkpoint as checkpoints
+from mallang.training.loop import Config
 from mallang.training.run import WEIGHTS, Run
+from mallang.training.weights import mean_weights
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +49,23 @@ def finish(run: Run, recipe: Recipe, outcome: Outcome) -> Run:
         tokens=outcome.tokens,
         best={"step": outcome.best_step, recipe.train.metric: finite(outcome.best)},
     )
+
+
+def final_weights(folder: Path, config: Config, best_step: int, say: Callable[[str], None]) -> Mapping[str, Tensor]:
+    """The weights that `train.final` names; a damaged checkpoint is told and passed over."""
+    kind = config.final
+    if kind == "average":
+        whole = [path for path in checkpoints.validated(folder) if checkpoints.damage(path) is None]
+        if len(whole) < min(config.keep, len(checkpoints.validated(folder))):
+            say("a checkpoint is damaged: the mean is taken over the others")
+        return mean_weights(whole[-config.keep :])
+    path = folder / checkpoints.name_of(best_step) if kind == "best" else checkpoints.found(folder)[-1]
+    if checkpoints.damage(path) is not None:
+        say(f"the checkpoint {path.name} is damaged: the last whole one is taken instead")
+        path = [each for each in checkpoints.found(folder) if checkpoints.damage(each) is None][-1]
+    tensors = checkpoints.read(path).tensors
+    # Validation scores the average where there is one, so the best of it is what was found best.
+    return tensors.get("average", tensors["model"])
 
 
 def finite(value: float | None) -> float | None:

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from rich.console import Console
-from torch import Tensor
 
 from mallang.console import drawing
 from mallang.data.batch import Shapes
@@ -32,7 +31,7 @@ from mallang.training import distributed, fitting, precision
 from mallang.training.budget import is_alone, settle
 from mallang.training.defaults import fit_recipe
 from mallang.training.distributed import World
-from mallang.training.finishing import Outcome, finish
+from mallang.training.finishing import Outcome, final_weights, finish
 from mallang.training.fit import Trial, fitted, restored
 from mallang.training.initial import check_initial, initialize
 from mallang.training.loop import Config, Loop, Plan, seed_everything
@@ -41,7 +40,7 @@ from mallang.training.record import Recorder
 from mallang.training.run import INFO, Run, await_run, begin, check_place, differences, locked
 from mallang.training.step import choose_engine
 from mallang.training.stopping import listening
-from mallang.training.weights import mean_weights, own_weights
+from mallang.training.weights import own_weights
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -386,20 +385,3 @@ def outcome_of(recipe: Recipe, loop: Loop) -> Outcome:
         best=progress.best,
         best_step=progress.best_step,
     )
-
-
-def final_weights(folder: Path, config: Config, best_step: int, say: Callable[[str], None]) -> Mapping[str, Tensor]:
-    """The weights that `train.final` names; a damaged checkpoint is told and passed over."""
-    kind = config.final
-    if kind == "average":
-        whole = [path for path in checkpoints.validated(folder) if checkpoints.damage(path) is None]
-        if len(whole) < min(config.keep, len(checkpoints.validated(folder))):
-            say("a checkpoint is damaged: the mean is taken over the others")
-        return mean_weights(whole[-config.keep :])
-    path = folder / checkpoints.name_of(best_step) if kind == "best" else checkpoints.found(folder)[-1]
-    if checkpoints.damage(path) is not None:
-        say(f"the checkpoint {path.name} is damaged: the last whole one is taken instead")
-        path = [each for each in checkpoints.found(folder) if checkpoints.damage(each) is None][-1]
-    tensors = checkpoints.read(path).tensors
-    # Validation scores the average where there is one, so the best of it is what was found best.
-    return tensors.get("average", tensors["model"])
