@@ -128,7 +128,7 @@ def safe_streams() -> Iterator[None]:
     open_closed()
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(encoding="utf-8")
+            stream.reconfigure(encoding="utf-8", errors="strict" if stream is sys.stdin else "backslashreplace")
     before = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = (each if isinstance(each, Stream) else Stream(each) for each in before)
     try:
