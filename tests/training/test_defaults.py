@@ -11,7 +11,7 @@ import pytest
 from commands.running import mallang, write_corpus
 from mallang import recipe as recipes
 from mallang.errors import UserError
-from mallang.training.defaults import SHAPES, TIERS, Counted, fitted, tier_of, with_defaults
+from mallang.training.defaults import SHAPES, TIERS, Counted, fit_recipe, fitted, tier_of, with_defaults
 
 SIZES = {30: 600, 500: 9000, 5000: 90_000, 30_000: 550_000, 2_000_000: 30_000_000, 9_000_000: 150_000_000}
 """Numbers of pairs, and the tokens of one side."""
@@ -161,3 +161,12 @@ def test_a_text_of_long_lines_is_read_as_a_stream_and_none_is_left_out(home: Pat
     assert "task.layout=stream" in ended.err and "(100.0%)" in ended.err
     short = with_defaults(recipes.read("gpt", ["data.train=train.tsv", "data.columns=[1]"]))[0].build()
     assert short.task.layout == "sentences"
+
+
+def test_a_recipe_that_is_built_already_is_fitted_too(home: Path) -> None:
+    said: list[str] = []
+    bare = recipes.read("transformer", ["data.train=train.tsv"]).build()
+    assert fit_recipe(bare, said.append) == own().build() != bare and said
+    whole = recipes.read("transformer-miniworld").build()
+    said.clear()
+    assert fit_recipe(whole, said.append) is whole and not said

@@ -25,6 +25,14 @@ def test_lines_are_cut_back_to_a_step(tmp_path):
     assert [(entry["step"], entry["loss"]) for entry in read(tmp_path / FILE)] == [(1, 1 / 3), (2, 2 / 3)]
 
 
+@pytest.mark.parametrize("tell", [lambda recorder, text: recorder.show(7, text), Recorder.say])
+def test_a_long_line_is_not_broken_where_a_screen_would_end(tmp_path, tell):
+    """What is written to a file is searched line by line."""
+    stream, text = io.StringIO(), "loss 1.2345  " * 12
+    tell(Recorder(tmp_path, console=Console(file=stream, width=40)), text)
+    assert text.rstrip() in stream.getvalue()
+
+
 def test_what_json_has_no_number_for_is_told_by_its_name(tmp_path):
     def refuse(name):
         raise AssertionError(f"{name} is no JSON")

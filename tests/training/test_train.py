@@ -13,7 +13,7 @@ from mallang.training import checkpoint
 from mallang.training.checkpoint import Checkpoint
 from mallang.training.finishing import final_weights
 from mallang.training.loop import Config
-from mallang.training.train import learn_tokenizers, thin
+from mallang.training.train import Materials, learn_tokenizers, source_of, thin
 
 
 def choose(folder, best_step, **options):
@@ -73,3 +73,31 @@ def test_each_side_is_cut_by_its_own_unit():
     assert [tokenizers[side].config.unit for side in ("source", "target")] == ["syllable", "bpe"]
     assert tokenizers["source"].encode("나는").tokens == ["나", "는"]
     assert tokenizers["target"].encode("I ate.").tokens == ["▁I", "▁ate", "."]
+
+
+class Planner:
+    """A task that remembers how it was asked for batches."""
+
+    prepare = examples = staticmethod(lambda *given: [])
+
+    def plan(self, rows, **options):
+        self.asked = options
+        return []
+
+
+@pytest.mark.parametrize(
+    ("device", "engine", "rounded"), [("cpu", "plain", False), ("cuda", "plain", False), ("cuda", "graphs", True)]
+)
+def test_lengths_are_rounded_up_only_for_engines_that_prepare_for_each_shape(device, engine, rounded):
+    """Elsewhere a batch has no more padding than it needs."""
+    recipe = read("transformer-miniworld", [f"train.engine={engine}", "train.batch_sentences=7"]).build()
+    materials = object.__new__(Materials)  # the text itself is not looked at
+    task = Planner()
+    for name, value in (("task", task), ("train", [])):
+        object.__setattr__(materials, name, value)
+    source = source_of(recipe, materials, torch.device(device))
+    source.plan(3)
+    assert (source.shapes is not None) is rounded
+    assert task.asked["multiple"] == (source.shapes.multiple if rounded else 1)
+    assert (task.asked["multiple"] > 1) is rounded
+    assert task.asked["sentences"] == 7 and task.asked["epoch"] == 3
