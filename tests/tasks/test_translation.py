@@ -98,3 +98,14 @@ def test_a_score_is_asked_for_as_on_the_command_line():
         verbs.score("a", "b", pairs=pairs)
     with pytest.raises(UserError, match="domain"):
         verbs.score("a b", "c d", domain="loud")
+
+
+def test_the_shortest_texts_are_scored_as_any_others():
+    """A text of one token, or of none, beside longer ones and alone: batches are cut by length."""
+    task, model = make()
+    verbs = Verbs(task, model.eval(), decoding.Config(), 30)
+    pairs = [("a", "b"), ("", ""), ("a b c", "d"), ("b", "a")]
+    together, alone = verbs.score(pairs), [verbs.score(*pair) for pair in pairs]
+    assert [each.score for each in together] == pytest.approx([each.score for each in alone], abs=1e-5)
+    assert [len(each.token_scores) for each in together] == [len(each.tokens) for each in together]
+    assert together[1].tokens == ("</s>",)
