@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -112,8 +113,95 @@ def test_files_that_were_exchanged(run: Path) -> None:
     assert names(examined(run)) >= {"damaged weights"}
 
 
+def forget_training_folder(run: Path) -> None:
+    """Make it a run of before that folder was written down."""
+    info = json.loads((run / "run.json").read_text("utf-8"))
+    assert info.pop("trained_in")["from_run"] == "../.."
+    (run / "run.json").write_text(json.dumps(info), "utf-8")
+
+
+@pytest.mark.parametrize("moved", ["nothing", "the run", "all", "all of an older run"])
+def test_the_text_is_found_from_any_folder(trained: Path, run: Path, tmp_path: Path, moved: str) -> None:
+    """The run was trained on files with relative paths, in another folder than the one that doctor is started in."""
+    here = tmp_path / "here"
+    here.mkdir()
+    given = {"nothing": trained, "the run": tmp_path / "alone"}.get(moved, run)
+    if moved == "the run":
+        shutil.copytree(trained, given)
+    if moved == "all of an older run":
+        forget_training_folder(run)
+    ended = mallang("doctor", given, "--json", cwd=here)
+    report = json.loads(ended.out)
+    assert (ended.code, report["notes"]) == (0, [])
+    assert report["facts"]["texts"] == "20 pairs of valid" and "in training" in report["facts"]["length"]
+
+
+def test_the_text_is_found_in_the_folder_of_ones_data(run: Path, tmp_path: Path) -> None:
+    forget_training_folder(run)
+    alone, data = tmp_path / "deep" / "below" / "alone", tmp_path / "data"
+    shutil.copytree(run, alone)
+    data.mkdir()
+    for name in ("train.tsv", "valid.tsv"):
+        shutil.copy(run.parent.parent / name, data)
+    here = tmp_path / "here"
+    here.mkdir()
+    lost = json.loads(mallang("doctor", alone, "--json", cwd=here).out)
+    [note] = lost["notes"]
+    assert "there is no file train.tsv" in note and f"looked in {here} or {alone.parent.parent}" in note
+    assert lost["facts"]["steps"] == "160" and "texts" not in lost["facts"]
+    found = json.loads(mallang("doctor", alone, "--json", cwd=here, env={"MALLANG_DATA": str(data)}).out)
+    assert found["notes"] == [] and found["facts"]["texts"] == "20 pairs of valid"
+
+
+def test_outputs_of_a_language_model_are_examined(writer: Path) -> None:
+    report = examined(writer, "-v", "--limit", "12")
+    assert report["facts"]["texts"] == "12 texts of valid" and report["notes"] == []
+    assert report["facts"]["unknown text"] == "0.00% of the tokens"
+    assert not names(report) & {"one output", "copied source", "other script", "empty outputs"}
+    for row in report["outputs"]:
+        assert row["source"] and row["output"] and row["reference"]
+    lines = (writer.parent.parent / "valid.txt").read_text("utf-8").splitlines()
+    assert {f"{row['source']} {row['reference']}" for row in report["outputs"]} <= set(lines)
+
+
+PAIRS = ("data.train=train.tsv", "data.valid=valid.tsv", "text.vocabulary=120", "model.size=tiny")
+LINES = ("data.train=train.txt", "data.valid=valid.txt", "text.vocabulary=120", "model.size=tiny")
+
+
+@pytest.mark.parametrize(
+    ("recipe", "options", "texts", "wanted"),
+    [
+        (
+            "transformer",
+            ("task.name=dialogue", "decoding.max_length=16", *PAIRS),
+            "20 pairs of valid",
+            {"one output", "hardly learned"},
+        ),
+        ("sutskever-autoencoder-miniworld", LINES, "20 texts of valid", {"loops", "one output", "length drift"}),
+        ("autoencoder-miniworld", LINES, "20 texts of valid", {"one output", "length drift", "empty outputs"}),
+        ("gpt-miniworld", LINES, "20 texts of valid", {"hardly learned"}),
+    ],
+    ids=["dialogue", "autoencoding", "bags", "language-modeling"],
+)
+def test_outputs_of_every_task_are_examined(
+    tmp_path: Path, recipe: str, options: tuple[str, ...], texts: str, wanted: set[str]
+) -> None:
+    """Runs of one step, whatever their task: none of them can have learned anything."""
+    write_corpus(tmp_path)
+    for name in ("train", "valid"):
+        lines = (tmp_path / f"{name}.tsv").read_text("utf-8").splitlines()
+        (tmp_path / f"{name}.txt").write_text("".join(f"{line.partition(chr(9))[0]}\n" for line in lines), "utf-8")
+    train = ("train.epochs=none", "train.steps=1", "train.validate_every=none", "schedule.warmup=1")
+    ended = mallang("train", recipe, *options, *train, "--name", "short", cwd=tmp_path)
+    assert ended.code == 0, ended.err
+    report = examined(tmp_path / "runs" / "short")
+    assert report["facts"]["texts"] == texts and report["notes"] == []
+    assert "outputs" in report["facts"] and names(report) & wanted, report
+
+
 def test_a_run_whose_text_is_gone(run: Path) -> None:
     home = run.parent.parent
+    forget_training_folder(run)
     (home / "train.tsv").unlink()
     report = examined(run, "--data", home / "valid.tsv")
     assert "training text cannot be read" in report["notes"][0]

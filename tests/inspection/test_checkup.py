@@ -99,7 +99,7 @@ def test_damaged_files_are_found(tmp_path: Path) -> None:
     run = Run.open(tmp_path)
     assert checkup.examine_files(run) == []
     for step in (1, 2):
-        tensors = {"model": {"w": torch.ones(2)}}
+        tensors = {"model": {"w": torch.ones(2)}, "optimizer": {}}
         path = checkpoint.write(tmp_path / "checkpoints", Checkpoint(step, {}, tensors))
     assert checkup.examine_files(run) == []
     (path / "model.safetensors").write_bytes(b"broken")
@@ -119,7 +119,7 @@ def test_weights_that_are_no_numbers_are_found(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text('{"status": "training", "task": "translation"}', "utf-8")
     run = Run.open(tmp_path)
     broken = {"model": {"right": torch.ones(3), "wrong": torch.tensor([1.0, math.nan, math.inf])}}
-    checkpoint.write(tmp_path / "checkpoints", Checkpoint(7, {}, broken))
+    checkpoint.write(tmp_path / "checkpoints", Checkpoint(7, {}, {**broken, "optimizer": {}}))
     (found,) = checkup.examine_files(run)
     assert (found.name, found.serious, found.count, found.of) == ("NaN weights", True, 2, 6)
     assert "step-000000007" in found.what and found.example == "wrong: 2 of 3"
@@ -136,6 +136,7 @@ def test_weights_that_are_no_numbers_are_found(tmp_path: Path) -> None:
 class Speaker:
     """Says the same of every text, with a note that has nothing to do with where it ends."""
 
+    task_name = "translation"
     task: Any
     is_cut: bool
 
@@ -151,7 +152,7 @@ def test_outputs_that_were_cut_off_are_known_without_their_note(is_cut: bool) ->
     rows = [(f"a{number}", f"{number}a") for number in range(12)]
     letters = Tokenizer.train(["abc0123456789"], Config(unit="char", vocabulary=40))
     report = checkup.Report("run", "finished")
-    speaker = Speaker(SimpleNamespace(source=letters, target=letters), is_cut)
+    speaker = Speaker(SimpleNamespace(tokenizers={"source": letters, "target": letters}), is_cut)
     checkup.examine_outputs(speaker, rows, [None] * len(rows), None, report)
     assert [finding.name for finding in report.findings] == ["cut off"] * is_cut
     assert report.outputs[1] == {"source": "a1", "output": "1a", "reference": "1a"}

@@ -304,7 +304,7 @@ def test_what_another_machine_wrote_is_waited_for(tmp_path: Path, monkeypatch: p
     late = threading.Timer(0.3, lambda: Run(tmp_path, {}).update(**info))
     late.start()
     assert await_run(tmp_path, info).info == info
-    made = Checkpoint(7, {"a": 1}, {"model": {"w": torch.ones(2)}})
+    made = Checkpoint(7, {"a": 1}, {"model": {"w": torch.ones(2)}, "optimizer": {}})
     late = threading.Timer(0.3, lambda: checkpoints.write(tmp_path / "checkpoints", made))
     late.start()
     assert checkpoints.await_step(tmp_path / "checkpoints", 7).state == {"a": 1}

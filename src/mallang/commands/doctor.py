@@ -72,7 +72,7 @@ Data = Annotated[
     str | None, typer.Option("--data", metavar="PATH", help="Your own pairs instead of a split.", show_default=False)
 ]
 Limit = Annotated[
-    int | None, typer.Option("--limit", min=1, help=f"Pairs to translate; otherwise {LIMIT}.", show_default=False)
+    int | None, typer.Option("--limit", min=1, help=f"Texts to look at; otherwise {LIMIT}.", show_default=False)
 ]
 
 
@@ -139,9 +139,7 @@ def examine_run(folder: Path, split: str | None, data: str | None, limit: int, d
     report.facts["steps"] = str(metrics[-1]["step"] if metrics else 0)
     if not run.is_finished:
         report.notes.append("the run is not finished; the command that trains it goes on where it stopped")
-    if run.task != "translation":
-        report.notes.append(f"outputs were not looked at: the run is for {run.task}, not for translation")
-    elif any(finding.serious and finding.name in UNUSABLE for finding in report.findings):
+    if any(finding.serious and finding.name in UNUSABLE for finding in report.findings):
         report.notes.append("outputs were not looked at: the model cannot be loaded")
     else:
         listen(run, report, (split, data, limit), device)
@@ -149,10 +147,11 @@ def examine_run(folder: Path, split: str | None, data: str | None, limit: int, d
 
 
 def listen(run: Run, report: Report, given: tuple[str | None, str | None, int], device: str) -> None:
-    """Let the model translate some pairs, and add what is found to the report."""
+    """Let the model write something for some texts, and add what is found to the report."""
     from mallang.commands.evaluate import choose_split
     from mallang.inspection import checkup
     from mallang.inspection.outputs import read_parts
+    from mallang.training.data_places import places_of
 
     split, data, limit = given
     try:
@@ -160,7 +159,10 @@ def listen(run: Run, report: Report, given: tuple[str | None, str | None, int], 
     except UserError as error:
         if split is not None or data is not None:
             raise
-        report.notes.append(f"outputs were not looked at: {error.what}; --data FILE gives pairs to look at")
+        places = " or ".join(map(str, places_of(run.folder, run.info)))
+        report.notes.append(
+            f"outputs were not looked at: {error.what} (looked in {places}); --data FILE gives texts to look at"
+        )
         return
     model = checkup.open_model(run, device)
     if model is None:
@@ -174,7 +176,8 @@ def listen(run: Run, report: Report, given: tuple[str | None, str | None, int], 
     if not rows:
         report.notes.append("outputs were not looked at: there is no text")
         return
-    report.facts["texts"] = f"{len(rows)} pairs of {', '.join(part.name for part in parts)}"
+    kind = "pairs" if len(rows[0]) > 1 else "texts"
+    report.facts["texts"] = f"{len(rows)} {kind} of {', '.join(part.name for part in parts)}"
     checkup.examine_outputs(model, rows, domains, read_training(run, report), report)
 
 
@@ -184,11 +187,11 @@ def read_training(run: Run, report: Report) -> Training | None:
 
     from mallang.data.corpus import open_corpus
     from mallang.find import find
-    from mallang.inspection.health import Training
+    from mallang.inspection.checkup import training_of
 
     try:
         rows = open_corpus(run.data(), find("tasks", run.task).Task.columns).split("train")
-        return Training.of(itertools.islice(rows, MOST))
+        return training_of(itertools.islice(rows, MOST), run.task)
     except UserError as error:
         report.notes.append(f"the training text cannot be read, so nothing was compared with it: {error.what}")
         return None

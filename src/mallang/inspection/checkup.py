@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from mallang.errors import UserError
+from mallang.inspection.cost import LONGEST
 from mallang.inspection.health import Finding, Outputs, Training, examine, examine_text, rows_of
 from mallang.text.tokenizer import Tokenizer
 from mallang.training import checkpoint, record
@@ -200,6 +201,16 @@ def improving(valid: Sequence[Mapping[str, Any]]) -> Finding | None:
     return Finding("ended early", False, told, "train longer: more train.steps or train.epochs")
 
 
+def training_of(rows: Iterable[Sequence[str]], task: str) -> Training:
+    """What the training text of a task is like."""
+    if task not in ("autoencoding", "language_modeling"):
+        return Training.of(rows)
+    found = Training.of((text, text) for (text,) in rows)
+    found = replace(found, scripts={**found.scripts, "text": found.scripts["source"]})
+    # What a language model writes may have any length, and may be a line that it knows.
+    return replace(found, ratio=0.0, targets=frozenset()) if task == "language_modeling" else found
+
+
 def examine_outputs(
     model: Any,
     rows: Sequence[Sequence[str]],
@@ -207,25 +218,56 @@ def examine_outputs(
     training: Training | None,
     report: Report,
 ) -> None:
-    """What a model makes of some pairs: the outputs, the numbers, and what is wrong with them."""
-    sources, references = ([row[side] for row in rows] for side in (0, 1))
-    results = list(model.stream(sources, domain=domains))
-    outputs = [str(result) for result in results]
-    found = Outputs(sources, outputs, references, [result.is_cut for result in results])
+    """What a model makes of some texts: the outputs, the numbers, and what is wrong with them."""
+    found = outputs_of(model, rows, domains)
     report.outputs += [
         {"source": source, "output": output, "reference": reference} for source, output, reference in rows_of(found)
     ]
-    for side, texts, tokenizer in (
-        ("source", sources, model.task.source),
-        ("target", references, model.task.target),
-    ):
+    tokenizers = model.task.tokenizers
+    for (side, tokenizer), texts in zip(tokenizers.items(), zip(*rows, strict=True), strict=True):
         report.findings += examine_text(side, texts, tokenizer, training)
         report.facts[f"unknown {side}"] = share_of_unknown(texts, tokenizer)
+    sources, outputs = found.sources, found.outputs
     given, said = (sum(len(text.strip()) for text in texts) for texts in (sources, outputs))
-    usual = "" if training is None else f"; in training {training.ratio:.2f}"
-    report.facts["length"] = f"{said / max(1, given):.2f} characters of output per character of source{usual}"
+    usual = "" if training is None or not training.ratio else f"; in training {training.ratio:.2f}"
+    of = "prompt" if model.task_name == "language_modeling" else "source"
+    report.facts["length"] = f"{said / max(1, given):.2f} characters of output per character of {of}{usual}"
     report.facts["outputs"] = f"{len(set(outputs))} different ones for {len(set(sources))} different texts"
-    report.findings += examine(found, training)
+    findings = examine(found, training)
+    report.findings += [of_language_model(each) for each in findings] if of == "prompt" else findings
+
+
+def outputs_of(model: Any, rows: Sequence[Sequence[str]], domains: Sequence[str | None]) -> Outputs:
+    """What a model makes of texts: translations, answers, the text again, or how it continues its first half."""
+    if model.task_name == "autoencoding":
+        texts = [text for (text,) in rows]
+        results = model.reconstruct(texts)
+        return Outputs(texts, [str(each) for each in results], model.references(texts), [e.is_cut for e in results])
+    if model.task_name == "language_modeling":
+        halves = [halved(text) for (text,) in rows]
+        prompts, rests = ([half[side] for half in halves] for side in (0, 1))
+        written = model.generate(prompts, max_tokens=min(LONGEST, model.config.max_length))
+        return Outputs(prompts, [each.output for each in written], rests)
+    sources, references = ([row[side] for row in rows] for side in (0, 1))
+    results = list(model.stream(sources, domain=domains))
+    return Outputs(sources, [str(each) for each in results], references, [each.is_cut for each in results])
+
+
+def halved(text: str) -> tuple[str, str]:
+    """The first half of a text and the rest: of its words, or of its characters where it has one word."""
+    words = text.split()
+    if len(words) > 1:
+        return " ".join(words[: len(words) // 2]), " ".join(words[len(words) // 2 :])
+    return text[: len(text) // 2], text[len(text) // 2 :]
+
+
+def of_language_model(finding: Finding) -> Finding:
+    """The finding with a remedy for a model that has no source."""
+    if finding.name not in ("one output", "copied source", "empty outputs"):
+        return finding
+    remedy = "train longer or on more text, with a lower optimizer.rate or a longer schedule.warmup"
+    what = finding.what.replace("repeat their source instead of translating it", "repeat their prompt")
+    return replace(finding, what=what, remedy=f"{remedy}; see that the training text has no such lines")
 
 
 def share_of_unknown(texts: Iterable[str], tokenizer: Tokenizer) -> str:

@@ -34,6 +34,7 @@ from mallang.recipe import Recipe
 from mallang.text.tokenizer import Tokenizer
 from mallang.training import own_files
 from mallang.training.checkpoint import PATIENCE, load_tensors, replace_file, sha256, to_json, unwritable
+from mallang.training.data_places import here_of, located, places_of
 from mallang.training.precision import choose_device
 from mallang.training.weights import set_weights
 
@@ -98,13 +99,13 @@ class Run:
             return written_recipe(self.folder).build()
 
     def data(self) -> corpora.Config:
-        """What it was trained on; of an imported one nobody knows."""
+        """What it was trained on, its files where they lie now; of an imported one nobody knows."""
         if self.info.get("imported"):
             raise UserError(
                 f"{self.folder} was imported: what it was trained on is not known here",
                 todo="give a text: --data FILE, or --corpus FILE where that is what to look in",
             )
-        return self.recipe().data
+        return located(self.recipe().data, places_of(self.folder, self.info))
 
     def update(self, **changes: Any) -> Run:
         """Write down what has changed."""
@@ -246,6 +247,7 @@ def begin(
         "recipe": recipe.name,
         "from": None if start is None else str(start),
         "seed": recipe.seed,
+        "trained_in": here_of(folder),
         "mallang": mallang.__version__,
         "versions": {"python": platform.python_version(), "torch": str(torch.__version__)},
     }

@@ -1,0 +1,63 @@
+"""Where the files lie that a run was trained on: they are named as they were from the folder of its training.
+
+A run may be used from another folder, or be moved, alone or with its data. So files with a relative path are looked for
+in the folder that lies to the run as that of the training did, in the current one, in the very folder of the training,
+and in the one that MALLANG_DATA names.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from mallang.data import corpus as corpora
+from mallang.data.storage import data_folder
+
+
+def here_of(folder: Path) -> dict[str, str]:
+    """What a run remembers of the folder it is trained in: where that is, and where it lies as seen from the run."""
+    try:
+        current = Path.cwd()
+        return {"folder": str(current), "from_run": os.path.relpath(current, folder.resolve())}
+    except OSError:  # a folder that was removed meanwhile
+        return {}
+
+
+def places_of(folder: Path, info: Mapping[str, Any]) -> list[Path]:
+    """The folders to look in, the likeliest first."""
+    trained_in = info.get("trained_in")
+    known = trained_in if isinstance(trained_in, dict) else {}
+    beside = known.get("from_run", "../..")  # runs/NAME, as runs lie unless told otherwise
+    places = [Path.cwd()] if not known else []
+    places += [Path(os.path.normpath(folder.resolve() / str(beside))), Path.cwd()]
+    places += [Path(str(known["folder"]))] if "folder" in known else []
+    own = data_folder()
+    return list(dict.fromkeys([*places, *([own] if own is not None else [])]))
+
+
+def located(data: corpora.Config, places: list[Path]) -> corpora.Config:
+    """The same data with the paths of the files where they lie; what is found nowhere stays as it is."""
+    changes: dict[str, Any] = {}
+    for split in corpora.SPLITS:
+        spec = getattr(data, split)
+        if spec is not None and (found := first_found(spec, places)) is not None:
+            changes[split] = found
+    return replace(data, **changes) if changes else data
+
+
+def first_found(spec: str | list[str], places: list[Path]) -> str | list[str] | None:
+    """A file, a stem or several files with the first folder that has them; None where nothing has to change."""
+    names = [spec] if isinstance(spec, str) else spec
+    if spec == "-" or any(Path(name).expanduser().is_absolute() for name in names):
+        return None
+    for place in places:
+        paths = [place / name for name in names]
+        if all(path.is_file() or any(path.parent.glob(f"{glob.escape(path.name)}.*")) for path in paths):
+            if place == Path.cwd():
+                return None
+            return str(paths[0]) if isinstance(spec, str) else [str(path) for path in paths]
+    return None
