@@ -36,7 +36,7 @@ def test_all_trials_are_kept_as_they_were_drawn_and_the_page_names_the_best(size
         assert list(trial["overrides"]) == small_data_sweep.drawn(number)[: len(list(trial["overrides"]))]  # type: ignore[call-overload]
     best = max(float(str(trial["value"])) for trial in trials)
     assert small_data.best_trial(size) == best
-    assert f"| {size:,} |" in PAGE and f" {best} |" in PAGE
+    assert any(line.startswith(f"| {size:,} |") and f" {best} |" in line for line in PAGE.splitlines())
 
 
 def test_trials_in_a_file_become_results_and_are_not_run_again(tmp_path: Path) -> None:
@@ -49,3 +49,18 @@ def test_trials_in_a_file_become_results_and_are_not_run_again(tmp_path: Path) -
         "small-data-500-trial01": 3.5, "small-data-5000-trial01": 3.5,
     }  # fmt: skip
     assert small_data_sweep.measure(trials=1, out=str(path)) == merged
+
+
+@pytest.mark.parametrize("size", small_data_sweep.SIZES)
+def test_the_defaults_reach_nine_tenths_of_the_best_and_the_page_says_how_much(size: int) -> None:
+    paths = {name: ROOT / f"results/small-data-{size}-defaults-{name}.json" for name in ("valid", "test2016", "share")}
+    if not paths["share"].exists():
+        pytest.skip("`python -m benchmarks small_data --write` has not been run yet")
+    values = {name: json.loads(path.read_text("utf-8"))["value"] for name, path in paths.items()}
+    assert values["share"] >= 0.9 and values["share"] == pytest.approx(
+        values["valid"] / small_data.best_trial(size), abs=1e-3
+    )
+    row = next(line for line in PAGE.splitlines() if line.startswith(f"| {size:,} |"))
+    assert [cell.strip() for cell in row.strip("|").split("|")][1:] == [
+        str(values["valid"]), str(small_data.best_trial(size)), str(values["test2016"]),
+    ]  # fmt: skip
