@@ -13,7 +13,7 @@ from benchmarks.alignment import is_finished, mallang
 from benchmarks.report import Result, show
 from mallang import recipe
 
-LANGUAGES = ("en",)
+LANGUAGES = ("en", "ko")
 METRICS = {"bracket F1": "bracket F1", "whole trees": "whole trees, %", "exact match": "exact match of trees, %"}
 
 
