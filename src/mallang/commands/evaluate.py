@@ -209,9 +209,7 @@ def of_run(run: Path, asked: Asked, sentence: int, option: str | None, *, quiet:
     from mallang.decoding.options import change_search
     from mallang.training.run import Run
 
-    split, told_split = choose_split(asked.split, asked.data, usual="test"), ""
-    if asked.split is None and asked.data is None:
-        split, told_split = split_to_score(run)
+    split = choose_split(asked.split, asked.data, usual="test")
     options = read_search(asked.search)
     model = load_for(run, None, "evaluate", asked.device, int8=asked.int8, others=asked.others)
     check_texts(model, run, option)
@@ -224,8 +222,10 @@ def of_run(run: Path, asked: Asked, sentence: int, option: str | None, *, quiet:
     others = asked.others or []
     stamped = {"unknown": asked.replace_unknown, "lexicon": lexicon, "int8": asked.int8, **asked.reading}
     stamped["with"] = bool(others)
-    if told_split:
-        typer.echo(f"note: {told_split}", err=True)
+    if asked.split is None and asked.data is None:
+        split, note = split_to_score(run)
+        if note:
+            typer.echo(f"note: {note}", err=True)
     for part in read_parts(run, split, asked.data, asked.corpus):
         chosen = part.domain if asked.domain is None else None if asked.domain == "none" else asked.domain
         rows = [pick(part.rows, sentence)] if sentence else part.rows
