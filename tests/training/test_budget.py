@@ -13,7 +13,7 @@ import pytest
 from commands.running import TINY, mallang, metrics, write_corpus
 from mallang import recipe as recipes
 from mallang.training import budget
-from mallang.training.budget import Budget, Costs, is_alone, plan_updates
+from mallang.training.budget import Budget, Costs, is_alone, is_enough, plan_updates, time_left
 from mallang.training.loop import Config, Loop
 from mallang.training.run import Run
 from mallang.training.stopping import Stop
@@ -80,6 +80,15 @@ def test_a_warm_up_scales_with_the_updates_unless_it_was_typed() -> None:
     assert planned(100.0, Costs(0.1, 0.0, 0.0), is_typed=True).warmup == 4000
 
 
+def test_a_trial_takes_its_share_and_a_slow_one_is_taken_from_the_run() -> None:
+    assert not is_enough([0.1] * 20, 3.0) and is_enough([0.1] * 31, 3.0)
+    assert not is_enough([2.0, 2.0], 3.0) and is_enough([3.0, 3.0], 3.0), "few updates have twice the time"
+    assert not is_enough([50.0], 3.0), "the first one tells little"
+    assert time_left(60.0, 3.0) == 58.5
+    for trial in (1.0, 3.0, 10.0, 25.0):
+        assert 0.95 * 60 <= time_left(60.0, trial) + trial <= 1.06 * 60, "with the trial the time is kept"
+
+
 def test_with_steps_or_epochs_seconds_are_what_they_were() -> None:
     assert is_alone(Config(seconds=60.0))
     assert not any(
@@ -124,14 +133,14 @@ def test_a_run_that_was_stopped_resumes_with_the_number_it_began_with(
 def test_a_stop_during_the_trial_leaves_a_run_that_begins_again(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     update, calls = Loop.update, []
 
-    def stop_at_third(loop: Loop, drawn: Any, stop: Stop) -> bool:
+    def stop_at_second(loop: Loop, drawn: Any, stop: Stop) -> bool:
         calls.append(loop.step)
-        return update(loop, drawn, replace(stop, asked=len(calls) >= 3))
+        return update(loop, drawn, replace(stop, asked=len(calls) >= 2))
 
-    monkeypatch.setattr(Loop, "update", stop_at_third)
+    monkeypatch.setattr(Loop, "update", stop_at_second)
     with pytest.raises(KeyboardInterrupt):
         trained("asked", "train.seconds=1")
-    assert calls == [0, 1, 2, 0], "two updates of the trial, then none of the run"
+    assert calls == [0, 1, 0], "one update of the trial, then none of the run"
     assert "budget" not in json.loads(Path("runs/asked/run.json").read_text("utf-8"))
     monkeypatch.setattr(Loop, "update", update)
     assert trained("asked", "train.seconds=1").info["budget"]["steps"] >= 1

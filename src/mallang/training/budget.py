@@ -30,7 +30,7 @@ from mallang.training.weights import own_weights, set_weights
 TRIAL = 0.05
 """Share of the time that the trial may take, but for its validation and its checkpoint."""
 FEWEST = 6
-"""Updates that a trial times at least; the first half of a trial is not counted: memory and kernels are new then."""
+"""Updates that a trial times, unless they are slow; its first half is not counted: memory and kernels are new then."""
 VALIDATIONS = 20
 """How often a run validates where nobody says it, if that is cheap."""
 LOOKING = 0.1
@@ -100,10 +100,7 @@ def settle(loop: Loop, recipe: Recipe, run: Run, stop: Stop) -> Run:
 
 
 def measure(loop: Loop, recipe: Recipe, stop: Stop) -> Budget | None:
-    """Time real updates, a validation and a checkpoint, and leave the loop as it was; None where a stop is asked for.
-
-    Half of the trial counts as time of the run, so that with the trial and without it the run ends near the time asked.
-    """
+    """Time real updates, a validation and a checkpoint, and leave the loop as it was; None if a stop is asked for."""
     assert recipe.train.seconds is not None
     began = time.monotonic()
     weights = {name: tensor.clone() for name, tensor in own_weights(loop.model).items()}
@@ -113,7 +110,7 @@ def measure(loop: Loop, recipe: Recipe, stop: Stop) -> Budget | None:
         restore(loop, weights)
     if costs is None:
         return None
-    left = recipe.train.seconds - (time.monotonic() - began) / 2
+    left = time_left(recipe.train.seconds, time.monotonic() - began)
     is_typed = recipe.resolved.origins.get("schedule.warmup") == "command line"
     return plan_updates(left, costs, recipe.train, recipe.schedule.warmup, is_typed=is_typed)
 
@@ -132,11 +129,25 @@ def costs_of(loop: Loop, limit: float, stop: Stop) -> Costs | None:
         wait(loop.plan.device)
         drawn = list(itertools.islice(micro_batches, mine))
         times.append(time.monotonic() - began)
-        if loop.world.share(len(times) >= FEWEST and sum(times) >= limit):
+        if loop.world.share(is_enough(times, limit)):
             break
     validation = timed_validation(loop)
     counted = times[len(times) // 2 :]
     return Costs(sum(counted) / len(counted), validation, timed_checkpoint(loop), start)
+
+
+def is_enough(times: list[float], limit: float) -> bool:
+    """Whether a trial may end: its time is over, or, with few updates yet, over twice."""
+    return sum(times) >= limit * (1 if len(times) >= FEWEST else 2) and len(times) >= 2
+
+
+def time_left(seconds: float, trial: float) -> float:
+    """What a trial leaves to the run.
+
+    Half of a short one counts, so that the run ends near the time with it and without it. Of a long one, which a slow
+    model needs, all that goes beyond its share counts.
+    """
+    return seconds - max(trial / 2, trial - TRIAL * seconds)
 
 
 def timed_validation(loop: Loop) -> float:
