@@ -199,6 +199,16 @@ def test_outputs_of_every_task_are_examined(
     assert "outputs" in report["facts"] and names(report) & wanted, report
 
 
+def test_a_run_that_writes_nothing_is_examined_otherwise(writer: Path, tmp_path: Path) -> None:
+    run = tmp_path / "runs" / "backward"
+    shutil.copytree(writer, run)
+    info = json.loads((run / "run.json").read_text("utf-8"))
+    (run / "run.json").write_text(json.dumps({**info, "task": "backward_language_modeling"}), "utf-8")
+    report = examined(run)
+    assert report["notes"] == ["outputs were not looked at: a run for backward language modeling writes nothing"]
+    assert set(report["facts"]) == {"steps"} and report["serious"] == 0
+
+
 def test_a_run_whose_text_is_gone(run: Path) -> None:
     home = run.parent.parent
     forget_training_folder(run)

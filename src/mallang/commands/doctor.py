@@ -53,6 +53,8 @@ HIDDEN = ("dev", "serve", "hf", "sentencepiece", "quant", "fast", "ngram")
 LIMIT = 200
 UNUSABLE = ("damaged weights", "NaN weights", "other tokenizer")
 """Findings after which no output is worth a look."""
+WRITING = ("translate", "reconstruct", "generate")
+"""The verbs whose outputs are examined."""
 MOST = 1_000_000
 """Training lines that are compared with the outputs."""
 RunToExamine = Annotated[
@@ -141,6 +143,8 @@ def examine_run(folder: Path, split: str | None, data: str | None, limit: int, d
         report.notes.append("the run is not finished; the command that trains it goes on where it stopped")
     if any(finding.serious and finding.name in UNUSABLE for finding in report.findings):
         report.notes.append("outputs were not looked at: the model cannot be loaded")
+    elif not any(hasattr(find("tasks", run.task).Verbs, verb) for verb in WRITING):
+        report.notes.append(f"outputs were not looked at: a run for {run.task.replace('_', ' ')} writes nothing")
     else:
         listen(run, report, (split, data, limit), device)
     return report
