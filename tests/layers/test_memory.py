@@ -30,12 +30,16 @@ def test_what_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_weights_are_counted_without_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "available", lambda: 10**9)
-    memory.check_weights(lambda: nn.Linear(1000, 1000), 4, CPU)
+    memory.check_weights(lambda: nn.Linear(1000, 1000), (1000, 1000), 4, CPU)
     with pytest.raises(UserError, match="training 10,000,001,000,000 parameters"):
-        memory.check_weights(lambda: nn.Linear(10**7, 10**6), 4, CPU)
-    memory.check_weights(lambda: nn.Linear(11_000, 11_000), 2, CPU)
+        memory.check_weights(lambda: nn.Linear(10**7, 10**6), (10**7, 10**6), 4, CPU)
+    memory.check_weights(lambda: nn.Linear(11_000, 11_000), (11_000, 11_000, 9), 2, CPU)
     with pytest.raises(UserError, match=r"1\.9 GB"):
-        memory.check_weights(lambda: nn.Linear(11_000, 11_000), 4, CPU)
+        memory.check_weights(lambda: nn.Linear(11_000, 11_000), (11_000, 11_000, 9), 4, CPU)
+
+
+def test_a_small_model_is_not_even_counted() -> None:
+    memory.check_weights(lambda: pytest.fail("nothing needs to be built"), (512, 64, 4, None, "all", 0.1), 4, CPU)
 
 
 def test_a_model_that_looks_at_its_numbers_is_left_alone() -> None:
@@ -44,4 +48,4 @@ def test_a_model_that_looks_at_its_numbers_is_left_alone() -> None:
         assert made.weight.sum().item() is not None
         return made
 
-    memory.check_weights(build, 4, CPU)
+    memory.check_weights(build, (10**6, 10**6), 4, CPU)

@@ -6,9 +6,11 @@ without a word when it is used: so the few numbers that decide, weights and beam
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -16,7 +18,7 @@ from torch import nn
 from mallang.errors import UserError
 
 GIGABYTE = 1e9
-SMALL = 1 << 27
+SMALL = 1 << 30
 """Bytes that every machine has: the system is not asked about them."""
 
 
@@ -47,8 +49,14 @@ def check_room(needed: int, device: torch.device, what: str, todo: str) -> None:
         raise UserError(f"{what} needs at least {needed / GIGABYTE:,.1f} GB of memory, {has}", todo=todo)
 
 
-def check_weights(build: Callable[[], nn.Module], copies: int, device: torch.device) -> None:
-    """Refuse a model whose weights, with so many copies of their size, cannot fit; `build` is called without memory."""
+def check_weights(build: Callable[[], nn.Module], sizes: Iterable[Any], copies: int, device: torch.device) -> None:
+    """Refuse a model whose weights, with so many copies of their size, cannot fit; `build` is called without memory.
+
+    A matrix has two of the model's `sizes`: where the largest two, times all others, are little, nothing is built.
+    """
+    largest = sorted((size for size in sizes if isinstance(size, int)), reverse=True)
+    if math.prod(largest[:2]) * (1 + sum(largest[2:])) * 4 * copies < SMALL:
+        return  # the first tensor without memory loads much of torch, which takes a second
     try:
         with torch.device("meta"):
             count = sum(parameter.numel() for parameter in build().parameters())

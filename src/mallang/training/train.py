@@ -127,9 +127,9 @@ def train_here(recipe: Recipe, run: Run, options: Options, world: World, device:
     if recipe.train.threads is not None:
         torch.set_num_threads(recipe.train.threads)
     task = materials.task
-    check_weights(
-        lambda: task.build(find("models", recipe.model_name), recipe.model), copies_of(recipe.optimizer), device
-    )
+    sizes = (*vars(recipe.model).values(), *(len(each.vocabulary) for each in task.tokenizers.values()))
+    made = find("models", recipe.model_name)
+    check_weights(lambda: task.build(made, recipe.model), sizes, copies_of(recipe.optimizer), device)
     seed_everything(recipe.seed, 0, 0)
     model = task.build(find("models", recipe.model_name), recipe.model)
     initialize(model, recipe.train, options.start)
