@@ -119,7 +119,13 @@ def read(path: Path) -> list[dict[str, Any]]:
         if not line:
             continue
         try:
-            entries.append(json.loads(line, object_hook=numbered))
+            entry = json.loads(line, object_hook=numbered)
+            if not isinstance(entry, dict):
+                raise ValueError("it is no JSON object")
+            for key in ("step", "loss", "nll"):
+                if not isinstance(entry.get(key, 0), int | float):
+                    raise ValueError(f"its {key} is no number")
+            entries.append(entry)
         except (ValueError, RecursionError) as error:
             if number == len(lines):
                 break
