@@ -87,20 +87,22 @@ def newest(home: Path) -> int:
 
 def test_what_is_carried_matters(tmp_path: Path) -> None:
     """A training that forgets at every window is another one; so the tests above can fail."""
-    one = metrics(trained(tmp_path / "one", "train.steps=12") / RUN)
-    plugin = tmp_path / "forgetful.py"
-    plugin.write_text(
-        "from mallang.models.rnn_lm import *\nfrom mallang.models.rnn_lm import RNNLM\n\n"
-        "class Forgetful(RNNLM):\n    def read_on(self, batch, carry):\n        return super().read_on(batch, None)\n\n"
-        "Model = Forgetful\n"
-    )
-    folder = tmp_path / "two"
-    folder.mkdir()
-    write_text(folder)
-    recipe = [part.replace("rnn-lm", "forgetful") for part in RECIPE]
-    ended = mallang(*recipe, "train.steps=12", "--plugin", str(plugin), cwd=folder)
-    assert ended.code == 0, ended.err
-    two = metrics(folder / "runs" / "forgetful")
+    found = {}
+    for name, carry in (("faithful", "carry"), ("forgetful", "None")):  # both plugins: defaults know neither
+        plugin = tmp_path / f"{name}.py"
+        plugin.write_text(
+            f"from mallang.models.rnn_lm import *\nfrom mallang.models.rnn_lm import RNNLM\n\n"
+            f"class {name.title()}(RNNLM):\n    def read_on(self, batch, carry):\n"
+            f"        return super().read_on(batch, {carry})\n\nModel = {name.title()}\n"
+        )
+        folder = tmp_path / f"{name}-home"
+        folder.mkdir()
+        write_text(folder)
+        recipe = [part.replace("rnn-lm", name) for part in RECIPE]
+        ended = mallang(*recipe, "train.steps=12", "--plugin", str(plugin), cwd=folder)
+        assert ended.code == 0, ended.err
+        found[name] = metrics(folder / "runs" / name)
+    one, two = found["faithful"], found["forgetful"]
     assert one[0]["loss"] == two[0]["loss"] and one[1]["loss"] != two[1]["loss"]
 
 
