@@ -242,7 +242,7 @@ def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
         ('model.layers="6"', 'model.layers = "6": should be a valid integer'),
         ("model.layers=6.0", "model.layers = 6.0: should be a valid integer"),
         ("model.layers=true", "model.layers = true: should be a valid integer"),
-        ("model.norm=middle", "model.norm = \"middle\": should be 'post' or 'pre'"),
+        ("model.norm=middle", "model.norm = \"middle\": should be 'post', 'pre' or 'none'"),
         ("model.heads=5", "model: "),
         ("data.train=3", "data.train = 3: should be a valid string or should be a valid list"),
         ("optimizer.betas=[0.9]", "optimizer.betas = [0.9]: "),

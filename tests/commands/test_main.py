@@ -211,7 +211,7 @@ def test_hangul_passes_whatever_the_locale() -> None:
 @pytest.mark.parametrize(
     ("typed", "offered"),
     [
-        ("mallang recipes transformer-mini", ["transformer-miniworld"]),
+        ("mallang recipes transformer-libre", ["transformer-libreoffice-help-koen"]),
         ("mallang train transformer-miniworld model.hid", ["model.hidden_dim="]),
         ("mallang translate runs/some", ["runs/some-run"]),
         ("mallang doct", ["doctor"]),
@@ -263,3 +263,24 @@ def test_of_several_processes_the_first_says_what_is_wrong(
         assert capsys.readouterr().err == "mallang: no\n", "nobody ended it: the mistake is its own"
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+SWALLOWED = """
+import os, signal, time
+from mallang.commands import main
+
+def half_imported():
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(5)
+    except KeyboardInterrupt:
+        raise ImportError("a library that was being imported") from None
+
+main.make_app = half_imported
+main.main()
+"""
+
+
+def test_ctrl_c_that_a_library_turned_into_its_own_error_is_still_ctrl_c() -> None:
+    left = subprocess.run([sys.executable, "-c", SWALLOWED], capture_output=True, text=True, check=False)
+    assert (left.returncode, left.stderr) == (130, "mallang: stopped\n")

@@ -15,7 +15,7 @@ import signal
 import sys
 import time
 import traceback
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Annotated, NoReturn
 
 import typer
@@ -57,6 +57,8 @@ def main() -> None:
     # Threads of a CPU that wait by spinning take the time of the one they wait for as soon as anything else runs too:
     # seen to make a training ten times slower. It must be said before torch is loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, interrupt)
     with console.safe_streams():
         try:
             try:
@@ -70,7 +72,19 @@ def main() -> None:
         except SystemExit as left:
             stopped() if left.code == STOPPED else sys.exit(left.code)
         except Exception as error:
+            if interrupts:
+                stopped()
             fail(str(mended)) if (mended := mend(error)) else confess(error)
+
+
+interrupts: list[int] = []
+"""The Ctrl-C that were heard. A library that is being imported may raise an error of its own in place of them."""
+
+
+def interrupt(number: int, frame: FrameType | None) -> None:
+    """Remember a Ctrl-C, then do what Python does."""
+    interrupts.append(number)
+    signal.default_int_handler(number, frame)
 
 
 def stopped() -> NoReturn:

@@ -41,11 +41,11 @@ from mallang.training.weights import set_weights
 FORMAT = 1
 Weights = Literal["float32", "int8"]
 KINDS: dict[str, Any] = {
-    **dict.fromkeys(("status", "task", "model", "recipe", "mallang", "weights"), str),
+    **dict.fromkeys(("status", "task", "model", "recipe", "mallang"), str),
     **dict.fromkeys(("format", "seed", "steps", "parameters", "tokens"), int),
     **dict.fromkeys(("seconds", "flops"), int | float),
     **dict.fromkeys(("versions", "data", "tokenizers", "best", "fitted", "imported"), dict),
-    "from": str | None,
+    **dict.fromkeys(("from", "weights"), str | None),
 }
 """What each value of run.json is; it may hold others."""
 INFO, RECIPE, WEIGHTS, LOCK = own_files.INFO, own_files.RECIPE, "model.safetensors", own_files.LOCK
