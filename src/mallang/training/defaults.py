@@ -50,7 +50,7 @@ class Tier:
 
 
 TIERS = (
-    Tier(40_000, vocabulary=2000, batch_tokens=2048, steps=3000, dropout=0.4, smoothing=0.2, rate=2e-3, size=0),
+    Tier(40_000, vocabulary=2000, batch_tokens=2048, steps=3800, dropout=0.4, smoothing=0.2, rate=2e-3, size=0),
     Tier(400_000, vocabulary=4000, batch_tokens=2048, steps=3000, dropout=0.3, smoothing=0.2, rate=4e-3, size=0),
     Tier(4_000_000, vocabulary=8000, batch_tokens=4096, steps=8000, dropout=0.3, smoothing=0.1, rate=2e-3, size=1),
     Tier(40_000_000, vocabulary=16_000, batch_tokens=8192, steps=40_000, dropout=0.2, smoothing=0.1, rate=1e-3, size=2),
