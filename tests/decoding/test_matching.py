@@ -57,14 +57,14 @@ def test_a_matcher_finds_what_a_regular_expression_finds(pieces: list[str], want
 
 
 @given(
-    pieces=st.lists(st.text("ab .'(\"\ufffd", min_size=1, max_size=3), min_size=2, max_size=5, unique=True),
+    pieces=st.lists(st.text("ab .'(-\"\ufffd", min_size=1, max_size=3), min_size=2, max_size=5, unique=True),
     word=st.sampled_from(["a", "ab", "a b", "*a", "a*", "(a", "a."]),
     said=st.lists(st.integers(0, 4), max_size=8),
 )
 @settings(deadline=None, max_examples=150)
 def test_a_required_word_is_set_off_from_what_stands_before_it(pieces: list[str], word: str, said: list[int]) -> None:
     spelling, core = spelling_of(pieces), word.strip("*")
-    before = "" if word[0] in "*(" else r"(?:^|(?<=[ (]))[\"']?"
+    before = "" if word[0] in "*(" else r"(?:^|(?<=[ (-]))[\"']?(?:[ab]{1,2}')?"
     after = "" if word[-1] in "*." else r"(?=[^ab\ufffd]|$)"
     state, text = START, ""
     for number in said:
@@ -89,6 +89,28 @@ def test_where_a_required_word_counts(text: str, is_there: bool) -> None:
     for token in (*tokenizer.encode(text).ids, tokenizer.vocabulary.eos):
         state = int(matcher.table[state, token])
     assert (state == FOUND) == is_there
+
+
+@pytest.mark.parametrize(
+    ("word", "text", "is_there"),
+    [
+        ("eau", "l'eau", True), ("eau", "de l\u2019eau.", True), ("accord", 'il dit "d\'accord"', True),
+        ("ici", "jusqu'ici", True), ("acqua", "dell'acqua", True), ("mail", "e-mail", True),
+        ("art", "state-of-the-art", True), ("eau", "¿eau?", True), ("eau", "¡eau!", True), ("水", "火，水", True),
+        ("eau", "ship'eau", False), ("eau", "book.l'eau", False), ("eau", "火,eau", False), ("eau", "l'beau", False),
+    ],
+)  # fmt: skip
+def test_a_required_word_after_an_elision_a_hyphen_or_an_opening_mark(word: str, text: str, is_there: bool) -> None:
+    spelling = spelling_of(sorted(set(text + word)))
+    matcher, state = look_for_required(word, spelling), START
+    for character in text:
+        state = int(matcher.table[state, spelling.texts.index(character)])
+    assert (int(matcher.table[state, spelling.vocabulary.eos]) == FOUND) == is_there
+    if is_there:
+        forbidden, state = look_for((word,), spelling), START
+        for token in (*map(spelling.texts.index, text), spelling.vocabulary.eos):
+            state = int(forbidden.table[state, token])
+        assert state == FOUND
 
 
 @given(pieces=st.lists(letters, min_size=2, max_size=4, unique=True), phrase=phrases)

@@ -192,6 +192,18 @@ def test_a_gpu_gives_what_plain_steps_do(kind: Kind, seed: int, config: Config, 
         same(search(model, batch.to("cuda"), replace(exact, runner=how)), want)
 
 
+def test_seats_are_given_up_where_weights_have_moved_or_grown() -> None:
+    table, model, seats = torch.zeros(4, 2), nn.Module(), runner.Seats()
+    for rows, kept in ((3, False), (3, True), (4, False), (4, True)):  # the same place all the time
+        model.register_buffer("rows", table[:rows])
+        seats.kept["key"] = "seat"
+        seats.check(model)
+        assert ("key" in seats.kept) == kept
+    model.register_buffer("rows", table.clone())
+    seats.check(model)
+    assert not seats.kept
+
+
 @needs_gpu
 def test_a_gpu_captures_again_after_all_graphs_are_gone() -> None:
     model, batch = KINDS["toy gru"].build(tiny_vocabulary(5), 1).cuda(), source_batch(SOURCES).to("cuda")

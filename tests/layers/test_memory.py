@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
@@ -15,6 +17,25 @@ CPU = torch.device("cpu")
 def test_there_is_some_memory() -> None:
     free = memory.available()
     assert free is None or 1 << 26 < free < 1 << 50
+
+
+def test_the_page_cache_of_a_container_can_be_had(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(memory, "CGROUP", tmp_path)
+    whole = memory.available()
+    assert whole is not None
+    (tmp_path / "memory.max").write_text("50000000\n")
+    (tmp_path / "memory.current").write_text("40000000\n")
+    assert memory.available() == 10_000_000
+    (tmp_path / "memory.stat").write_text("anon 9000000\nfile 31000000\ninactive_file 20000000\nactive_file 5000000\n")
+    assert memory.available() == 35_000_000
+    (tmp_path / "memory.stat").write_text("inactive_file 41000000\n")  # read a moment later
+    assert memory.available() == 50_000_000
+    (tmp_path / "memory.stat").write_text("inactive_file\n")
+    assert memory.available() == 10_000_000
+    (tmp_path / "memory.current").write_text("60000000\n")
+    assert memory.available() == 0
+    (tmp_path / "memory.max").write_text("max\n")
+    assert memory.available() > 50_000_000  # type: ignore[operator]
 
 
 def test_what_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from mallang.data.prepared import Prepared
 from mallang.decoding.contract import Config as Search
 from mallang.errors import UserError
 from mallang.models.gpt import GPT
@@ -15,6 +16,7 @@ from mallang.models.gpt import Config as GPTConfig
 from mallang.models.rnn_lm import RNNLM, SIZES, Config
 from mallang.tasks import backward_language_modeling, language_modeling
 from mallang.tasks.embedding import TokenVectors, token_vectors
+from mallang.tasks.surprise import Lines, Manner, line_log_probs
 from mallang.text.tokenizer import Config as Text
 from mallang.text.tokenizer import Tokenizer
 from mallang.text.vocabulary import BOS, EOS
@@ -31,11 +33,51 @@ def verbs(module, model=None, **changes):
     return kind(task, model.eval(), Search(), 256)
 
 
+class Corpus(Prepared):
+    """Lines of ids that lie in memory."""
+
+    def __init__(self, lines):
+        self.lines = lines
+
+    @property
+    def lengths(self):
+        return np.array([[len(line)] for line in self.lines])
+
+    def __len__(self):
+        return len(self.lines)
+
+    def __getitem__(self, place):
+        return (self.lines[place],)
+
+
+def gpt(longest):
+    torch.manual_seed(1)
+    return GPT(GPTConfig(**{**GPT_SIZES["tiny"], "max_length": longest}), TOKENIZER.vocabulary).eval()
+
+
 def test_it_reads_lines_from_their_ends():
     task = verbs(backward_language_modeling).task
     batch = task.prepare([(([4, 5, 6],),), (([7],),)], np.random.default_rng(0))
     assert batch.tokens.tolist() == [[BOS, 6, 5, 4], [BOS, 7, 0, 0]]
     assert batch.labels.tolist() == [[6, 5, 4, EOS], [7, EOS, 0, 0]]
+
+
+@torch.no_grad()
+def test_validation_is_the_loss_of_training_and_slides_over_long_lines():
+    task = verbs(backward_language_modeling).task
+    lines = [np.arange(4, 9), np.array([5]), np.array([], dtype=np.int64), np.tile(np.arange(4, 12), 5)]
+    for model in (RNNLM(Config(**SIZES["tiny"]), TOKENIZER.vocabulary), gpt(64)):
+        batch = task.prepare([((line,),) for line in lines], np.random.default_rng(0))
+        expected = float(task.loss(model.eval(), batch, None).report["nll"])
+        (score,) = task.validate(model, Corpus(lines), [], "loss")
+        assert score.count == sum(len(line) + 1 for line in lines)
+        assert score.value * score.count == pytest.approx(expected, rel=1e-5)
+        assert score.signature.endswith("|backward")
+    limited = gpt(16)
+    (score,) = task.validate(limited, Corpus(lines), [], "loss")
+    mirror = Lines([line[::-1] for line in lines])
+    found = np.concatenate(line_log_probs(limited, mirror, Manner("lines", 16)))
+    assert score.count == len(found) and score.value == pytest.approx(-found.mean())
 
 
 @pytest.mark.parametrize("cell", ["lstm", "gru", "elman"])
@@ -55,7 +97,7 @@ def test_the_states_of_every_layer_are_torchs(cell, tied):
                 weight.copy_(getattr(stack, name.replace("l0", f"l{layer}")))
             x = alone(x)[0]
             expected.append(x)
-    found = model.layer_states(tokens)
+    found = model.hidden_states(tokens)
     assert len(found) == 4
     for ours, theirs in zip(found, expected, strict=True):
         torch.testing.assert_close(ours, theirs)

@@ -262,7 +262,7 @@ def verbs_of(task: str) -> str:
 
 def note_unknown(name: str, texts: Sequence[str], tokenizer: Tokenizer, model: Any = None) -> None:
     """Say how many tokens of some texts the model does not know, and what the first of them are."""
-    from mallang.tasks.unseen import reads_unseen
+    from mallang.tasks.out_of_vocabulary import reads_oov
 
     lines, unk = tokenizer.encode_batch(texts), tokenizer.vocabulary.unk
     found = [tokenizer.unknown_in(text) for text, line in zip(texts, lines, strict=True) if unk in line]
@@ -271,7 +271,7 @@ def note_unknown(name: str, texts: Sequence[str], tokenizer: Tokenizer, model: A
         return
     some = dict.fromkeys(piece for pieces in found for piece in pieces)
     told = "unknown to the model, and read as <unk>"
-    if reads_unseen(model, tokenizer):
+    if reads_oov(model, tokenizer):
         told = "not in the vocabulary: read from the characters, and scored as <unk>"
     typer.echo(f"note: {name}: {count:,} of {total:,} tokens are {told}: {some_of(some)}", err=True)
 

@@ -235,11 +235,11 @@ def read_rivals(name: str) -> list[Rivals]:
 
 def tell(model: Any, texts: Iterator[str], *, json: bool, total: bool, quiet: bool) -> None:
     """Print what the model makes of each text, and of all of them together."""
-    from mallang.tasks.unseen import reads_unseen
+    from mallang.tasks.out_of_vocabulary import reads_oov
 
     numbers: list[float] = []
     count, told = 0, "unknown to the model, and read as <unk>"
-    if reads_unseen(model.model, model.tokenizer):
+    if reads_oov(model.model, model.tokenizer):
         told = "not in the vocabulary: read from the characters, and scored as <unk>"
     for chunk in model.score_chunks(texts):
         for scored in chunk:

@@ -6,6 +6,7 @@ state each token leads from each state. To follow a hypothesis is then to look u
 
 A word is found where no letter or digit touches it; the letter after it has to be seen, or the end of the output. A
 word that is required must also be set off from what stands before it: "book. zebra", not "book.zebra" or "ship'zebra".
+A hyphen sets it off ("e-mail"), and so does the apostrophe of an elision ("l'eau", "jusqu'ici", "dell'acqua").
 "사과*" is found also where the word goes on ("사과를"), "*과" where it has begun before.
 """
 
@@ -36,10 +37,15 @@ MOST_CELLS = 1 << 28
 EDGE = None
 """In a pattern: any character that is neither letter nor digit, or the beginning or end of the output."""
 GAP, BREAK = "", "\0edge"
-"""The edges of a required word: before it a space, an opening mark or the beginning of the output; after it an edge
-that is no unknown token, which leaves nothing in the text."""
-QUOTES = ('"', "'")
-"""Marks that open as well as close: they may stand between such a gap and a word."""
+"""The edges of a required word: before it a space, an opening mark, a hyphen or the beginning of the output; after it
+an edge that is no unknown token, which leaves nothing in the text."""
+QUOTE, LETTER, APOSTROPHE = "\0quote", "\0letter", "\0apostrophe"
+"""In the pattern of a required word: any mark that opens as well as closes, any letter, any apostrophe."""
+MARKS = {QUOTE: "\"'", APOSTROPHE: "'\u2019"}
+ELISIONS = ((LETTER, APOSTROPHE), (LETTER, LETTER, APOSTROPHE))
+"""What may stand between a gap and a word that it is elided before: "l'", "qu'"."""
+ELIDED = (("q", "u", APOSTROPHE), ("l", "l", APOSTROPHE))
+"""How longer words end that are elided: "lorsqu'", "dell'"."""
 NOTHING = "\ufffd"
 """What `<unk>` puts into the text, where it is left out of it."""
 Pattern = tuple[str | None, ...]
@@ -91,7 +97,8 @@ class Spelling:
         last = (BREAK,) if found[-1] is EDGE else ()
         if found[0] is not EDGE:
             return [(*inner, *last)]
-        return [(GAP, *quote, *inner, *last) for quote in ("", *QUOTES)]
+        opened = [(GAP, *quote, *elision) for quote in ((), (QUOTE,)) for elision in ((), *ELISIONS)]
+        return [(*before, *inner, *last) for before in (*opened, *ELIDED)]
 
     @cached_property
     def marks(self) -> set[str]:
@@ -203,7 +210,7 @@ def look_for_required(phrase: str, spelling: Spelling) -> Matcher:
 
 def look_for_patterns(patterns: Sequence[Pattern], spelling: Spelling) -> Matcher:
     """The same for patterns, whose edges are as they are given."""
-    known = sorted({ord(element) for pattern in patterns for element in pattern if element and element != BREAK})
+    known = sorted({ord(element) for pattern in patterns for element in pattern if element and len(element) == 1})
     if any(GAP in pattern or BREAK in pattern for pattern in patterns):  # not all marks are the same to these
         known = sorted({*known, *map(ord, spelling.marks)})
     kinds = [*((chr(point), spelling.is_letter(chr(point))) for point in known), (None, True), (None, False)]
@@ -230,26 +237,24 @@ def look_for_patterns(patterns: Sequence[Pattern], spelling: Spelling) -> Matche
 def letter_moves(patterns: Sequence[Pattern], kinds: Sequence[tuple[str | None, bool]]) -> tuple[np.ndarray, int]:
     """The state after each kind of letter: [states, kinds and one more for no letter]; and the state of the middle.
 
-    A state is a set of (pattern, elements matched so far): all that the last letters may be the beginning of.
+    A state is a set of what is left of patterns: all that the last letters may be the beginning of.
     """
-
-    def fits(element: str | None, kind: tuple[str | None, bool]) -> bool:
-        if element == GAP:
-            return kind[0] is not None and is_gap(kind[0])
-        if element is EDGE or element == BREAK:
-            return not kind[1] and not (element == BREAK and kind[0] == NOTHING)
-        return element == kind[0]
-
-    first = frozenset((number, 1) for number, pattern in enumerate(patterns) if not pattern[0])
-    anew = frozenset((number, 0) for number in range(len(patterns)))
-    nothing: frozenset[tuple[int, int]] = frozenset()
+    rests: dict[Pattern, int] = {}
+    for pattern in patterns:
+        for done in range(len(pattern) + 1):
+            rests.setdefault(pattern[done:], len(rests))
+    heads = [rest[0] if rest else None for rest in rests]
+    tails = [rests[rest[1:]] for rest in rests]
+    anew = frozenset(rests[pattern] for pattern in patterns)
+    first = frozenset(tails[rest] for rest in anew if not heads[rest])
+    nothing: frozenset[int] = frozenset()
     numbers = {first: START} | ({nothing: START + 1} if first else {})
     waiting, rows = list(numbers), [[FOUND] * (len(kinds) + 1)]
     for begun in waiting:
         row = []
         for kind in kinds:
-            after = frozenset((n, done + 1) for n, done in begun | anew if fits(patterns[n][done], kind))
-            if any(done == len(patterns[n]) for n, done in after):
+            after = frozenset(tails[rest] for rest in begun | anew if fits(heads[rest], kind))
+            if rests[()] in after:
                 row.append(FOUND)
                 continue
             if after not in numbers:
@@ -260,9 +265,24 @@ def letter_moves(patterns: Sequence[Pattern], kinds: Sequence[tuple[str | None, 
     return np.array(rows, dtype=np.int32), numbers[nothing]
 
 
+def fits(element: str | None, kind: tuple[str | None, bool]) -> bool:
+    """Whether a kind of letter, the letter itself if it is known and whether it is one, is what a pattern asks for."""
+    mark, is_letter = kind
+    if element == GAP:
+        return mark is not None and is_gap(mark)
+    if element is EDGE or element == BREAK:
+        return not is_letter and not (element == BREAK and mark == NOTHING)
+    if element in MARKS:
+        return mark is not None and mark in MARKS[element]
+    return is_letter if element == LETTER else element == mark
+
+
 def is_gap(mark: str) -> bool:
-    """Whether a word may follow a mark directly: a space, an opening bracket or quote, or a mark of Chinese text."""
-    return mark.isspace() or unicodedata.category(mark) in ("Ps", "Pi") or "\u3000" <= mark <= "\u303f"
+    """Whether a word may follow a mark directly: a space, a dash, an opening mark, or a mark of Chinese text."""
+    category = unicodedata.category(mark)
+    opens = mark.isspace() or category in ("Ps", "Pi", "Pd") or mark in "¿¡"
+    chinese = category.startswith("P") and unicodedata.east_asian_width(mark) in ("F", "W")
+    return opens or chinese or "\u3000" <= mark <= "\u303f"
 
 
 def byte_marks() -> dict[int, int]:

@@ -261,8 +261,8 @@ class Seats:
     """The seats of one model."""
 
     kept: OrderedDict[Any, Any] = field(default_factory=OrderedDict)
-    weights: tuple[int, ...] = ()
-    """Where the weights lay when the seats were made."""
+    weights: tuple[tuple[int, torch.Size], ...] = ()
+    """Where the weights lay when the seats were made, and their shapes."""
     useless: bool = False
     """Whether the model was seen not to fit: its memory changes its shape, or it asks the host."""
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -288,9 +288,9 @@ class Seats:
         return sum(seat.size for seat in seats) <= room_on(device)
 
     def check(self, model: object) -> None:
-        """Give up all seats if the weights lie elsewhere than they did."""
+        """Give up all seats if the weights lie elsewhere than they did, or have other shapes."""
         tensors = [*model.parameters(), *model.buffers()] if isinstance(model, nn.Module) else []
-        weights = tuple(tensor.data_ptr() for tensor in tensors)
+        weights = tuple((tensor.data_ptr(), tensor.shape) for tensor in tensors)
         if weights != self.weights:
             self.kept.clear()
         self.weights = weights

@@ -22,7 +22,7 @@ from mallang.text.vocabulary import Vocabulary
 
 NOTHING, BEGIN, END = 0, 1, 2
 """The ids of the padding after a word, and of the marks around it."""
-MOST_UNSEEN = 2**16
+MOST_OOV = 2**16
 """Words outside the vocabulary whose spelling is kept from one call to the next."""
 
 
@@ -30,13 +30,13 @@ MOST_UNSEEN = 2**16
 class ReadsSpelling(Protocol):
     """A model that reads every word from its characters, also words that are not in its vocabulary."""
 
-    def unseen(self, words: Sequence[str]) -> list[int]:
+    def ids_of_oov(self, words: Sequence[str]) -> list[int]:
         """The ids under which words that are not in the vocabulary are read, beyond those of the vocabulary.
 
         A word with a character that the model never met is `<unk>`. No such id is ever said: labels are `<unk>`.
         """
 
-    def forget_unseen(self) -> None:
+    def forget_oov(self) -> None:
         """Give up these ids if there are many; whoever holds some must ask again."""
 
     def word_vectors(self, tokens: Int[Tensor, "rows time"]) -> Float[Tensor, "rows time dim"]:
@@ -56,7 +56,7 @@ class Characters(nn.Module):
         super().__init__()
         spelling, lengths, self.letter_ids = spelled(vocabulary, longest, jamo)
         self.words, self.unknown, self.longest, self.jamo = len(vocabulary), vocabulary.unk, longest, jamo
-        self.unseen_ids: dict[str, int] = {}
+        self.oov_ids: dict[str, int] = {}
         self.register_buffer("spelling", spelling, persistent=False)  # the vocabulary knows
         self.register_buffer("lengths", lengths, persistent=False)
         self.letters = nn.Embedding(END + 1 + len(self.letter_ids), dim, padding_idx=NOTHING)
@@ -80,7 +80,7 @@ class Characters(nn.Module):
         words, places = torch.unique(tokens, return_inverse=True)
         return self.read(words)[places]
 
-    def unseen(self, words: Sequence[str]) -> list[int]:
+    def ids_of_oov(self, words: Sequence[str]) -> list[int]:
         """The ids of words that are not in the vocabulary: rows that are added to the table of spellings.
 
         A word that is longer than the table is wide is cut, as long words of the vocabulary are.
@@ -88,20 +88,20 @@ class Characters(nn.Module):
         width, rows = min(self.spelling.shape[1], self.longest), list[list[int]]()
         for word in dict.fromkeys(words):
             spelling = decompose(word) if self.jamo else word
-            if word in self.unseen_ids or not self.letter_ids.keys() >= set(spelling):
+            if word in self.oov_ids or not self.letter_ids.keys() >= set(spelling):
                 continue
-            self.unseen_ids[word] = len(self.spelling) + len(rows)
+            self.oov_ids[word] = len(self.spelling) + len(rows)
             rows.append([BEGIN, *(self.letter_ids[letter] for letter in spelling[: width - 2]), END])
         if rows:
             filled = [[*row, *[NOTHING] * (self.spelling.shape[1] - len(row))] for row in rows]
             self.spelling = torch.cat([self.spelling, self.spelling.new_tensor(filled)])
             self.lengths = torch.cat([self.lengths, self.lengths.new_tensor([len(row) for row in rows])])
-        return [self.unseen_ids.get(word, self.unknown) for word in words]
+        return [self.oov_ids.get(word, self.unknown) for word in words]
 
-    def forget_unseen(self) -> None:
+    def forget_oov(self) -> None:
         """Only the vocabulary is left, if there were many others."""
-        if len(self.unseen_ids) > MOST_UNSEEN:
-            self.unseen_ids.clear()
+        if len(self.oov_ids) > MOST_OOV:
+            self.oov_ids.clear()
             self.spelling, self.lengths = self.spelling[: self.words].clone(), self.lengths[: self.words].clone()
 
     def follow(self, other: Characters) -> None:

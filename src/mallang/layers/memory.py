@@ -18,6 +18,8 @@ from torch import nn
 from mallang.errors import UserError
 
 GIGABYTE = 1e9
+CGROUP = Path("/sys/fs/cgroup")
+"""Where the system tells a container what it is given."""
 SMALL = 1 << 30
 """Bytes that every machine has: the system is not asked about them."""
 
@@ -33,10 +35,19 @@ def available() -> int | None:
         except (AttributeError, ValueError, OSError):
             return None
     try:
-        most, used = (int(Path("/sys/fs/cgroup", name).read_text("utf-8")) for name in ("memory.max", "memory.current"))
+        most, used = (int((CGROUP / name).read_text("utf-8")) for name in ("memory.max", "memory.current"))
     except (OSError, ValueError):  # no container, or one without a limit
         return free
-    return min(free, max(0, most - used))
+    return min(free, max(0, most - max(0, used - page_cache())))
+
+
+def page_cache() -> int:
+    """The bytes of a container's memory that hold copies of files: counted as used, and given up when needed."""
+    try:
+        lines = [line.split() for line in (CGROUP / "memory.stat").read_text("utf-8").splitlines()]
+        return sum(int(line[1]) for line in lines if line and line[0] in ("active_file", "inactive_file"))
+    except (OSError, ValueError, IndexError):
+        return 0
 
 
 def check_room(needed: int, device: torch.device, what: str, todo: str) -> None:

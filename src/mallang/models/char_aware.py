@@ -112,13 +112,13 @@ class CharAware(nn.Module):
             x = highway(x)
         return x
 
-    def unseen(self, words: Sequence[str]) -> list[int]:
+    def ids_of_oov(self, words: Sequence[str]) -> list[int]:
         """The ids under which words that are not in the vocabulary are read; they are never said."""
-        return self.characters.unseen(words)
+        return self.characters.ids_of_oov(words)
 
-    def forget_unseen(self) -> None:
+    def forget_oov(self) -> None:
         """Give up these ids if there are many."""
-        self.characters.forget_unseen()
+        self.characters.forget_oov()
 
     def output(self, hidden: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch words"]:
         """One logit per word of the vocabulary."""

@@ -130,7 +130,7 @@ class RNNLM(nn.Module):
             after.append(memory)
         return self.output_dropout(x), x, after
 
-    def layer_states(self, tokens: Int[Tensor, "rows time"]) -> list[Float[Tensor, "rows time _"]]:
+    def hidden_states(self, tokens: Int[Tensor, "rows time"]) -> list[Float[Tensor, "rows time _"]]:
         """The vectors of tokens, and the states of every layer after each: features of the tokens in their context."""
         states = [self.embed(tokens)]
         for stack in self.layers():

@@ -10,7 +10,7 @@ Bidirectional Recurrent Neural Networks; as features from language models: Peter
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,15 +18,11 @@ import numpy as np
 from torch import nn
 
 from mallang.data.batch import Batch
-from mallang.data.prepared import Prepared
 from mallang.data.streams import lines_batch
-from mallang.evaluation.score import Score
 from mallang.tasks import language_modeling
 from mallang.tasks.embedding import text_vectors, word_vectors
 
 __all__ = ["Config", "Task", "Verbs"]
-BATCH_TOKENS = 4096
-"""Padded tokens that validation reads at once."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,16 +43,6 @@ class Task(language_modeling.Task):
     def prepare(self, rows: list[tuple[Any, ...]], random: np.random.Generator) -> Batch:
         """`<s>` and the words from the last to the first predict these words and `</s>`."""
         return lines_batch([line[::-1] for ((line,),) in rows])
-
-    def validate(self, model: nn.Module, corpus: Prepared, rows: Sequence[tuple[str, ...]], metric: str) -> list[Score]:
-        """The mean loss per token, `</s>` counted."""
-        total, count = 0.0, 0
-        device = next(model.parameters()).device
-        for batch_rows in self.plan(corpus, tokens=max(BATCH_TOKENS, int(corpus.lengths.max()) + 1), seed=0, epoch=0):
-            batch = self.prepare([tuple(corpus[i] for i in row) for row in batch_rows], np.random.default_rng(0))
-            total += float(self.loss(model, batch.to(device), None).report["nll"])
-            count += self.counts(batch)["loss"]
-        return [Score("loss", total / count, "nats per token|</s> counted|backward", count=count)]
 
 
 class Verbs:

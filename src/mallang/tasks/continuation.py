@@ -12,6 +12,7 @@ Between two lines stands one boundary, said as `</s>` and read as `<s>`, as mode
 
 from __future__ import annotations
 
+import itertools
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -20,8 +21,8 @@ from typing import Any
 from mallang.decoding.contract import Config, Hypothesis
 from mallang.decoding.streaming import WALKS
 from mallang.errors import UserError, some_of
-from mallang.tasks.unseen import ids_to_read
-from mallang.text.tokenizer import BYTE_UNITS, SPACED_UNITS, Tokenizer
+from mallang.tasks.out_of_vocabulary import ids_to_read
+from mallang.text.tokenizer import BYTE_UNITS, SPACED_UNITS, Encoding, Tokenizer
 from mallang.text.vocabulary import BOS, EOS
 
 REREAD = 1024
@@ -53,11 +54,27 @@ class Reader:
 
     def prompt(self, text: str) -> Prompt:
         """A text as a prompt; the lines of one that is a stream are told apart."""
-        if not isinstance(text, str):
-            raise UserError(f"a prompt must be a text, but is {text!r}")
-        parts = text.split("\n") if self.is_stream else [text]
-        encoded = [self.tokenizer.encode(part) for part in parts]
-        read = ids_to_read(self.model, self.tokenizer, parts, [line.ids for line in encoded])
+        return self.prompts([text])[0]
+
+    def prompts(self, texts: Sequence[str]) -> list[Prompt]:
+        """Many texts as prompts."""
+        for text in texts:
+            if not isinstance(text, str):
+                raise UserError(f"a prompt must be a text, but is {text!r}")
+        parts = [text.split("\n") if self.is_stream else [text] for text in texts]
+        flat = [part for several in parts for part in several]
+        encoded = [self.tokenizer.encode(part) for part in flat]
+        read = ids_to_read(self.model, self.tokenizer, flat, [line.ids for line in encoded])
+        ends = list(itertools.accumulate(map(len, parts), initial=0))
+        return [
+            self.prompt_of(text, several, encoded[begin:end], read[begin:end])
+            for text, several, (begin, end) in zip(texts, parts, itertools.pairwise(ends), strict=True)
+        ]
+
+    def prompt_of(
+        self, text: str, parts: Sequence[str], encoded: Sequence[Encoding], read: Sequence[list[int]]
+    ) -> Prompt:
+        """A text as a prompt: its lines, their tokens, and the ids under which they are read."""
         unknown = [
             piece
             for part, line, ids in zip(parts, encoded, read, strict=True)

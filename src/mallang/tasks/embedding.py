@@ -16,7 +16,7 @@ from mallang.decoding.contract import device_of, inference
 from mallang.decoding.workers import cut
 from mallang.errors import UserError
 from mallang.layers.characters import ReadsSpelling
-from mallang.tasks.unseen import forget_unseen, ids_to_read
+from mallang.tasks.out_of_vocabulary import forget_oov, ids_to_read
 from mallang.text.tokenizer import Tokenizer
 from mallang.text.vocabulary import BOS, EOS
 
@@ -70,14 +70,14 @@ class TokenVectors:
 def token_vectors(verbs: Any, texts: Sequence[str]) -> list[TokenVectors]:
     """The vectors of every token after each layer, in the order of the text, whichever way the model reads."""
     model, backward = verbs.model, getattr(verbs.task, "backward", False)
-    if not hasattr(model, "layer_states"):
+    if not hasattr(model, "hidden_states"):
         raise UserError(f"{type(model).__name__} has no states per layer to show", todo="give a run of rnn_lm")
     found = []
     with inference(model):
         for text in texts:
             encoded = verbs.tokenizer.encode(text)
             read = torch.tensor([[BOS, *(encoded.ids[::-1] if backward else encoded.ids)]], device=device_of(model))
-            states = [state[0, 1:].float().cpu().numpy() for state in model.layer_states(read)]
+            states = [state[0, 1:].float().cpu().numpy() for state in model.hidden_states(read)]
             ordered = [np.ascontiguousarray(state[::-1]) if backward else state for state in states]
             found.append(TokenVectors(tuple(encoded.tokens), tuple(ordered)))
     return found
@@ -86,7 +86,7 @@ def token_vectors(verbs: Any, texts: Sequence[str]) -> list[TokenVectors]:
 def word_vectors(model: Any, tokenizer: Tokenizer, words: Sequence[str]) -> Float32[np.ndarray, "words dim"]:
     """The input vector of each word, learned or made from its characters; of several tokens, the mean of theirs."""
     read = input_vectors(model)
-    forget_unseen(model)
+    forget_oov(model)
     found = []
     rows = ids_to_read(model, tokenizer, words, tokenizer.encode_batch(list(words)))
     for word, ids in zip(words, rows, strict=True):

@@ -30,8 +30,8 @@ from mallang.evaluation.minimal_pairs import By, Preference, accuracy
 from mallang.evaluation.score import Score
 from mallang.tasks.continuation import Draft, Reader, Wish, settled
 from mallang.tasks.embedding import text_vectors, word_vectors
+from mallang.tasks.out_of_vocabulary import forget_oov, ids_to_read
 from mallang.tasks.surprise import Lines, Manner, line_log_probs
-from mallang.tasks.unseen import forget_unseen, ids_to_read
 from mallang.text.tokenizer import Encoding
 from mallang.text.vocabulary import BOS, EOS, PAD, UNK
 
@@ -142,8 +142,8 @@ class Verbs:
         rule, count = self.rule(wish), wish.config.nbest
         each = min(count, CHUNK) if parts and wish.config.method == "sampling" else count
         while chunk := list(itertools.islice(source, max(1, CHUNK // count))):
-            forget_unseen(self.model)
-            read = [self.reader.prompt(prompt) for prompt in chunk]
+            forget_oov(self.model)
+            read = self.reader.prompts(chunk)
             for first in range(0, count, each):
                 begun = [Draft(prompt, done + place, sample=first) for place, prompt in enumerate(read)]
                 config = replace(wish.config, nbest=min(each, count - first))
@@ -171,6 +171,7 @@ class Verbs:
         Together the bits are what `generate` gives, which is also the value that the generator ends with.
         """
         wish = self.wish(options)
+        forget_oov(self.model)
         rule, draft, told = self.rule(wish), Draft(self.reader.prompt(prompt), 0), 0
         while not draft.is_done:
             ids, config = self.piece(draft, wish.config)
@@ -325,7 +326,7 @@ class Verbs:
         manner = Manner("lines", context, max(1, context // 2) if context else None)
         while chunk := list(itertools.islice(source, CHUNK)):
             encoded = [self.tokenizer.encode(text) for text in chunk]
-            forget_unseen(self.model)
+            forget_oov(self.model)
             read = ids_to_read(self.model, self.tokenizer, chunk, [line.ids for line in encoded])
             found = line_log_probs(self.model, Lines(read), manner)
             yield [self.scored(*each) for each in zip(chunk, encoded, found, strict=True)]

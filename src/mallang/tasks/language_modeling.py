@@ -32,8 +32,8 @@ from mallang.layers.cross_entropy import cross_entropy_of
 from mallang.layers.reading import Reading, ReadsOn
 from mallang.tasks.contract import Better, Group, Loss
 from mallang.tasks.generation import Verbs
-from mallang.tasks.surprise import Lines, Manner, line_log_probs
-from mallang.tasks.unseen import forget_unseen, ids_to_read
+from mallang.tasks.out_of_vocabulary import forget_oov, ids_to_read
+from mallang.tasks.surprise import Backward, Lines, Manner, line_log_probs
 from mallang.text.tokenizer import Tokenizer
 from mallang.text.vocabulary import PAD
 
@@ -252,9 +252,9 @@ class Task:
     def validate(self, model: nn.Module, corpus: Prepared, rows: Sequence[tuple[str, ...]], metric: str) -> list[Score]:
         """The mean loss a token, `</s>` counted."""
         manner = self.manner(model, VALIDATION_ROWS)
-        found = np.concatenate(line_log_probs(model, corpus, manner))
+        found = np.concatenate(line_log_probs(model, Backward(corpus) if self.backward else corpus, manner))
         what = "nats a token" if is_probability(model) else "scores of tokens, no probabilities"
-        signature = f"{what}|</s> counted|{signature_of(model, manner)}"
+        signature = f"{what}|</s> counted|{signature_of(model, manner)}{'|backward' if self.backward else ''}"
         return [Score("loss", -float(found.mean()), signature, count=len(found))]
 
     def perplexity(
@@ -270,7 +270,7 @@ class Task:
                 todo="mallang score compares texts by it; model.smoothing=katz has probabilities",
             )
         manner = self.asked_manner(model, rows, stride)
-        forget_unseen(model)
+        forget_oov(model)
         lines = ids_to_read(model, self.text, texts, self.text.encode_batch(list(texts)))
         sums = [float(numbers.sum()) for numbers in line_log_probs(model, Lines(lines), manner)]
         scores = perplexities(

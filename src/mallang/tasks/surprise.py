@@ -76,10 +76,23 @@ class Lines:
         return (self.lines[number],)
 
 
+class Backward:
+    """The lines of a corpus of one column, each from its last token to its first."""
+
+    def __init__(self, corpus: Any) -> None:
+        self.corpus, self.lengths = corpus, corpus.lengths
+
+    def __len__(self) -> int:
+        return len(self.corpus)
+
+    def __getitem__(self, number: int) -> tuple[Any]:
+        return (self.corpus[number][0][::-1],)
+
+
 def line_log_probs(model: Any, lines: Any, manner: Manner) -> list[Float64[np.ndarray, " _"]]:
     """For every line the natural log-probability of each of its tokens and of `</s>`.
 
-    `lines` is a corpus of one column: prepared text, or `Lines`.
+    `lines` is a corpus of one column: prepared text, or `Lines`; or `Backward`, read line by line.
     """
     with inference(model):
         if manner.kind == "lines":

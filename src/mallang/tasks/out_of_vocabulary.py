@@ -1,4 +1,4 @@
-"""Words outside the vocabulary, as a model reads them that spells its words: from their characters, not as `<unk>`.
+"""Out-of-vocabulary (OOV) words, as a model reads them that spells its words: from their characters, not as `<unk>`.
 
 What a model says is closed: as a label such a word is `<unk>`, and a perplexity counts it as that.
 """
@@ -16,7 +16,7 @@ UNITS = ("word", "space")
 """Units in which `<unk>` stands for a word; in others it stands for a character that the model never met."""
 
 
-def reads_unseen(model: Any, tokenizer: Tokenizer) -> bool:
+def reads_oov(model: Any, tokenizer: Tokenizer) -> bool:
     """Whether a model reads words that are not in its vocabulary."""
     return isinstance(model, ReadsSpelling) and tokenizer.config.unit in UNITS
 
@@ -26,20 +26,19 @@ def ids_to_read(model: Any, tokenizer: Tokenizer, texts: Sequence[str], ids: Seq
 
     `<unk>` that stands in a text, as in the Penn Treebank, stays what it is.
     """
-    if not reads_unseen(model, tokenizer):
+    if not reads_oov(model, tokenizer):
         return list(ids)
-    unk, found = tokenizer.vocabulary.unk, []
-    for text, line in zip(texts, ids, strict=True):
-        words = tokenizer.words(text) if unk in line else []
-        places = [place for place, word in enumerate(words) if line[place] == unk and word not in SPECIALS]
-        read = list(line)
-        for place, number in zip(places, model.unseen([words[place] for place in places]), strict=True):
-            read[place] = number
-        found.append(read)
-    return found
+    unk, read, words = tokenizer.vocabulary.unk, [list(line) for line in ids], dict[tuple[int, int], str]()
+    for row, (text, line) in enumerate(zip(texts, ids, strict=True)):
+        for place, word in enumerate(tokenizer.words(text) if unk in line else []):
+            if line[place] == unk and word not in SPECIALS:
+                words[row, place] = word
+    for (row, place), number in zip(words, model.ids_of_oov(list(words.values())), strict=True):
+        read[row][place] = number
+    return read
 
 
-def forget_unseen(model: Any) -> None:
+def forget_oov(model: Any) -> None:
     """Give up the ids of words outside the vocabulary, if there are many: before new texts are read."""
     if isinstance(model, ReadsSpelling):
-        model.forget_unseen()
+        model.forget_oov()

@@ -49,7 +49,7 @@ def test_an_unseen_word_is_read_from_its_characters_and_scored_as_unk(unit: str,
     assert unseen.unknown == ("tac",)
     with torch.no_grad():  # a word that the model knows, read by its spelling alone, is the same word
         known = verbs.tokenizer.words("the cat")[1]
-        ids = torch.tensor([[verbs.tokenizer.vocabulary.id(known), *verbs.model.unseen([known])]])
+        ids = torch.tensor([[verbs.tokenizer.vocabulary.id(known), *verbs.model.ids_of_oov([known])]])
         vectors = verbs.model.word_vectors(ids)[0]
     assert ids[0, 1] >= len(verbs.tokenizer.vocabulary) and ids[0, 0] != UNK
     torch.testing.assert_close(vectors[0], vectors[1])
@@ -62,7 +62,7 @@ def test_unk_in_a_text_stays_unk_and_perplexity_agrees_with_score(layout: str) -
     ids = [verbs.tokenizer.encode(line).ids for line in LINES]
     assert ids[2][1] == UNK
     expected = [float(row.sum()) for row in line_log_probs(verbs.model, Lines(ids), verbs.task.manner(verbs.model))]
-    assert verbs.task.perplexity(verbs.model, LINES)[1] == expected and not verbs.model.characters.unseen_ids
+    assert verbs.task.perplexity(verbs.model, LINES)[1] == expected and not verbs.model.characters.oov_ids
     texts = ["the tac sat", "an <unk> tac"]
     sums = verbs.task.perplexity(verbs.model, texts)[1]
     if layout == "sentences":
@@ -106,13 +106,36 @@ def test_words_that_were_never_seen_have_vectors() -> None:
 def test_copies_follow_and_many_words_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     verbs = made()
     rough: Any = at_precision(verbs.model, Config(precision="bf16"))
-    ids = torch.tensor([verbs.model.unseen(["tac", "tam"])])
+    ids = torch.tensor([verbs.model.ids_of_oov(["tac", "tam"])])
     assert at_precision(verbs.model, Config(precision="bf16")) is rough
     torch.testing.assert_close(rough.word_vectors(ids).float(), verbs.model.word_vectors(ids), atol=0.02, rtol=0.02)
     before = verbs.score("the tac sat").score
-    monkeypatch.setattr(characters, "MOST_UNSEEN", 1)
+    monkeypatch.setattr(characters, "MOST_OOV", 1)
     assert verbs.score("the nat sat").score != before
-    assert list(verbs.model.characters.unseen_ids) == ["nat"] and verbs.score("the tac sat").score == before
+    assert list(verbs.model.characters.oov_ids) == ["nat"] and verbs.score("the tac sat").score == before
+
+
+def test_writing_forgets_many_words_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    verbs = made()
+    monkeypatch.setattr(characters, "MOST_OOV", 1)
+    for prompt in ("tac", "tam tas", "nat"):
+        "".join(verbs.write(prompt))
+    assert list(verbs.model.characters.oov_ids) == ["nat"]
+
+
+@pytest.mark.parametrize("layout", ["sentences", "stream"])
+def test_the_words_of_all_texts_of_a_call_are_spelled_at_once(layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    verbs, asked = made(layout=layout), list[list[str]]()
+    spell = verbs.model.ids_of_oov
+    monkeypatch.setattr(verbs.model, "ids_of_oov", lambda words: (asked.append(list(words)), spell(words))[1])
+    texts = ["the tac", "cat\nnat <unk>" if layout == "stream" else "nat <unk>", "the cat", "tac 쀍"]
+    apart = [verbs.reader.prompt(text) for text in texts]
+    for call in (verbs.score, verbs.generate, verbs.reader.prompts, lambda some: verbs.embed(some[:2], words=True)):
+        asked.clear()
+        found = call(texts)
+        assert len(asked) == 1 and asked[0][:2] == ["tac", "nat"], call
+        if call == verbs.reader.prompts:
+            assert found == apart
 
 
 LANGUAGE_MODELS = ["rnn_lm", "gpt", "modern_gpt", "nplm", "conv_lm", "char_aware"]
