@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from mallang.data.miniworld import text
-from mallang.data.selection import Classifier, Rule, features_of, learned, select
+from mallang.data.selection import Classifier, Rule, features_of, learned, select, write_lines
 from mallang.errors import UserError
 
 GOOD = text("train", "en")[:150]
@@ -27,6 +27,23 @@ def test_a_minimum_keeps_what_has_enough(tmp_path):
     assert account.dropped == {"with karma below 3": 2, "without a number in karma": 3}
     assert account.first == {"with karma below 3": 2, "without a number in karma": 4}
     assert str(account).splitlines()[0] == "8 read, 3 kept (37.5%)"
+
+
+def test_lines_of_json_are_kept_as_they_are_with_lone_surrogates_too(tmp_path):
+    path, out = tmp_path / "pages.jsonl", tmp_path / "kept.jsonl"
+    lines = ['{"text":"caf\\u00e9",  "karma": 3.50}\n', '{"text": "a \\ud800 b", "karma": 4}\n']
+    path.write_text("".join([*lines, '{"text": "c", "karma": 1}\n']), "utf-8")
+    classifier = Classifier()
+    classifier.fit(GOOD[:5], BAD[:5])
+    kept, _ = select(path, None, {"karma": 3.0}, classifier, Rule(threshold=0.0))
+    write_lines(out, kept)
+    assert out.read_text("utf-8") == "".join(lines)
+
+
+def test_what_cannot_be_written_leaves_nothing_behind(tmp_path):
+    with pytest.raises(UserError, match="cannot be written"):
+        write_lines(tmp_path / "out.txt", ["good\n", "\ud800\n"])
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("kind", ["tsv", "csv"])

@@ -10,7 +10,9 @@ import pytest
 
 from commands.running import mallang, write_corpus
 from mallang import recipe as recipes
+from mallang.data.corpus import open_corpus
 from mallang.errors import UserError
+from mallang.training import defaults
 from mallang.training.defaults import SHAPES, TIERS, Counted, fit_recipe, fitted, tier_of, with_defaults
 
 SIZES = {30: 600, 500: 9000, 5000: 90_000, 30_000: 550_000, 2_000_000: 30_000_000, 9_000_000: 150_000_000}
@@ -32,10 +34,10 @@ def counted(examples: int) -> Counted:
     return Counted("mine.tsv", examples, SIZES[examples], "pair")
 
 
-def test_more_text_never_has_fewer_words_smaller_batches_shorter_trainings_or_more_dropout() -> None:
+def test_more_text_never_has_fewer_words_smaller_batches_or_more_dropout() -> None:
     for less, more in itertools.pairwise(TIERS):
         assert less.tokens < more.tokens and less.size <= more.size and less.dropout >= more.dropout
-        assert all(getattr(less, key) <= getattr(more, key) for key in ("vocabulary", "batch_tokens", "steps"))
+        assert all(getattr(less, key) <= getattr(more, key) for key in ("vocabulary", "batch_tokens"))
         assert less.smoothing >= more.smoothing
     assert all(len(shapes) > max(tier.size for tier in TIERS) for shapes in SHAPES.values())
 
@@ -100,18 +102,81 @@ def test_warm_up_and_validations_follow_the_length_that_is_given(home: Path) -> 
     assert 20 <= by_epochs.schedule.warmup <= 500
 
 
+GIVEN = [
+    ["train.final=best"], ["train.keep=2", "train.final=average"], ["train.ema=0.99"], ["schedule.name=noam"],
+    ["optimizer.name=sgd"], ["text.unit=char"], ["data.valid=valid.tsv"], ["data.hold_out=0.2"], ["data.hold_out=0"],
+    ["model.dim=96"], ["model.dim=300"], ["model.embedding_dim=100"], ["model.blocks=0"], ["model.heads=12"],
+    ["model.blocks=0", "model.dim=128"], ["model.size=tiny"], ["text.shared=false", "text.source_unit=word"],
+    ["text.shared=false", "model.share=target"],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("model", SHAPES)
+def test_fitted_values_never_contradict_what_is_given(home: Path, model: str) -> None:
+    tried = 0
+    for given in GIVEN:
+        try:
+            recipes.read(model, ["data.train=train.tsv", "data.columns=[1, 2]", *given]).build()
+        except UserError:
+            continue  # not for this model, with or without fitted values
+        tried += 1
+        columns = (
+            "data.columns=[1, 2]" if recipes.read(model).build().task_name == "translation" else "data.columns=[1]"
+        )
+        resolved = own(columns, *given, model=model)
+        resolved.build()
+        assert {resolved.origins[text.partition("=")[0]] for text in given} == {"command line"}
+    assert tried > 8
+
+
 @pytest.mark.parametrize(
-    "given",
+    ("given", "context"),
     [
-        ["train.final=best"], ["train.keep=2", "train.final=average"], ["train.ema=0.99"], ["schedule.name=noam"],
-        ["optimizer.name=sgd"], ["text.unit=char"], ["model.size=tiny"], ["data.valid=valid.tsv"],
-        ["text.shared=false", "model.share=target"], ["data.hold_out=0.2"],
+        (["model.size=tiny"], 64), (["model.max_length=64"], 64), (["train.batch_tokens=100"], 100), ([], 128),
+        (["data.max_length=512"], None), (["data.min_length=2"], None),
     ],
 )  # fmt: skip
-def test_fitted_values_never_contradict_what_is_given(home: Path, given: list[str]) -> None:
-    resolved = own(*given)
-    resolved.build()
-    assert {resolved.origins[text.partition("=")[0]] for text in given} == {"command line"}
+def test_a_stream_has_windows_that_the_model_and_the_batch_have_room_for(
+    home: Path, given: list[str], context: int | None
+) -> None:
+    (home / "book.txt").write_text("".join(f"{n} " + "word " * 80 + "\n" for n in range(30)), "utf-8")
+    recipe = with_defaults(recipes.read("gpt", ["data.train=book.txt", *given]))[0].build()
+    assert (recipe.task.layout, recipe.task.context) == ("stream" if context else "sentences", context)
+    if given == ["data.max_length=512"]:
+        assert recipe.model.max_length > 512, "a line of so many tokens and its end have room"
+
+
+def test_what_is_left_out_is_only_what_contradicts(home: Path) -> None:
+    model = own("data.columns=[1]", "model.dim=300", model="nplm").build().model
+    assert (model.dim, model.embedding_dim, model.tied, model.dropout) == (300, 128, False, TIERS[0].dropout)
+    units = own("text.shared=false", "text.source_unit=word")
+    assert units.origins["text.vocabulary"] == "default" and units.origins["train.steps"].startswith("fitted")
+
+
+def test_no_share_is_told_where_none_is_held_out(home: Path) -> None:
+    _, told = with_defaults(recipes.read("ngram", ["data.train=train.tsv", "data.columns=[1]", "data.hold_out=0"]))
+    assert not told
+
+
+def test_of_few_rows_two_or_more_are_held_out_and_most_are_trained_on(home: Path) -> None:
+    shares = set()
+    for number in range(30):
+        (home / "few.tsv").write_text("".join(f"s{number} {n}\tt {n}\n" for n in range(20)), "utf-8")
+        recipe = own("data.train=few.tsv").build()
+        corpus = open_corpus(recipe.data, ("source", "target"))
+        assert len(list(corpus.split("valid"))) >= 2 and len(list(corpus.split("train"))) >= 10
+        shares.add(recipe.data.hold_out)
+    assert {0.1, 0.2} <= shares
+    (home / "equal.tsv").write_text("a\tb\n" * 50, "utf-8")
+    with pytest.raises(UserError, match="50 pairs, too many of them equal"):
+        own("data.train=equal.tsv")
+
+
+def test_files_longer_than_what_is_counted_are_not_said_to_be_shorter(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(defaults, "MOST_ROWS", 150)
+    assert "fitted to 150 pairs or more" in own().origins.values()
 
 
 def test_one_file_is_enough_and_too_little_is_said_before_training(home: Path) -> None:

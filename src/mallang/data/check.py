@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Integer, Shaped
 
 from mallang.data.corpus import Corpus, Rows
+from mallang.data.held_out import HeldOut
 from mallang.data.prepared import row_sum
 from mallang.data.readers import Files, Row
 
@@ -168,8 +169,11 @@ def troubles_of(text: str) -> list[str]:
 
 def _read(rows: Rows, are_pairs: bool) -> Seen:
     """One pass over a split; bytes that are not UTF-8 are counted, not refused."""
-    if isinstance(rows.source, Files):
-        rows = replace(rows, source=replace(rows.source, strict=False))
+    source = rows.source
+    if isinstance(source, Files):
+        rows = replace(rows, source=replace(source, strict=False))
+    elif isinstance(source, HeldOut):
+        rows = replace(rows, source=replace(source, files=replace(source.files, strict=False)))
     seen = Seen([Column() for _ in rows.columns], are_pairs=are_pairs)
     for number, row in enumerate(rows, 1):
         for column, text in zip(seen.columns, row, strict=True):

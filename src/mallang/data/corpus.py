@@ -207,9 +207,9 @@ def _hold_out(corpus: Corpus, share: float) -> Corpus:
         return corpus
     rows = corpus.splits["train"]
     assert isinstance(rows.source, Files)
-    train = replace(rows, source=HeldOut(rows.source, share, is_valid=False))
-    valid = replace(rows, name=f"{rows.name} (held out)", source=HeldOut(rows.source, share, is_valid=True), note="")
-    return replace(corpus, splits={**corpus.splits, "train": train, "valid": valid})
+    train = HeldOut(rows.source, rows.picks, share, is_valid=False)
+    valid = replace(rows, name=f"{rows.name} (held out)", source=replace(train, is_valid=True), note="")
+    return replace(corpus, splits={**corpus.splits, "train": replace(rows, source=train), "valid": valid})
 
 
 def _open_several(config: Config, roles: tuple[str, ...]) -> Corpus:

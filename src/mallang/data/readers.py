@@ -232,6 +232,11 @@ def fields(files: Files, picks: Sequence[str]) -> Iterator[Row]:
 
 def json_records(path: Path, strict: bool = True) -> Iterator[tuple[int, dict[str, Any]]]:
     """Line number and object of each line; blank lines are passed over."""
+    return ((number, record) for number, _, record in json_lines(path, strict))
+
+
+def json_lines(path: Path, strict: bool = True) -> Iterator[tuple[int, str, dict[str, Any]]]:
+    """The same with the line itself."""
     for number, line in enumerate(lines(path, strict), 1):
         if not line.strip():
             continue
@@ -241,7 +246,7 @@ def json_records(path: Path, strict: bool = True) -> Iterator[tuple[int, dict[st
             raise UserError(f"not JSON: {error}", where=at(path, number), todo="one JSON object a line") from error
         if not isinstance(record, dict):
             raise UserError("not a JSON object", where=at(path, number), todo='write {"name": value, …} on each line')
-        yield number, record
+        yield number, line, record
 
 
 def parquet_records(path: Path, picks: Sequence[str]) -> Iterator[tuple[int, dict[str, Any]]]:

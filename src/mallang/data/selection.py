@@ -5,17 +5,18 @@ GPT-2 (Radford et al. 2019) kept the pages that a link with at least 3 karma poi
 kept a raw document if a number drawn from a Pareto distribution exceeded 1 − its score, so that most of the good and
 some of the other documents stay:
 
-    score(text) = σ(w · x(text))        x: which of the hashed words, pairs of words and pieces of 3 characters occur
+    score(text) = σ(w · x(text))        x: feature hashing of words, word bigrams and character trigrams
 
-Pieces of characters are in it for Korean, whose words have many forms. Records are written as they were read.
+Character trigrams are in it for Korean, whose words have many forms. Lines, of text and of JSON, are written as they
+were read; rows of a table with the cells that were read.
 """
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import itertools
-import json
 import math
 import re
 import zlib
@@ -110,8 +111,12 @@ def write_lines(path: Path, lines: Sequence[str]) -> None:
     try:
         draft.write_text("".join(lines), encoding="utf-8", newline="")
         draft.rename(path)
-    except OSError as error:
-        raise UserError(f"{path} cannot be written: {error.strerror}", todo="give another place") from error
+    except (OSError, ValueError) as error:
+        with contextlib.suppress(OSError):
+            draft.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise UserError(f"{path} cannot be written: {error.strerror}", todo="give another place") from error
+        raise UserError(f"{path} cannot be written: {error}", todo="mend the text: it is not UTF-8") from error
 
 
 def lacks(record: Record, name: str, least: float) -> str | None:
@@ -145,10 +150,10 @@ def records(path: Path, column: str | None, wanted: Sequence[str]) -> Iterator[R
     if kind in ("tsv", "csv"):
         yield from table_records(path, kind, column, wanted)
     elif kind == "jsonl":
-        for number, record in readers.json_records(path):
+        for number, line, record in readers.json_lines(path):
             values = [value_of(record, name, path, number) for name in (*wanted, column or "text")]
             numbers = dict(zip(wanted, map(as_number, values[:-1]), strict=True))
-            yield Record(readers.as_text(values[-1]), numbers, json.dumps(record, ensure_ascii=False) + "\n")
+            yield Record(readers.as_text(values[-1]), numbers, line + "\n")
     elif kind is None:
         if wanted or column:
             missing = (*wanted, *([column] if column else []))[0]
@@ -214,11 +219,13 @@ def line_of(kind: str, row: Sequence[str]) -> str:
 
 
 def features_of(text: str) -> Int64[np.ndarray, " features"]:
-    """The hashed words, pairs of words and pieces of 3 characters of a text, each once."""
+    """Feature hashing of the words, word bigrams and character trigrams of a text, each once."""
     words = re.findall(r"\w+|[^\w\s]", text.lower())
     pieces = [f" {word} "[place : place + 3] for word in words for place in range(len(word))]
     named = [*words, *(f"{a} {b}" for a, b in itertools.pairwise(words)), *(f"#{piece}" for piece in pieces)]
-    return np.unique(np.array([zlib.crc32(name.encode()) % FEATURES for name in named], dtype=np.int64))
+    return np.unique(
+        np.array([zlib.crc32(name.encode("utf-8", "surrogatepass")) % FEATURES for name in named], dtype=np.int64)
+    )
 
 
 class Classifier:

@@ -13,22 +13,25 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mallang import find, schema
 from mallang.data.corpus import Rows, open_corpus
+from mallang.data.held_out import place_of
 from mallang.errors import UserError
 from mallang.recipe import Layer, Recipe, Resolved, Values
 
 MOST_ROWS = 2_000_000
-"""Rows that are counted; more are of no consequence."""
+"""Rows that are counted; more are of no consequence but for the rows held out: 0.05% of longer files."""
 BYTES_A_TOKEN = 4
 """UTF-8 bytes of a subword, about: one for both Latin letters, of one byte, and Hangul, of three."""
 FEW = 1000
 """With fewer examples a model can memorise them, and little more."""
 FEWEST_TO_SPLIT = 20
 """With fewer rows none is held out for validation."""
+SHARES = (0.1, 0.2, 0.3, 0.4, 0.5)
+"""Shares to hold out of FEW rows: the first that leaves two rows or more, and at most half of all."""
 
 
 @dataclass(frozen=True)
@@ -116,8 +119,12 @@ SHAPES: Mapping[str, tuple[Values, ...]] = {
     "autoencoder": ({"hidden_dims": [256], "dim": 32}, {"hidden_dims": [500, 250], "dim": 32}, {}),
 }
 """The model of each tier, beside its dropout; a model of a plugin keeps its own."""
+UNITS = {"unit", "source_unit", "target_unit"}
+"""Who chooses one of them chooses the vocabulary too."""
 LONG = 64
 """Tokens of a mean line from which on a text is read as one stream."""
+WINDOW = 128
+"""Tokens of a stream that are read at once, where the model and the batch have room for as many."""
 PAIRED = ("translation", "dialogue")
 """Tasks whose outputs go on to become better while the validation loss rises: they end with their last weights."""
 VALIDATIONS = {True: 10, False: 20}
@@ -136,9 +143,12 @@ class Counted:
     """Of the longer side, about."""
     kind: str
     """What an example is: pair or line."""
+    places: tuple[float, ...] = field(default=(), repr=False)
+    """Where the rows of a file of up to FEW lie between 0 and 1: those below a share are held out."""
 
     def __str__(self) -> str:
-        return f"{self.examples:,} {self.kind}{'' if self.examples == 1 else 's'}"
+        more = " or more" if self.examples >= MOST_ROWS else ""
+        return f"{self.examples:,} {self.kind}{'' if self.examples == 1 else 's'}{more}"
 
 
 def with_defaults(resolved: Resolved, *, is_started: bool = False) -> tuple[Resolved, list[str]]:
@@ -157,9 +167,44 @@ def with_defaults(resolved: Resolved, *, is_started: bool = False) -> tuple[Reso
         values = {section: keys for section, keys in values.items() if section not in ("model", "text")}
     if not values:
         return resolved, []
-    values["model"] = {"name": recipe.model_name, **values.get("model", {})}
-    layer = Layer(f"fitted to {counted}", values)
-    return replace(resolved, layers=(layer, *resolved.layers)), told(counted, values)
+    values = agreeing(values, resolved)
+    return beneath(resolved, values, f"fitted to {counted}"), told(counted, values)
+
+
+def beneath(resolved: Resolved, values: Values, origin: str = "fitted") -> Resolved:
+    """The recipe with these values under what was given."""
+    named = {**values, "model": {"name": resolved.values["model"]["name"], **values.get("model", {})}}
+    return replace(resolved, layers=(Layer(origin, named), *resolved.layers))
+
+
+def agreeing(values: Values, resolved: Resolved) -> Values:
+    """The fitted values less what contradicts the given ones, which are right by themselves.
+
+    `nplm model.dim=300` cannot have tied weights of the fitted 128: the one value without which all others hold is left
+    out; where there is no such value, a section after the other is, the model's first.
+    """
+    if builds(beneath(resolved, values)):
+        return values
+    sections = sorted(values, key=lambda section: section != "model")
+    for section in sections:
+        for key in reversed(values[section]):
+            fewer = {**values, section: {name: value for name, value in values[section].items() if name != key}}
+            if builds(beneath(resolved, fewer)):
+                return fewer
+    for section in sections:
+        values = {name: keys for name, keys in values.items() if name != section}
+        if builds(beneath(resolved, values)):
+            break
+    return values
+
+
+def builds(resolved: Resolved) -> bool:
+    """Whether the values of a recipe hold together."""
+    try:
+        resolved.build()
+    except UserError:
+        return False
+    return True
 
 
 def fit_recipe(recipe: Recipe, say: Callable[[str], None], *, is_started: bool = False) -> Recipe:
@@ -179,25 +224,29 @@ def count(rows: Rows) -> Counted:
     """Count the rows, and the bytes of their longer side."""
     sides = [0] * len(rows.columns)
     examples = 0
+    places: list[float] = []
     for row in itertools.islice(rows, MOST_ROWS):
         examples += 1
+        if examples <= FEW:
+            places.append(place_of(row))
         for place, text in enumerate(row):
             sides[place] += len(text.encode(errors="surrogatepass"))
     kind = "pair" if len(rows.columns) > 1 else "line"
-    return Counted(rows.name, examples, max(sides) // BYTES_A_TOKEN + examples, kind)
+    known = tuple(places) if examples <= FEW else ()
+    return Counted(rows.name, examples, max(sides) // BYTES_A_TOKEN + examples, kind, known)
 
 
 def fitted(counted: Counted, model: str, given: Mapping[str, Any]) -> Values:
     """What suits so much text, less what was given and what would contradict it."""
     values: Values = {}
-    if not given["data"].get("valid") and not given["data"].get("hold_out"):
+    if not given["data"].get("valid") and "hold_out" not in given["data"]:
         values["data"] = {"hold_out": held_out_share(counted)}
     if not has_gradients(model):
         return values
     tier, is_paired = tier_of(counted), given["task"]["name"] in PAIRED
     values |= {
-        "task": {"label_smoothing": tier.smoothing} if is_paired else layout(counted, model, given["task"]),
-        "text": {} if "unit" in given.get("text", {}) else {"vocabulary": tier.vocabulary},
+        "task": {"label_smoothing": tier.smoothing} if is_paired else layout(counted, model, given),
+        "text": {} if UNITS & set(given.get("text", {})) else {"vocabulary": tier.vocabulary},
         "model": shape(tier, model, given),
         "train": lengths(tier, given.get("train", {}), is_paired=is_paired),
         "optimizer": rates(tier, model, given),
@@ -230,6 +279,8 @@ def shape(tier: Tier, model: str, given: Mapping[str, Any]) -> Values:
     chosen = {} if "size" in given["model"] or model not in SHAPES else dict(SHAPES[model][tier.size])
     if given.get("text", {}).get("shared") is False:
         chosen.pop("share", None)
+    if "max_length" in given["data"]:  # of lines that the fitted model might not have room for
+        chosen.pop("max_length", None)
     if "dropout" in schema.part("model", model)["properties"]:
         chosen["dropout"] = tier.dropout
     return chosen
@@ -237,9 +288,13 @@ def shape(tier: Tier, model: str, given: Mapping[str, Any]) -> Values:
 
 def layout(counted: Counted, model: str, given: Mapping[str, Any]) -> Values:
     """Long lines are a text to read on in, not sentences, of which those beyond `data.max_length` would be left out."""
-    if given["name"] != "language_modeling" or set(given) != {"name"} or counted.tokens < LONG * counted.examples:
+    task, data = given["task"], given["data"]
+    if task["name"] != "language_modeling" or set(task) != {"name"} or counted.tokens < LONG * counted.examples:
         return {}
-    values: Values = {"layout": "stream", "context": 128}
+    if {"min_length", "max_length"} & set(data):  # lengths of sentences: in a stream there are none
+        return {}
+    bounds = (given["model"].get("max_length"), given.get("train", {}).get("batch_tokens"))
+    values: Values = {"layout": "stream", "context": min((WINDOW, *filter(None, bounds)))}
     return {**values, "order": "shuffled"} if model in ("gpt", "modern_gpt") else values
 
 
@@ -275,13 +330,21 @@ def updates(counted: Counted, tier: Tier, given: Mapping[str, Any]) -> int | Non
 
 
 def held_out_share(counted: Counted) -> float:
-    """A tenth for validation, and of large files about a thousand rows."""
+    """A tenth for validation, of large files about a thousand rows; of few rows as much as leaves two or more."""
     if counted.examples < FEWEST_TO_SPLIT:
         raise UserError(
             f"{counted.name} holds {counted}, too few to keep some of them for validation",
             todo="give data.valid=FILE; the same file is allowed, and tells how well it is memorised",
         )
-    return float(f"{min(0.1, 1000 / counted.examples):.1g}")
+    if not counted.places:
+        return float(f"{min(0.1, 1000 / counted.examples):.1g}")
+    for share in SHARES:
+        if 2 <= sum(place < share for place in counted.places) <= counted.examples / 2:
+            return share
+    raise UserError(
+        f"{counted.name} holds {counted}, too many of them equal to keep some for validation",
+        todo="give data.valid=FILE; the same file is allowed, and tells how well it is memorised",
+    )
 
 
 def told(counted: Counted, values: Values) -> list[str]:
