@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
 from commands.running import TINY, Ended, mallang, write_corpus
+from mallang.training.checkpoint import sha256
 
 
 def examined(run: Path, *more: str | Path) -> dict[str, Any]:
@@ -61,7 +64,10 @@ def test_a_language_model_that_learned_nothing_is_told_from_one_that_did(tmp_pat
     for name, steps in (("short", 2), ("long", 300)):
         ended = mallang("train", *common, f"train.steps={steps}", "train.epochs=none", "--name", name, cwd=tmp_path)
         assert ended.code == 0, ended.err
-    assert "hardly learned" in names(examined(tmp_path / "runs" / "short"))
+    backward = ("task.name=backward_language_modeling", "train.steps=2", "train.epochs=none", "--name", "backward")
+    assert mallang("train", *common, *backward, cwd=tmp_path).code == 0
+    for name in ("short", "backward"):
+        assert "hardly learned" in names(examined(tmp_path / "runs" / name))
     assert "hardly learned" not in names(examined(tmp_path / "runs" / "long"))
 
 
@@ -111,6 +117,16 @@ def test_files_that_were_exchanged(run: Path) -> None:
     (run / "text.json").write_text(text, "utf-8")
     (run / "model.safetensors").write_bytes((run / "model.safetensors").read_bytes()[:-1] + b"x")
     assert names(examined(run)) >= {"damaged weights"}
+
+
+def test_weights_that_are_nan_are_told(run: Path) -> None:
+    path = run / "model.safetensors"
+    save_file({name: torch.full_like(tensor, torch.nan) for name, tensor in load_file(path).items()}, path)
+    info = json.loads((run / "run.json").read_text("utf-8"))
+    (run / "run.json").write_text(json.dumps({**info, "weights": sha256(path)}), "utf-8")
+    report = examined(run)
+    assert "NaN weights" in names(report)
+    assert report["notes"] == ["outputs were not looked at: weights are NaN or infinite"]
 
 
 def forget_training_folder(run: Path) -> None:

@@ -154,10 +154,12 @@ def test_what_cannot_be_scored_is_named(given: tuple[str, ...], said: str, tmp_p
     assert ended.code == 2 and said in ended.err and "Traceback" not in ended.err
 
 
-def test_without_a_test_split_the_valid_one_is_scored_and_that_is_said(run: Path) -> None:
+@pytest.mark.parametrize("final", ["best", "last"])
+def test_without_a_test_split_the_valid_one_is_scored_and_that_is_said(run: Path, final: str) -> None:
     recipe = run / "recipe.toml"
     lines = [line for line in recipe.read_text("utf-8").splitlines() if not line.startswith("test = ")]
-    recipe.write_text("\n".join(lines) + "\n", "utf-8")
+    recipe.write_text("\n".join(lines).replace('final = "last"', f'final = "{final}"') + "\n", "utf-8")
+    assert f'final = "{final}"' in recipe.read_text("utf-8")
     info = json.loads((run / "run.json").read_text("utf-8"))
     info["recipe_sha256"] = hashlib.sha256(recipe.read_bytes()).hexdigest() if "recipe_sha256" in info else None
     (run / "run.json").write_text(json.dumps({key: value for key, value in info.items() if value is not None}), "utf-8")
@@ -165,6 +167,7 @@ def test_without_a_test_split_the_valid_one_is_scored_and_that_is_said(run: Path
     ended = mallang("evaluate", run, "--json", cwd=home)
     assert ended.code == 0, ended.err
     assert "has no test split: this is the valid split" in ended.err
+    assert ("which chose the best weights" in ended.err) == (final == "best")
     named = mallang("evaluate", run, "--split", "valid", "--json", cwd=home)
     assert named.out == ended.out and "has no test split" not in named.err
     assert (run / "outputs" / "valid.txt").is_file() and not (run / "outputs" / "test.txt").exists()

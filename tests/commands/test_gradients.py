@@ -27,12 +27,19 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ):
         ended = mallang("train", *changes, *files, "train.workers=0", "--name", name, cwd=place)
         assert ended.code == 0, ended.err
+    quick = (*files, "model.size=tiny", "train.workers=0")
+    for name, changes in (
+        ("backward", ("rnn_lm", "task.name=backward_language_modeling")),
+        ("autoencoder", ("sutskever", "task.name=autoencoding")),
+    ):
+        ended = mallang("train", *changes, *quick, "--name", name, cwd=place)
+        assert ended.code == 0, ended.err
     ended = mallang("train", "ngram", *files[:2], "--name", "counts", cwd=place)
     assert ended.code == 0, ended.err
     return place
 
 
-@pytest.mark.parametrize("runs", [("plain",), ("gpt", "lstm")])
+@pytest.mark.parametrize("runs", [("plain",), ("gpt", "lstm"), ("backward",)])
 def test_runs_side_by_side(home: Path, runs: tuple[str, ...]) -> None:
     folders = [f"runs/{run}" for run in runs]
     ended = mallang("gradients", *folders, "--rows", "3", "--out", "curve.svg", cwd=home)
@@ -50,6 +57,7 @@ def test_runs_side_by_side(home: Path, runs: tuple[str, ...]) -> None:
     ("given", "message"),
     [
         (("runs/counts",), "learns without gradients"),
+        (("runs/autoencoder",), "not measured of a run for autoencoding"),
         (("runs/gtp",), "gtp"),
         (("runs/gpt", "--split", "valid", "--data", "lines.txt"), "--split and --data were both given"),
         (("runs/gpt", "--data", "nothing.txt"), "nothing.txt"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -63,3 +64,17 @@ def test_mistakes_get_one_message(trained: Path, tmp_path: Path, options: list[s
     for word in words:
         assert word in ended.err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_of_a_task_without_search_is_told_so(writer: Path, tmp_path: Path) -> None:
+    run = tmp_path / "backward"
+    shutil.copytree(writer, run)
+    info = json.loads((run / "run.json").read_text("utf-8"))
+    recipe = (run / "recipe.toml").read_text("utf-8").replace('"language_modeling"', '"backward_language_modeling"')
+    recipe = recipe.replace('layout = "stream"', 'layout = "sentences"').replace("\ncontext = 48\n", "\n")
+    recipe = recipe.replace('order = "shuffled"', 'order = "sequential"')
+    (run / "recipe.toml").write_text(recipe, "utf-8")
+    (run / "run.json").write_text(json.dumps({**info, "task": "backward_language_modeling"}), "utf-8")
+    ended = mallang("inspect", run, SENTENCE, "--tree", cwd=tmp_path)
+    assert ended.code == 2 and "a run for backward language modeling" in ended.err, ended.err
+    assert "searches for no output" in ended.err and "at once" not in ended.err

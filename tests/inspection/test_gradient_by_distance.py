@@ -13,7 +13,16 @@ from torch import nn
 from mallang.data.batch import Batch, pad_rows
 from mallang.errors import UserError
 from mallang.find import find, names
-from mallang.inspection.gradient_by_distance import GradientCurve, by_distance, draw_gradients, gradient_norms
+from mallang.inspection.gradient_by_distance import (
+    GradientCurve,
+    batches_of,
+    by_distance,
+    draw_gradients,
+    gradient_norms,
+)
+from mallang.tasks import backward_language_modeling
+from mallang.text.tokenizer import Config as Text
+from mallang.text.tokenizer import Tokenizer
 from mallang.text.vocabulary import BOS, EOS, SPECIALS, Vocabulary
 
 WORDS = Vocabulary((*SPECIALS, *"abcdefg"))
@@ -152,3 +161,15 @@ def test_numbers_and_a_figure(tmp_path):
     assert draw_gradients(tmp_path / "curve.png", {"한 $x": curve}).stat().st_size > 5_000
     with pytest.raises(UserError, match="cannot be written as"):
         draw_gradients(tmp_path / "curve.gif", {"a": curve})
+
+
+def test_a_backward_model_reads_a_line_from_its_end_as_in_training():
+    lines = ["나는 책을 읽는다.", "물을 마신다."]
+    tokenizer = Tokenizer.train(lines, Text(unit="jamo", vocabulary=60))
+    task = backward_language_modeling.Task(backward_language_modeling.Config(), {"text": tokenizer})
+    model = find("models", "rnn_lm")
+    built = model.Model(model.Config(**model.SIZES["tiny"]), tokenizer.vocabulary)
+    verbs = backward_language_modeling.Verbs(task, built, None, 64)
+    (found,) = batches_of(verbs, [(line,) for line in lines])
+    trained = task.prepare([((tokenizer.encode(line).ids,),) for line in lines], np.random.default_rng(0))
+    assert torch.equal(found.tokens, trained.tokens) and torch.equal(found.labels, trained.labels)

@@ -51,8 +51,12 @@ ADDS = {
 HIDDEN = ("dev", "serve", "hf", "sentencepiece", "quant", "fast", "ngram")
 """Extras that nobody needs who uses mallang: nothing but tests asks for them yet."""
 LIMIT = 200
-UNUSABLE = ("damaged weights", "NaN weights", "other tokenizer")
-"""Findings after which no output is worth a look."""
+UNUSABLE = {
+    "damaged weights": "the model cannot be loaded",
+    "other tokenizer": "the model cannot be loaded",
+    "NaN weights": "weights are NaN or infinite",
+}
+"""Findings after which no output is worth a look, and why."""
 WRITING = ("translate", "reconstruct", "generate")
 """The verbs whose outputs are examined."""
 MOST = 1_000_000
@@ -125,6 +129,7 @@ def examine_run(folder: Path, split: str | None, data: str | None, limit: int, d
     from mallang.commands.evaluate import choose_split
     from mallang.find import find
     from mallang.inspection import checkup
+    from mallang.tasks import language_modeling
     from mallang.training.run import Run
 
     choose_split(split, data, usual="valid")
@@ -135,14 +140,17 @@ def examine_run(folder: Path, split: str | None, data: str | None, limit: int, d
     says = tokenizers.get("target", tokenizers.get("text"))  # the side that the model writes
     words = len(says.vocabulary) if says is not None else None
     metrics = checkup.read_metrics(folder, report)
-    if run.task == "language_modeling":  # its validation measures nothing but what a token costs
+    if issubclass(
+        find("tasks", run.task).Task, language_modeling.Task
+    ):  # its validation measures nothing but what a token costs
         metrics = [{"nll": entry["loss"], **entry} if "loss" in entry else entry for entry in metrics]
     report.findings += [*changed, *checkup.examine_training(metrics, words)]
     report.facts["steps"] = str(metrics[-1]["step"] if metrics else 0)
     if not run.is_finished:
         report.notes.append("the run is not finished; the command that trains it goes on where it stopped")
-    if any(finding.serious and finding.name in UNUSABLE for finding in report.findings):
-        report.notes.append("outputs were not looked at: the model cannot be loaded")
+    unusable = [UNUSABLE[finding.name] for finding in report.findings if finding.serious and finding.name in UNUSABLE]
+    if unusable:
+        report.notes.append(f"outputs were not looked at: {unusable[0]}")
     elif not any(hasattr(find("tasks", run.task).Verbs, verb) for verb in WRITING):
         report.notes.append(f"outputs were not looked at: a run for {run.task.replace('_', ' ')} writes nothing")
     else:

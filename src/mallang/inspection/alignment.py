@@ -93,8 +93,9 @@ def searching(model: Any) -> Any:
     if isinstance(model, autoencoding.Verbs) and autoencoding.is_sequential(model.model):
         return model.translator
     if not isinstance(model, translator.Verbs | generation.Verbs):
+        name = model.task_name.replace("_", " ")
         raise UserError(
-            f"{type(model.model).__name__} searches for no output: it says all of it at once",
+            f"a run for {name} with {type(model.model).__name__} searches for no output",
             todo="use a model that writes token by token",
         )
     return model

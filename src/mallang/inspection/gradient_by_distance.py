@@ -8,7 +8,8 @@ that was read before it. What is reported is the Euclidean norm of that gradient
 on a product of one Jacobian per step, which shrinks or grows exponentially; attention reads every position directly.
 Gradients are those that training sees: where a model scales them on the way back, as ConvS2S does, so they are here.
 
-A language model has its own earlier tokens as inputs: the last token read is at distance 0. A translation has the
+A language model has its own earlier tokens as inputs: the last token read is at distance 0. A backward one reads a line
+from its end, and so it is read here. A translation has the
 tokens of the source, at the distance that a recurrent encoder and decoder would carry them: from the token's place to
 the end of the source, and on to the place in the output. Distance 0 is then the last token of the output read.
 """
@@ -32,7 +33,8 @@ from mallang.data.streams import windows_batch
 from mallang.decoding.contract import device_of
 from mallang.errors import UserError, require
 from mallang.inspection.figures import check_format, families, save
-from mallang.inspection.loss_by_position import fitting, layout_of, most_tokens, read, streamed, tokens_by_word
+from mallang.inspection.loss_by_position import Words, fitting, layout_of, most_tokens, read, streamed, tokens_by_word
+from mallang.tasks import language_modeling
 
 ROWS = 16
 """Texts whose gradients are computed together."""
@@ -95,12 +97,25 @@ def batches_of(model: Any, rows: Sequence[tuple[str, ...]]) -> Iterator[Batch]:
         for begin in range(0, len(pairs), ROWS):
             yield task.prepare(pairs[begin : begin + ROWS], np.random.default_rng(0)).to(device)
         return
+    if not isinstance(task, language_modeling.Task):
+        name = model.task_name.replace("_", " ")
+        raise UserError(
+            f"gradients by distance are not measured of a run for {name}",
+            todo="give a run for language modeling, translation or dialogue",
+        )
     lines = [tokens_by_word(model.tokenizer, text) for (text,) in rows if text.strip()]
+    lines = [turned(line) for line in lines] if task.backward else lines
     windows = lines if layout_of(task) == "lines" else streamed(lines, WIDTH)
     kept = [fitting(window, most_tokens(model)) for window in windows]
     labels = [np.array([token for word in window for token in word]) for window in kept if window]
     for begin in range(0, len(labels), ROWS):
         yield windows_batch([(read(label), label) for label in labels[begin : begin + ROWS]]).to(device)
+
+
+def turned(line: Words) -> Words:
+    """A line from its last token to its first; `</s>` stays at the end."""
+    *words, end = line
+    return [*(word[::-1] for word in reversed(words)), end]
 
 
 def gradient_norms(model: nn.Module, batch: Batch) -> dict[str, Float[Tensor, "rows outputs inputs"]]:

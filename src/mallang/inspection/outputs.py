@@ -90,7 +90,8 @@ def split_to_score(run: Path) -> tuple[str, str]:
     corpus = open_corpus(opened.data(), find("tasks", opened.task).Task.columns)
     if corpus.has("test") or not corpus.has("valid"):
         return "test", ""
-    return "valid", f"{corpus.name} has no test split: this is the valid split, which chose the best weights"
+    chose = ", which chose the best weights" if opened.recipe().train.final == "best" else ""
+    return "valid", f"{corpus.name} has no test split: this is the valid split{chose}"
 
 
 def stamp_of(run: Run, rows: Sequence[tuple[str, ...]], search: Any, asked: Mapping[str, Any]) -> dict[str, Any]:
