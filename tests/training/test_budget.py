@@ -89,6 +89,34 @@ def test_a_trial_takes_its_share_and_a_slow_one_is_taken_from_the_run() -> None:
         assert 0.95 * 60 <= time_left(60.0, trial) + trial <= 1.06 * 60, "with the trial the time is kept"
 
 
+def test_the_trial_of_a_long_run_is_short(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    limits: list[float] = []
+
+    def remember(loop: Loop, limit: float, stop: Stop) -> Costs:
+        limits.append(limit)
+        return Costs(36000.0, 0.0, 0.0)
+
+    monkeypatch.setattr(budget, "costs_of", remember)
+    assert trained("long", "train.seconds=36000").info["steps"] == 1
+    assert limits == [30.0]
+    assert time_left(36000.0, 1800.0) == 36000.0 - 1770.0, "all beyond the thirty seconds counts"
+
+
+def test_the_checkpoint_of_the_trial_is_written_in_the_run_folder_and_removed(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save, written = Loop.save, []
+
+    def remember(loop: Loop, *, validated: bool) -> None:
+        save(loop, validated=validated)
+        written.append(loop.plan.folder)
+
+    monkeypatch.setattr(Loop, "save", remember)
+    run = trained("kept", "train.seconds=1")
+    assert written[0].parent == run.folder == written[-1]
+    assert not written[0].exists()
+
+
 def test_with_steps_or_epochs_seconds_are_what_they_were() -> None:
     assert is_alone(Config(seconds=60.0))
     assert not any(

@@ -150,7 +150,7 @@ def test_the_run_json_of_another_program(tmp_path, info):
         write(mine / name, content)
     before = contents(mine)
     with pytest.raises(UserError, match=r"is no run folder: it holds checkpoints"):
-        check_place(mine, RECIPE)
+        check_place(mine, RECIPE, fresh=True)
     with pytest.raises(UserError, match="is no run folder"):
         begin(mine, RECIPE, fresh=True)
     assert contents(mine) == before
@@ -162,6 +162,51 @@ def test_a_damaged_run_json_can_be_trained_from_the_start(tmp_path):
     begin(run, RECIPE, fresh=True)
     assert json.loads((run / INFO).read_text())["status"] == "training"
     assert set(contents(run)) == {INFO, "recipe.toml"}
+
+
+def test_a_run_without_its_run_json_is_removed_only_where_that_is_asked_for(tmp_path):
+    run = make_run(tmp_path / "run")
+    (run / INFO).unlink()
+    before = contents(run)
+    for recipe in (RECIPE, OTHER):
+        with pytest.raises(UserError, match="is not empty and is no run folder"):
+            begin(run, recipe, fresh=False)
+        assert contents(run) == before
+    begin(run, OTHER, fresh=True)
+    assert set(contents(run)) == {INFO, "recipe.toml"}
+
+
+def test_a_recipe_of_ones_own_is_not_replaced(tmp_path):
+    write(tmp_path / "mine" / "recipe.toml", OTHER.resolved.to_toml())
+    with pytest.raises(UserError, match=r"is no run folder: it holds recipe\.toml"):
+        begin(tmp_path / "mine", RECIPE, fresh=False)
+    assert contents(tmp_path / "mine") == {"recipe.toml": OTHER.resolved.to_toml()}
+
+
+@pytest.mark.parametrize("moment", ["removing", "the recipe", "run.json"])
+def test_a_kill_while_a_run_is_begun_anew_leaves_nothing_of_the_old_one(tmp_path, monkeypatch, moment):
+    run = make_run(tmp_path / "run")
+    info = json.loads((run / INFO).read_text())
+    (run / INFO).write_text(json.dumps({**info, "budget": {"steps": 9}, "fitted": {}, "data": {"train": "old"}}))
+
+    def killed(*given):
+        raise KeyboardInterrupt
+
+    def killed_later(path, content):
+        if (path.name, json.loads(content)["status"] if path.name == INFO else "") in ends[moment]:
+            raise KeyboardInterrupt
+        checkpoint.replace_file(path, content)
+
+    ends = {"removing": [], "the recipe": [("recipe.toml", "")], "run.json": [(INFO, "training")]}
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        if moment == "removing":
+            patch.setattr(own_files, "remove_one", killed)
+        patch.setattr("mallang.training.run.replace_file", killed_later)
+        begin(run, OTHER, fresh=True)
+    begun = begin(run, OTHER, fresh=False)
+    assert begun.info["status"] == "training" and not {"budget", "fitted", "data"} & begun.info.keys()
+    assert set(contents(run)) == {INFO, "recipe.toml"}
+    assert (run / "recipe.toml").read_text() == OTHER.resolved.to_toml()
 
 
 def test_a_lock_that_is_a_link_is_not_followed(tmp_path):
@@ -187,7 +232,8 @@ def test_old_checkpoints_go_without_the_files_of_others(tmp_path):
 
 def test_what_a_kill_left_is_swept_when_the_run_resumes(tmp_path):
     run = make_run(tmp_path / "run")
-    for name in (".draft-run.json", ".draft-recipe.toml", "text.json.partial", "outputs/.draft-old.txt"):
+    trial = f"{own_files.TRIAL}/checkpoints/.draft-step-000000007/model.safetensors"
+    for name in (".draft-run.json", ".draft-recipe.toml", "text.json.partial", "outputs/.draft-old.txt", trial):
         write(run / name, "half")
     write(run / "outputs/.draft-now.txt", "an evaluation is writing this")
     write(run / ".draft-thesis.txt", "mine")
@@ -197,6 +243,7 @@ def test_what_a_kill_left_is_swept_when_the_run_resumes(tmp_path):
         begin(run, RECIPE, fresh=False)
     assert before - set(contents(run)) == {
         ".draft-run.json", ".draft-recipe.toml", ".draft-card.md", "text.json.partial", "tokenizer.json.partial",
-        "outputs/.draft-old.txt", "checkpoints/.draft-step-000000004/model.safetensors",
+        "outputs/.draft-old.txt", "checkpoints/.draft-step-000000004/model.safetensors", trial,
     }  # fmt: skip
+    assert not (run / own_files.TRIAL).exists()
     assert not (run / "checkpoints" / ".draft-step-000000004").exists()

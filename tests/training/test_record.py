@@ -49,7 +49,9 @@ def test_what_json_has_no_number_for_is_told_by_its_name(tmp_path):
     assert read(tmp_path / FILE) == [{"step": 1, "loss": math.inf}]
 
 
-@pytest.mark.parametrize("line", ["[3]", "3", '{"step": "x"}', '{"step": 1, "loss": "y"}', "[" * 100_000])
+@pytest.mark.parametrize(
+    "line", ["[3]", "3", "{}", '{"loss": 1}', '{"step": "x"}', '{"step": 1, "loss": "y"}', "[" * 100_000]
+)
 def test_a_line_of_another_kind_is_told(tmp_path, line):
     path = tmp_path / "metrics.jsonl"
     path.write_text(f'{line}\n{{"step": 2, "loss": "NaN"}}\n', "utf-8")

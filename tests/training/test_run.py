@@ -14,7 +14,7 @@ from mallang.training.run import KINDS, Run
 RIGHT: dict[str, Any] = {"format": 1, "status": "finished", "task": "translation", "from": None, "seconds": 1}
 
 
-@pytest.mark.parametrize("key", KINDS)
+@pytest.mark.parametrize("key", dict.fromkeys([*KINDS, "budget"]))
 @pytest.mark.parametrize("value", [[1], True])
 def test_values_of_another_kind(tmp_path: Path, key: str, value: object) -> None:
     (tmp_path / "run.json").write_text(json.dumps({**RIGHT, key: value}), "utf-8")

@@ -25,7 +25,7 @@ def write_imported(
     fresh: bool,
 ) -> Run:
     """Write the run; `told` goes onto its card, and `sources` say which files it came from."""
-    check_place(folder, recipe)
+    check_place(folder, recipe, fresh=fresh)
     with locked(folder):
         run = begin(folder, recipe, fresh=fresh)
         tokenizer.save(folder)

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import itertools
 import math
-import tempfile
 import time
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 
 import torch
 
 from mallang.recipe import Recipe
+from mallang.training import own_files
 from mallang.training.averaged_sgd import average_of
 from mallang.training.carry import Carries
 from mallang.training.loop import Config, Loop
@@ -29,6 +28,8 @@ from mallang.training.weights import own_weights, set_weights
 
 TRIAL = 0.05
 """Share of the time that the trial may take, but for its validation and its checkpoint."""
+LONGEST = 30.0
+"""Seconds that it takes at most, however long the run is: more would say nothing new."""
 FEWEST = 6
 """Updates that a trial times, unless they are slow; its first half is not counted: memory and kernels are new then."""
 VALIDATIONS = 20
@@ -105,7 +106,7 @@ def measure(loop: Loop, recipe: Recipe, stop: Stop) -> Budget | None:
     began = time.monotonic()
     weights = {name: tensor.clone() for name, tensor in own_weights(loop.model).items()}
     try:
-        costs = costs_of(loop, TRIAL * recipe.train.seconds, stop)
+        costs = costs_of(loop, share_of(recipe.train.seconds), stop)
     finally:
         restore(loop, weights)
     if costs is None:
@@ -136,6 +137,11 @@ def costs_of(loop: Loop, limit: float, stop: Stop) -> Costs | None:
     return Costs(sum(counted) / len(counted), validation, timed_checkpoint(loop), start)
 
 
+def share_of(seconds: float) -> float:
+    """The seconds that a trial may take."""
+    return min(TRIAL * seconds, LONGEST)
+
+
 def is_enough(times: list[float], limit: float) -> bool:
     """Whether a trial may end: its time is over, or, with few updates yet, over twice."""
     return sum(times) >= limit * (1 if len(times) >= FEWEST else 2) and len(times) >= 2
@@ -147,7 +153,7 @@ def time_left(seconds: float, trial: float) -> float:
     Half of a short one counts, so that the run ends near the time with it and without it. Of a long one, which a slow
     model needs, all that goes beyond its share counts.
     """
-    return seconds - max(trial / 2, trial - TRIAL * seconds)
+    return seconds - max(trial / 2, trial - share_of(seconds))
 
 
 def timed_validation(loop: Loop) -> float:
@@ -160,12 +166,15 @@ def timed_validation(loop: Loop) -> float:
 
 
 def timed_checkpoint(loop: Loop) -> float:
-    """Write one checkpoint, elsewhere."""
+    """Write one checkpoint and remove it: in the run folder, for another disk may be faster or too small."""
     plan, began = loop.plan, time.monotonic()
-    with tempfile.TemporaryDirectory() as folder:
-        loop.plan = replace(plan, folder=Path(folder))
+    try:
+        loop.plan = replace(plan, folder=plan.folder / own_files.TRIAL)
         loop.save(validated=False)
+    finally:
         loop.plan = plan
+        if loop.world.is_first:
+            own_files.sweep(plan.folder)
     return time.monotonic() - began
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from mallang.data import corpus as corpora
+from mallang.data import registry
 from mallang.data.storage import data_folder
 
 
@@ -46,7 +47,20 @@ def located(data: corpora.Config, places: list[Path]) -> corpora.Config:
         spec = getattr(data, split)
         if spec is not None and (found := first_found(spec, places)) is not None:
             changes[split] = found
+    if data.corpora is not None:
+        moved = {name: found_member(name, places) for name in data.corpora}
+        changes["corpora"] = {moved[name]: weight for name, weight in data.corpora.items()}
+        if data.domains is not None:
+            changes["domains"] = {moved[name]: domain for name, domain in data.domains.items()}
     return replace(data, **changes) if changes else data
+
+
+def found_member(name: str, places: list[Path]) -> str:
+    """One of several corpora: the same name, or the path of a file of one's own where it lies."""
+    if name == "miniworld" or name in registry.names():
+        return name
+    found = first_found(name, places)
+    return found if isinstance(found, str) else name
 
 
 def first_found(spec: str | list[str], places: list[Path]) -> str | list[str] | None:
@@ -54,10 +68,16 @@ def first_found(spec: str | list[str], places: list[Path]) -> str | list[str] | 
     names = [spec] if isinstance(spec, str) else spec
     if spec == "-" or any(Path(name).expanduser().is_absolute() for name in names):
         return None
-    for place in places:
-        paths = [place / name for name in names]
-        if all(path.is_file() or any(path.parent.glob(f"{glob.escape(path.name)}.*")) for path in paths):
-            if place == Path.cwd():
-                return None
-            return str(paths[0]) if isinstance(spec, str) else [str(path) for path in paths]
+    for is_there in (Path.is_file, is_file_or_stem):  # a copy, train.tsv.bak, is not preferred to train.tsv elsewhere
+        for place in places:
+            paths = [f"{place}/{name}" for name in names]  # spelled as given: keys of corpora stay apart
+            if all(is_there(Path(path)) for path in paths):
+                if place == Path.cwd():
+                    return None
+                return paths[0] if isinstance(spec, str) else paths
     return None
+
+
+def is_file_or_stem(path: Path) -> bool:
+    """Whether a file lies there, or several that share this stem."""
+    return path.is_file() or any(path.parent.glob(f"{glob.escape(path.name)}.*"))

@@ -21,7 +21,10 @@ INFO, RECIPE, LOCK = "run.json", "recipe.toml", ".lock"
 CHECKPOINT = re.compile(r"step-\d{9,}")
 TENSORS = ("model", "optimizer", "average", "carry")
 """The tensor files of a checkpoint."""
-STEP_FOLDER = r"checkpoints/(\.draft-)?step-\d{9,}|checkpoints/damaged-step-\d{9,}(\.\d+)?"
+TRIAL = ".draft-trial"
+"""The folder of a checkpoint that is written to be timed, and removed again."""
+CHECKPOINTS = r"(\.draft-trial/)?checkpoints"
+STEP_FOLDER = rf"{CHECKPOINTS}/(\.draft-)?step-\d{{9,}}|checkpoints/damaged-step-\d{{9,}}(\.\d+)?"
 TRAINING = re.compile(
     r"(\.draft-)?(recipe\.toml|run\.json|model\.safetensors|metrics\.jsonl|card\.md)"
     r"|tokenizer(\.\w+)?\.json(\.partial)?|(tokenizer\.\w+\.)?text\.json(\.partial)?"
@@ -31,14 +34,14 @@ TRAINING = re.compile(
 """What a training writes, by its path in the folder."""
 VERBS = re.compile(r"(\.draft-)?cost\.json|outputs/(\.draft-)?[^/]+\.txt|scores/(\.draft-)?[^/]+\.json")
 """What other verbs write there."""
-FOLDERS = re.compile(rf"checkpoints|{STEP_FOLDER}|outputs|scores|tensorboard")
+FOLDERS = re.compile(rf"{CHECKPOINTS}|\.draft-trial|{STEP_FOLDER}|outputs|scores|tensorboard")
 TEMPORARY = re.compile(r"(.*/)?\.draft-.*|.*\.partial")
 """Files that are renamed once they are whole."""
 HOUR = 60 * 60
 
 
 def remove(folder: Path) -> list[str]:
-    """Remove a run, except the lock and run.json, which is replaced last; what is not ours stays and is returned."""
+    """Remove a run, except the lock and run.json, which is written anew; what is not ours stays and is returned."""
     refuse_strange(folder)
     found = list(walk(folder))  # before anything goes: scores vouch for outputs
     ours = {name: path for path, name in found if is_own(path, name)}
@@ -84,14 +87,19 @@ def free_name(path: Path) -> Path:
     return tried
 
 
-def is_run(folder: Path) -> bool:
-    """Whether mallang has written run.json, or at least the recipe beside it: names alone say little of a folder."""
+def is_run(folder: Path, *, fresh: bool) -> bool:
+    """Whether mallang has written run.json: names alone say little of a folder.
+
+    Where run.json is damaged, or is missing and a fresh start was asked for, the recipe beside it tells.
+    """
     try:
         info = json.loads((folder / INFO).read_text("utf-8"))
         if isinstance(info, dict) and {"status", "task"} <= info.keys():
             return True
     except (OSError, ValueError, RecursionError):
         pass
+    if not fresh and not (folder / INFO).exists():
+        return False  # the recipe may be someone's own, or the last of a run whose weights are still there
     try:
         recipe = (folder / RECIPE).read_text("utf-8")
     except (OSError, ValueError):

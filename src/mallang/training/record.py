@@ -122,6 +122,8 @@ def read(path: Path) -> list[dict[str, Any]]:
             entry = json.loads(line, object_hook=numbered)
             if not isinstance(entry, dict):
                 raise ValueError("it is no JSON object")
+            if "step" not in entry:
+                raise ValueError("it has no step")
             for key in ("step", "loss", "nll"):
                 if not isinstance(entry.get(key, 0), int | float):
                     raise ValueError(f"its {key} is no number")

@@ -44,10 +44,12 @@ KINDS: dict[str, Any] = {
     **dict.fromkeys(("status", "task", "model", "recipe", "mallang"), str),
     **dict.fromkeys(("format", "seed", "steps", "parameters", "tokens"), int),
     **dict.fromkeys(("seconds", "flops"), int | float),
-    **dict.fromkeys(("versions", "data", "tokenizers", "best", "fitted", "imported"), dict),
+    **dict.fromkeys(("versions", "data", "tokenizers", "best", "fitted", "budget", "imported"), dict),
     **dict.fromkeys(("from", "weights"), str | None),
 }
 """What each value of run.json is; it may hold others."""
+BEGINNING = "beginning"
+"""The status until the recipe is written and the files of an earlier run are gone."""
 INFO, RECIPE, WEIGHTS, LOCK = own_files.INFO, own_files.RECIPE, "model.safetensors", own_files.LOCK
 
 
@@ -225,23 +227,15 @@ def begin(
     say: Callable[[str], None] = lambda text: None,
 ) -> Run:
     """The run to train: a new one, or an unfinished one of the same recipe. The caller holds the folder's lock."""
-    check_place(folder, recipe)
+    check_place(folder, recipe, fresh=fresh)
     if (folder / INFO).exists():
         run = None if fresh else begun(folder, recipe, start)
         if run is not None:
             own_files.sweep(folder)
             return run
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        foreign = own_files.remove(folder)
-    except OSError as error:
-        raise unwritable(folder, error) from error
-    if foreign:
-        say(f"these in {folder} are not of mallang, and stay: {', '.join(foreign)}")
-    replace_file(folder / RECIPE, recipe.resolved.to_toml().encode())
     info = {
         "format": FORMAT,
-        "status": "training",
+        "status": BEGINNING,
         "task": recipe.task_name,
         "model": recipe.model_name,
         "recipe": recipe.name,
@@ -251,12 +245,22 @@ def begin(
         "mallang": mallang.__version__,
         "versions": {"python": platform.python_version(), "torch": str(torch.__version__)},
     }
-    return Run(folder, info).update()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        own_files.refuse_strange(folder)
+        run = Run(folder, info).update()  # before anything goes: a kill leaves nothing of the old run to resume
+        foreign = own_files.remove(folder)
+    except OSError as error:
+        raise unwritable(folder, error) from error
+    if foreign:
+        say(f"these in {folder} are not of mallang, and stay: {', '.join(foreign)}")
+    replace_file(folder / RECIPE, recipe.resolved.to_toml().encode())
+    return run.update(status="training")
 
 
-def check_place(folder: Path, recipe: Recipe) -> None:
+def check_place(folder: Path, recipe: Recipe, *, fresh: bool) -> None:
     """Refuse a folder that is not empty and is no run, before anything is written to it."""
-    if not folder.is_dir() or own_files.is_run(folder):
+    if not folder.is_dir() or own_files.is_run(folder, fresh=fresh):
         return
     foreign = sorted(path.name for path in folder.iterdir() if not is_left_over(path, recipe))
     if foreign:
@@ -268,6 +272,8 @@ def check_place(folder: Path, recipe: Recipe) -> None:
 def begun(folder: Path, recipe: Recipe, start: Path | None) -> Run | None:
     """The unfinished run in a folder; none where it was begun differently and nothing has been trained yet."""
     run = Run.open(folder)
+    if run.info["status"] == BEGINNING:  # killed before it had its recipe
+        return None
     changes = differences(run, recipe, start)
     told = "".join(f"\n  {line}" for line in changes)
     todo = "--name NAME for another run, --fresh to train it from the start"

@@ -85,7 +85,7 @@ def train(recipe: Recipe, options: Options) -> Run:
             info = world.share(None)
             run = await_run(options.folder, info)
             return run if run.is_finished else train_here(recipe, run, options, world, device, console)
-        check_place(options.folder, recipe)
+        check_place(options.folder, recipe, fresh=options.fresh)
         # Of processes that are started anew the first may come before the one before it has left.
         with locked(options.folder, patience=distributed.GRACE if distributed.may_restart() else 0.0):
             done = finished_already(recipe, options) if distributed.may_restart() else None
