@@ -34,7 +34,8 @@ def measure(sizes: str = "", device: str = "cpu", threads: int = 2) -> dict[str,
         rows = [("validation BLEU", scores["valid"].value), ("best trial", best), ("share of it", share)]
         times = [("seconds", taken["seconds"]), ("CPU seconds", taken["CPU seconds"])]
         show(f"{size:,} pairs, defaults", [("", "value"), *rows, ("test2016 BLEU", scores["test2016"].value), *times])
-        found |= results(size, {split: score.value for split, score in scores.items()}, share, taken)
+        where = f"{threads} threads of a CPU" if device == "cpu" else f"{device} and {threads} threads of a CPU"
+        found |= results(size, {split: score.value for split, score in scores.items()}, share, taken, where)
     return found
 
 
@@ -62,8 +63,10 @@ def best_trial(size: int, folder: Path = RESULTS) -> float:
     return max(json.loads(path.read_text("utf-8"))["value"] for path in folder.glob(f"small-data-{size}-trial*.json"))
 
 
-def results(size: int, scores: Mapping[str, float], share: float, taken: Mapping[str, float]) -> dict[str, Result]:
-    """The values as files of results/."""
+def results(
+    size: int, scores: Mapping[str, float], share: float, taken: Mapping[str, float], where: str
+) -> dict[str, Result]:
+    """The values as files of results/; `where` says on what they were trained."""
     values = {
         "valid": (f"small data, validation BLEU, {size:,} pairs", round(scores["valid"], 2)),
         "test2016": (f"small data, test2016 BLEU, {size:,} pairs", round(scores["test2016"], 2)),
@@ -75,7 +78,7 @@ def results(size: int, scores: Mapping[str, float], share: float, taken: Mapping
         f"small-data-{size}-defaults-{name}": Result(
             system="transformer, defaults", recipe="transformer", overrides=[], corpus=CORPUS, direction="en-de",
             split="test2016" if name == "test2016" else "valid", metric=metric, value=value, seed=1,
-            protocol=f"first {size:,} training pairs, no option but the files, 2 threads of a CPU; sacrebleu, beam 5",
+            protocol=f"first {size:,} training pairs, no option but the files, {where}; sacrebleu, beam 5",
             seconds=taken["seconds"],
         )
         for name, (metric, value) in values.items()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -64,3 +65,14 @@ def test_the_defaults_reach_nine_tenths_of_the_best_and_the_page_says_how_much(s
     assert [cell.strip() for cell in row.strip("|").split("|")][1:] == [
         str(values["valid"]), str(small_data.best_trial(size)), str(values["test2016"]),
     ]  # fmt: skip
+
+
+def test_results_say_on_what_they_were_trained(monkeypatch: pytest.MonkeyPatch) -> None:
+    score = SimpleNamespace(value=20.0)
+    monkeypatch.setattr(small_data, "trained", lambda *given: {"seconds": 1.0, "CPU seconds": 2.0})
+    monkeypatch.setattr(small_data, "loaded", lambda *given: None)
+    monkeypatch.setattr(small_data, "pairs", lambda split: [])
+    monkeypatch.setattr(small_data, "bleu", lambda *given: score)
+    for given, said in (({}, "2 threads"), ({"threads": 4}, "4 threads"), ({"device": "cuda"}, "cuda and 2 threads")):
+        found = small_data.measure("500", **given)  # type: ignore[arg-type]
+        assert found and all(f", {said} of a CPU;" in result.protocol for result in found.values())

@@ -89,10 +89,10 @@ def own(stream: Any) -> Any:
 
 
 def drawing(*, stderr: bool = False) -> Console:
-    """A console of rich's for tables and progress lines; texts of others go through `visible` first."""
+    """A console of rich's for tables and progress lines, without markup; texts of others go through `visible` first."""
     from rich.console import Console
 
-    return Console(file=own(sys.stderr if stderr else sys.stdout), stderr=stderr)
+    return Console(file=own(sys.stderr if stderr else sys.stdout), stderr=stderr, markup=False, emoji=False)
 
 
 def discard(stream: Any) -> None:

@@ -66,7 +66,8 @@ def add_plugin(path: Path) -> str:
 
 def failed_plugin(path: Path, error: BaseException) -> UserError:
     """What to say of a plugin that fails: its own line, not those of Python that ran it."""
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+    whole = str(path.absolute())
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == whole]
     line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
     said = traceback.format_exception_only(error)[-1].strip()
     return UserError(

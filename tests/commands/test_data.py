@@ -184,3 +184,15 @@ def test_the_first_rows_of_a_corpus_or_of_files_are_shown(places):
         run("show", "miniworld", "--split", "tset")
     with pytest.raises(UserError, match="nowhere"):
         run("show", "nowhere")
+
+
+def test_a_terminal_shows_square_brackets_and_colons_as_they_are(places):
+    import pty
+
+    (places / "rows.tsv").write_text("x [/laughs] y\the [laughs] loudly :heart:\n", "utf-8")
+    outer, inner = pty.openpty()
+    done = subprocess.run([sys.executable, "-m", "mallang", "data", "show", "rows.tsv"], stdout=inner, stderr=inner)
+    os.close(inner)
+    shown = os.read(outer, 10_000).decode()
+    os.close(outer)
+    assert done.returncode == 0 and "x [/laughs] y" in shown and "he [laughs] loudly :heart:" in shown, shown

@@ -44,10 +44,13 @@ def test_by_a_number_and_by_a_classifier(home: Path) -> None:
         (("pages.jsonl", "o", "--like", "good.txt"), "a score alone keeps nothing"),
         (("pages.jsonl", "o", "--like", "none.txt", "--keep", "0.5"), "there is no file none.txt"),
         (("page.jsonl", "o", "--minimum", "karma=3"), "there is no file page.jsonl"),
+        (("pages.jsonl", "-", "--minimum", "karma=3"), "give the name of a file"),
+        (("pages.jsonl", "o", "--like", "good.txt", "--keep", "0.5", "--seed", "4"), "--seed 4 has no effect"),
+        (("pages.jsonl", "o", "--minimum", "karma=3", "--seed", "4"), "--seed 4 has no effect"),
         (("pages.jsonl", "nowhere/o", "--minimum", "karma=3"), "nowhere/o cannot be written"),
     ],
 )
 def test_bad_input(home: Path, given: tuple[str, ...], message: str) -> None:
     ended = mallang("data", "filter", *given, cwd=home)
     assert ended.code == 2 and message in ended.err and "Traceback" not in ended.err, ended.err
-    assert not (home / "o").exists()
+    assert not (home / "o").exists() and not (home / "-").exists()

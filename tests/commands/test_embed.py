@@ -94,6 +94,8 @@ def test_bags_of_words_are_not_judged_as_texts(vectors: Path, option: tuple[str,
     ("arguments", "said"),
     [
         (("가", "--out", "v.txt"), ".npy"),
+        (("가", "--out", "nowhere/v.npy"), "there is no folder nowhere"),
+        (("가", "나", "다", "--map", "nowhere/m.png"), "there is no folder nowhere"),
         (("가", "나", "다", "--map", "m.pdf"), ".json"),
         (("가", "나", "--map", "m.png"), "at least 3"),
         (("가", "나", "다", "--map", "m.png", "--method", "umap"), "umap"),
@@ -146,8 +148,9 @@ def test_tokens_in_both_directions_after_every_layer(tmp_path: Path) -> None:
         (("--join", "runs/backward", "a"), "--join runs/backward has no effect without --tokens"),
         (("--tokens", "--words", "a"), "--words has no effect with --tokens"),
         (("--tokens", "--out", "f.npy", "a"), "cannot be written as f.npy"),
+        (("--tokens", "--out", "nowhere/f.safetensors", "a"), "there is no folder nowhere"),
     ):
         ended = mallang("embed", "runs/forward", *given, cwd=tmp_path)
-        assert ended.code == 2 and message in ended.err, ended.err
+        assert ended.code == 2 and message in ended.err and "Traceback" not in ended.err, ended.err
     ended = mallang("generate", "runs/backward", cwd=tmp_path)
     assert ended.code == 2 and "backward language modeling" in ended.err, ended.err

@@ -307,7 +307,7 @@ def test_a_plugin_that_is_broken(trained: Path, tmp_path: Path, content: str, sa
     plugin = tmp_path / "mine.py"
     plugin.write_text(content, "utf-8")
     refused(mallang("translate", trained, "물", "--plugin", plugin, cwd=tmp_path), "mine.py", said)
-    refused(mallang("train", "mine", "--plugin", plugin, cwd=tmp_path), "mine.py", said)
+    refused(mallang("train", "mine", "--plugin", "mine.py", cwd=tmp_path), "mine.py", said)
 
 
 def test_pipes_are_read_once_and_used_again(tmp_path: Path) -> None:

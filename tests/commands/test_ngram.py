@@ -81,16 +81,16 @@ def test_words_are_written_as_kenlm_is_asked_for_them(options: tuple[str, ...], 
 def test_files_without_our_comment_are_cut_at_spaces_and_damaged_comments_are_refused(
     home: Path, tmp_path: Path
 ) -> None:
-    """As versions before wrote them: ▁ before words, and nothing that says how text is cut."""
+    """As versions before wrote them: ▁ before words, and nothing that says how text is tokenized."""
     old = "\\data\\\nngram 1=4\n\n\\1-grams:\n-99 <s>\n-0.5 </s>\n-0.5 ▁this\n-1 this\n\n\\end\\\n"
     tmp_path.joinpath("old.arpa").write_text(f"some words of another tool\n{old}", encoding="utf-8")
     assert mallang("import", "old.arpa", cwd=tmp_path).code == 0
     scored = mallang_load(tmp_path / "runs" / "old").score(["▁this this"])[0]
     assert scored.tokens == ("▁this", "this", "</s>") and scored.score == pytest.approx(-2 * math.log(10), abs=1e-6)
     for comment, words in (
-        ('{"unit": "bpe"}', "does not say how text is cut"),
-        ('{"unit": "word", "vocabulary": 9}', "does not say how text is cut"),
-        ("{", "does not say how text is cut"),
+        ('{"unit": "bpe"}', "does not say how text is tokenized"),
+        ('{"unit": "word", "vocabulary": 9}', "does not say how text is tokenized"),
+        ("{", "does not say how text is tokenized"),
         ('{"unit": "word"}', "'▁this' and 'this' are the same word"),
     ):
         tmp_path.joinpath("new.arpa").write_text(f"# mallang text {comment}\n{old}", encoding="utf-8")

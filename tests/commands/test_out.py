@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 from commands.running import mallang
@@ -37,3 +39,17 @@ def test_an_exit_code_comes_after_the_results(tmp_path: Path) -> None:
     assert (printed.code, written.code, written.out) == (1, 1, "")
     assert (tmp_path / "found.txt").read_text("utf-8") == printed.out != ""
     assert mallang("data", "list", "--out", "/dev/stdout", cwd=tmp_path).out.startswith("name\t")
+
+
+def test_a_pipe_gets_the_results(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "mallang", "recipes", "--out", "/dev/stdout"]
+    piped = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert piped.returncode == 0, piped.stderr
+    assert piped.stdout == mallang("recipes", cwd=tmp_path).out != ""
+
+
+def test_a_link_stays_one(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("real")
+    for _ in range(2):  # to a file that is missing, then to one that is there
+        assert mallang("recipes", "--out", "link", cwd=tmp_path).code == 0
+        assert (tmp_path / "link").is_symlink() and (tmp_path / "real").read_text("utf-8")

@@ -55,6 +55,9 @@ def test_defaults_that_fit_the_data_are_those_of_training(home: Path, monkeypatc
     assert (fitted.train.steps, fitted.optimizer.rate) != (bare.train.steps, bare.optimizer.rate)
     curve = schedule_curve(bare)
     assert len(curve.rates) == fitted.train.steps and max(curve.rates) == pytest.approx(fitted.optimizer.rate)
+    shown = mallang("schedule", "transformer", "data.train=train.tsv", "data.valid=valid.tsv", "--json", cwd=home)
+    assert shown.code == 0, shown.err
+    assert json.loads(shown.out)["schedule"] == fitted.schedule.name != bare.schedule.name
 
 
 def test_points_hold_the_ends_and_the_peak() -> None:

@@ -202,7 +202,7 @@ def filter_file(
     pareto: Annotated[
         float | None, typer.Option(help="Keep at random, the good more often; GPT-3: 9.", show_default=False)
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of --pareto.")] = 1,
+    seed: Annotated[int | None, typer.Option(min=0, help="Of --pareto; otherwise 1.", show_default=False)] = None,
     column: Annotated[str | None, typer.Option(help="The column of the text.", show_default=False)] = None,
     json: Json = False,
 ) -> None:
@@ -213,10 +213,14 @@ def filter_file(
     """
     from mallang.data import selection
 
+    if str(out) == "-":
+        raise UserError("OUT is -, which is no file", todo="give the name of a file")
+    if seed is not None and pareto is None:
+        raise UserError(f"--seed {seed} has no effect: only --pareto draws random numbers", todo="--pareto 9")
     bounds = read_minimum(minimum or ())
     rule = None
     if like is not None:
-        rule = selection.Rule(threshold=threshold, share=keep, alpha=pareto, seed=seed)
+        rule = selection.Rule(threshold=threshold, share=keep, alpha=pareto, seed=1 if seed is None else seed)
     else:
         given = {"--unlike": unlike, "--threshold": threshold, "--keep": keep, "--pareto": pareto}
         for name, value in given.items():

@@ -119,7 +119,7 @@ def embed_tokens(run: Path, join: Path | None, texts: Sequence[str], out: Path |
         found = [one.join(other) for one, other in zip(found, others, strict=True)]
     if out is not None:
         named = {f"{text}.{layer}": rows for text, one in enumerate(found) for layer, rows in enumerate(one.layers)}
-        safetensors.numpy.save_file(named, out)
+        out.write_bytes(safetensors.numpy.save(named))
         return
     for text, one in zip(texts, found, strict=True):
         layers = [rows.tolist() for rows in one.layers]
@@ -136,6 +136,9 @@ def check(out: Path | None, maps: Sequence[Path], method: str | None, seed: int 
         raise UserError(f"vectors cannot be written as {out.name}", todo=f"end the name in {' or '.join(VECTORS)}")
     for path in maps:
         check_map_format(path)
+    for path in [*maps] if out is None else [out, *maps]:
+        if not path.parent.is_dir():
+            raise UserError(f"there is no folder {path.parent} for {path.name}", todo="make it first")
     if method is not None and not maps:
         raise UserError(f"--method {method} has no effect without a map", todo="--map FILE.png")
     if seed is not None and method != "tsne":

@@ -181,10 +181,11 @@ def with_out(command: Callable[..., Any]) -> Callable[..., Any]:
 @contextmanager
 def results_in(path: Path) -> Iterator[None]:
     """What is printed inside goes to a file, which is whole or as it was before; a pipe gets it at once."""
-    path = Path(os.path.realpath(path))
     if path.is_dir():
         raise UserError(f"--out {path} is a folder", todo="--out FILE")
     is_file = path.is_file() or not path.exists()
+    if is_file:  # links are followed, but that to a pipe leads to no path
+        path = Path(os.path.realpath(path))
     draft = path.with_name(f".draft-{path.name}") if is_file else path
     left: typer.Exit | None = None
     try:

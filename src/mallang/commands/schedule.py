@@ -29,10 +29,10 @@ def command(
     plugin: Plugin = None,
     quiet: Quiet = False,
 ) -> None:
-    """Show the learning rate of a recipe by step: how it warms up and how it falls.
+    """Show the learning rate of a recipe by step: how it warms up and how it decays.
 
     A recipe that counts epochs needs its data, to know how many updates they are. With the schedule `plateau` the rate
-    also falls when validation stops improving, which is not known beforehand. --json prints the rate of every step.
+    also decays when validation stops improving, which is not known beforehand. --json prints the rate of every step.
     """
     add_plugins(plugin)
     if out is not None:
@@ -40,9 +40,10 @@ def command(
 
         check_figure(out)
     resolved = recipes.read(recipe, overrides or [])
-    checked = resolved.build()
     from mallang.inspection.schedule_curve import draw_schedules, schedule_curve
+    from mallang.training.defaults import fit_recipe
 
+    checked = fit_recipe(resolved.build(), lambda text: None)  # as training would: its schedule is the one to name
     curve = schedule_curve(checked)
     if out is not None:
         draw_schedules(out, {f"{resolved.name}: {checked.schedule.name}": curve})

@@ -1,9 +1,9 @@
-"""The learning rate of a recipe by step, as training would set it: warm-up, and how it falls.
+"""The learning rate of a recipe by step, as training would set it: warm-up, and how it decays.
 
     curve = schedule_curve(recipe.read("transformer-miniworld").build())
     curve.rates[199]        # of step 200
 
-What depends on validation is left out: under `plateau` the curve is the rate before the first fall.
+What depends on validation is left out: under `plateau` the curve is the rate before the first decay.
 """
 
 from __future__ import annotations

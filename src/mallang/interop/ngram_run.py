@@ -20,8 +20,8 @@ from mallang.training.checkpoint import sha256
 from mallang.training.run import Run
 
 MARK = "mallang text "
-"""How the comment begins that says how text is cut into the words of a file."""
-CUTTING = ("unit", "normalization", "lowercase")
+"""How the comment begins that says how text is tokenized into the words of a file."""
+TOKENIZING = ("unit", "normalization", "lowercase")
 WHOLE_WORDS = ("word", "space")
 """Units that need nothing but their vocabulary and these settings; for others the file is made of pieces."""
 
@@ -29,7 +29,7 @@ WHOLE_WORDS = ("word", "space")
 def import_arpa(path: Path, folder: Path, *, fresh: bool = False) -> Run:
     """A finished run that speaks by the n-grams of a file.
 
-    Its tokens are what stands between spaces, unless a comment of ours says how text was cut into them.
+    Its tokens are what stands between spaces, unless a comment of ours says how text was tokenized.
     """
     words, ngrams, comments = arpa.read_all(path)
     tokenizer = tokenizer_of(words, path, comments)
@@ -47,28 +47,28 @@ def import_arpa(path: Path, folder: Path, *, fresh: bool = False) -> Run:
 
 
 def tokenizer_of(words: tuple[str, ...], path: Path, comments: Sequence[str] = ()) -> text.Tokenizer:
-    """What cuts text into these words."""
+    """What tokenizes text into these words."""
     options: dict[str, Any] = {"unit": "space", "normalization": "none", **text_options(comments, path)}
     config = text.Config(vocabulary=max(len(words), len(SPECIALS) + 1), **options)
     if odd := [word for word in words if word.split() != [word]]:
-        raise UserError(f"the word {odd[0]!r} holds white space, which text is cut at", where=str(path))
+        raise UserError(f"the word {odd[0]!r} holds white space, where text is split into tokens", where=str(path))
     return text.Tokenizer.of_words(arpa_words.tokens_of(words) if config.unit == "word" else words, config)
 
 
 def text_options(comments: Sequence[str], path: Path) -> dict[str, Any]:
-    """How text is cut, as the comment that `export_arpa` wrote says it; nothing in files of others."""
+    """How text is tokenized, as the comment that `export_arpa` wrote says it; nothing in files of others."""
     for comment in comments:
         if not comment.startswith(MARK):
             continue
         try:
             found = json.loads(comment.removeprefix(MARK))
             text.Config(**found)
-            is_ours = found["unit"] in WHOLE_WORDS and set(found) <= set(CUTTING)
+            is_ours = found["unit"] in WHOLE_WORDS and set(found) <= set(TOKENIZING)
         except (ValueError, TypeError, KeyError, RecursionError, UserError):
             is_ours = False
         if not is_ours:
             raise UserError(
-                f"the comment {comment[:60]!r} does not say how text is cut",
+                f"the comment {comment[:60]!r} does not say how text is tokenized",
                 where=str(path),
                 todo="remove the line: then a token is what stands between spaces",
             )
@@ -95,6 +95,6 @@ def export_arpa(verbs: Any, path: Path) -> None:
             todo="train with another smoothing, such as model.smoothing=katz",
         )
     tokenizer = verbs.tokenizer
-    cutting = {name: getattr(tokenizer.config, name) for name in CUTTING}
-    comment = MARK + json.dumps(cutting) if tokenizer.config.unit in WHOLE_WORDS else ""
+    tokenizing = {name: getattr(tokenizer.config, name) for name in TOKENIZING}
+    comment = MARK + json.dumps(tokenizing) if tokenizer.config.unit in WHOLE_WORDS else ""
     arpa.write(model.table.ngrams(), arpa_words.written(tokenizer), path, comment)

@@ -56,7 +56,7 @@ class TokenVectors:
         """The vectors of two models side by side, layer by layer: of a forward and a backward one, both contexts."""
         if self.tokens != other.tokens:
             raise UserError(
-                "the two runs cut the text into different tokens",
+                "the two runs tokenize the text differently",
                 todo="train both on the same text, unit and vocabulary",
             )
         if len(self.layers) != len(other.layers):
