@@ -82,3 +82,17 @@ def test_the_benchmarks_are_listed():
     names = [line.split()[0] for line in shown.stdout.splitlines()]
     assert names == sorted(names) and {"loader", "memory_5m", "startup", "tokenizer"} <= set(names)
     assert all(len(line.split(maxsplit=1)[1]) > 20 for line in shown.stdout.splitlines())
+
+
+def test_the_page_about_gradients_says_what_was_measured():
+    page = (ROOT / "docs" / "explanation" / "gradients.md").read_text("utf-8")
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in page.splitlines() if line[:1] == "|"]
+    systems = [name.lower() for name in rows[0][1:]]
+    told = {row[0]: row[1:] for row in rows[2:] if row[0][0] in "123456789"}
+    assert len(told) == 5
+    for distance, shares in told.items():
+        low, _, high = distance.partition("-")
+        for system, share in zip(systems, shares, strict=True):
+            path = ROOT / "results" / f"gradients-{system}-{low}-{high or low}.json"
+            measured = json.loads(path.read_text("utf-8"))["value"]
+            assert abs(float(share) / measured - 1) < 0.03, (system, distance, share, measured)
