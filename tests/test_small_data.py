@@ -59,7 +59,8 @@ def test_the_defaults_reach_nine_tenths_of_the_best_and_the_page_says_how_much(s
         pytest.skip("`python -m benchmarks small_data --write` has not been run yet")
     values = {name: json.loads(path.read_text("utf-8"))["value"] for name, path in paths.items()}
     assert values["share"] >= 0.9 and values["share"] == pytest.approx(
-        values["valid"] / small_data.best_trial(size), abs=1e-3
+        values["valid"] / small_data.best_trial(size),
+        abs=2e-3,  # values of three digits
     )
     row = next(line for line in PAGE.splitlines() if line.startswith(f"| {size:,} |"))
     assert [cell.strip() for cell in row.strip("|").split("|")][1:] == [
