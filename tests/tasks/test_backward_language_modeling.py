@@ -132,7 +132,7 @@ def test_a_mirrored_text_is_read_alike():
 
 
 def test_what_does_not_fit_is_refused():
-    with pytest.raises(UserError, match="different tokens"):
+    with pytest.raises(UserError, match="tokenize the text differently"):
         TokenVectors(("a",), ()).join(TokenVectors(("b",), ()))
     with pytest.raises(UserError, match="have 1 and 0 layers"):
         rows = np.zeros((1, 2), np.float32)
