@@ -26,7 +26,7 @@ from mallang.training.schedule import Config as Schedule
 from mallang.training.stopping import Stop
 from mallang.training.weights import own_weights, set_weights
 
-TRIAL = 0.05
+TRIAL = 0.1
 """Share of the time that the trial may take, but for its validation and its checkpoint."""
 LONGEST = 30.0
 """Seconds that it takes at most, however long the run is: more would say nothing new."""
