@@ -3,10 +3,13 @@
 The recipe keeps its task, its kind of model with all options, its unit, optimizer and schedule; sizes shrink, and a
 corpus that would have to be downloaded is a stand-in. The gradients of two updates are taken under bf16 autocast by
 `torch.autograd.grad`, as on a GPU. On a GPU itself, at full size, the same recipes are tried by `make test-gpu`.
+
+The first losses of each are compared with those before the last change (golden_losses.py), in fp32.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,59 +17,29 @@ from typing import Any
 import pytest
 import torch
 
-from gpu import stand_ins
+from contracts import golden_losses
 from gpu.gate import one_output
 from mallang import load, recipe
-from mallang.find import find
 from mallang.layers import native
-from mallang.training import fitting
 from mallang.training.step import Step
 from mallang.training.train import Options, train
 
 RECIPES = recipe.names()
-SMALL = {"layers": 2, "decoder_layers": 2, "blocks": 2, "block_layers": 2, "heads": 4, "filters": 6}
-"""The most of each size of a model; of all that ends in `dim` or `dims` DIM."""
-DIM = 32
-
-
-def is_fitted(name: str) -> bool:
-    return fitting.is_fitted(find("models", recipe.read(name).resolved()["model"]["name"]))
-
-
-TRAINED = [name for name in RECIPES if not is_fitted(name)]
-FITTED = [name for name in RECIPES if is_fitted(name)]
-
-
-def shrunk(value: Any, most: int) -> Any:
-    return [min(each, most) for each in value] if isinstance(value, list | tuple) else min(value, most)
+TRAINED = [name for name in RECIPES if not golden_losses.is_fitted(name)]
+FITTED = [name for name in RECIPES if golden_losses.is_fitted(name)]
 
 
 def small(name: str) -> recipe.Recipe:
-    """The recipe with smaller sizes: options, units and schedules stay as they are."""
-    values = recipe.read(name).resolved()
-    most = {key: DIM if key.endswith(("dim", "dims")) else SMALL.get(key) for key in values["model"]}
-    changes = {
-        f"model.{key}": shrunk(values["model"][key], limit)
-        for key, limit in most.items()
-        if limit is not None and values["model"][key] is not None
-    }
-    changes["text.vocabulary"] = min(values["text"]["vocabulary"], 400)
-    changes["train.batch_tokens"] = min(values["train"]["batch_tokens"], 256)
-    changes |= {f"task.{key}": min(values["task"][key], 16) for key in ("context", "stride") if values["task"].get(key)}
-    if not is_fitted(name):
-        changes |= {"train.steps": 2, "train.precision": "bf16", "train.workers": 0}
-    return recipe.read(name, [f"{key}={value}" for key, value in changes.items()]).build()
+    return golden_losses.small(name, dim=32, batch_tokens=256, context=16, steps=2, precision="bf16")
 
 
 @pytest.fixture(scope="module", autouse=True)
 def corpora(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Small stand-ins of all corpora that the recipes name."""
-    names = {corpus for name in RECIPES for corpus in stand_ins.corpora_of(recipe.read(name).resolved()["data"])}
     native.library()  # else it would be compiled again for the new cache folder
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MALLANG_CACHE", str(tmp_path_factory.mktemp("cache")))
-        entries = stand_ins.write(sorted(names), stand_ins.SMALL)
-        with stand_ins.in_registry(entries), stand_ins.shortened(train=300, valid=8):
+        with golden_losses.corpora():
             yield
 
 
@@ -121,3 +94,21 @@ def test_a_fit_and_an_output(name: str, tmp_path: Path) -> None:
     built = small(name)
     run = train(built, Options(folder=tmp_path / name, device="cpu", quiet=True))
     assert one_output(load(run.folder, device="cpu"), built)
+
+
+GOLDEN = json.loads(golden_losses.GOLDEN.read_text("utf-8"))
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_the_first_losses_are_as_before(name: str, tmp_path: Path) -> None:
+    """To four digits: processors, and the kernels they have, round otherwise. Bit for bit: golden_losses.py check."""
+    assert golden_losses.losses(name, tmp_path / name) == pytest.approx(GOLDEN[name], rel=1e-4)
+
+
+def test_golden_losses_are_of_the_recipes_that_there_are() -> None:
+    assert sorted(GOLDEN) == sorted(RECIPES)
+
+
+def test_differences_of_losses_are_told_by_recipe() -> None:
+    told = golden_losses.differences({"a": [1.0, 2.0], "b": [1.0]}, {"a": [1.0, 2.5], "b": [1.0], "c": [3.0]})
+    assert [line.split(":")[0] for line in told] == ["a", "c"] and "from number 1 on [2.0], not [2.5]" in told[0]
