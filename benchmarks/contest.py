@@ -20,7 +20,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -46,6 +46,8 @@ class Entrant:
     options: Mapping[str, Any]
     needs: tuple[str, ...] = ()
     """Packages of others, in this Python's environment or in one below `.peers`."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables of its process."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,10 @@ class Runner:
     def __init__(self, entrant: Entrant, python: str) -> None:
         self.entrant = entrant
         command = [python, "-m", "benchmarks.contest", entrant.place, json.dumps(dict(entrant.options))]
-        self.process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            env={**os.environ, **entrant.environment},
+        )  # fmt: skip
         self.signature = ""
         self.rates: list[float] = []
 

@@ -24,6 +24,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from mallang.layers import native
 from mallang.layers.few_queries import attend_few, is_made_for, write_and_attend
+from mallang.layers.kernel import is_off
 from mallang.layers.native_attention import ShortAttention, is_for_short
 from mallang.layers.packed import Linear
 from mallang.layers.windowed import Window, attend_within, is_worth
@@ -123,14 +124,20 @@ class Attention(nn.Module):
         # a single query whose keys lie as the fused kernel reads them.
         searching = isinstance(mask, Tensor) and mask.is_floating_point() and not mask.is_cuda
         searching = searching and (queries.shape[2] > 1 or keys.stride(-1) != 1)
-        wide = queries.is_cuda and queries.shape[-1] > WIDE and keys.shape[2] <= SHORT and not isinstance(mask, Window)
+        wide = (
+            not is_off("wide-heads")
+            and queries.is_cuda
+            and queries.shape[-1] > WIDE
+            and keys.shape[2] <= SHORT
+            and not isinstance(mask, Window)
+        )
         dropout = self.dropout if self.training else 0.0
-        if self.looks_plainly() and native.is_for_few(queries, keys, values, mask):
+        if not is_off("c-decode-attention") and self.looks_plainly() and native.is_for_few(queries, keys, values, mask):
             looked: Tensor = self.output(native.attend(queries, keys, values, mask))  # type: ignore[arg-type]
             return looked
         if self.looks_plainly() and is_made_for(queries, keys, values, mask):
             context = attend_few(queries, keys, values, mask)  # type: ignore[arg-type]
-        elif self.looks_plainly() and is_for_short(queries, keys, values, mask):
+        elif not is_off("c-training-attention") and self.looks_plainly() and is_for_short(queries, keys, values, mask):
             context = ShortAttention.apply(queries, keys, values, mask).transpose(1, 2)  # type: ignore[no-untyped-call]
         elif self.recorders or searching or wide:
             context = self.attend_readably(queries, keys, values, mask)
@@ -204,7 +211,7 @@ class SelfAttention(Attention):
         queries, keys, values = self.parts_of(projected)
         if past is not None and isinstance(past.at, Tensor) and self.looks_plainly():
             slots = KeysValues(past.keys, past.values)
-            if is_made_for(queries, *slots, mask):
+            if not is_off("cache-write-attention") and is_made_for(queries, *slots, mask):
                 context: Tensor = write_and_attend(projected, past.at, *slots, mask)
                 return self.output(context).view_as(x), slots
         seen = KeysValues(keys, values) if past is None else past.extend(keys, values)
@@ -319,7 +326,7 @@ def kernels_for(device: torch.device, longest: int) -> AbstractContextManager[ob
     On a GPU the memory-efficient kernel is twice as fast as the others while sequences are short: at 32 positions of
     256 × 8 heads of 64 an H200 took 92 µs forward and backward, against 250 with flash attention, 162 with cuDNN's.
     """
-    if device.type != "cuda" or longest > SHORT:
+    if device.type != "cuda" or longest > SHORT or is_off("sdpa-backend"):
         return nullcontext()
     return sdpa_kernel([SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH])
 

@@ -26,6 +26,7 @@ from torch import Tensor
 
 from mallang.layers import native
 from mallang.layers.attention import Extensible, KeysValues, Mask, causal_mask
+from mallang.layers.kernel import is_off
 
 Nest: TypeAlias = Any
 """Any nest of dicts, lists, tuples and caches of tensors whose first axis is rows; None and numbers pass through."""
@@ -247,7 +248,12 @@ class Slots(NamedTuple):
 def lie_as_columns(slots: Tensor, values: Tensor, new_keys: Tensor, new_values: Tensor) -> bool:
     """Whether our kernel can write the new ones to these slots."""
     rows = (values, new_keys, new_values)
-    return native.may_take(slots, *rows) and slots.stride(2) == 1 and all(each.stride(3) == 1 for each in rows)
+    return (
+        not is_off("c-cache-write")
+        and native.may_take(slots, *rows)
+        and slots.stride(2) == 1
+        and all(each.stride(3) == 1 for each in rows)
+    )
 
 
 def _empty(like: KeysValues, sentences: int, slots: int, width: int) -> KeysValues:

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from mallang.layers import float8, native, native_loss
 from mallang.layers.head import Projection
+from mallang.layers.kernel import is_off
 from mallang.layers.packed import add_product, multiply, multiply_back
 from mallang.layers.softmax_gradient import is_at_hand, make_gradient_, widened
 from mallang.text.vocabulary import PAD
@@ -132,7 +133,11 @@ def measure_for(hidden: Tensor, weight: Tensor) -> Callable[..., tuple[Tensor, T
     """The fastest of the three functions below that can be given these."""
     if is_at_hand(hidden.device):
         return measure_fused
-    return measure_natively if native.may_take(hidden, weight.detach()) else measure_plainly
+    return (
+        measure_natively
+        if not is_off("c-cross-entropy") and native.may_take(hidden, weight.detach())
+        else measure_plainly
+    )
 
 
 def measure_plainly(

@@ -11,6 +11,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from mallang.layers.kernel import is_off
+
 STEPS = 2**16
 
 
@@ -21,7 +23,7 @@ class Dropout(nn.Dropout):
         """The new x."""
         if not self.training or self.p == 0:
             return x
-        if x.is_cuda or torch.compiler.is_compiling():
+        if is_off("cpu-dropout") or x.is_cuda or torch.compiler.is_compiling():
             return super().forward(x)
         return x * scales(x, self.p)
 
@@ -41,7 +43,7 @@ class LockedDropout(nn.Dropout):
 
 def kept(x: Float[Tensor, "*shape"], probability: float) -> Float[Tensor, "*shape"]:
     """For every value 0 or the scale; only the shape of x matters."""
-    if x.is_cuda or torch.compiler.is_compiling():
+    if is_off("cpu-dropout") or x.is_cuda or torch.compiler.is_compiling():
         return torch.nn.functional.dropout(torch.ones_like(x), probability)
     return scales(x, probability)
 

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from mallang.layers import float8_feedforward
-from mallang.layers.kernel import asked_once, is_plain_product
+from mallang.layers.kernel import asked_once, is_off, is_plain_product
 from mallang.layers.packed import Linear
 
 
@@ -21,7 +21,7 @@ def gelu_tanh(x: Tensor) -> Tensor:
 
     A compiler makes much of a tanh; 0.5 (1 + tanh(z)) is the sigmoid of 2 z, which is little more than an exponential.
     """
-    if torch.compiler.is_compiling() and x.is_cuda:
+    if torch.compiler.is_compiling() and x.is_cuda and not is_off("gelu-sigmoid"):
         return gelu_by_sigmoid(x)
     return F.gelu(x, approximate="tanh")
 
@@ -90,6 +90,7 @@ def activates_at_once(x: Tensor, widen: nn.Module) -> bool:
         and widen.bias is not None
         and x.numel() > x.shape[-1]
         and is_plain_product(x, widen.weight)
+        and not is_off("activation-epilogue")
         and means_the_same()
     )
 

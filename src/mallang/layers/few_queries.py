@@ -49,7 +49,7 @@ def is_made_for(
     )
 
 
-@tried_once
+@tried_once("decode-attention")
 def works() -> bool:
     """Whether the kernel gives here what the formula gives: with the longest keys, in few programs and in many."""
     return all(works_in(programs) for programs in (1, FEW + 1))

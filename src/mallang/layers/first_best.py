@@ -28,7 +28,7 @@ def is_made_for(scores: Float[Tensor, "rows places"], count: int) -> bool:
     return scores.is_cuda and scores.is_floating_point() and fits and works()
 
 
-@tried_once
+@tried_once("top-k")
 def works() -> bool:
     """Whether the kernel finds what stands there."""
     scores = torch.tensor([[1.0, 3.0, 3.0], [-torch.inf, 2.0, -torch.inf]], dtype=torch.float64, device="cuda")

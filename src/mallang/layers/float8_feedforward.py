@@ -42,7 +42,7 @@ def is_wanted(x: Tensor, widen: Tensor, narrow: Tensor) -> bool:
     return float8.is_wanted(x, widen) and float8.is_wanted(x, narrow) and x.is_cuda and works()
 
 
-@tried_once
+@tried_once("fp8-feed-forward")
 def works() -> bool:
     """Whether they give what the formulas give."""
     inner = torch.linspace(-3, 3, 2 * 48, device="cuda").view(2, 48).bfloat16()

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from mallang.layers.kernel import is_plain_product, tl, tried_once, triton
+from mallang.layers.kernel import is_off, is_plain_product, tl, tried_once, triton
 from mallang.layers.packed import linear
 
 ALIGN = 8
@@ -51,7 +51,12 @@ class Projection(nn.Module):
 def is_worth_turning(hidden: Tensor, weight: Tensor) -> bool:
     """Whether this is a step of a search on a GPU over a number of words that its fast products do not take."""
     rows = hidden.numel() // hidden.shape[-1]
-    return len(weight) % ALIGN != 0 and 4 <= rows <= MOST and is_plain_product(hidden, weight)
+    return (
+        not is_off("transposed-projection")
+        and len(weight) % ALIGN != 0
+        and 4 <= rows <= MOST
+        and is_plain_product(hidden, weight)
+    )
 
 
 @torch.library.custom_op("mallang::project_turned", mutates_args=(), schema="(Tensor hidden, Tensor weight) -> Tensor")
@@ -74,7 +79,7 @@ def allocate_logits(hidden: Tensor, weight: Tensor) -> Tensor:
     return hidden.new_empty(len(hidden), len(weight))
 
 
-@tried_once
+@tried_once("transposed-projection")
 def turns() -> bool:
     """Whether the kernel that turns a table around does so."""
     table = torch.arange(6, dtype=torch.float32, device="cuda").view(3, 2)

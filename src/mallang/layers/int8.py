@@ -27,6 +27,7 @@ from mallang.errors import UserError
 from mallang.layers import native
 from mallang.layers.convolution import fold_weights
 from mallang.layers.head import Projection
+from mallang.layers.kernel import is_off
 from mallang.layers.packed import Linear
 
 LARGEST = 127
@@ -82,7 +83,7 @@ def kernel(inputs: int) -> type[native.IntegerMatrix] | type[Packed] | type[Plai
     """The fastest that this machine has for sums of so many products."""
     if inputs >= LONGEST:
         return Plain
-    if native.library() is not None:
+    if native.library() is not None and not is_off("c-int8-matmul"):
         return native.IntegerMatrix
     return Packed if is_packed_exact() else Plain
 

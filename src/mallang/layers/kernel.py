@@ -41,26 +41,34 @@ def start_early() -> dict[str, bool]:
     For operators that no compiler looks into: it would believe that a kernel which waits writes to all it is given.
     """
     is_nvidia = torch.cuda.is_available() and torch.version.hip is None
-    able = is_nvidia and torch.cuda.get_device_capability()[0] == 9
+    able = is_nvidia and not is_off("early-launch") and torch.cuda.get_device_capability()[0] == 9
     return {"early": True, "launch_pdl": True} if able else {"early": False}
 
 
 def are_off() -> bool:
     """Whether MALLANG_KERNELS=off asks for plain torch: no kernel of ours then runs, neither in C nor in triton."""
     value = os.environ.get("MALLANG_KERNELS") or "on"
-    if value not in ("on", "off"):
+    if value not in ("on", "off") and not value.startswith("-"):
         raise UserError(f"MALLANG_KERNELS is {value!r}, but must be on or off", todo="unset it, or set it to off")
     return value == "off"
 
 
-def tried_once(trial: Callable[[], bool]) -> Callable[[], bool]:
-    """Whether a kernel may be used and does here what it should, by a trial that is made once."""
+def is_off(name: str) -> bool:
+    """Whether this kernel is switched off alone: MALLANG_KERNELS=-top-k."""
+    return os.environ.get("MALLANG_KERNELS", "") == f"-{name}"
 
-    @wraps(trial)
-    def allowed() -> bool:
-        return not are_off() and trial()
 
-    return asked_once(allowed)
+def tried_once(name: str) -> Callable[[Callable[[], bool]], Callable[[], bool]]:
+    """Whether the kernel of this name may be used and does here what it should, by a trial that is made once."""
+
+    def decorate(trial: Callable[[], bool]) -> Callable[[], bool]:
+        @wraps(trial)
+        def allowed() -> bool:
+            return not are_off() and not is_off(name) and trial()
+
+        return asked_once(allowed)
+
+    return decorate
 
 
 def asked_once(trial: Callable[[], bool]) -> Callable[[], bool]:

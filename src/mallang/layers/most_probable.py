@@ -25,7 +25,7 @@ def is_at_hand(logits: Float[Tensor, "rows words"]) -> bool:
     return logits.is_cuda and logits.stride(1) == 1 and works()
 
 
-@tried_once
+@tried_once("argmax")
 def works() -> bool:
     """Whether they give what the formula gives."""
     logits = torch.tensor([[5.0, 1.0, 2.0, 2.0], [0.0, 0.0, 0.0, 9.0]], device="cuda")

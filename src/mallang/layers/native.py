@@ -35,7 +35,7 @@ import torch
 from jaxtyping import Float, Float32, Int8, Int32
 from torch import Tensor, nn
 
-from mallang.layers.kernel import are_off
+from mallang.layers.kernel import are_off, is_off
 
 SOURCE = Path(__file__).with_suffix(".c")
 FLAGS = ["-O3", "-march=native", "-fopenmp", "-shared", "-fPIC", "-lm"]
@@ -356,7 +356,7 @@ def put(
 
 def log_softmax(logits: Float[Tensor, "rows words"]) -> Float32[Tensor, "rows words"]:
     """Log-probabilities in float32, by the kernel where there is one for these."""
-    if not may_take(logits) or logits.stride(1) != 1:
+    if is_off("c-log-softmax") or not may_take(logits) or logits.stride(1) != 1:
         return logits.log_softmax(dim=-1, dtype=torch.float32)
     kernels, (rows, words) = library(), logits.shape
     assert kernels is not None

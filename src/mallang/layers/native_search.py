@@ -9,6 +9,7 @@ from jaxtyping import Float, Float32, Float64, Int
 from torch import Tensor
 
 from mallang.layers import native
+from mallang.layers.kernel import is_off
 
 MOST = 64
 """Cells that are listed; each new one is moved past lower ones one by one."""
@@ -17,7 +18,8 @@ MOST = 64
 def finds_best(totals: Float[Tensor, "sentences width"], scores: Float[Tensor, "rows places"], count: int) -> bool:
     """Whether `best_sums` can be asked for the best `count` of these."""
     return (
-        native.may_take(scores)
+        not is_off("c-top-k")
+        and native.may_take(scores)
         and totals.dtype == torch.float64
         and totals.is_cpu
         and scores.stride(1) == 1
@@ -57,7 +59,7 @@ class Paths(ctypes.Structure):
 
 def follows(scores: Float[Tensor, "rows places"], token_scores: Tensor, *others: Tensor) -> bool:
     """Whether `follow` can be given these: both scores, and all else in any order."""
-    may = native.may_take(scores, token_scores) and scores.stride(1) == 1
+    may = not is_off("c-beam-update") and native.may_take(scores, token_scores) and scores.stride(1) == 1
     return may and all(each.is_contiguous() for each in (token_scores, *others))
 
 

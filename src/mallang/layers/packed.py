@@ -29,6 +29,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from mallang.layers import float8, native
+from mallang.layers.kernel import is_off
 
 PACK_AT = 2
 """The meeting at which a weight is packed."""
@@ -62,7 +63,12 @@ def linear(
         return float8.linear(x, weight, bias)
     if not torch.compiler.is_compiling():
         packs: Packs | None = getattr(AT_HAND, "packs", None)
-        if packs is not None and is_for_packs(x, weight, bias) and (matrix := packs.find(weight, x)) is not None:
+        if (
+            not is_off("c-prepacked-matmul")
+            and packs is not None
+            and is_for_packs(x, weight, bias)
+            and (matrix := packs.find(weight, x)) is not None
+        ):
             return matrix.multiply(x, bias)
         if is_for_training(x, weight, bias):
             product: Tensor = LinearProduct.apply(x, weight, bias)  # type: ignore[no-untyped-call]
@@ -73,7 +79,8 @@ def linear(
 def is_for_training(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
     """Whether gradients will be asked for, and the products are large enough for our own."""
     return (
-        torch.is_grad_enabled()
+        not is_off("c-training-linear")
+        and torch.is_grad_enabled()
         and (x.requires_grad or weight.requires_grad)
         and pays(x, weight)
         and x.shape[-1] == weight.shape[1]
@@ -89,7 +96,7 @@ def fits(bias: Tensor | None, weight: Tensor) -> bool:
 
 def pays(x: Tensor, weight: Tensor) -> bool:
     """Whether these can be multiplied by our kernel, packing included, sooner than by torch."""
-    if torch.compiler.is_compiling():  # asked first: a compiler is not to compare sizes
+    if is_off("c-training-matmul") or torch.compiler.is_compiling():  # asked first: a compiler is not to compare sizes
         return False
     rows = x.numel() // max(1, x.shape[-1])
     return rows >= FEW and rows * weight.numel() >= LARGE and native.are_plain(x, weight)

@@ -21,7 +21,12 @@ the size from which a piece lies outside it and is given back: the largest that 
 def keep_pages() -> bool:
     """Ask the C library for it, unless someone has set it otherwise; whether it agreed. Linux with glibc only."""
     told = any(name in os.environ for name in ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES"))
-    if sys.platform != "linux" or told or not hasattr(library := ctypes.CDLL(None), "mallopt"):
+    if (
+        os.environ.get("MALLANG_KERNELS") == "-allocator"
+        or sys.platform != "linux"
+        or told
+        or not hasattr(library := ctypes.CDLL(None), "mallopt")
+    ):
         return False
     agreed = {which: library.mallopt(which, size) for which, size in BYTES.items()}
     return all(agreed.values())

@@ -21,6 +21,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from mallang.layers.kernel import is_off
 from mallang.layers.recurrent import Memory, Recurrent, gru_update, lstm_update
 
 
@@ -82,7 +83,7 @@ class LSTMSteps:
 
 def fused(gates: Tensor) -> bool:
     """Whether one kernel does all of a cell; a compiler makes one by itself."""
-    return gates.is_cuda and not torch.compiler.is_compiling()
+    return not is_off("fused-cell") and gates.is_cuda and not torch.compiler.is_compiling()
 
 
 def alike(*tensors: Tensor) -> list[Tensor]:
@@ -121,7 +122,9 @@ class Product:
         self.matrix, self.bias = at_precision(matrix), None if bias is None else at_precision(bias)
         self.plain_bias = None if self.bias is None else self.bias.detach()
         needs = self.matrix.requires_grad or (self.bias is not None and self.bias.requires_grad)
-        self.deferred = needs and torch.is_grad_enabled() and not torch.compiler.is_compiling()
+        self.deferred = (
+            not is_off("deferred-gradients") and needs and torch.is_grad_enabled() and not torch.compiler.is_compiling()
+        )
         if self.deferred:
             self.inputs: list[Tensor] = []
             self.gradients: list[Tensor | None] = []
