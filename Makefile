@@ -4,7 +4,7 @@ GPU_PYTHON ?= $(PYTHON)
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 # What is asked of kernels is asked of plain torch as well, which is what machines without them run.
-EITHER_WAY := tests/layers tests/decoding tests/contracts/test_models.py tests/contracts/test_decoding.py
+EITHER_WAY := tests/kernels tests/layers tests/decoding tests/contracts/test_models.py tests/contracts/test_decoding.py
 
 .PHONY: help install demo test test-all test-kernels test-gpu check format bench clean
 
@@ -25,7 +25,7 @@ test-all: .venv/develop check test-kernels  ## also compilation, kills and long 
 	MALLANG_KERNELS=off $(BIN)/python -m pytest -n 2 $(EITHER_WAY)
 
 test-kernels: .venv/develop .venv/triton  ## kernels written in triton, on a CPU by its interpreter
-	TRITON_INTERPRET=1 PYTHONPATH=.venv/triton $(BIN)/python -m pytest -n 2 -m kernels tests/layers
+	TRITON_INTERPRET=1 PYTHONPATH=.venv/triton $(BIN)/python -m pytest -n 2 -m kernels tests/kernels
 
 test-gpu:                   ## on a GPU machine: GPU tests, then every recipe for some updates (SHARD=1/2, RECIPES=a,b)
 	PYTHONPATH=src:tests $(GPU_PYTHON) -m gpu.gate

@@ -95,7 +95,10 @@ LINES = {
         ("c-training-linear", "c-training-matmul", "c-training-attention", "c-cross-entropy", "cpu-dropout",
          "allocator"),
     ),
-    "cpu-greedy": decoding(1, "cpu", "float32", DECODE_CPU[:4] + ("allocator",)),
+    "cpu-luong-feeding": recurrent(
+        "luong", {"layers": 2, "dim": 256, "embedding_dim": 256, "dropout": 0.1}, "cpu", ("deferred-gradients",)
+    ),
+    "cpu-greedy": decoding(1, "cpu", "float32", (*DECODE_CPU[:4], "allocator")),
     "cpu-beam5": decoding(5, "cpu", "float32", DECODE_CPU),
     "cpu-beam5-int8": decoding(5, "cpu", "int8", ("c-int8-matmul",)),
     "cpu-generation-1": generation(1, "cpu", "float32", DECODE_CPU[:4]),
@@ -103,15 +106,17 @@ LINES = {
 }  # fmt: skip
 
 
-def measure(only: str = "", rounds: int = 7) -> dict[str, Result]:
-    """Every line of this machine (or those of `--only a,b`): a GPU's where there is one."""
+def measure(only: str = "", kernels: str = "", rounds: int = 7) -> dict[str, Result]:
+    """Every line of this machine, a GPU's where there is one; or those of `--only a,b`, or of some kernels."""
     import torch
 
     device = "gpu" if torch.cuda.is_available() else "cpu"
     wanted = only.split(",") if only else [name for name in LINES if name.startswith(device)]
     results: dict[str, Result] = {}
     for name in wanted:
-        results |= ablate(name, LINES[name], rounds)
+        chosen = tuple(each for each in LINES[name].kernels if not kernels or each in kernels.split(","))
+        if chosen:
+            results |= ablate(name, replace(LINES[name], kernels=chosen), rounds)
     return results
 
 

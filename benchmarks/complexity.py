@@ -111,10 +111,10 @@ def layers(dim: int, device: str) -> tuple[dict[str, Callable[[Any], Any]], list
     import torch.nn.functional as F
     from torch import Tensor
 
+    from mallang.kernels.windowed_attention import Window
     from mallang.layers.attention import SelfAttention
     from mallang.layers.convolution import Convolution
     from mallang.layers.recurrent import Recurrent
-    from mallang.layers.windowed import Window
 
     share = dim // HEADS
     elman, lstm = Recurrent("tanh", dim, dim).to(device), Recurrent("lstm", dim, dim).to(device)

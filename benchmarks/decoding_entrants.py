@@ -21,7 +21,7 @@ def ours(shape: dict[str, Any], beam: int, batches: int, weights: str, device: s
 
     from mallang.decoding.contract import Config, search
     from mallang.decoding.workers import spread, workers
-    from mallang.layers.int8 import quantize
+    from mallang.layers.quantization import quantize
 
     sizes = Shape(**shape)
     model = our_model(sizes).to(device)

@@ -22,7 +22,7 @@ def ours(
 
     from mallang.decoding.contract import Config, search
     from mallang.decoding.prompted import Prompted, prompt_batch
-    from mallang.layers.int8 import quantize
+    from mallang.layers.quantization import quantize
 
     sizes = Shape(**shape)
     model = our_model(sizes).eval().to(device)

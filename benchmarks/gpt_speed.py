@@ -104,9 +104,9 @@ def precisions() -> dict[str, str]:
     """Those of ours that this GPU has."""
     import torch
 
-    from mallang.layers import float8
+    from mallang.kernels import fp8
 
-    has_8_bits = float8.are_computed_by(torch.device("cuda"))
+    has_8_bits = fp8.is_supported(torch.device("cuda"))
     return {label: precision for label, precision in PRECISIONS.items() if has_8_bits or precision != "fp8"}
 
 

@@ -202,10 +202,10 @@ def read_text(path: Path, tokens: Sequence[str] | None = None) -> tuple[Any, Any
 
 def write_arpa(ids: Any, places: Any, words: Sequence[str], path: Path) -> None:
     """Estimate and write."""
+    from mallang.data.ngram_counts import count
+    from mallang.data.ngram_text import Text
     from mallang.interop import arpa
     from mallang.layers import ngram_smoothing
-    from mallang.layers.ngram_counts import count
-    from mallang.layers.ngram_text import Text
     from mallang.text.vocabulary import Vocabulary
 
     counts = count(Text(ids, places), ORDER, Vocabulary(tuple(words)))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from mallang.layers.windowed import WORTH
+from mallang.kernels.windowed_attention import WORTH
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # the benchmarks are not installed

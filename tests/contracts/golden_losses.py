@@ -1,6 +1,6 @@
 """The first losses of every recipe, as they were before the last change to the code: refactoring leaves them alone.
 
-    python -m contracts.golden_losses check    every loss is compared bit for bit, on the kind of machine that wrote them
+    python -m contracts.golden_losses check    every loss, bit for bit, on the kind of machine that wrote them
     python -m contracts.golden_losses write    after a change that is meant to change the numbers
 
 (with PYTHONPATH=src:tests). Recipes keep all their options; sizes shrink to what a CPU trains in seconds, yet large

@@ -1,17 +1,18 @@
 """The house rules: who may import whom, how long a function may be, what a model file holds."""
 
 import ast
+import re
 from pathlib import Path
 
 SOURCE = Path(__file__).parents[2] / "src" / "mallang"
 FILES = sorted(path for path in SOURCE.rglob("*.py"))
 RANKS = {
-    "text": 0, "data": 1, "layers": 1, "models": 2, "decoding": 3, "evaluation": 3, "tasks": 4, "training": 5,
-    "interop": 6, "inspection": 6, "serving": 7, "commands": 8,
+    "text": 0, "data": 1, "kernels": 1, "layers": 2, "models": 3, "decoding": 4, "evaluation": 4, "tasks": 6,
+    "training": 7, "interop": 8, "inspection": 8, "serving": 9, "commands": 10,
 }  # fmt: skip
 FREE = {"console", "errors", "find"}
 """Root modules that anyone may import."""
-ABOVE = {"recipe": 5, "schema": 5, "toml": 5}
+ABOVE = {"recipe": 7, "schema": 7, "toml": 7}
 """Root modules and the lowest rank that may import them."""
 LONGEST_FUNCTION, LONGEST_MODEL, LONGEST_FILE, MOST_ARGUMENTS = 60, 300, 400, 8
 
@@ -115,3 +116,39 @@ def test_ranks_forbid_what_they_should():
     assert not may_import("layers", "models") and not may_import("models", "decoding")
     assert not may_import("decoding", "evaluation") and not may_import("text", "recipe")
     assert may_import("training", "recipe") and may_import("models", "layers") and may_import("tasks", "errors")
+
+
+SWITCHES = {
+    "a device": r"\bis_cuda\b|\bis_cpu\b|device\.type|cuda\.is_available",
+    "a float type": r"torch\.(bfloat16|float16|half)\b|autocast",
+    "a compiler": r"is_compiling|torch\.compile\b|custom_op",
+    "a kernel's implementation": r"\btriton\b|\bctypes\b|"
+    r"kernels(\.| import )(c_|fp8|fused|stable|decode_|prepacked)",
+}
+"""What layers and models leave to kernels/: a reader of a paper's file meets none of it."""
+
+
+def switches(path):
+    """Where a file asks what runs it, one line each."""
+    for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
+        for what, pattern in SWITCHES.items():
+            if re.search(pattern, line):
+                yield f"{path.parent.name}/{path.name}:{number} depends on {what}: {line.strip()}"
+
+
+def test_layers_and_models_read_as_papers_do():
+    wrong = [line for path in FILES if path.parent.name in ("layers", "models") for line in switches(path)]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_a_switch_in_a_layer_is_named(tmp_path):
+    path = tmp_path / "layer.py"
+    path.write_text("if x.is_cuda:\n    y = x.to(torch.bfloat16)\nfrom mallang.kernels.fp8 import linear\nz = x + 1\n")
+    found = [line.split(" depends on ")[1].split(":")[0] for line in switches(path)]
+    assert found == ["a device", "a float type", "a kernel's implementation"]
+
+
+def test_attention_is_a_dozen_lines():
+    tree = ast.parse((SOURCE / "layers" / "attention.py").read_text("utf-8"))
+    [attend] = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == "attend"]
+    assert attend.end_lineno - attend.body[0].lineno + 1 <= 12

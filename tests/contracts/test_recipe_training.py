@@ -20,7 +20,7 @@ import torch
 from contracts import golden_losses
 from gpu.gate import one_output
 from mallang import load, recipe
-from mallang.layers import native
+from mallang.kernels import c_library
 from mallang.training.step import Step
 from mallang.training.train import Options, train
 
@@ -36,7 +36,7 @@ def small(name: str) -> recipe.Recipe:
 @pytest.fixture(scope="module", autouse=True)
 def corpora(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Small stand-ins of all corpora that the recipes name."""
-    native.library()  # else it would be compiled again for the new cache folder
+    c_library.library()  # else it would be compiled again for the new cache folder
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MALLANG_CACHE", str(tmp_path_factory.mktemp("cache")))
         with golden_losses.corpora():

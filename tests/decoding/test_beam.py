@@ -15,7 +15,7 @@ from mallang.decoding import beam, greedy, runner
 from mallang.decoding.contract import Config, Hypothesis, limits
 from mallang.decoding.ranking import hypothesis, penalty
 from mallang.errors import UserError
-from mallang.layers.native import log_softmax
+from mallang.kernels.log_softmax import log_softmax
 from mallang.text.vocabulary import SPECIALS, Vocabulary
 
 SOURCES = [[4, 5], [5], [4, 4, 5, 1], [], [5, 5, 5]]

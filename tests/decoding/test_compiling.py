@@ -7,7 +7,7 @@ from torch import nn
 from torch.fx import symbolic_trace
 
 from mallang.decoding.rewriting import JOINED, LINEAR, ForOneRow, join_norms, set_biases_apart
-from mallang.layers import norm_linear
+from mallang.kernels import norm_linear
 
 
 class Linears(nn.Module):

@@ -30,7 +30,7 @@ from mallang.decoding.ensemble import Ensemble
 from mallang.decoding.prompted import Prompted, prompt_batch
 from mallang.errors import UserError
 from mallang.layers.cache import State
-from mallang.layers.int8 import quantize
+from mallang.layers.quantization import quantize
 from mallang.models import transformer
 from mallang.text.vocabulary import Vocabulary
 

@@ -13,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from mallang.data.batch import Batch
 from mallang.evaluation.flops import counting, flops_of_fit, flops_per_token
-from mallang.layers.cross_entropy import cross_entropy_of
+from mallang.layers.head import cross_entropy_of
 from mallang.models import transformer
 from mallang.tasks.contract import Loss
 from mallang.text.vocabulary import SPECIALS, Vocabulary

@@ -328,9 +328,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="mallang-gate-") as folder:
         os.environ["MALLANG_CACHE"] = f"{folder}/cache"
         from gpu import stand_ins
-        from mallang.layers import native
+        from mallang.kernels import c_library
 
-        native.library()  # compiled once, for all workers
+        c_library.library()  # compiled once, for all workers
         entries = stand_ins.write(absent_corpora(names), stand_ins.LARGE)
         given = (Path(folder) / "runs", device, max(1, cores // workers), entries)
         timeout = float(os.environ.get("TIMEOUT", "180"))

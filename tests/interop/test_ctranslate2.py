@@ -17,7 +17,7 @@ from mallang.data import miniworld
 from mallang.errors import UserError
 from mallang.interop.ctranslate2 import write
 from mallang.interop.positions import POSITIONS
-from mallang.layers.int8 import quantize
+from mallang.layers.quantization import quantize
 from mallang.tasks.translator import Verbs
 from mallang.text.tokenizer import names
 

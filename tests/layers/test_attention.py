@@ -295,7 +295,7 @@ def test_a_mask_of_numbers_is_the_same_mask(queries, keys, seed):
     mask[..., 0] = True
     expected = layer(x, memory, mask)
     torch.testing.assert_close(layer(x, memory, additive(mask, x)), expected, rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(layer(x, memory.at_hand(), additive(mask, x)), expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(layer(x, memory.for_decoding(), additive(mask, x)), expected, rtol=1e-5, atol=1e-5)
     with record_attention(layer) as maps:
         layer(x, memory, additive(mask, x))
     (weights,) = maps.values()
@@ -305,12 +305,12 @@ def test_a_mask_of_numbers_is_the_same_mask(queries, keys, seed):
 def test_short_sequences_on_a_gpu_take_the_kernel_that_is_fast_for_them():
     from torch.backends import cuda
 
-    from mallang.layers.attention import SHORT, kernels_for
+    from mallang.kernels.attention import SHORT, sdpa_backend
 
     before = cuda.flash_sdp_enabled(), cuda.cudnn_sdp_enabled()
-    with kernels_for(torch.device("cuda"), SHORT):
+    with sdpa_backend(torch.device("cuda"), SHORT):
         assert cuda.mem_efficient_sdp_enabled() and not cuda.flash_sdp_enabled() and not cuda.cudnn_sdp_enabled()
     for device, longest in (("cuda", SHORT + 1), ("cpu", 4)):
-        with kernels_for(torch.device(device), longest):
+        with sdpa_backend(torch.device(device), longest):
             assert (cuda.flash_sdp_enabled(), cuda.cudnn_sdp_enabled()) == before
     assert (cuda.flash_sdp_enabled(), cuda.cudnn_sdp_enabled()) == before

@@ -12,20 +12,16 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from mallang.layers import recurrent
+from mallang.kernels import recurrent
+from mallang.kernels.recurrent import InOnePiece, computed_as, gru_update, lstm_update, unrolled
 from mallang.layers.cache import State
 from mallang.layers.recurrent import (
     BidirectionalReader,
-    InOnePiece,
     Maxout,
     Memory,
     Reader,
     Recurrent,
-    computed_as,
-    gru_update,
-    lstm_update,
     roll,
-    unrolled,
 )
 
 both_kinds = pytest.mark.parametrize("kind", ["lstm", "gru"])

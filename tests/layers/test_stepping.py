@@ -5,8 +5,9 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from mallang.layers.int8 import quantize
-from mallang.layers.stepping import Product, gru_cell, lstm_cell, repeated
+from mallang.kernels.recurrent import gru_cell, lstm_cell
+from mallang.kernels.repeated_matmul import RepeatedMatmul, repeated
+from mallang.layers.quantization import quantize
 
 TINY = settings(deadline=None, max_examples=10)
 
@@ -106,7 +107,7 @@ def test_a_product_for_each_sentence_has_its_gradient():
     found = []
     for deferred in (True, False):
         matrix = values.clone().requires_grad_()
-        multiply = Product(matrix) if deferred else matrix.__rmatmul__
+        multiply = RepeatedMatmul(matrix) if deferred else matrix.__rmatmul__
         (multiply(x) + multiply(2 * x).tanh()).square().sum().backward()
         found.append(matrix.grad)
     torch.testing.assert_close(*found)
@@ -114,7 +115,7 @@ def test_a_product_for_each_sentence_has_its_gradient():
 
 def test_a_step_whose_output_nobody_uses_adds_nothing():
     matrix = torch.eye(2, dtype=torch.float64, requires_grad=True)
-    product = Product(matrix)
+    product = RepeatedMatmul(matrix)
     product(torch.ones(1, 2, dtype=torch.float64))
     product(torch.full((1, 2), 3.0, dtype=torch.float64)).sum().backward()
     assert matrix.grad.tolist() == [[3, 3], [3, 3]]

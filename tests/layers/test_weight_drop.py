@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from mallang.layers.dropout import Dropout, LockedDropout, kept
-from mallang.layers.recurrent import MODES, Recurrent, unrolled
+from mallang.kernels.recurrent import MODES, unrolled
+from mallang.layers.dropout import Dropout, LockedDropout, dropout_mask
+from mallang.layers.recurrent import Recurrent
 from mallang.layers.weight_drop import WeightDropped
 
 every_cell = pytest.mark.parametrize("kind", list(MODES))
@@ -71,7 +72,7 @@ def test_a_stack_drops_weights_once_and_values_between_layers(kind: Any, locked:
 
     torch.manual_seed(4)
     weights = Recurrent.weights(stack)
-    weights[1], weights[5] = weights[1] * kept(weights[1], 0.3), weights[5] * kept(weights[5], 0.3)
+    weights[1], weights[5] = weights[1] * dropout_mask(weights[1], 0.3), weights[5] * dropout_mask(weights[5], 0.3)
     assert 0 < int((weights[1] == 0).sum()) < weights[1].numel()
     below, _ = unrolled(kind, x, stack.nothing(x).of_layer(0), weights[:4])
     between = (LockedDropout if locked else Dropout)(0.5)

@@ -13,7 +13,7 @@ from mallang.decoding.coverage import cross_attention
 from mallang.errors import UserError
 from mallang.inspection.attention import attention_maps
 from mallang.layers.attention import record_attention
-from mallang.layers.int8 import quantize
+from mallang.layers.quantization import quantize
 from mallang.models.bahdanau import SIZES, Bahdanau, Config, Model
 from mallang.text.vocabulary import SPECIALS, Vocabulary
 

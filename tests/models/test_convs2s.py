@@ -16,7 +16,7 @@ from mallang.decoding.contract import search
 from mallang.errors import UserError
 from mallang.layers.attention import record_attention
 from mallang.layers.convolution import GatedConvolution, fold_weights
-from mallang.layers.int8 import quantize
+from mallang.layers.quantization import quantize
 from mallang.models.convs2s import SIZES, Config, ConvS2S
 from mallang.text.tokenizer import Config as Text
 from mallang.text.tokenizer import Tokenizer

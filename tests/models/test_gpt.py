@@ -11,7 +11,7 @@ from torch import nn
 from mallang.data.batch import Batch
 from mallang.errors import UserError
 from mallang.layers.attention import record_attention
-from mallang.layers.int8 import quantize
+from mallang.layers.quantization import quantize
 from mallang.models.gpt import GPT, HF_NAMES, SIZES, Config, Model
 from mallang.text.vocabulary import SPECIALS, Vocabulary
 

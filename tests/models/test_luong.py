@@ -11,7 +11,7 @@ from mallang.decoding.contract import Config as Search
 from mallang.decoding.coverage import cross_attention
 from mallang.errors import UserError
 from mallang.layers.attention import record_attention
-from mallang.layers.int8 import quantize
+from mallang.layers.quantization import quantize
 from mallang.models.luong import SIZES, Config, Luong, Model
 from models.test_bahdanau import batch_of, vocabulary
 

@@ -11,7 +11,7 @@ from torch import nn
 from mallang.data.batch import Batch
 from mallang.errors import UserError
 from mallang.layers.attention import record_attention
-from mallang.layers.cross_entropy import cross_entropy_of
+from mallang.layers.head import cross_entropy_of
 from mallang.layers.position import RotaryPositions, rotate
 from mallang.models.modern_gpt import Config, Model, rms_norm
 from mallang.text.vocabulary import SPECIALS, Vocabulary

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from mallang.data.batch import Batch
-from mallang.layers.dropout import kept
+from mallang.layers.dropout import dropout_mask
 from mallang.models.rnn_lm import AWD, RNNLM, SIZES, Config
 from mallang.text.vocabulary import SPECIALS, Vocabulary
 
@@ -116,7 +116,7 @@ def test_a_dropped_word_is_dropped_wherever_it_stands() -> None:
     torch.manual_seed(3)
     x = model.embed(tokens)
     torch.manual_seed(3)
-    close(x, (model.embedding.weight * kept(model.embedding.weight[:, :1], 0.4))[tokens])
+    close(x, (model.embedding.weight * dropout_mask(model.embedding.weight[:, :1], 0.4))[tokens])
     gone = (x == 0).all(dim=-1)
     assert torch.equal(gone[0, :11], gone[1, 11:22]) and 0 < int(gone[0, :11].sum()) < 11
     close(model.eval().embed(tokens), model.embedding(tokens))

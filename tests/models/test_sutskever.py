@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mallang.data.batch import Batch, pad_rows
 from mallang.errors import UserError
-from mallang.layers.int8 import quantize
+from mallang.layers.quantization import quantize
 from mallang.models.sutskever import SIZES, Config, Sutskever
 from mallang.text.vocabulary import SPECIALS, Vocabulary
 

@@ -278,12 +278,12 @@ def devices(chosen: str, problems: list[str]) -> dict[str, Any]:
     except ImportError as error:
         problems.append(f"torch cannot be imported ({error}): pip install torch")
         return {"torch": "missing"}
-    from mallang.layers import native
+    from mallang.kernels import c_library
 
     found: dict[str, Any] = {
         "torch": torch.__version__,
         "cpu": f"{torch.get_num_threads()} threads",
-        "cpu kernels": native.state(),
+        "cpu kernels": c_library.state(),
     }
     for number in range(torch.cuda.device_count()):
         card = torch.cuda.get_device_properties(number)

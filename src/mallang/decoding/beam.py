@@ -24,10 +24,10 @@ from torch import Tensor
 from mallang.data.batch import Batch
 from mallang.decoding.contract import Autoregressive, Config, Hypothesis, Rules, limits
 from mallang.decoding.progress import Search
-from mallang.decoding.ranking import best, best_sums, hypothesis, penalty, ranked
+from mallang.decoding.ranking import hypothesis, penalty, ranked
 from mallang.decoding.runner import run
-from mallang.layers import native_search
-from mallang.layers.memory import check_room
+from mallang.kernels.memory import check_room
+from mallang.kernels.top_k import top_k, top_k_sums
 from mallang.text.vocabulary import Vocabulary
 
 
@@ -92,7 +92,7 @@ class Beams(Search):
         self, log_probs: Float[Tensor, "rows vocabulary"], said: Int[Tensor, ""], vocabulary: Vocabulary, config: Config
     ) -> tuple[Beams, Int[Tensor, " rows"], Int[Tensor, " rows"]]:
         """One token further: the beams, the tokens of the open ones, and which row each of them goes on from."""
-        totals, cells = best_sums(self.totals, log_probs, 2 * self.width)
+        totals, cells = top_k_sums(self.totals, log_probs, 2 * self.width)
         ends = cells % log_probs.shape[1] == vocabulary.eos
         done, listed, completed = self.complete(totals, ends, said + 1, config)
         # A stable sort of "is it an ending": the others first, in their order.
@@ -123,7 +123,7 @@ class Beams(Search):
         # Until the host looks, sentences that are done go on; their hypotheses can no longer enter any list.
         entering = (ended | (last_chance[:, None] & ~ends)) & ~self.stopped[:, None]
         normalized = (totals / penalty(length.double(), config)).masked_fill(~entering, -torch.inf)
-        done, listed = best(torch.cat([self.done, normalized], dim=1), config.nbest)
+        done, listed = top_k(torch.cat([self.done, normalized], dim=1), config.nbest)
         return done, listed, completed
 
     def follow(
@@ -144,10 +144,6 @@ class Beams(Search):
         The chosen are counted through the n-best list and then the candidates, which are cells of open hypotheses ×
         words.
         """
-        if native_search.follows(log_probs, self.token_scores, self.labels, chosen, cells):
-            return native_search.follow(
-                chosen, cells, log_probs, self.labels, self.token_scores, int(said), vocabulary.pad
-            )
         (sentences, nbest), words = self.done.shape, log_probs.shape[1]
         listed = torch.arange(nbest, device=cells.device).expand(sentences, -1)
         scores = log_probs.view(sentences, -1).gather(1, cells)

@@ -23,8 +23,8 @@ from torch import Tensor, nn
 from mallang.data.batch import Batch
 from mallang.errors import UserError, nearest
 from mallang.find import find
-from mallang.layers import native
-from mallang.layers.attention import SHORT, kernels_for
+from mallang.kernels.attention import SHORT, sdpa_backend
+from mallang.kernels.log_softmax import log_softmax
 from mallang.layers.cache import Nest, State
 from mallang.text.vocabulary import Vocabulary
 
@@ -309,7 +309,7 @@ def inference(model: object) -> Iterator[None]:
     try:
         for part in training:
             part.training = False
-        with torch.inference_mode(), kernels_for(device_of(model), longest=SHORT):
+        with torch.inference_mode(), sdpa_backend(device_of(model), longest=SHORT):
             yield
     finally:
         for part in training:
@@ -344,7 +344,7 @@ def advance(
 
 def normalize(logits: Float[Tensor, "rows vocabulary"], vocabulary: Vocabulary) -> Float[Tensor, "rows vocabulary"]:
     """Log-probabilities in float32, −∞ for what is never said."""
-    log_probs = native.log_softmax(logits)
+    log_probs = log_softmax(logits)
     log_probs[:, vocabulary.pad].fill_(-torch.inf)
     log_probs[:, vocabulary.bos].fill_(-torch.inf)
     return log_probs

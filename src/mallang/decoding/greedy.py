@@ -11,9 +11,10 @@ from torch import Tensor
 from mallang.data.batch import Batch
 from mallang.decoding.contract import Autoregressive, Config, Hypothesis, Rules, limits
 from mallang.decoding.progress import Search
-from mallang.decoding.ranking import best, hypothesis
+from mallang.decoding.ranking import hypothesis
 from mallang.decoding.runner import run
-from mallang.layers.most_probable import is_at_hand, take_most_probable
+from mallang.kernels.fused_argmax import fused_argmax, is_at_hand
+from mallang.kernels.top_k import top_k
 from mallang.text.vocabulary import Vocabulary
 
 
@@ -69,7 +70,7 @@ class Walk(Search):
         if not is_at_hand(logits):
             return None
         never = vocabulary.pad, vocabulary.bos
-        tokens, scores = take_most_probable(logits, said, never, vocabulary.eos, config.min_length)
+        tokens, scores = fused_argmax(logits, said, never, vocabulary.eos, config.min_length)
         return self.hear(tokens, scores, said, vocabulary)
 
     def hear(
@@ -95,7 +96,7 @@ class Walk(Search):
         self, log_probs: Float[Tensor, "rows vocabulary"], said: Int[Tensor, ""], config: Config
     ) -> Int[Tensor, " rows"]:
         """The most probable token of each row."""
-        return best(log_probs, 1)[1][:, 0]
+        return top_k(log_probs, 1)[1][:, 0]
 
     def outputs(self, vocabulary: Vocabulary, config: Config) -> dict[int, list[Hypothesis]]:
         """The path or paths of each sentence, up to its limit."""

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from mallang.decoding.contract import Autoregressive, Config, is_in_training
 from mallang.errors import UserError
 from mallang.layers.characters import Characters
-from mallang.layers.int8 import Int8Linear
+from mallang.layers.quantization import Int8Linear
 
 ROUGH: WeakKeyDictionary[nn.Module, nn.Module] = WeakKeyDictionary()
 """The bfloat16 copies of models."""

@@ -27,7 +27,8 @@ from mallang.decoding.beam import check_beam
 from mallang.decoding.constraints import join
 from mallang.decoding.contract import Autoregressive, Config, Hypothesis, Rules, advance, begin, inference, limits
 from mallang.decoding.matching import FOUND, START, Matcher
-from mallang.decoding.ranking import best, hypothesis, penalty, ranked
+from mallang.decoding.ranking import hypothesis, penalty, ranked
+from mallang.kernels.top_k import top_k
 from mallang.text.vocabulary import Vocabulary
 
 
@@ -220,7 +221,7 @@ class Wanted:
         ending = (self.table[states, eos] == FOUND).all(dim=1)
         log_probs = log_probs.masked_fill(log_probs.isnan(), -torch.inf)
         log_probs[:, eos] = log_probs[:, eos].masked_fill(~ending, -torch.inf)
-        tokens = [best(log_probs, min(2 * config.beam, log_probs.shape[1]))[1], states.new_full((len(paths), 1), eos)]
+        tokens = [top_k(log_probs, min(2 * config.beam, log_probs.shape[1]))[1], states.new_full((len(paths), 1), eos)]
         for state in states.unbind(dim=1):
             nearer = self.steps[self.table[state].long()] < self.steps[state][:, None]
             tokens.append(log_probs.masked_fill(~nearer, -torch.inf).argmax(dim=1, keepdim=True))

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch._inductor.custom_graph_pass import CustomGraphPass, get_hash_for_files
 from torch.fx import Graph, Node
 
-from mallang.layers import norm_linear
+from mallang.kernels import norm_linear
 
 LINEAR: Any = torch._C._nn.linear
 JOINED: Any = torch.ops.mallang.norm_linear.default

@@ -39,9 +39,9 @@ from mallang.decoding.compiling import compiled
 from mallang.decoding.contract import Autoregressive, Config, Hypothesis, Rules, inference, is_in_training
 from mallang.decoding.progress import Progress, Room, Search
 from mallang.errors import UserError
-from mallang.layers import few_queries
+from mallang.kernels import decode_attention
+from mallang.kernels.prepacked import PrepackedWeights
 from mallang.layers.cache import map_nest
-from mallang.layers.packed import Packs
 
 LOOK_EVERY = {"cuda": 8}
 """After how many steps the host looks which sentences are done, by device; 1 on others. Looking makes a GPU wait."""
@@ -95,7 +95,7 @@ def drive(runner: Plain, batch: Batch, search: Search, rules: Rules | None) -> l
     device, most = batch.tokens.device, search.said.shape[1]
     # Kernels of our own run where torch is told to be, not where their tensors lie.
     here = torch.cuda.device(device.index if device.type == "cuda" else -1)
-    with inference(runner.model), here, Packs().at_hand():
+    with inference(runner.model), here, PrepackedWeights().in_use():
         progress = runner.begin(batch, search, rules)
         for step in range(1, most):
             if step % look_every(device) == 0:
@@ -176,7 +176,7 @@ class Captured(Reserved):
         """Read the source and choose the first tokens, in shapes from the short list."""
         inputs = filled_up(batch, search, rules)
         rows, limit = inputs[1].said.shape
-        if search.width <= few_queries.MOST and few_queries.works():
+        if search.width <= decode_attention.MOST and decode_attention.works():
             self.steps = min(limit, max(FIRST_STEPS, FIRST_SLOTS // rows))
         key = ("opening", self.config, *shape_of(inputs))
         opening = self.seats.get(key)

@@ -21,8 +21,8 @@ from torch import Tensor
 from mallang.data.batch import Batch
 from mallang.decoding.contract import Autoregressive, Config, Hypothesis, Rules, limits
 from mallang.decoding.greedy import Walk
-from mallang.decoding.ranking import best
 from mallang.decoding.runner import run
+from mallang.kernels.top_k import top_k
 
 WIDTH = 8
 """Samples of a sentence that are drawn at once."""
@@ -91,7 +91,7 @@ def truncate(log_probs: Float[Tensor, "rows vocabulary"], config: Config) -> Flo
     """The probabilities to draw from, after temperature, top-k and top-p."""
     logits = log_probs / config.temperature
     if 0 < config.top_k < logits.shape[1]:
-        values, places = best(logits, config.top_k)
+        values, places = top_k(logits, config.top_k)
         logits = torch.full_like(logits, -torch.inf).scatter(1, places, values)
     probs = logits.softmax(dim=-1, dtype=torch.float64)
     if config.top_p < 1:

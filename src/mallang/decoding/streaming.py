@@ -11,7 +11,7 @@ from mallang.decoding.precision import at_precision
 from mallang.decoding.runner import Plain, Reserved
 from mallang.decoding.sampling import to_draw
 from mallang.errors import UserError
-from mallang.layers.packed import Packs
+from mallang.kernels.prepacked import PrepackedWeights
 
 WALKS = ("greedy", "sampling")
 """The searches that never look back: what they have said stays said."""
@@ -39,9 +39,9 @@ def stream(
         else Walk.start([most], model.vocabulary, batch.tokens.device)
     )
     runner = Plain(model, config) if config.runner == "plain" else Reserved(model, config)
-    packs = Packs()
+    weights = PrepackedWeights()
     # The mode is set for each step alone: whoever reads this stream must not find gradients turned off.
-    with inference(model), packs.at_hand():
+    with inference(model), weights.in_use():
         progress = runner.begin(batch, walk, rules)
     for place in range(most):
         found: Walk = progress.search  # type: ignore[assignment]
@@ -49,5 +49,5 @@ def stream(
         yield token, score
         if token == model.vocabulary.eos or place + 1 == most:
             return
-        with inference(model), packs.at_hand():
+        with inference(model), weights.in_use():
             progress = runner.advance(progress)

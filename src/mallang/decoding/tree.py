@@ -20,9 +20,10 @@ from mallang.decoding import best_first
 from mallang.decoding.beam import Beams
 from mallang.decoding.contract import Autoregressive, Config, Hypothesis, Rules, limits
 from mallang.decoding.precision import at_precision
-from mallang.decoding.ranking import best, best_sums, penalty
+from mallang.decoding.ranking import penalty
 from mallang.decoding.runner import Plain, drive
 from mallang.errors import UserError
+from mallang.kernels.top_k import top_k, top_k_sums
 from mallang.text.vocabulary import Vocabulary
 
 FORMAT = "mallang-search-tree/1"
@@ -193,7 +194,7 @@ class Noted(Beams):
         """Write down the candidates of a step; those in `going` are the open ones after it, and this is their fate."""
         notes, words = self.notes, log_probs.shape[1]
         count = min(max(2 * self.width, notes.alternatives), self.width * words)
-        totals, cells = best_sums(self.totals, log_probs, count)
+        totals, cells = top_k_sums(self.totals, log_probs, count)
         for rank, (total, cell) in enumerate(zip(totals[0].tolist(), cells[0].tolist(), strict=True)):
             if total == -torch.inf:
                 continue
@@ -226,7 +227,7 @@ def record_best_first(model: Autoregressive, batch: Batch, notes: Notes, rules: 
     for said in {*read, *given} - {()}:
         followed.setdefault(said[:-1], set()).add(said[-1])
     for said, log_probs in sorted(read.items(), key=lambda item: len(item[0])):
-        first = best(log_probs[None], min(notes.alternatives, len(log_probs)))[1][0].tolist()
+        first = top_k(log_probs[None], min(notes.alternatives, len(log_probs)))[1][0].tolist()
         for token in dict.fromkeys([*first, *sorted(followed.get(said, ())), eos]):
             if (log_prob := float(log_probs[token])) > -torch.inf:
                 could_win = notes.nodes[notes.places[said]].total + log_prob >= lowest

@@ -13,7 +13,7 @@ from typing import TypeVar
 import torch
 
 from mallang.decoding.contract import Config, inference
-from mallang.layers.pages import keep_pages
+from mallang.kernels.allocator import keep_pages
 
 Work = TypeVar("Work")
 Found = TypeVar("Found")

@@ -11,7 +11,7 @@ from pathlib import Path
 import mallang
 from mallang.errors import UserError
 from mallang.find import ROOT
-from mallang.layers.int8 import Int8Linear
+from mallang.layers.quantization import Int8Linear
 from mallang.models.transformer import Transformer
 from mallang.tasks.translator import Verbs
 from mallang.text.tokenizer import names

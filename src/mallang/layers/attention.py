@@ -3,8 +3,8 @@
     weights = softmax(Q Kᵀ / √key_dim)      each head by itself
     output  = [head 1; head 2; …] W^O       heads · value_dim → dim
 
-A fused kernel computes this and never holds the weights. Inside `record_attention` the same formula runs in plain
-steps and every layer keeps its weights; the two agree to 1e-5.
+A fused kernel computes this and never holds the weights (kernels/attention.py). Inside `record_attention` the formula
+runs step by step and every layer keeps its weights; the two agree to 1e-5.
 
 The other score functions (dot, general, multiplicative, additive, concat) and attention by them are in scores.py.
 """
@@ -12,39 +12,34 @@ The other score functions (dot, general, multiplicative, additive, concat) and a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from mallang.layers import native
-from mallang.layers.few_queries import attend_few, is_made_for, write_and_attend
-from mallang.layers.kernel import is_off
-from mallang.layers.native_attention import ShortAttention, is_for_short
-from mallang.layers.packed import Linear
-from mallang.layers.windowed import Window, attend_within, is_worth
+from mallang.kernels import kv_cache
+from mallang.kernels.attention import Mask, Observer, Window, attention, is_worth, write_and_attend
+from mallang.layers.linear import Linear
 
-Mask: TypeAlias = (
-    Bool[Tensor, "_batch _heads _query _key"]
-    | Float[Tensor, "_batch _heads _query _key"]
-    | Literal["causal"]
-    | Window
-    | None
-)
-"""True = may be seen; or 0 = may be seen, −∞ = may not, which is added to the scores and spares kernels a conversion.
-"causal" lets query i see the keys up to i and has a faster kernel; a window of a long text is computed in blocks; None
-hides nothing."""
-
-
-SHORT = 256
-"""Positions up to which a sequence is short to `kernels_for`."""
-WIDE = 128
-"""Numbers of a head beyond which the fused kernels of a GPU are slow: over short sequences plain products are not."""
+__all__ = [
+    "Attention",
+    "CrossAttention",
+    "Extensible",
+    "KeysValues",
+    "Mask",
+    "Observable",
+    "Observer",
+    "SelfAttention",
+    "additive",
+    "causal_mask",
+    "distance",
+    "padding_mask",
+    "record_attention",
+    "segment_mask",
+]
 
 
 class KeysValues(NamedTuple):
@@ -66,11 +61,9 @@ class KeysValues(NamedTuple):
         """The old ones and the new."""
         return KeysValues(torch.cat((self.keys, keys), dim=2), torch.cat((self.values, values), dim=2))
 
-    def at_hand(self) -> KeysValues:
-        """Laid out for being looked at again and again: a CPU's matrix product wants one column a key."""
-        if self.keys.is_cuda:
-            return self
-        return KeysValues(self.keys.transpose(2, 3).contiguous().transpose(2, 3), self.values.contiguous())
+    def for_decoding(self) -> KeysValues:
+        """Laid out in memory for many decode steps."""
+        return KeysValues(*kv_cache.decode_layout(self.keys, self.values))
 
 
 @runtime_checkable
@@ -102,7 +95,7 @@ class Attention(nn.Module):
         super().__init__()
         self.heads, self.key_dim, self.value_dim, self.dropout = heads, key_dim, value_dim, dropout
         self.output = Linear(heads * value_dim, dim, bias=bias)
-        self.recorders: list[Recorder] = []
+        self.recorders: list[Observer] = []
 
     def split_heads(self, x: Float[Tensor, "batch time inner"]) -> Float[Tensor, "batch {self.heads} time head_dim"]:
         """The share of every head, as a view."""
@@ -113,76 +106,12 @@ class Attention(nn.Module):
         queries: Float[Tensor, "batch heads query key_dim"],
         keys: Float[Tensor, "batch heads key key_dim"],
         values: Float[Tensor, "batch heads key value_dim"],
-        mask: Bool[Tensor, "#batch #heads #query #key"]
-        | Float[Tensor, "#batch #heads #query #key"]
-        | Literal["causal"]
-        | Window
-        | None,
-    ) -> Float[Tensor, "batch query dim"]:
-        """Look from every query at all keys that the mask lets it see, and join the heads."""
-        # A search has few queries and a mask of numbers: on a CPU plain steps are then several times faster, but for
-        # a single query whose keys lie as the fused kernel reads them.
-        searching = isinstance(mask, Tensor) and mask.is_floating_point() and not mask.is_cuda
-        searching = searching and (queries.shape[2] > 1 or keys.stride(-1) != 1)
-        wide = (
-            not is_off("wide-heads")
-            and queries.is_cuda
-            and queries.shape[-1] > WIDE
-            and keys.shape[2] <= SHORT
-            and not isinstance(mask, Window)
-        )
-        dropout = self.dropout if self.training else 0.0
-        if not is_off("c-decode-attention") and self.looks_plainly() and native.is_for_few(queries, keys, values, mask):
-            looked: Tensor = self.output(native.attend(queries, keys, values, mask))  # type: ignore[arg-type]
-            return looked
-        if self.looks_plainly() and is_made_for(queries, keys, values, mask):
-            context = attend_few(queries, keys, values, mask)  # type: ignore[arg-type]
-        elif not is_off("c-training-attention") and self.looks_plainly() and is_for_short(queries, keys, values, mask):
-            context = ShortAttention.apply(queries, keys, values, mask).transpose(1, 2)  # type: ignore[no-untyped-call]
-        elif self.recorders or searching or wide:
-            context = self.attend_readably(queries, keys, values, mask)
-        elif isinstance(mask, Window):
-            context = attend_within(mask, queries, keys, values, dropout)
-        else:
-            context = F.scaled_dot_product_attention(
-                queries,
-                keys,
-                values,
-                attn_mask=None if isinstance(mask, str) else mask,
-                is_causal=isinstance(mask, str),
-                dropout_p=dropout,
-            )
-        joined: Tensor = self.output(context.transpose(1, 2).flatten(2))
-        return joined
-
-    def looks_plainly(self) -> bool:
-        """Whether nobody watches the weights and none are dropped."""
-        return not self.recorders and not (self.training and self.dropout)
-
-    def attend_readably(
-        self,
-        queries: Float[Tensor, "batch heads query key_dim"],
-        keys: Float[Tensor, "batch heads key key_dim"],
-        values: Float[Tensor, "batch heads key value_dim"],
         mask: Mask,
-    ) -> Float[Tensor, "batch heads query value_dim"]:
-        """The formula of the paper in plain steps; tells the recorders."""
-        scores = (queries / math.sqrt(self.key_dim)) @ keys.transpose(-2, -1)
-        if isinstance(mask, Window):
-            mask = mask.mask(scores.shape[-1], scores.device)
-        if isinstance(mask, str):
-            mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()[None, None]
-        if mask is None:
-            weights = scores.softmax(dim=-1)
-        elif mask.dtype == torch.bool:  # who may see nothing looks nowhere: softmax alone would make it NaN
-            weights = scores.masked_fill(~mask, -math.inf).softmax(dim=-1)
-            weights = weights.masked_fill(~mask.any(dim=-1, keepdim=True), 0.0)
-        else:
-            alone = not self.recorders and not scores.requires_grad
-            weights = (scores.add_(mask) if alone else scores + mask).softmax(dim=-1)
-        for recorder in self.recorders:
-            recorder(scores, weights)
-        return F.dropout(weights, self.dropout, self.training).to(values.dtype) @ values
+    ) -> Float[Tensor, "batch query dim"]:
+        """Attend from every query to all keys that the mask lets it see, and join the heads."""
+        dropout = self.dropout if self.training else 0.0
+        joined: Tensor = self.output(attention(queries, keys, values, mask, dropout, self.recorders))
+        return joined
 
 
 class SelfAttention(Attention):
@@ -209,11 +138,10 @@ class SelfAttention(Attention):
         folded = x if past is None else x.reshape(len(past.keys), -1, x.shape[-1])
         projected = self.query_key_value(folded)
         queries, keys, values = self.parts_of(projected)
-        if past is not None and isinstance(past.at, Tensor) and self.looks_plainly():
-            slots = KeysValues(past.keys, past.values)
-            if not is_off("cache-write-attention") and is_made_for(queries, *slots, mask):
-                context: Tensor = write_and_attend(projected, past.at, *slots, mask)
-                return self.output(context).view_as(x), slots
+        if past is not None and not self.recorders and not (self.training and self.dropout):
+            context = write_and_attend(projected, queries, past.at, past.keys, past.values, mask)
+            if context is not None:
+                return self.output(context).view_as(x), KeysValues(past.keys, past.values)
         seen = KeysValues(keys, values) if past is None else past.extend(keys, values)
         return self.attend(queries, *seen, mask).view_as(x), seen
 
@@ -320,19 +248,11 @@ def distance(time: int | torch.SymInt, past: int, device: torch.device | None) -
     return places[past:, None] - places[None, :]
 
 
-def kernels_for(device: torch.device, longest: int) -> AbstractContextManager[object]:
-    """The fused kernels that are fastest for sequences of at most this length: put it around what runs attention.
+@runtime_checkable
+class Observable(Protocol):
+    """A layer that attends: it shows its scores and weights to every one of its recorders."""
 
-    On a GPU the memory-efficient kernel is twice as fast as the others while sequences are short: at 32 positions of
-    256 × 8 heads of 64 an H200 took 92 µs forward and backward, against 250 with flash attention, 162 with cuDNN's.
-    """
-    if device.type != "cuda" or longest > SHORT or is_off("sdpa-backend"):
-        return nullcontext()
-    return sdpa_kernel([SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH])
-
-
-Recorder: TypeAlias = Callable[[Tensor, Tensor], None]
-"""Takes the raw scores and the weights of one look: [batch, heads, query, key]."""
+    recorders: list[Observer]
 
 
 @contextmanager
@@ -346,13 +266,13 @@ def record_attention(
     second forward) adds "encoder.0.self:2" and so on. Any module with a list `recorders` takes part.
     """
     maps: dict[str, Tensor] = {}
-    listening: list[tuple[list[Recorder], Recorder]] = []
+    listening: list[tuple[list[Observer], Observer]] = []
     try:
         for name, module in model.named_modules():
-            if isinstance(recorders := getattr(module, "recorders", None), list):
+            if isinstance(module, Observable):
                 recorder = recorder_of(readable_name(name), maps, scores, keep_graph)
-                recorders.append(recorder)
-                listening.append((recorders, recorder))
+                module.recorders.append(recorder)
+                listening.append((module.recorders, recorder))
         yield maps
     finally:
         for recorders, recorder in listening:
@@ -364,7 +284,7 @@ def readable_name(name: str) -> str:
     return name.replace("_orig_mod.", "").removesuffix("_attention")
 
 
-def recorder_of(name: str, maps: dict[str, Tensor], scores: bool, keep_graph: bool) -> Recorder:
+def recorder_of(name: str, maps: dict[str, Tensor], scores: bool, keep_graph: bool) -> Observer:
     """A recorder that files what it is told under the name of one layer."""
     runs = 0
 

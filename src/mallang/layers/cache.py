@@ -24,9 +24,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mallang.layers import native
+from mallang.kernels import kv_cache
 from mallang.layers.attention import Extensible, KeysValues, Mask, causal_mask
-from mallang.layers.kernel import is_off
 
 Nest: TypeAlias = Any
 """Any nest of dicts, lists, tuples and caches of tensors whose first axis is rows; None and numbers pass through."""
@@ -124,7 +123,7 @@ class Past:
         base = -(-length // align) * align
         slots = -(-(base + steps * width) // align) * align
         room = Room(
-            layers=[_empty(layer, sentences, slots, width) for layer in self.layers],
+            layers=[KeysValues(*kv_cache.allocate(*layer, sentences, slots, width)) for layer in self.layers],
             mask=like.new_full((sentences * width, slots), -torch.inf),
             length=torch.full((), length, device=like.device),
             places=torch.arange(width, device=like.device) + base - length * width,
@@ -209,7 +208,7 @@ class Room:
         """The keys and values of these sentences, as far as they are filled, in new memory."""
         layers = []
         for layer in self.layers:
-            new = _empty(layer, len(sentences), slots, self.width)
+            new = KeysValues(*kv_cache.allocate(*layer, len(sentences), slots, self.width))
             for part, old in zip(new, layer, strict=True):
                 part[:, :, : self.seen] = old[:, :, : self.seen].index_select(0, sentences)
             layers.append(new)
@@ -234,44 +233,8 @@ class Slots(NamedTuple):
         values: Float[Tensor, "sentences heads width value_dim"],
     ) -> KeysValues:
         """Write the new ones to their slots; everything that attention looks at."""
-        if isinstance(self.at, slice) and lie_as_columns(self.keys, self.values, keys, values):
-            native.put(keys, values, self.keys, self.values, self.at.start)
-        elif isinstance(self.at, slice):
-            self.keys[:, :, self.at].copy_(keys)
-            self.values[:, :, self.at].copy_(values)
-        else:  # not by `index_copy_`, for which a compiler copies all slots
-            self.keys[:, :, self.at] = keys
-            self.values[:, :, self.at] = values
+        kv_cache.write(self.keys, self.values, keys, values, self.at)
         return KeysValues(self.keys[:, :, : self.seen], self.values[:, :, : self.seen])
-
-
-def lie_as_columns(slots: Tensor, values: Tensor, new_keys: Tensor, new_values: Tensor) -> bool:
-    """Whether our kernel can write the new ones to these slots."""
-    rows = (values, new_keys, new_values)
-    return (
-        not is_off("c-cache-write")
-        and native.may_take(slots, *rows)
-        and slots.stride(2) == 1
-        and all(each.stride(3) == 1 for each in rows)
-    )
-
-
-def _empty(like: KeysValues, sentences: int, slots: int, width: int) -> KeysValues:
-    """Slots that are zero, since 0 × NaN would not be 0.
-
-    On a GPU the heads of one slot lie together, as a layer gives them; on a CPU a head's, as `at_hand` has them: our
-    kernel reads them so, and so does a matrix product. Where there is neither the one nor several queries, which is
-    what makes a product fast, they lie as the fused kernel of torch reads them.
-    """
-    (_, heads, _, key_dim), value_dim = like.keys.shape, like.values.shape[3]
-    if like.keys.is_cuda:
-        keys = like.keys.new_zeros(sentences, slots, heads, key_dim).transpose(1, 2)
-        return KeysValues(keys, like.values.new_zeros(sentences, slots, heads, value_dim).transpose(1, 2))
-    if width == 1 and not native.may_take(like.keys):
-        keys = like.keys.new_zeros(sentences, heads, slots, key_dim)
-    else:
-        keys = like.keys.new_zeros(sentences, heads, key_dim, slots).transpose(2, 3)
-    return KeysValues(keys, like.values.new_zeros(sentences, heads, slots, value_dim))
 
 
 def rows_of(tensor: Tensor, rows: Int[Tensor, " kept"]) -> Tensor:

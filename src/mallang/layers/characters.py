@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from mallang.kernels.distinct import for_distinct
 from mallang.text.hangul import decompose
 from mallang.text.vocabulary import Vocabulary
 
@@ -74,11 +75,8 @@ class Characters(nn.Module):
         return [(width, count) for width, count in enumerate(self.filters, start=1) if count]
 
     def forward(self, tokens: Int[Tensor, "rows time"]) -> Float[Tensor, "rows time filters"]:
-        """The vectors of tokens. A CPU reads a word once, however often it stands there; a GPU would have to wait."""
-        if tokens.is_cuda or torch.compiler.is_compiling():
-            return self.read(tokens.flatten()).view(*tokens.shape, -1)
-        words, places = torch.unique(tokens, return_inverse=True)
-        return self.read(words)[places]
+        """The vectors of tokens."""
+        return for_distinct(self.read, tokens)
 
     def ids_of_oov(self, words: Sequence[str]) -> list[int]:
         """The ids of words that are not in the vocabulary: rows that are added to the table of spellings.

@@ -26,9 +26,9 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float64, Int64
 
-from mallang.layers.ngram_counts import Counts
+from mallang.data.ngram_counts import Counts
+from mallang.data.ngram_text import Text
 from mallang.layers.ngram_table import Ngrams
-from mallang.layers.ngram_text import Text
 
 Values = Float64[np.ndarray, " _"]
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -24,15 +23,13 @@ import torch
 from jaxtyping import Float, Float32, Int, Int64
 from torch import Tensor, nn
 
-from mallang.layers.ngram_index import Index
+from mallang.kernels.hash_index import Index, pays, side_by_side
 from mallang.text.vocabulary import PAD
 
 LOG_ZERO = -99 * math.log(10)
 """The logarithm of nothing, as ARPA files have it: −99 to the base of 10. No sum of real ones comes down to it."""
 NO_KEY = 2**62
 """A key that no n-gram has."""
-MOST_INDEXED = 2**31
-"""N-grams up to which a hash table is made: its places are numbers of 32 bits."""
 PART = 2**17
 """Words that are looked up at once, so that what is known of them stays near the processor."""
 
@@ -115,7 +112,7 @@ class Table(nn.Module):
     def score(self, words: Int[Tensor, " words"], places: Int[Tensor, " words"]) -> Float[Tensor, " words"]:
         """The log-probability of each word after those before it in its text; −∞ for 0."""
         self.asked += len(words)
-        if len(self.keys) < min(self.asked, MOST_INDEXED) and not self.indexes and not words.is_cuda:
+        if not self.indexes and pays(len(self.keys), self.asked, words):
             self.indexes = [Index(self.level(order)[0]) for order in range(2, self.order + 1)]
 
         def part(first: int) -> Float[Tensor, " part"]:
@@ -195,19 +192,3 @@ def flat_arrays(ngrams: Ngrams, missing: float = 0.0) -> dict[str, Tensor]:
         "backoffs": joined(ngrams.backoffs, np.array([missing], np.float32)),
         "sizes": torch.tensor(ngrams.sizes),
     }
-
-
-def side_by_side(work: Callable[[int], Tensor], pieces: Sequence[int], device: torch.device) -> list[Tensor]:
-    """What the work makes of each piece, in order; on a CPU as many at once as torch may use threads.
-
-    Most of a lookup are operations that torch does not share among threads.
-    """
-    threads = min(torch.get_num_threads(), len(pieces))
-    if threads <= 1 or device.type != "cpu":
-        return [work(piece) for piece in pieces]
-    before = torch.get_num_threads()
-    try:
-        with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-            return list(pool.map(work, pieces))
-    finally:
-        torch.set_num_threads(before)  # what a worker says holds for all who come after it

@@ -25,8 +25,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from mallang.layers.attention import Recorder
-from mallang.layers.stepping import Product, repeated
+from mallang.kernels.repeated_matmul import RepeatedMatmul, repeated
+from mallang.layers.attention import Observer
 
 
 class Score(nn.Module):
@@ -55,7 +55,7 @@ class Score(nn.Module):
 
     def against(self, keys: Float[Tensor, "sentences source key"]) -> Callable[[Tensor], Tensor]:
         """The same for keys that many steps are compared with."""
-        return Product(keys.mT)
+        return RepeatedMatmul(keys.mT)
 
     def forward(
         self,
@@ -160,7 +160,7 @@ class ConcatScore(TanhScore):
 
     def asking(self) -> Callable[[Tensor], Tensor]:
         """The same for states that come one after the other."""
-        return Product(self.joined[:, : self.query_dim].t())
+        return RepeatedMatmul(self.joined[:, : self.query_dim].t())
 
     def remember(self, memory: Float[Tensor, "sentences source memory_dim"]) -> Float[Tensor, "sentences source key"]:
         """The right part of W times h."""
@@ -178,7 +178,7 @@ class ScoredAttention(nn.Module):
     def __init__(self, score: Score) -> None:
         super().__init__()
         self.score = score
-        self.recorders: list[Recorder] = []
+        self.recorders: list[Observer] = []
 
     def forward(
         self,
@@ -216,7 +216,7 @@ class Looks:
 
     def __init__(self, attention: ScoredAttention, keys: Tensor, values: Tensor, mask: Tensor) -> None:
         self.attention, self.mask = attention, mask[:, None]
-        self.compare, self.weigh = attention.score.against(keys), Product(values)
+        self.compare, self.weigh = attention.score.against(keys), RepeatedMatmul(values)
         self.kept: list[tuple[Tensor, Tensor]] = []
 
     def __call__(self, queries: Float[Tensor, "rows key"]) -> Float[Tensor, "rows value_dim"]:

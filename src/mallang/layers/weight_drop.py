@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from mallang.layers.dropout import LockedDropout, kept
+from mallang.layers.dropout import LockedDropout, dropout_mask
 from mallang.layers.recurrent import Cell, Recurrent
 
 
@@ -40,7 +40,7 @@ class WeightDropped(Recurrent):
         """Of each layer: W, U with some of it dropped, and the biases of both."""
         own = super().weights()
         if self.drops_weights:
-            own[1::4] = [u * kept(u, self.weight_dropout) for u in own[1::4]]
+            own[1::4] = [u * dropout_mask(u, self.weight_dropout) for u in own[1::4]]
         return own
 
     def lies_in_one_piece(self, weights: list[Tensor]) -> bool:

@@ -27,6 +27,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from mallang.data.batch import Batch
+from mallang.kernels.recurrent import gru_cell
+from mallang.kernels.repeated_matmul import repeated
 from mallang.layers.attention import additive
 from mallang.layers.cache import State
 from mallang.layers.checks import check_alike, check_shared, check_sizes
@@ -35,7 +37,6 @@ from mallang.layers.head import Projection
 from mallang.layers.initialisation import xavier
 from mallang.layers.recurrent import BidirectionalReader, Maxout
 from mallang.layers.scores import AdditiveScore, ScoredAttention
-from mallang.layers.stepping import gru_cell, repeated
 from mallang.text.vocabulary import Vocabulary
 
 __all__ = ["SIZES", "Bahdanau", "Config", "Model"]

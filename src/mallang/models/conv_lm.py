@@ -40,7 +40,7 @@ from mallang.data.batch import Batch
 from mallang.layers.cache import State
 from mallang.layers.checks import check_sizes, check_tied
 from mallang.layers.convolution import Convolution, GatedConvolution
-from mallang.layers.dropout import Dropout, kept
+from mallang.layers.dropout import Dropout, dropout_mask
 from mallang.layers.head import Projection
 from mallang.layers.reading import Reading
 from mallang.text.vocabulary import Vocabulary
@@ -140,7 +140,7 @@ class ConvLM(nn.Module):
         """The vectors of tokens; in training some words have none (Gal and Ghahramani 2016, arXiv:1512.05287)."""
         x: Tensor = self.embedding(tokens)
         if self.training and self.config.word_dropout:
-            x = x * kept(self.embedding.weight[:, :1].detach(), self.config.word_dropout)[tokens]
+            x = x * dropout_mask(self.embedding.weight[:, :1].detach(), self.config.word_dropout)[tokens]
         dropped: Tensor = self.input_dropout(x)
         return dropped
 

@@ -144,7 +144,7 @@ class ConvS2S(nn.Module):
         """Read the source; nothing is written yet."""
         memory, mask = self.read(batch)
         first = torch.zeros(len(batch), dtype=torch.long, device=mask.device)
-        fixed = {"memory": memory.at_hand(), "mask": additive(mask, memory.keys)}
+        fixed = {"memory": memory.for_decoding(), "mask": additive(mask, memory.keys)}
         return State(fixed, moving={"windows": self.nothing(memory), "place": first})
 
     def step(self, tokens: Int[Tensor, "rows time"], state: State) -> tuple[Float[Tensor, "rows time words"], State]:

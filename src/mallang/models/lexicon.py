@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from mallang.data.batch import Batch
 from mallang.data.lexicon import read_lexicon
 from mallang.errors import UserError
-from mallang.layers.attention import Recorder
+from mallang.layers.attention import Observer
 from mallang.layers.cache import State
 from mallang.layers.checks import check_sizes
 from mallang.text.vocabulary import Vocabulary
@@ -233,7 +233,7 @@ class Place(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.recorders: list[Recorder] = []
+        self.recorders: list[Observer] = []
 
     def forward(self, places: Int[Tensor, "batch time"], mask: Bool[Tensor, "batch source"]) -> None:
         """Tell the recorders."""

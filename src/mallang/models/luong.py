@@ -29,6 +29,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from mallang.data.batch import Batch
+from mallang.kernels.repeated_matmul import repeated
 from mallang.layers.attention import additive
 from mallang.layers.cache import State
 from mallang.layers.checks import check_alike, check_shared, check_sizes
@@ -37,7 +38,7 @@ from mallang.layers.head import Projection
 from mallang.layers.initialisation import xavier
 from mallang.layers.recurrent import Memory, Reader, Recurrent
 from mallang.layers.scores import ConcatScore, DotScore, GeneralScore, Score, ScoredAttention
-from mallang.layers.stepping import LSTMSteps, repeated
+from mallang.layers.stepping import LSTMSteps
 from mallang.text.vocabulary import Vocabulary
 
 __all__ = ["SIZES", "Config", "Luong", "Model"]

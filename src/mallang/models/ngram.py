@@ -29,13 +29,13 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from mallang.data.batch import Batch
+from mallang.data.ngram_counts import count, sayable
+from mallang.data.ngram_text import Flat, Text, flatten, text_of
 from mallang.errors import UserError
 from mallang.layers import ngram_smoothing as smoothing
 from mallang.layers.cache import State
 from mallang.layers.checks import check_sizes
-from mallang.layers.ngram_counts import count, sayable
 from mallang.layers.ngram_table import Ngrams, Table, flat_arrays
-from mallang.layers.ngram_text import Flat, Text, flatten, text_of
 from mallang.text.vocabulary import Vocabulary
 
 __all__ = ["SIZES", "Config", "Model", "NGram"]

@@ -34,7 +34,7 @@ from torch import Tensor, nn
 from mallang.data.batch import Batch
 from mallang.layers.cache import State
 from mallang.layers.checks import check_sizes
-from mallang.layers.dropout import Dropout, LockedDropout, kept
+from mallang.layers.dropout import Dropout, LockedDropout, dropout_mask
 from mallang.layers.head import Projection
 from mallang.layers.reading import Reading
 from mallang.layers.recurrent import Memory
@@ -142,7 +142,7 @@ class RNNLM(nn.Module):
         x: Tensor = self.embedding(tokens)
         if not self.training or not self.config.word_dropout:
             return x
-        return x * kept(self.embedding.weight[:, :1].detach(), self.config.word_dropout)[tokens]
+        return x * dropout_mask(self.embedding.weight[:, :1].detach(), self.config.word_dropout)[tokens]
 
     def penalties(
         self,

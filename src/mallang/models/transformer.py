@@ -134,7 +134,7 @@ class Transformer(nn.Module):
     def start(self, batch: Batch) -> State:
         """Read the source; nothing is written yet."""
         memory, mask = self.read(batch)
-        remembered = [block.remember(memory).at_hand() for block in self.decoder]
+        remembered = [block.remember(memory).for_decoding() for block in self.decoder]
         nothing = [KeysValues(keys[:, :, :0], values[:, :, :0]) for keys, values in remembered]
         return State({"memory": remembered, "mask": additive(mask, remembered[0].keys)}, moving=Past(nothing))
 

@@ -28,7 +28,7 @@ from mallang.data.streams import Pieces, Stream, lines_batch, packed_batch, stre
 from mallang.errors import UserError
 from mallang.evaluation.perplexity import perplexities
 from mallang.evaluation.score import Score
-from mallang.layers.cross_entropy import cross_entropy_of
+from mallang.layers.head import cross_entropy_of
 from mallang.layers.reading import Reading, ReadsOn
 from mallang.tasks.contract import Better, Group, Loss
 from mallang.tasks.generation import Verbs

@@ -27,7 +27,7 @@ from torch import Tensor
 from mallang.data.batch import Batch
 from mallang.decoding.contract import normalize
 from mallang.decoding.sampling import pick
-from mallang.layers.cross_entropy import summed
+from mallang.kernels.cross_entropy import summed
 from mallang.layers.position import check_length
 from mallang.tasks.contract import Loss
 from mallang.text.vocabulary import Vocabulary

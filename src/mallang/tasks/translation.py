@@ -19,10 +19,9 @@ from mallang.decoding import contract as decoding
 from mallang.errors import UserError
 from mallang.evaluation.quality import MEASURES
 from mallang.evaluation.score import Score
-from mallang.layers.agreement import agreement, sums_and_gradients
-from mallang.layers.cross_entropy import cross_entropy_of
+from mallang.kernels.r_drop import agreement, sums_and_gradients
 from mallang.layers.dropout import drops
-from mallang.layers.head import Projection
+from mallang.layers.head import Projection, cross_entropy_of
 from mallang.tasks.contract import Better, Group, Loss
 from mallang.tasks.scheduled_sampling import Decay, Own, Schedule, ScheduledSampling
 from mallang.tasks.translator import BATCH_TOKENS, Verbs

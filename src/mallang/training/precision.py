@@ -2,7 +2,7 @@
 
     bf16           autocast: products in bf16; norms, sums and what goes from layer to layer in fp32
     bf16-weights   everything in bf16, with copies of the weights: fewer bytes to move, so faster, and rounder
-    fp8            the same, with products of 8-bit numbers where a GPU has them (layers/float8.py): faster, rounder yet
+    fp8            the same, with products of 8-bit numbers where a GPU has them (layers/fp8.py): faster, rounder yet
 
 The weights that are trained and saved are fp32 in all of them.
 """
@@ -19,8 +19,8 @@ from torch.func import functional_call
 
 from mallang.data.batch import Batch
 from mallang.errors import UserError
-from mallang.layers import float8
-from mallang.layers.packed import Linear
+from mallang.kernels import fp8
+from mallang.layers.linear import Linear
 from mallang.tasks.contract import Loss
 
 Precision = Literal["auto", "fp32", "bf16", "bf16-weights", "fp8"]
@@ -55,7 +55,7 @@ def choose_device(name: str = "auto", local_rank: int = 0) -> torch.device:
 
 def check_device(precision: Precision, device: torch.device) -> None:
     """Refuse products of 8 bits where there are none."""
-    if precision == "fp8" and not float8.are_computed_by(device):
+    if precision == "fp8" and not fp8.is_supported(device):
         raise UserError(
             'train.precision = "fp8" needs a GPU that multiplies 8-bit floats (Ada, Hopper or later)',
             todo="train.precision=auto",
@@ -68,10 +68,10 @@ def check(precision: Precision, device: torch.device, model: nn.Module) -> None:
     if precision != "fp8":
         return
     weights = [part.weight for part in model.modules() if isinstance(part, Linear)]
-    if not any(float8.fits(weight) and len(weight) <= float8.WIDEST for weight in weights):
+    if not any(fp8.fits(weight) and len(weight) <= fp8.WIDEST for weight in weights):
         raise UserError(
             f'train.precision = "fp8" has no effect on this model: none of its layers has a linear map whose sizes are '
-            f"multiples of {float8.ALIGN} and at most {float8.WIDEST}",
+            f"multiples of {fp8.ALIGN} and at most {fp8.WIDEST}",
             todo="train.precision=auto",
         )
 
@@ -80,7 +80,7 @@ def autocast(precision: Precision, device: torch.device) -> contextlib.AbstractC
     """The context the model runs in; the weights stay fp32."""
     wanted = ("bf16" if device.type == "cuda" else "fp32") if precision == "auto" else precision
     if wanted == "fp8":
-        return float8.products_in_8_bits()
+        return fp8.fp8_matmuls()
     if wanted != "bf16":
         return contextlib.nullcontext()
     return torch.autocast(device.type, dtype=torch.bfloat16)

@@ -29,7 +29,7 @@ from mallang.data import corpus as corpora
 from mallang.errors import UserError, nearest
 from mallang.find import find, names, no_run
 from mallang.layers.convolution import fold_weights
-from mallang.layers.int8 import quantize
+from mallang.layers.quantization import quantize
 from mallang.recipe import Recipe
 from mallang.text.tokenizer import Tokenizer
 from mallang.training import own_files

@@ -21,9 +21,9 @@ from torch import Tensor, nn
 
 from mallang.data.batch import Batch, rectangles
 from mallang.errors import UserError
-from mallang.layers.attention import kernels_for
+from mallang.kernels.allocator import keep_pages
+from mallang.kernels.attention import sdpa_backend
 from mallang.layers.cache import map_nest
-from mallang.layers.pages import keep_pages
 from mallang.layers.recurrent import Recurrent
 from mallang.tasks.contract import Loss, Task
 from mallang.training.carry import leaves
@@ -94,7 +94,7 @@ class Step:
     def compute(self, batch: Batch, totals: Tensor, carry: Any) -> Loss:
         """Forward and backward."""
         longest = max(value.shape[1] for _, value in rectangles(batch))
-        with autocast(self.precision, self.device), kernels_for(self.device, longest), sizes_apart():
+        with autocast(self.precision, self.device), sdpa_backend(self.device, longest), sizes_apart():
             loss = self.loss(self.model, batch, carry)
         parts = torch.stack([loss.sums[name] for name in self.task.parts])
         self.add_gradients((parts / totals).sum())

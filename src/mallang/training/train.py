@@ -22,7 +22,7 @@ from mallang.decoding.contract import DEFAULTS
 from mallang.errors import UserError, nearest
 from mallang.evaluation.score import Score
 from mallang.find import find
-from mallang.layers.memory import check_weights
+from mallang.kernels.memory import check_weights
 from mallang.recipe import Recipe
 from mallang.tasks.contract import Laying
 from mallang.text.tokenizer import Tokenizer

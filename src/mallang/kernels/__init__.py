@@ -1,0 +1,11 @@
+"""The maths of the layers, faster: one dispatch per operation, the plain version first, C and Triton kernels behind it.
+
+    linear.py         x Wᵀ + b                         prepacked weights and C matmuls (CPU), FP8 matmuls (GPU)
+    attention.py      softmax(Q Kᵀ / √d) V             C kernels (CPU), Triton decode attention (GPU), torch's SDPA
+    cross_entropy.py  the loss of hidden vectors       chunks; fused softmax and gradient in C and Triton
+    top_k.py          the best k of a row, stable      C (CPU), Triton (GPU)
+    log_softmax.py    log-probabilities, and argmax    C (CPU), Triton (GPU)
+
+A kernel stays only while leaving it out slows its end-to-end benchmark down by 5 % (`python -m benchmarks ablation`).
+`MALLANG_KERNELS=off` runs the plain versions alone, `MALLANG_KERNELS=-top-k` all kernels but one.
+"""

@@ -1,0 +1,69 @@
+"""Which kernels may run: the switch MALLANG_KERNELS, Triton if it is installed, and a trial before the first use."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import cache, wraps
+from typing import Any
+
+import torch
+
+from mallang.errors import UserError
+
+__all__ = ["is_left_out", "is_off", "tl", "tried_once", "triton"]
+
+try:
+    import triton  # type: ignore[import-not-found, import-untyped, unused-ignore]
+    import triton.language as tl  # type: ignore[import-not-found, import-untyped, unused-ignore]
+except ImportError:  # a build of torch for CPUs alone
+    triton = tl = None
+
+
+def is_off(name: str = "") -> bool:
+    """Whether the kernel of this name must not run: MALLANG_KERNELS=off stops all of them, =-top-k that one."""
+    value = os.environ.get("MALLANG_KERNELS") or "on"
+    if value not in ("on", "off") and not value.startswith("-"):
+        raise UserError(
+            f"MALLANG_KERNELS is {value!r}, but must be on, off, or a kernel to leave out, as -top-k",
+            todo="unset it, or set it to off",
+        )
+    return value in ("off", f"-{name}")
+
+
+def is_left_out(name: str) -> bool:
+    """Whether this one alone is switched off: for what is no kernel, and draws other random numbers when it is off."""
+    return is_off(name) and not is_off()
+
+
+def tried_once(name: str | None) -> Callable[[Callable[[], bool]], Callable[[], bool]]:
+    """Whether the kernel of this name may run on this GPU and computes what it should, by a trial that is made once.
+
+    Triton needs a C compiler, and GPUs differ. Compiled code takes the answer as a constant. What has no name is no
+    kernel of ours, and no switch stops it.
+    """
+
+    def decorate(trial: Callable[[], bool]) -> Callable[[], bool]:
+        @cache
+        def outcome() -> bool:
+            if name is not None and is_off(name):
+                return False
+            try:
+                with torch.autocast("cuda", enabled=False):
+                    return trial()
+            except (torch.OutOfMemoryError, UserError):
+                raise
+            except Exception:  # whatever the compiler or the driver raises: the plain version runs instead
+                return False
+
+        @wraps(trial)
+        def works() -> bool:
+            return outcome()
+
+        if not torch.cuda.is_available():  # nothing will ask, and the compiler takes two seconds to import
+            return works
+        constant: Any = torch.compiler.assume_constant_result(works)  # type: ignore[no-untyped-call, unused-ignore]
+        checked: Callable[[], bool] = constant
+        return checked
+
+    return decorate
