@@ -83,7 +83,7 @@ def draw_attention(maps: Sequence[Map]) -> str:
         elements += drawn
         top += 34
     height = round(max(bottom, top - 34)) + 46
-    said = "Rows: the English words it writes. Columns: the Korean words it attends to. Cross-attention, mean of the heads."
+    said = "Rows: English words it writes. Columns: Korean words it attends to. Cross-attention, mean of the heads."
     elements.append(text(left, height - 18, said, size=13, color="faint"))
     return drawing(900, height, "Attention of a Korean to English Transformer", elements)
 

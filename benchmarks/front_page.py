@@ -23,6 +23,8 @@ from mallang.data import miniworld
 
 FOLDER = ROOT / "docs" / "front"
 WEIGHTS = FOLDER / "attention.json"
+GLUE = "\u00a0"
+"""Between a name and its number, so that no line is broken there."""
 LANGUAGES = {"README.md": "en", "README.ko.md": "ko"}
 PART = re.compile(r"(<!-- (\w+): [^>]* -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -51,7 +53,7 @@ def machine(name: str) -> str:
     hardware = str(read(name)["hardware"])
     if "H200" in hardware:
         return "H200"
-    return re.sub(r"\(R\)| Processor.*", "", hardware.partition(",")[0])
+    return re.sub(r"\(R\)| Processor.*", "", hardware.partition(",")[0]).replace(" ", GLUE)
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ class Row:
     def cells(self, language: str) -> list[str]:
         """The cells of the line."""
         sides = [
-            " · ".join(f"{said} {self.told(value(name))}".strip() for said, name in side)
+            " · ".join(f"{said}{GLUE}{self.told(value(name))}".strip() for said, name in side)
             for side in (self.ours, self.others)
         ]
         return [self.work[language == "ko"], machine(self.ours[0][1]), f"**{sides[0]}**", sides[1]]
@@ -77,7 +79,8 @@ class Row:
 SPEED = (
     Row(
         ("train GPT-2 124M, tokens/s", "GPT-2 124M 학습, 토큰/초"),
-        [("FP8", "gpt-training-cuda-32x1024-mallang-compiled-fp8"), ("bf16", "gpt-training-cuda-32x1024-mallang-compiled")],
+        [("FP8", "gpt-training-cuda-32x1024-mallang-compiled-fp8"),
+         ("bf16", "gpt-training-cuda-32x1024-mallang-compiled")],
         [("nanoGPT", "gpt-training-cuda-32x1024-nanogpt-compiled"),
          ("Hugging Face", "gpt-training-cuda-32x1024-hugging-face-compiled")],
     ),
@@ -182,18 +185,14 @@ LANGUAGE = (
     System("Modern GPT", "modern_gpt", "modern-gpt-ptb", f"modern-gpt-ptb-{PPL}"),
     System("GPT, characters", "gpt", "gpt-shakespeare", "gpt-shakespeare-valid-nats-seed1"),
 )
-HEADS = {
+HEADS: dict[str, dict[str, list[str]]] = {
     "en": {
         "speed": ["measured side by side", "on", "Mallang", "others"],
         "zoo": ["model", "paper", "recipe", "ours", "published", "training"],
-        "bleu": "*Translation: Multi30k en→de, test2016, BLEU*",
-        "ppl": "*Language models: Penn Treebank, test perplexity (characters: tiny-shakespeare, nats)*",
     },
     "ko": {
         "speed": ["나란히 잰 것", "장비", "말랑", "비교 대상"],
         "zoo": ["모델", "논문", "레시피", "말랑", "논문 값", "학습 시간"],
-        "bleu": "*번역: Multi30k en→de, test2016, BLEU*",
-        "ppl": "*언어 모델: Penn Treebank 테스트 퍼플렉시티 (글자 단위는 tiny-shakespeare, nats)*",
     },
 }
 
@@ -209,16 +208,9 @@ def speed(language: str) -> str:
     return table(HEADS[language]["speed"], [row.cells(language) for row in SPEED])
 
 
-def zoo(language: str) -> str:
+def zoo(systems: Sequence[System], language: str) -> str:
     """Every model with its paper, its recipe, our value and the published one."""
-    head = HEADS[language]
-    rows = [
-        [str(head["bleu"]), *[""] * 5],
-        *(zoo_row(system) for system in TRANSLATION),
-        [str(head["ppl"]), *[""] * 5],
-        *(zoo_row(system) for system in LANGUAGE),
-    ]
-    return table(head["zoo"], rows, numbers=3)
+    return table(HEADS[language]["zoo"], [zoo_row(system) for system in systems], numbers=3)
 
 
 def zoo_row(system: System) -> list[str]:
@@ -237,7 +229,7 @@ def zoo_row(system: System) -> list[str]:
 
 def spread(name: str) -> str:
     """± the standard deviation, of a mean over seeds."""
-    return f" ± {value(name.removesuffix('mean') + 'deviation')}" if name.endswith("-mean") else ""
+    return f"{GLUE}±{GLUE}{value(name.removesuffix('mean') + 'deviation')}" if name.endswith("-mean") else ""
 
 
 def minutes(name: str) -> float:
@@ -248,7 +240,7 @@ def minutes(name: str) -> float:
 def duration(name: str) -> str:
     """The time of training in words, and the machine where it is no GPU."""
     took, hardware = minutes(name), str(read(name)["hardware"])
-    said = f"{took * 60:.2g} s" if took < 1 else f"{took:.1f} min"
+    said = f"{took * 60:.2g}{GLUE}s" if took < 1 else f"{took:.1f}{GLUE}min"
     return said if "H200" in hardware else f"{said}, CPU"
 
 
@@ -270,7 +262,13 @@ def generations() -> str:
     ]
     names = ("Word by word", "Sutskever", "Cho", "Bahdanau", "Luong", "ConvS2S", "Transformer")
     translation = [
-        Point(name, system.recipe, minutes(system.result), value(system.result), is_left=name not in ("Word by word", "Luong"))
+        Point(
+            name,
+            system.recipe,
+            minutes(system.result),
+            value(system.result),
+            is_left=name not in ("Word by word", "Luong"),
+        )
         for name, system in zip(names, TRANSLATION, strict=True)
     ]
     return draw_generations(
@@ -288,7 +286,11 @@ def attention() -> str:
     return draw_attention(json.loads(WEIGHTS.read_text("utf-8")))
 
 
-TABLES: dict[str, Callable[[str], str]] = {"speed": speed, "zoo": zoo}
+TABLES: dict[str, Callable[[str], str]] = {
+    "speed": speed,
+    "translation": lambda language: zoo(TRANSLATION, language),
+    "language": lambda language: zoo(LANGUAGE, language),
+}
 PICTURES: dict[str, Callable[[], str]] = {"attention.svg": attention, "generations.svg": generations}
 
 
