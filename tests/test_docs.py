@@ -269,7 +269,9 @@ def test_the_list_of_pages_has_every_page():
     folder = ROOT / "docs"
     linked = {(folder / link).resolve() for link in LINK.findall((folder / "README.md").read_text("utf-8"))}
     pages = {
-        path for part in ("tutorial", "how-to", "explanation", "examples", "ko") for path in (folder / part).glob("*.md")
+        path
+        for part in ("tutorial", "how-to", "explanation", "examples", "ko")
+        for path in (folder / part).glob("*.md")
     }
     assert pages <= linked
 

@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+import tomllib
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -92,3 +93,14 @@ def test_numbers_have_three_digits():
         "16.4M",
         "28.8",
     ]
+
+
+def test_one_version_and_one_line_everywhere():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    version, line = project["version"], project["description"]
+    heads = re.findall(r"^## \[(.+?)\](?: - (\S+))?$", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE)
+    assert heads[0] == ("Unreleased", "") and heads[1][0] == version
+    citation = (ROOT / "CITATION.cff").read_text("utf-8")
+    assert f"\nversion: {version}\ndate-released: {heads[1][1]}\n" in citation and line in citation
+    assert f"**{line}**" in (ROOT / "README.md").read_text("utf-8")
+    assert f"{version} of {heads[1][1]}" in (ROOT / "docs" / "versioning.md").read_text("utf-8")
