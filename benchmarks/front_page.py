@@ -16,7 +16,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.front_figures import Field, Point, draw_attention, draw_generations, read_attention
+from benchmarks.charts import TIMES, Axis, Point, Points, chart
+from benchmarks.front_figures import draw_attention, read_attention
 from benchmarks.report import RESULTS, ROOT
 from mallang import recipe
 from mallang.data import miniworld
@@ -271,14 +272,14 @@ def generations() -> str:
         )
         for name, system in zip(names, TRANSLATION, strict=True)
     ]
-    return draw_generations(
-        [
-            Field("Language models", "Penn Treebank, test perplexity; up is better", language, 155, 52,
-                  (140, 120, 100, 80, 60)),
-            Field("Translation", "Multi30k English to German, BLEU; up is better", translation, 12, 45,
-                  (20, 30, 40)),
-        ]
-    )  # fmt: skip
+    across = Axis(0.013, 45, TIMES, is_log=True)
+    perplexity = Axis(155, 52, [(each, str(each)) for each in (140, 120, 100, 80, 60)])
+    bleu = Axis(12, 45, [(each, str(each)) for each in (20, 30, 40)])
+    fields = [
+        Points("Language models", "Penn Treebank, test perplexity; up is better", language, across, perplexity),
+        Points("Translation", "Multi30k English to German, BLEU; up is better", translation, across, bleu),
+    ]
+    return chart(fields, "Quality of every model against minutes of training")
 
 
 def attention() -> str:

@@ -13,7 +13,7 @@ from mallang.data import miniworld
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # the benchmarks are not installed
-from benchmarks import front_figures, front_page  # noqa: E402
+from benchmarks import charts, front_figures, front_page, page_figures  # noqa: E402
 
 AGAIN = "python -m benchmarks.front_page writes it again"
 PAGES = sorted(front_page.LANGUAGES)
@@ -37,6 +37,33 @@ def test_the_pictures_are_up_to_date(name):
     drawn = front_page.PICTURES[name]()
     assert (front_page.FOLDER / name).read_text("utf-8") == drawn, AGAIN
     assert ElementTree.fromstring(drawn).tag == "{http://www.w3.org/2000/svg}svg"
+
+
+@pytest.mark.parametrize("name", sorted(page_figures.FIGURES))
+def test_the_figures_of_pages_are_up_to_date(name):
+    drawn = page_figures.FIGURES[name]()
+    assert (page_figures.DOCS / name).read_text("utf-8") == drawn, "python -m benchmarks.page_figures draws it again"
+    assert ElementTree.fromstring(drawn).tag == "{http://www.w3.org/2000/svg}svg"
+
+
+def test_cells_begin_with_numbers():
+    cells = ("1,023", "98.8 [98.1, 99.4]", "0.66 M", "39 k", "42.1 ± 0.3")
+    assert [page_figures.number(cell) for cell in cells] == [1023, 98.8, 660_000, 39_000, 42.1]
+    with pytest.raises(ValueError, match="begins with no number"):
+        page_figures.number("–")
+
+
+def test_a_page_without_the_table_is_named(tmp_path):
+    (tmp_path / "page.md").write_text("| a | b |\n|---|---|\n| 1 | 2 |\n", "utf-8")
+    assert page_figures.read_table(tmp_path / "page.md", "a") == [{"a": "1", "b": "2"}]
+    with pytest.raises(ValueError, match="no table that begins with b"):
+        page_figures.read_table(tmp_path / "page.md", "b")
+
+
+def test_labels_are_moved_apart():
+    assert charts.spread([10, 100], 15) == [10, 100]
+    found = charts.spread([50, 40, 50], 15)
+    assert found[1] < found[0] < found[2] and min(found[0] - found[1], found[2] - found[0]) >= 14.9
 
 
 @pytest.mark.parametrize("name", PAGES)
