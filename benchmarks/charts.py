@@ -139,7 +139,7 @@ def draw_points(field: Points, box: Box) -> list[str]:
         x = box.left + box.width * field.across.share(value)
         elements.append(line(x, box.top, x, bottom))
         elements.append(text(x, bottom + 18, said, size=12, anchor="middle", color="faint"))
-    elements.append(text(box.left + box.width, bottom + 18, field.cost, size=12, anchor="end", color="faint"))
+    elements.append(text(box.left + box.width, bottom + 36, f"{field.cost} →", size=12, anchor="end", color="faint"))
     for point in field.points:
         color = COLORS[family_of(point.model)]
         x = box.left + box.width * field.across.share(point.cost)

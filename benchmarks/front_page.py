@@ -66,15 +66,17 @@ class Row:
     ours: Sequence[tuple[str, str]]
     """What is said of a value, and the name of its file."""
     others: Sequence[tuple[str, str]]
-    told: Callable[[float], str] = short
 
     def cells(self, language: str) -> list[str]:
-        """The cells of the line."""
-        sides = [
-            " · ".join(f"{said}{GLUE}{self.told(value(name))}".strip() for said, name in side)
-            for side in (self.ours, self.others)
-        ]
-        return [self.work[language == "ko"], machine(self.ours[0][1]), f"**{sides[0]}**", sides[1]]
+        """The cells of the line, the highest value in bold."""
+        best = max(value(name) for _, name in (*self.ours, *self.others))
+
+        def told(said: str, name: str) -> str:
+            words = f"{said} {short(value(name))}".strip().replace(" ", GLUE)
+            return f"**{words}**" if value(name) == best else words
+
+        sides = [" · ".join(told(*each) for each in side) for side in (self.ours, self.others)]
+        return [self.work[language == "ko"], machine(self.ours[0][1]), *sides]
 
 
 SPEED = (

@@ -61,8 +61,8 @@ def test_a_page_without_the_table_is_named(tmp_path):
 
 
 def test_labels_are_moved_apart():
-    assert charts.spread([10, 100], 15) == [10, 100]
-    found = charts.spread([50, 40, 50], 15)
+    assert charts.spread([10.0, 100.0], 15.0) == [10, 100]
+    found = charts.spread([50.0, 40.0, 50.0], 15.0)
     assert found[1] < found[0] < found[2] and min(found[0] - found[1], found[2] - found[0]) >= 14.9
 
 
@@ -77,6 +77,15 @@ def test_numbers_between_the_tables_are_measured(name):
     assert front_page.value("miniworld-exact") == pytest.approx(98, abs=1) and "98 %" in prose
     assert front_page.value("miniworld-seconds") <= 120 and re.search(r"two minutes|2분", prose)
     assert f"{front_page.read('gpt-shakespeare-valid-nats-seed1')['published']}" in prose
+
+
+def test_who_is_said_to_be_faster_is_faster():
+    """README: CTranslate2 at greedy search on a CPU, KenLM at scoring strings."""
+    for theirs, ours in (
+        ("decoding-cpu-greedy-ctranslate2-int8-2x1", "decoding-cpu-greedy-mallang-int8"),
+        ("ngram-kenlm-score", "ngram-mallang-from-strings"),
+    ):
+        assert front_page.value(theirs) > front_page.value(ours), "the sentence below the first table must change"
 
 
 def test_the_figure_shows_the_values_of_the_results():
