@@ -297,6 +297,26 @@ def test_measured_numbers_of_a_page_are_in_the_results(page):
         assert any(round(each, digits) == value for each in known), number
 
 
+def test_keys_and_recipes_that_pages_name_exist():
+    """The pages whose tables name keys and recipes in passing, where no command would fail on a wrong one."""
+    pages = [*(ROOT / "docs" / "how-to").glob("coming-from-*.md"), ROOT / "docs" / "how-to" / "which-model.md"]
+    pages += [ROOT / "docs" / "ko" / "lectures.md"]
+    whole = [recipe.read(name).resolved() for name in recipe.names()]
+    known = {
+        f"{section}.{key}" for each in whole for section, keys in each.items() if isinstance(keys, dict) for key in keys
+    }
+    names, corpora = set(recipe.names()), "miniworld|multi30k|ptb|wikitext-2"
+    for page in pages:
+        quoted = " ".join(re.findall(r"`([^`\n]+)`", page.read_text("utf-8")))
+        keys = re.findall(
+            r"\b((?:task|model|text|data|train|optimizer|schedule|decoding)\.(?!(?:tsv|txt|de|en|json|safetensors)\b)[a-z_]+)",
+            quoted,
+        )
+        assert len(keys) > 2 and not (wrong := sorted(set(keys) - known)), (page.name, wrong)
+        recipes = re.findall(rf"(?<![/\w-])[a-z0-9-]+-(?:{corpora})(?:-[a-z-]+)?\b", quoted)
+        assert not (wrong := sorted(set(recipes) - names)), (page.name, wrong)
+
+
 def test_make_targets_exist():
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
     shown = {shlex.split(line, comments=True)[1] for page in PAGES for line in shell_lines(page) if line[:5] == "make "}
