@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks import page_figures
 from benchmarks.report import Result, show, versions
 
 TOKENS, SHORTEST = 4096, 16
@@ -51,7 +52,7 @@ def measure(
     table = rows(found, lengths)
     show(f"one layer of {dim}, {TOKENS} tokens, {device}", table)
     if out:
-        write(Path(out), f"{device}-{dim}", table, found, dim)
+        write(Path(out), f"{device}-{dim}", table)
     about: dict[str, Any] = {
         "protocol": f"one layer of {dim}, {TOKENS} tokens in texts of {lengths[0]} to {lengths[-1]}, forward and "
         f"backward, {device}, the least of {turns} turns; width {WIDTH}, window {WINDOW}, {HEADS} heads",
@@ -215,41 +216,14 @@ def rows(found: Mapping[str, Mapping[int, Cost]], lengths: Sequence[int]) -> lis
     return table
 
 
-def write(folder: Path, name: str, table: list[list[str]], found: Mapping[str, Mapping[int, Cost]], dim: int) -> None:
-    """The table as Markdown, and the curves."""
+def write(folder: Path, name: str, table: list[list[str]]) -> None:
+    """The table as Markdown, and the curves drawn from it."""
     folder.mkdir(parents=True, exist_ok=True)
     head, *lines = [f"| {' | '.join(row)} |" for row in table]
     rule = "|---|---" + "|---:" * (len(table[0]) - 2) + "|"
-    (folder / f"{name}.md").write_text("\n".join([head, rule, *lines]) + "\n", "utf-8")
-    draw(folder / f"{name}.png", found, dim)
-
-
-def draw(file: Path, found: Mapping[str, Mapping[int, Cost]], dim: int) -> None:
-    """Four fields of curves over the length of a text."""
-    from matplotlib.figure import Figure
-
-    from mallang.inspection.comparison_figure import look
-
-    figure = Figure(figsize=(11, 8.5), layout="constrained")
-    fields = figure.subplots(2, 2).flatten().tolist()
-    measures: list[tuple[str, Callable[[Cost], float]]] = [
-        ("time of a token, µs", lambda cost: cost.seconds * 1e6),
-        ("operations of a token", lambda cost: cost.flops),
-        ("memory of a token, bytes", lambda cost: cost.bytes),
-        ("path from the first position to the last", lambda cost: cost.path),
-    ]
-    for field, (label, of) in zip(fields, measures, strict=True):
-        for number, (name, costs) in enumerate(found.items()):
-            field.plot(list(costs), [of(cost) for cost in costs.values()], label=name, **look(number, line="-"))
-        field.axvline(dim, color="grey", linestyle=":", label=f"n = d = {dim}")
-        field.set_xscale("log", base=2)
-        field.set_yscale("log")
-        field.set_xlabel("length of the text")
-        field.set_ylabel(label)
-        field.grid(alpha=0.3)
-    handles, labels = fields[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=4)
-    figure.savefig(file, dpi=110)
+    page = folder / f"{name}.md"
+    page.write_text("\n".join([head, rule, *lines]) + "\n", "utf-8")
+    (folder / f"{name}.svg").write_text(page_figures.complexity(page), "utf-8")
 
 
 def slug(name: str) -> str:

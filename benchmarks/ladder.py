@@ -1,12 +1,12 @@
 """Quality by source length of every system in results/: a figure and a table, from the hypotheses that lie there.
 
 python -m benchmarks.ladder                                         # Multi30k test2016, every direction there is
-python -m benchmarks.ladder --direction de-en --only sutskever,cho,bahdanau,transformer --format svg
+python -m benchmarks.ladder --direction de-en --only sutskever,cho,bahdanau,transformer
 python -m benchmarks.ladder --split test2017 --protocol moses-lc-tok --lengths 10,15,20
 
-Writes docs/ladder/CORPUS-DIRECTION-SPLIT.png and .md. A line is the mean over the seeds of one system, with their
-standard deviation; of one seed it is the value with its 95 % interval. `python -m benchmarks.translation collect`
-stores hypotheses; needs the corpus itself for sources and references.
+Writes docs/ladder/CORPUS-DIRECTION-SPLIT.md and .svg, the figure drawn from the table. A row is the mean over the seeds
+of one system, with their standard deviation. `python -m benchmarks.translation collect` stores hypotheses; needs the
+corpus itself for sources and references.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks import report
+from benchmarks import page_figures, report
 from benchmarks.protocols import Reference, moses_tokens, read_reference
 from benchmarks.translation_results import HYPOTHESES, LABELS
 from mallang.data.readers import lines
@@ -27,7 +27,6 @@ from mallang.errors import UserError
 from mallang.evaluation.lengths import Bucket, buckets_of
 from mallang.evaluation.translation import bleu_statistics, tokenization
 from mallang.inspection.comparison import Value
-from mallang.inspection.comparison_figure import Lengths, draw_curves
 
 FOLDER = report.ROOT / "docs" / "ladder"
 PROTOCOLS = ("sacrebleu", "moses-lc-tok")
@@ -133,11 +132,9 @@ def make(arguments: argparse.Namespace, folder: Path = report.RESULTS) -> list[P
         title = f"BLEU ({arguments.protocol}) by source length, {arguments.corpus} {arguments.split} {direction}"
         base = f"{arguments.corpus.replace('/', '-')}-{direction}-{arguments.split}"
         arguments.out.mkdir(parents=True, exist_ok=True)
-        curves = {rung.name: rung.by_length for rung in rungs}
-        lengths = Lengths(buckets, curves, "BLEU", f"{buckets[0].unit} of the source; rows")
-        figure = draw_curves(arguments.out / f"{base}.{arguments.format}", lengths, title)
-        table = arguments.out / f"{base}.md"
+        figure, table = (arguments.out / f"{base}.{ending}" for ending in ("svg", "md"))
         table.write_text(page(rungs, buckets, title, figure.name), "utf-8")
+        figure.write_text(page_figures.ladder_by_length(table), "utf-8")
         report.show(title, [("system", "all", *(bucket.name for bucket in buckets)), *(shown(rung) for rung in rungs)])
         written += [figure, table]
     return written
@@ -160,7 +157,6 @@ def parser() -> argparse.ArgumentParser:
     whole.add_argument("--only", help="names that systems must begin with, joined by commas")
     whole.add_argument("--protocol", choices=PROTOCOLS, default=PROTOCOLS[0])
     whole.add_argument("--lengths", help="ends of the ranges, such as 10,15,20")
-    whole.add_argument("--format", choices=("png", "svg"), default="png")
     whole.add_argument("--out", type=Path, default=FOLDER)
     return whole
 

@@ -233,8 +233,9 @@ def test_both_readmes_show_the_same():
     assert set(links[0]) ^ set(links[1]) == {"README.md", "README.ko.md"}
 
 
-def test_what_the_readme_quotes_is_what_is_printed(monkeypatch, capsys):
-    quoted = [code for kind, _, code in blocks(ROOT / "README.md") if kind == "text"]
+def test_what_the_tutorial_quotes_is_what_is_printed(monkeypatch, capsys):
+    page = ROOT / "docs" / "tutorial" / "first-afternoon.md"
+    quoted = [code for kind, _, code in blocks(page) if kind == "text"]
     mallang(monkeypatch, ["train", RUN, "model.layers=3", "--show"])
     assert next(code for code in quoted if code.startswith("[model]")) in capsys.readouterr().out
     monkeypatch.setattr(sys, "argv", ["mallang", "train", RUN, "model.layer=3"])
@@ -254,7 +255,7 @@ def test_what_pages_translate_with_miniworld_belongs_to_it():
 
 def test_the_readme_is_short():
     for name in ("README.md", "README.ko.md"):
-        assert len((ROOT / name).read_text("utf-8").splitlines()) < 160
+        assert len((ROOT / name).read_text("utf-8").splitlines()) < 170
 
 
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"], ids=name_of)
@@ -268,7 +269,9 @@ def test_the_list_of_pages_has_every_page():
     folder = ROOT / "docs"
     linked = {(folder / link).resolve() for link in LINK.findall((folder / "README.md").read_text("utf-8"))}
     pages = {
-        path for part in ("tutorial", "how-to", "explanation", "examples") for path in (folder / part).glob("*.md")
+        path
+        for part in ("tutorial", "how-to", "explanation", "examples", "ko")
+        for path in (folder / part).glob("*.md")
     }
     assert pages <= linked
 
@@ -277,6 +280,41 @@ def test_the_map_links_every_file():
     page = ROOT / "docs" / "map.md"
     linked = {(page.parent / link).resolve() for link in LINK.findall(page.read_text("utf-8"))}
     assert [name_of(path) for path in SOURCES if path not in linked] == []
+
+
+@pytest.mark.parametrize("page", ["which-model", "coming-from-fairseq", "coming-from-joeynmt"])
+def test_measured_numbers_of_a_page_are_in_the_results(page):
+    """Every number with a decimal point, or with a comma and no zeros at its end, is a value of results/, rounded."""
+    text = (ROOT / "docs" / "how-to" / f"{page}.md").read_text("utf-8")
+    text = re.sub(r"```.*?```|`[^`]*`|\([^)]*\)|arXiv:\S+|JoeyNMT 2\.3", " ", text, flags=re.DOTALL)
+    files = [json.loads(path.read_text("utf-8")) for path in (ROOT / "results").glob("*.json")]
+    known = [each[key] for each in files for key in ("value", "published", "seconds") if each[key] is not None]
+    shown = re.findall(r"\b\d+\.\d+\b|\b\d{1,3},\d{2}[1-9]\b", text)
+    assert len(shown) > 1
+    for number in shown:
+        digits = len(number.partition(".")[2])
+        value = float(number.replace(",", ""))
+        assert any(round(each, digits) == value for each in known), number
+
+
+def test_keys_and_recipes_that_pages_name_exist():
+    """The pages whose tables name keys and recipes in passing, where no command would fail on a wrong one."""
+    pages = [*(ROOT / "docs" / "how-to").glob("coming-from-*.md"), ROOT / "docs" / "how-to" / "which-model.md"]
+    pages += [ROOT / "docs" / "ko" / "lectures.md"]
+    whole = [recipe.read(name).resolved() for name in recipe.names()]
+    known = {
+        f"{section}.{key}" for each in whole for section, keys in each.items() if isinstance(keys, dict) for key in keys
+    }
+    names, corpora = set(recipe.names()), "miniworld|multi30k|ptb|wikitext-2"
+    for page in pages:
+        quoted = " ".join(re.findall(r"`([^`\n]+)`", page.read_text("utf-8")))
+        keys = re.findall(
+            r"\b((?:task|model|text|data|train|optimizer|schedule|decoding)\.(?!(?:tsv|txt|de|en|json|safetensors)\b)[a-z_]+)",
+            quoted,
+        )
+        assert len(keys) > 2 and not (wrong := sorted(set(keys) - known)), (page.name, wrong)
+        recipes = re.findall(rf"(?<![/\w-])[a-z0-9-]+-(?:{corpora})(?:-[a-z-]+)?\b", quoted)
+        assert not (wrong := sorted(set(recipes) - names)), (page.name, wrong)
 
 
 def test_make_targets_exist():

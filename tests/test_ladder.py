@@ -54,7 +54,7 @@ def test_a_search_can_be_left_out(ladder, results, tmp_path, capsys):
 
 def test_what_forgets_falls_with_length(ladder, results, tmp_path, capsys):
     written = ladder.make(arguments(ladder, tmp_path), results)
-    assert [path.name for path in written] == ["miniworld-ko-en-test.png", "miniworld-ko-en-test.md"]
+    assert [path.name for path in written] == ["miniworld-ko-en-test.svg", "miniworld-ko-en-test.md"]
     assert all(path.stat().st_size > 500 for path in written)
     table = [line.split("|")[1:-1] for line in written[1].read_text("utf-8").splitlines() if line.startswith("|")]
     lines = {line[0].strip(): [cell.strip() for cell in line[1:]] for line in table}
@@ -66,7 +66,7 @@ def test_what_forgets_falls_with_length(ladder, results, tmp_path, capsys):
 
 
 def test_only_some_systems(ladder, results, tmp_path, capsys):
-    ladder.make(arguments(ladder, tmp_path, "--only", "perf", "--direction", "ko-en", "--format", "svg"), results)
+    ladder.make(arguments(ladder, tmp_path, "--only", "perf", "--direction", "ko-en"), results)
     assert "perfect" in capsys.readouterr().out
     assert "<svg" in (tmp_path / "out" / "miniworld-ko-en-test.svg").read_text("utf-8")
 

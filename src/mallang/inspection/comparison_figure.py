@@ -5,11 +5,14 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 from mallang.errors import require
 from mallang.inspection.comparison_tables import scientific, short
+from mallang.inspection.families import COLORS as FAMILY_COLORS
+from mallang.inspection.families import family_of
 from mallang.inspection.figures import check_format, families, save
 
 if TYPE_CHECKING:
@@ -17,10 +20,16 @@ if TYPE_CHECKING:
     from mallang.inspection.language_comparison import LanguageComparison
 
     Compared: TypeAlias = Comparison | LanguageComparison
+Label = tuple[str, float, float, str]
+"""A name, where its point is, and its color."""
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999933")
-"""Those of Okabe and Ito, which people who see colours differently can tell apart; the last for want of yellow."""
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999933")
+"""For systems whose names say no family: those of Okabe and Ito, which people who see colors differently can tell
+apart; the last for want of yellow."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
+LINES = ("-", "--", ":", "-.")
+APART = 0.055
+"""The least distance of two labels, as a share of the height of a field."""
 
 
 @runtime_checkable
@@ -45,10 +54,10 @@ class Lengths:
 
 
 def draw_fields(path: Path, comparison: Compared, lengths: Lengths, title: str) -> Path:
-    """Three fields of points and one of curves, with one legend."""
+    """Three fields of points and one of curves; every system is named beside its point and at the end of its curve."""
     check_format(path)
     letters = {"fontfamily": families(), "parse_math": False}
-    figure = require("matplotlib.figure", "plots").Figure(figsize=(11, 8.5), layout="constrained")
+    figure = require("matplotlib.figure", "plots").Figure(figsize=(12.5, 8.5), layout="constrained")
     fields = figure.subplots(2, 2).flatten().tolist()
     costs: list[tuple[str, Callable[[Any], float | None]]] = [
         ("parameters", lambda system: system.parameters),
@@ -58,23 +67,6 @@ def draw_fields(path: Path, comparison: Compared, lengths: Lengths, title: str) 
     for place, (cost, measure) in enumerate(costs):
         draw_points(fields[place], comparison, cost, measure, letters)
     draw_lengths(fields[3], lengths, letters)
-    handles, labels = fields[3].get_legend_handles_labels()
-    figure.legend(
-        handles, labels, loc="outside lower center", ncols=min(4, len(labels)), prop={"family": letters["fontfamily"]}
-    )
-    figure.suptitle(unicodedata.normalize("NFC", title), **letters)
-    save(figure, path)
-    return path
-
-
-def draw_curves(path: Path, lengths: Lengths, title: str = "") -> Path:
-    """The curves alone."""
-    check_format(path)
-    letters = {"fontfamily": families(), "parse_math": False}
-    figure = require("matplotlib.figure", "plots").Figure(figsize=(8, 5.5), layout="constrained")
-    field = figure.subplots()
-    draw_lengths(field, lengths, letters)
-    figure.legend(loc="outside lower center", ncols=min(3, len(lengths.curves)), prop={"family": letters["fontfamily"]})
     figure.suptitle(unicodedata.normalize("NFC", title), **letters)
     save(figure, path)
     return path
@@ -92,15 +84,20 @@ def draw_points(
     field.set_ylabel(comparison.metric, **letters)
     field.grid(alpha=0.3)
     drawn = []
+    labels: list[Label] = []
+    looks = looks_of([system.name for system in comparison.systems])
     system: Any
-    for number, system in enumerate(comparison.systems):
+    for system in comparison.systems:
         at, value = measure(system), system.scores[comparison.metric]
         if at is not None and at > 0:
             drawn.append(at)
-            field.errorbar([at], [value.mean], yerr=reach([value]), **look(number), capsize=3)
+            style = {**looks[system.name], "linestyle": "none"}
+            field.errorbar([at], [value.mean], yerr=reach([value]), **style, capsize=3)
+            labels.append((system.name, at, value.mean, style["color"]))
     if drawn:
         field.set_xscale("log")
-        field.margins(x=0.15)
+        field.margins(x=0.15, y=0.1)
+        write_labels(field, labels, letters)
         ticker = require("matplotlib.ticker", "plots")
         # Labels at 1, 2 and 5 where there is room for them.
         steps = (1, 2, 5) if max(drawn) < 100 * min(drawn) else (1,)
@@ -115,6 +112,7 @@ def draw_points(
 def draw_lengths(field: Any, lengths: Lengths, letters: Mapping[str, Any]) -> None:
     """A curve a system over the ranges, with how much is in each."""
     ranges, curves = lengths.ranges, lengths.curves
+    looks, labels = looks_of(list(curves)), []
     for number, (name, values) in enumerate(curves.items()):
         # A little apart, so that the intervals of several systems can be seen.
         places = [place + 0.06 * (number - (len(curves) - 1) / 2) for place in range(len(values))]
@@ -122,13 +120,16 @@ def draw_lengths(field: Any, lengths: Lengths, letters: Mapping[str, Any]) -> No
             places,
             [value.mean for value in values],
             yerr=reach(values),
-            label=unicodedata.normalize("NFC", name),
-            **look(number, line="-"),
+            **looks[name],
             capsize=2,
             elinewidth=0.8,
         )
+        known = [(place, value.mean) for place, value in zip(places, values, strict=True) if isfinite(value.mean)]
+        if known:
+            labels.append((name, *known[-1], looks[name]["color"]))
     field.set_xticks(range(len(ranges)), [f"{some.name}\n{len(some)}" for some in ranges], **letters)
     field.set_xlim(-0.5, len(ranges) - 0.5)
+    write_labels(field, labels, letters)
     field.set_xlabel(lengths.axis, **letters)
     field.set_ylabel(lengths.measure, **letters)
     field.grid(alpha=0.3)
@@ -144,11 +145,57 @@ def reach(values: Sequence[Value]) -> list[list[float]]:
     return [low, high]
 
 
-def look(number: int, line: str = "none") -> dict[str, Any]:
-    """How a system is drawn: the same in every field."""
-    return {
-        "color": COLOURS[number % len(COLOURS)],
-        "marker": MARKERS[number % len(MARKERS)],
-        "linestyle": line,
-        "markersize": 6,
-    }
+def write_labels(field: Any, labels: Sequence[Label], letters: Mapping[str, Any]) -> None:
+    """Names in a column on the right of a field, as near as there is room to the height of their points."""
+    low, high = field.get_ylim()
+    for (name, at, height, color), place in zip(
+        labels, spread([label[2] for label in labels], APART * (high - low)), strict=True
+    ):
+        field.annotate(
+            unicodedata.normalize("NFC", name),
+            xy=(at, height),
+            xytext=(1.02, place),
+            textcoords=field.get_yaxis_transform(),
+            color=color,
+            fontsize=9,
+            verticalalignment="center",
+            arrowprops={
+                "arrowstyle": "-",
+                "color": color,
+                "alpha": 0.35,
+                "linewidth": 0.7,
+                "shrinkB": 5,
+                "relpos": (0, 0.5),
+            },
+            annotation_clip=False,
+            **letters,
+        )
+
+
+def spread(wanted: Sequence[float], least: float) -> list[float]:
+    """Heights near those wanted, but at least so far apart; in the order given."""
+    order = sorted(range(len(wanted)), key=lambda place: wanted[place])
+    found = [wanted[place] for place in order]
+    for _ in range(200):
+        for place in range(1, len(found)):
+            lacking = least - (found[place] - found[place - 1])
+            if lacking > 0:
+                found[place - 1] -= lacking / 2
+                found[place] += lacking / 2
+    heights = dict(zip(order, found, strict=True))
+    return [heights[place] for place in range(len(wanted))]
+
+
+def looks_of(names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """How each system is drawn, the same in every field: the color of its family, a marker and a line of its own."""
+    looks: dict[str, dict[str, Any]] = {}
+    for number, name in enumerate(names):
+        family = family_of(name)
+        before = sum(family_of(other) == family for other in names[:number])
+        looks[name] = {
+            "color": COLORS[number % len(COLORS)] if family == "other" else FAMILY_COLORS[family],
+            "marker": MARKERS[number % len(MARKERS)],
+            "linestyle": "-" if family == "other" else LINES[before % len(LINES)],
+            "markersize": 6,
+        }
+    return looks

@@ -1,0 +1,43 @@
+"""One color per model family, the same in every figure."""
+
+from __future__ import annotations
+
+COLORS = {
+    "counting": "#7d8590",
+    "feed-forward and convolution": "#1a9f6b",
+    "recurrent": "#2f7de1",
+    "recurrent with attention": "#a259d9",
+    "Transformer": "#e8590c",
+    "other": "#b08900",
+}
+"""Mid-tones that can be read on white and on black."""
+MEMBERS = {
+    "lexicon": "counting",
+    "ngram": "counting",
+    "katz": "counting",
+    "kneser_ney": "counting",
+    "nplm": "feed-forward and convolution",
+    "conv": "feed-forward and convolution",
+    "autoencoder": "feed-forward and convolution",
+    "rnn_lm": "recurrent",
+    "elman": "recurrent",
+    "gru": "recurrent",
+    "lstm": "recurrent",
+    "awd_lstm": "recurrent",
+    "char_aware": "recurrent",
+    "sutskever": "recurrent",
+    "cho": "recurrent",
+    "bahdanau": "recurrent with attention",
+    "luong": "recurrent with attention",
+    "transformer": "Transformer",
+    "gpt": "Transformer",
+    "modern_gpt": "Transformer",
+}
+"""The family of what a model, or the name of a run or recipe, begins with."""
+
+
+def family_of(name: str) -> str:
+    """The family of a model, a recipe or a run, by what its name begins with: `convs2s-multi30k` is a convolution."""
+    plain = name.lower().replace("-", "_")
+    known = [beginning for beginning in MEMBERS if plain.startswith(beginning)]
+    return MEMBERS[max(known, key=len)] if known else "other"
