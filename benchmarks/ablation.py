@@ -58,50 +58,45 @@ def gpt_training(precision: str, kernels: tuple[str, ...]) -> Line:
 
 def recurrent(model: str, config: dict[str, Any], device: str, kernels: tuple[str, ...]) -> Line:
     """A recurrent model learns to translate."""
-    shape, updates, engine = (BASE, 10, "plain") if device == "cuda" else (SMALL, 1, "plain")
+    shape, updates = (BASE, 10) if device == "cuda" else (SMALL, 1)
     options: dict[str, Any] = {"model": model, "config": config, "shape": shape.options(), "updates": updates}
-    options |= {"device": device, "engine": engine}
+    options |= {"device": device, "engine": "auto"}
     return Line("benchmarks.recurrent_entrants:ours", options, kernels, "target tokens/s")
 
 
-DECODE_CPU = (
-    "c-prepacked-matmul", "c-decode-attention", "c-cache-write", "c-log-softmax", "c-top-k", "c-beam-update",
-    "allocator",
-)  # fmt: skip
+DECODE_CPU = ("c-prepacked-matmul", "c-decode-attention", "c-cache-write", "c-log-softmax")
+LUONG = {"layers": 2, "dim": 512, "embedding_dim": 512, "dropout": 0.1, "input_feeding": True}
+BAHDANAU = {"dim": 512, "embedding_dim": 512, "dropout": 0.1, "score_dim": 512, "readout_dim": 512}
 LINES = {
     "gpu-gpt-training-fp8": gpt_training("fp8", ("fp8-quantize", "fp8-feed-forward", "cross-entropy")),
-    "gpu-gpt-training-bf16": gpt_training("bf16-weights", ("cross-entropy", "gelu-sigmoid")),
+    "gpu-gpt-training-bf16": gpt_training("bf16-weights", ("cross-entropy",)),
     "gpu-training": training("cuda", ("cross-entropy", "sdpa-backend")),
     "gpu-generation-1": generation(
         1, "cuda", "bfloat16",
-        ("decode-attention", "cache-write-attention", "argmax", "norm-linear", "early-launch", "gelu-sigmoid"),
+        ("decode-attention", "cache-write-attention", "argmax", "norm-linear"),
     ),
     "gpu-generation-64": generation(
         64, "cuda", "bfloat16",
-        ("decode-attention", "cache-write-attention", "argmax", "transposed-projection", "activation-epilogue"),
+        ("decode-attention", "cache-write-attention", "argmax", "transposed-projection"),
     ),
     "gpu-greedy": decoding(
-        1, "cuda", "bfloat16", ("decode-attention", "cache-write-attention", "argmax", "activation-epilogue")
+        1, "cuda", "bfloat16", ("decode-attention", "cache-write-attention", "argmax")
     ),
     "gpu-beam5": decoding(
-        5, "cuda", "bfloat16", ("decode-attention", "cache-write-attention", "top-k", "activation-epilogue")
+        5, "cuda", "bfloat16", ("decode-attention", "cache-write-attention", "top-k")
     ),
-    "gpu-luong-feeding": recurrent(
-        "luong", {"layers": 2, "dim": 512, "embedding_dim": 512, "dropout": 0.1}, "cuda",
-        ("fused-cell", "deferred-gradients"),
-    ),
+    "gpu-luong-feeding": recurrent("luong", LUONG, "cuda", ("fused-cell", "deferred-gradients")),
+    "gpu-bahdanau": recurrent("bahdanau", BAHDANAU, "cuda", ("fused-cell", "deferred-gradients")),
     "cpu-training": training(
         "cpu",
-        ("c-training-linear", "c-training-matmul", "c-training-attention", "c-cross-entropy", "cpu-dropout",
+        ("c-training-matmul", "c-training-attention", "c-cross-entropy", "cpu-dropout",
          "allocator"),
     ),
-    "cpu-luong-feeding": recurrent(
-        "luong", {"layers": 2, "dim": 256, "embedding_dim": 256, "dropout": 0.1}, "cpu", ("deferred-gradients",)
-    ),
-    "cpu-greedy": decoding(1, "cpu", "float32", (*DECODE_CPU[:4], "allocator")),
-    "cpu-beam5": decoding(5, "cpu", "float32", DECODE_CPU),
+    "cpu-luong-feeding": recurrent("luong", LUONG, "cpu", ("deferred-gradients",)),
+    "cpu-greedy": decoding(1, "cpu", "float32", (*DECODE_CPU, "allocator")),
+    "cpu-beam5": decoding(5, "cpu", "float32", (*DECODE_CPU, "allocator")),
     "cpu-beam5-int8": decoding(5, "cpu", "int8", ("c-int8-matmul",)),
-    "cpu-generation-1": generation(1, "cpu", "float32", DECODE_CPU[:4]),
+    "cpu-generation-1": generation(1, "cpu", "float32", DECODE_CPU),
     "cpu-generation-1-int8": generation(1, "cpu", "int8", ("c-int8-matmul",)),
 }  # fmt: skip
 
