@@ -3,6 +3,7 @@
 import inspect
 import math
 from dataclasses import replace
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -243,9 +244,13 @@ def test_what_would_have_no_effect_is_refused(options, said):
 
 def test_a_model_that_does_not_step_is_refused():
     class Silent(torch.nn.Module):
+        reads_source = True
+
         def __init__(self, *given):
             super().__init__()
 
     task, _ = make(**ALWAYS_TRUE)
     with pytest.raises(UserError, match="word by word"):
-        task.build(type("module", (), {"Model": Silent}), None)
+        module = ModuleType("silent")
+        module.Model = Silent
+        task.build(module, None)

@@ -93,10 +93,11 @@ def command(
 
 def load_searching(run: Path, verb: str, device: str) -> Any:
     """The model of a run that makes outputs of sources, or a message that says why this verb cannot use it."""
+    from mallang.tasks import translator
     from mallang.training.run import load
 
     model = load(run, device)
-    if not hasattr(model, "search"):
+    if not isinstance(model, translator.Verbs):
         raise UserError(
             f"{run} was trained for {model.task_name}, but `mallang {verb}` needs a run for translation or dialogue",
             todo="give the folder of another run",

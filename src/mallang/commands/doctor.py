@@ -57,8 +57,6 @@ UNUSABLE = {
     "NaN weights": "weights are NaN or infinite",
 }
 """Findings after which no output is worth a look, and why."""
-WRITING = ("translate", "reconstruct", "generate")
-"""The verbs whose outputs are examined."""
 MOST = 1_000_000
 """Training lines that are compared with the outputs."""
 RunToExamine = Annotated[
@@ -130,6 +128,7 @@ def examine_run(folder: Path, split: str | None, data: str | None, limit: int, d
     from mallang.find import find
     from mallang.inspection import checkup
     from mallang.tasks import language_modeling
+    from mallang.tasks.contract import Writing
     from mallang.training.run import Run
 
     choose_split(split, data, usual="valid")
@@ -151,7 +150,7 @@ def examine_run(folder: Path, split: str | None, data: str | None, limit: int, d
     unusable = [UNUSABLE[finding.name] for finding in report.findings if finding.serious and finding.name in UNUSABLE]
     if unusable:
         report.notes.append(f"outputs were not looked at: {unusable[0]}")
-    elif not any(hasattr(find("tasks", run.task).Verbs, verb) for verb in WRITING):
+    elif not issubclass(find("tasks", run.task).Verbs, Writing):
         report.notes.append(f"outputs were not looked at: a run for {run.task.replace('_', ' ')} writes nothing")
     else:
         listen(run, report, (split, data, limit), device)
@@ -202,8 +201,9 @@ def read_training(run: Run, report: Report) -> Training | None:
     from mallang.inspection.checkup import training_of
 
     try:
-        rows = open_corpus(run.data(), find("tasks", run.task).Task.columns).split("train")
-        return training_of(itertools.islice(rows, MOST), run.task)
+        task = find("tasks", run.task).Task
+        rows = open_corpus(run.data(), task.columns).split("train")
+        return training_of(itertools.islice(rows, MOST), task)
     except UserError as error:
         report.notes.append(f"the training text cannot be read, so nothing was compared with it: {error.what}")
         return None

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from mallang.evaluation.explanation import Explanation
     from mallang.evaluation.score import Score
     from mallang.evaluation.significance import Comparison
+    from mallang.tasks.contract import Evaluating
 
 EXAMPLES = (
     "mallang evaluate runs/transformer-miniworld",
@@ -231,8 +232,8 @@ def of_run(run: Path, asked: Asked, sentence: int, option: str | None, *, quiet:
         rows = [pick(part.rows, sentence)] if sentence else part.rows
         scores, outputs = model.evaluate(rows, domain=chosen, **options)
         yield Judged(rows, outputs, scores, part.corpus, chosen)
+        columns = model.task.columns
         if not quiet:
-            columns = model.task.columns
             for column, texts in zip(columns, zip(*rows, strict=True), strict=True):
                 side = f"{column} of {part.name}" if len(columns) > 1 else part.name
                 note_unknown(side, texts, model.task.tokenizers[column], model.model)
@@ -246,7 +247,7 @@ def of_run(run: Path, asked: Asked, sentence: int, option: str | None, *, quiet:
             typer.echo(f"note: {run} is read-only: outputs and scores of {part.name} were not kept", err=True)
         elif not quiet:
             tag = "" if chosen is None else f" as domain {chosen}"
-            kind = "texts" if model.task_name == "language_modeling" else "pairs"
+            kind = "pairs" if len(columns) > 1 else "texts"
             typer.echo(f"{len(rows)} {kind} of {part.name}{tag}; outputs in {run / 'outputs' / name}.txt", err=True)
 
 
@@ -324,23 +325,23 @@ def check_task(run: Path, other: Path | None) -> None:
         )
 
 
-def check_texts(model: Any, run: Path, option: str | None) -> None:
+def check_texts(model: Evaluating, run: Path, option: str | None) -> None:
     """Refuse an option that compares texts where the outputs are none: numbers, or bags of words."""
-    if option is not None and model.task_name == "language_modeling":
+    if option is not None and model.evaluated == "log-probabilities":
         raise UserError(
             f"{option} compares outputs, but what {run} gives is how probable a text is",
             todo="mallang compare RUN RUN lays language models side by side",
         )
-    if option is not None and model.task_name == "autoencoding" and not hasattr(model.model, "step"):
+    if option is not None and model.evaluated == "bags of words":
         raise UserError(
             f"{option} compares texts, but what {run} gives are words without their order",
             todo=f"leave {option} out: the scores are those of bags of words",
         )
 
 
-def check_reading(model: Any, asked: Asked) -> None:
+def check_reading(model: Evaluating, asked: Asked) -> None:
     """Refuse how a text should be read where none is read so."""
-    if asked.reading and model.task_name != "language_modeling":
+    if asked.reading and model.evaluated != "log-probabilities":
         raise UserError("--stride and --rows are for language models", todo="leave them out")
 
 

@@ -252,7 +252,7 @@ def load_for(
 
 def has_verb(task: str, verb: str) -> bool:
     """Whether the runs of a task can do this; those of a task that is not known can do nothing."""
-    return task in find.names("tasks") and hasattr(getattr(find.find("tasks", task), "Verbs", None), verb)
+    return task in schema.names("task") and verb in find.find("tasks", task).Verbs.verbs
 
 
 def verbs_of(task: str) -> str:

@@ -33,7 +33,7 @@ from mallang.commands.options import (
 from mallang.errors import UserError, nearest, some_of
 
 if TYPE_CHECKING:
-    from mallang.tasks.generation import Scored
+    from mallang.tasks.surprise import Scored
 
 EXAMPLES = (
     'mallang score runs/transformer-miniworld "민수는 사과를 먹었다." "Minsu ate an apple."',
@@ -235,6 +235,7 @@ def read_rivals(name: str) -> list[Rivals]:
 
 def tell(model: Any, texts: Iterator[str], *, json: bool, total: bool, quiet: bool) -> None:
     """Print what the model makes of each text, and of all of them together."""
+    from mallang.models.contract import is_probability
     from mallang.tasks.out_of_vocabulary import reads_oov
 
     numbers: list[float] = []
@@ -254,8 +255,8 @@ def tell(model: Any, texts: Iterator[str], *, json: bool, total: bool, quiet: bo
                 unknown = some_of(dict.fromkeys(scored.unknown))
                 typer.echo(f"note: {scored.text[:40]!r}: {told}: {unknown}", err=True)
     if count > 1 and not json and not total:
-        is_probability = getattr(model.model, "is_probability", True)  # scores alone have no perplexity
-        told = f", perplexity {perplexity(numbers):.2f} a token" if is_probability else ""
+        # Scores that are no probabilities have no perplexity.
+        told = f", perplexity {perplexity(numbers):.2f} a token" if is_probability(model.model) else ""
         print(f"together  {summary(numbers)}{told}")
 
 

@@ -26,6 +26,7 @@ from mallang.find import find
 from mallang.layers import native
 from mallang.layers.attention import SHORT, kernels_for
 from mallang.layers.cache import Nest, State
+from mallang.models.contract import longest_of
 from mallang.text.vocabulary import Vocabulary
 
 __all__ = [
@@ -292,11 +293,8 @@ def search(
 
 
 def limits(batch: Batch, config: Config, model: object = None) -> list[int]:
-    """The most tokens, `</s>` counted, that each sentence's output may have.
-
-    A model that cannot write more than so many tokens says so by an attribute `longest`.
-    """
-    longest = min(config.max_length, getattr(model, "longest", None) or config.max_length)
+    """The most tokens, `</s>` counted, that each sentence's output may have; a `Bounded` model has a limit too."""
+    longest = min(config.max_length, longest_of(model) or config.max_length)
     if batch.source_lengths is None:
         return [longest] * len(batch)
     return [min(longest, int(config.max_ratio * length) + 10) for length in batch.source_lengths.tolist()]

@@ -35,9 +35,9 @@ from mallang.inspection.loss_by_position import (
     Range,
     layout_of,
     loss_by_position,
-    most_tokens,
     ranges_of,
 )
+from mallang.models.contract import longest_of
 
 __all__ = ["LanguageComparison", "LanguageSystem", "compare_language_models"]
 
@@ -148,7 +148,7 @@ def compare_language_models(groups: Sequence[Group], options: Options, notes: li
         options.say(f"{each.path}: loss by position")
     curves = [loss_by_position(each.model, each.references, layout=layout, width=options.context) for each in middles]
     ranges = ranges_of(curves, options.lengths)
-    held = min([options.context, *(longest for each in middles if (longest := most_tokens(each.model)))])
+    held = min([options.context, *(longest for each in middles if (longest := longest_of(each.model.model)))])
     systems = [
         system_of(group, baseline, of_ranges(curve, ranges), held, notes)
         for group, curve in zip(ordered, curves, strict=True)

@@ -31,6 +31,7 @@ from mallang.decoding.contract import device_of
 from mallang.decoding.scoring import score
 from mallang.errors import UserError
 from mallang.evaluation.score import Score, Statistics
+from mallang.models.contract import longest_of
 from mallang.text.tokenizer import Tokenizer
 from mallang.text.vocabulary import BOS, EOS
 
@@ -89,7 +90,7 @@ def loss_by_position(model: Any, texts: Sequence[str], *, layout: Layout | None 
         raise UserError(f"a window of {width} words holds none", todo="give a number from 1")
     if layout is None:
         layout = layout_of(model.task)
-    longest = most_tokens(model)
+    longest = longest_of(model.model)
     lines = [tokens_by_word(model.tokenizer, text) for text in texts]
     windows = [fitting(window, longest) for window in (lines if layout == "lines" else streamed(lines, width))]
     nats = np.full((len(windows), max((len(window) for window in windows), default=0)), np.nan)
@@ -103,12 +104,6 @@ def loss_by_position(model: Any, texts: Sequence[str], *, layout: Layout | None 
 def layout_of(task: Any) -> Layout:
     """How windows suit what a model has learned from."""
     return "stream" if task.config.layout == "stream" else "lines"
-
-
-def most_tokens(model: Any) -> int | None:
-    """The most tokens that a model reads at once, if there is an end to it."""
-    longest: int | None = getattr(model.model, "longest", None)
-    return longest
 
 
 def ranges_of(curves: Iterable[Curve], ends: Sequence[int] | None = None) -> list[Range]:

@@ -40,6 +40,7 @@ from mallang.text.vocabulary import Vocabulary
 
 __all__ = ["SIZES", "Config", "Model", "NGram"]
 
+TASK = "language_modeling"
 Smoothing = Literal["mle", "add-k", "interpolation", "back-off", "stupid-back-off", "katz", "kneser-ney", "imported"]
 SCORERS = ("back-off", "stupid-back-off")
 """What gives scores whose sum over all words is not 1."""
@@ -126,6 +127,8 @@ class Config:
 
 class NGram(nn.Module):
     """A table of n-grams; random until it is fitted."""
+
+    reads_source = False
 
     def __init__(self, config: Config, vocabulary: Vocabulary) -> None:
         super().__init__()

@@ -29,6 +29,7 @@ from mallang.decoding.contract import normalize
 from mallang.decoding.sampling import pick
 from mallang.layers.cross_entropy import summed
 from mallang.layers.position import check_length
+from mallang.models.contract import longest_of
 from mallang.tasks.contract import Loss
 from mallang.text.vocabulary import Vocabulary
 
@@ -102,7 +103,7 @@ class ScheduledSampling:
     def loss(self, model: Any, batch: Batch, smoothing: float) -> Loss:
         """Cross-entropy with label smoothing, summed; `nll` is the plain one, `own` how many own words were read."""
         assert batch.labels is not None
-        if (longest := getattr(model, "longest", None)) is not None:  # a step cannot check where it stands
+        if (longest := longest_of(model)) is not None:  # a step cannot check where it stands
             check_length(batch.tokens.shape[1], longest)
         if self.probability.device != batch.tokens.device:
             self.probability = self.probability.to(batch.tokens.device)

@@ -12,6 +12,7 @@ for the same model gives another number under another of them.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -55,6 +56,35 @@ class Manner:
         if self.context is None:
             return f"layout:{layout}|context:line|stride:none"
         return f"layout:{layout}|context:{self.context}|stride:{self.stride or self.context}"
+
+
+@dataclass(frozen=True)
+class Scored:
+    """How probable a model finds a text."""
+
+    text: str
+    score: float
+    """Log-probability, `</s>` included."""
+    tokens: tuple[str, ...]
+    """Its tokens, and `</s>`."""
+    token_scores: tuple[float, ...]
+    places: tuple[tuple[int, int], ...] = ()
+    """Which characters of the text each token stands for."""
+    unknown: tuple[str, ...] = ()
+    """What of the text the model has no token for: as a label it is `<unk>`."""
+
+    @property
+    def surprisals(self) -> tuple[float, ...]:
+        """How surprising each token is, in bits: −log2 of its probability."""
+        return tuple(abs(score) / math.log(2) for score in self.token_scores)
+
+    @property
+    def mean(self) -> float:
+        """Log-probability a token."""
+        return self.score / len(self.token_scores)
+
+    def __str__(self) -> str:
+        return f"{self.score:.4f}"
 
 
 class Lines:

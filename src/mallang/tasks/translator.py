@@ -22,6 +22,7 @@ from mallang.errors import UserError, some_of
 from mallang.evaluation.perplexity import perplexities
 from mallang.evaluation.quality import quality
 from mallang.evaluation.score import Score
+from mallang.tasks.contract import Compared, Evaluated, Written
 from mallang.tasks.demands import Demands, Request, requests
 from mallang.tasks.embedding import text_vectors, word_vectors
 from mallang.tasks.long_texts import split_long
@@ -84,6 +85,9 @@ class Verbs:
     """A trained model that translates and scores raw text."""
 
     task_name = "translation"
+    verbs: tuple[str, ...] = ("translate", "score", "embed", "evaluate")
+    compared_by: Compared | None = "outputs"
+    evaluated: Evaluated = "texts"
 
     def __init__(self, task: Task, model: Any, config: decoding.Config, max_length: int) -> None:
         self.task, self.model, self.config, self.max_length = task, model, config, max_length
@@ -262,6 +266,12 @@ class Verbs:
                 Scored(*pair, sum(found[i]), tuple(names[t] for t in [*ids[i][1], EOS]), tuple(found[i]))
                 for i, pair in enumerate(chunk)
             ]
+
+    def write_rows(self, rows: Sequence[Sequence[str]], domains: Sequence[str | None]) -> Written:
+        """The translation of every source."""
+        sources, references = ([row[side] for row in rows] for side in (0, 1))
+        results = list(self.stream(sources, domain=domains))
+        return Written(sources, [str(each) for each in results], references, [each.is_cut for each in results])
 
     def evaluate(
         self, rows: Sequence[tuple[str, str]], *, domain: Domain = None, **options: Any

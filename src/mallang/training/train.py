@@ -23,8 +23,9 @@ from mallang.errors import UserError, nearest
 from mallang.evaluation.score import Score
 from mallang.find import find
 from mallang.layers.memory import check_weights
+from mallang.models.contract import Fitted, is_fitted
 from mallang.recipe import Recipe
-from mallang.tasks.contract import Laying
+from mallang.tasks.contract import Laying, Task
 from mallang.text.tokenizer import Tokenizer
 from mallang.training import checkpoint as checkpoints
 from mallang.training import distributed, fitting, precision
@@ -78,7 +79,7 @@ def train(recipe: Recipe, options: Options) -> Run:
     say = Recorder(options.folder, console=console, quiet=options.quiet or not world.is_first).say
     recipe = fit_recipe(recipe, say, is_started=options.start is not None)
     try:
-        if fitting.is_fitted(find("models", recipe.model_name)):
+        if is_fitted(find("models", recipe.model_name)):
             fitting.check_used(recipe, processes=world.size, started=options.start is not None)
         if not world.is_first:
             # The first process has the folder, the tokenisers and the arrays ready before it tells.
@@ -134,10 +135,10 @@ def train_here(recipe: Recipe, run: Run, options: Options, world: World, device:
     model = task.build(find("models", recipe.model_name), recipe.model)
     initialize(model, recipe.train, options.start)
     model.to(device)
-    size = "" if hasattr(model, "fit") else f"{sum(p.numel() for p in model.parameters()):,} parameters "
+    size = "" if isinstance(model, Fitted) else f"{sum(p.numel() for p in model.parameters()):,} parameters "
     recorder.say(f"{recipe.model_name}: {size}on {device}")  # what is fitted has its size afterwards
     valid_rows = list(materials.corpus.split("valid"))
-    if isinstance(model, fitting.Fitted):
+    if isinstance(model, Fitted):
         return fit_here(recipe, run, materials, model, recorder, valid_rows)
     if recipe.train.fit:
         recipe = with_fitted_batches(recipe, run, materials, model, world)
@@ -251,7 +252,7 @@ def tokenizers_of(start: Path, recipe: Recipe, columns: tuple[str, ...]) -> dict
     return run.tokenizers(columns)
 
 
-def check_metric(recipe: Recipe, kind: Any) -> None:
+def check_metric(recipe: Recipe, kind: type[Task]) -> None:
     """A metric that the task does not know is told before any work is done."""
     if recipe.train.metric not in kind.metrics:
         raise UserError(
@@ -260,9 +261,9 @@ def check_metric(recipe: Recipe, kind: Any) -> None:
         )
 
 
-def check_search(recipe: Recipe, kind: Any) -> None:
+def check_search(recipe: Recipe, kind: type[Task]) -> None:
     """Options of a search that this task would never read are told before any work is done."""
-    for name in getattr(kind, "unread", ()):
+    for name in kind.unread:
         if (value := getattr(recipe.decoding, name)) != DEFAULTS[name]:
             raise UserError(
                 f"decoding.{name} = {value} has no effect: {recipe.task_name} has no source", todo=f"leave {name} out"
