@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mallang.commands.options import Device, Json, Plugin, Quiet, RunFolder, add_plugins, print_json
-from mallang.commands.score import File, Pair, read_pairs
+from mallang.commands.inputs import read_pairs
+from mallang.commands.options import Device, Json, Pair, PairFile, Plugin, Quiet, RunFolder, add_plugins, print_json
 from mallang.errors import UserError
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ Split = Annotated[
 def command(
     run: RunFolder,
     pair: Pair = None,
-    file: File = None,
+    file: PairFile = None,
     layer: Layer = None,
     head: Head = "mean",
     read: Read = False,

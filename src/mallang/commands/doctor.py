@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import mallang
+from mallang.commands.inputs import choose_split
 from mallang.commands.options import (
     Device,
     Json,
@@ -124,7 +125,6 @@ def command(
 
 def examine_run(folder: Path, split: str | None, data: str | None, limit: int, device: str) -> Report:
     """All that can be found out about a run."""
-    from mallang.commands.evaluate import choose_split
     from mallang.find import find
     from mallang.inspection import checkup
     from mallang.tasks import language_modeling
@@ -159,7 +159,6 @@ def examine_run(folder: Path, split: str | None, data: str | None, limit: int, d
 
 def listen(run: Run, report: Report, given: tuple[str | None, str | None, int], device: str) -> None:
     """Let the model write something for some texts, and add what is found to the report."""
-    from mallang.commands.evaluate import choose_split
     from mallang.inspection import checkup
     from mallang.inspection.outputs import read_parts
     from mallang.training.data_places import places_of

@@ -10,16 +10,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mallang.commands.inputs import choose_split
 from mallang.commands.options import (
+    Data,
     Device,
     Domain,
     Int8,
     Json,
     Lexicon,
+    Part,
     Plugin,
     Quiet,
     ReplaceUnknown,
     Search,
+    Split,
     With,
     add_plugins,
     check_run,
@@ -48,17 +52,6 @@ EXAMPLES = (
     "mallang evaluate runs/gpt-miniworld --stride 32",
     "mallang evaluate --outputs out.txt --references ref.txt --explain all",
 )
-Split = Annotated[
-    str | None,
-    typer.Option("--split", help="The split of the run's corpus; otherwise test, or valid.", show_default=False),
-]
-Data = Annotated[
-    str | None, typer.Option("--data", metavar="PATH", help="Your own pairs instead of a split.", show_default=False)
-]
-Part = Annotated[
-    str | None,
-    typer.Option("--corpus", metavar="NAME", help="One of the run's corpora, not each of them.", show_default=False),
-]
 Run = Annotated[
     Path | None,
     typer.Argument(
@@ -373,10 +366,3 @@ def pick(rows: Sequence[Any], sentence: int) -> Any:
     if sentence > len(rows):
         raise UserError(f"--explain {sentence}: there are only {len(rows)} sentences")
     return rows[sentence - 1]
-
-
-def choose_split(split: str | None, data: str | None, *, usual: str) -> str:
-    """The split that is asked for, or the usual one; one's own pairs have none."""
-    if split is not None and data is not None:
-        raise UserError("--split and --data were both given", todo="give one of them: a file of your own has no splits")
-    return split or usual
