@@ -11,10 +11,10 @@ the scores are the model's own: they are not renormalised over what is left.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
-from typing import Any, Literal, Protocol, get_args, runtime_checkable
+from typing import Literal, Protocol, get_args, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -22,7 +22,6 @@ from torch import Tensor, nn
 
 from mallang.data.batch import Batch
 from mallang.errors import UserError, nearest
-from mallang.find import find
 from mallang.layers import native
 from mallang.layers.attention import SHORT, kernels_for
 from mallang.layers.cache import Nest, State
@@ -41,7 +40,6 @@ __all__ = [
     "inference",
     "limits",
     "normalize",
-    "search",
 ]
 
 Method = Literal["greedy", "beam", "sampling", "best-first", "exhaustive"]
@@ -253,43 +251,6 @@ class Hypothesis:
     def labels(self, eos: int) -> tuple[int, ...]:
         """What the model said token by token: one entry for each of `token_scores`."""
         return (*self.tokens, eos) if self.finished else self.tokens
-
-
-def search(
-    model: Autoregressive,
-    batch: Batch,
-    config: Config,
-    numbers: Sequence[int | tuple[int, int]] | None = None,
-    rules: Rules | None = None,
-) -> list[list[Hypothesis]]:
-    """The outputs for every sentence of a batch, best first, by the method that the configuration names.
-
-    `numbers` are the sentences' places in the caller's whole text, perhaps each with the number of its first sample;
-    sampling draws for them, so that it does not matter how the text was cut into batches. `rules` say what the outputs
-    must or must not contain.
-    """
-    model = find("decoding", "precision").at_precision(model, config)
-    method = find("decoding", config.method)
-    options: dict[str, Any] = {"rules": rules} if rules is not None else {}
-    if config.method == "sampling":
-        options["numbers"] = numbers
-
-    def by_method(config: Config) -> list[list[Hypothesis]]:
-        try:
-            found: list[list[Hypothesis]] = method.search(model, batch, config, **options)
-        except NoOutputError as error:
-            if rules is None:
-                raise
-            raise UserError(
-                "the rules leave nothing to say: no output has a probability under them",
-                todo="ask for less; if it is the same without any, see whether the training diverged",
-            ) from error
-        return found
-
-    if not config.coverage:
-        return by_method(config)
-    ranked: list[list[Hypothesis]] = find("decoding", "coverage").covered(model, batch, config, by_method)
-    return ranked
 
 
 def limits(batch: Batch, config: Config, model: object = None) -> list[int]:

@@ -31,22 +31,6 @@ def workers(config: Config, device: torch.device) -> int:
     return min(MOST, torch.get_num_threads())
 
 
-def cut(lengths: Sequence[int], tokens: int, parts: int) -> list[list[int]]:
-    """Which texts are searched together: those of like length, the longest first.
-
-    A group has at most so many padded tokens, or one text; where there are enough texts there are at least so many
-    groups.
-    """
-    order = sorted(range(len(lengths)), key=lambda place: (lengths[place], place))
-    most = -(-len(order) // parts)
-    groups = []
-    while order:
-        size = max(1, min(most, tokens // lengths[order[-1]]))
-        groups.append(order[-size:])
-        order = order[:-size]
-    return groups
-
-
 def spread(model: object, work: Callable[[Work], Found], pieces: Sequence[Work], count: int) -> list[Found]:
     """What the work makes of each piece, in order, with `count` workers if there are as many pieces."""
     keep_pages()

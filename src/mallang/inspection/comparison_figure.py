@@ -13,8 +13,9 @@ from mallang.inspection.comparison_tables import scientific, short
 from mallang.inspection.figures import check_format, families, save
 
 if TYPE_CHECKING:
-    from mallang.inspection.comparison import Comparison, Value
+    from mallang.inspection.comparison import Comparison
     from mallang.inspection.language_comparison import LanguageComparison
+    from mallang.inspection.systems import Value
 
     Compared: TypeAlias = Comparison | LanguageComparison
 

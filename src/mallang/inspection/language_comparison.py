@@ -25,7 +25,6 @@ from mallang.evaluation.significance import paired_bootstrap
 from mallang.evaluation.translation import References
 from mallang.inspection import comparison_figure, comparison_tables, language_tables
 from mallang.inspection.budgets import budget_notes, mean_of
-from mallang.inspection.comparison import Group, Value, flops_of
 from mallang.inspection.comparison_tables import Table
 from mallang.inspection.cost import Speed, state_bytes
 from mallang.inspection.entrants import LanguageEntrant, Options, listed
@@ -37,6 +36,7 @@ from mallang.inspection.loss_by_position import (
     loss_by_position,
     ranges_of,
 )
+from mallang.inspection.systems import Group, Value, flops_of
 from mallang.models.contract import longest_of
 
 __all__ = ["LanguageComparison", "LanguageSystem", "compare_language_models"]

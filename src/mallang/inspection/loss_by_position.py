@@ -25,7 +25,7 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Float64, Integer
 
-from mallang.data.sampler import cut
+from mallang.data.sampler import by_length
 from mallang.data.streams import windows_batch
 from mallang.decoding.contract import device_of
 from mallang.decoding.scoring import score
@@ -161,13 +161,12 @@ def fitting(window: Words, longest: int | None) -> Words:
 
 def by_windows(model: Any, windows: Sequence[Words]) -> Iterator[tuple[int, Float64[np.ndarray, " words"]]]:
     """The nats of the words of each window, by its number; windows of like length are read together."""
-    lengths = np.array([sum(map(len, window)) for window in windows], dtype=np.int64)
     device = device_of(model)
-    order = np.argsort(lengths, kind="stable")
-    order = order[lengths[order] > 0]
-    most = max(BATCH_TOKENS.get(device.type, 4096), int(lengths.max(initial=1)))
-    for begin, end in itertools.pairwise(cut(lengths[order], most, None)):
-        group = order[begin:end].tolist()
+    lengths = {number: length for number, window in enumerate(windows) if (length := sum(map(len, window)))}
+    full = list(lengths)
+    most = max(BATCH_TOKENS.get(device.type, 4096), *lengths.values())
+    for places in by_length(list(lengths.values()), most):
+        group = [full[place] for place in places]
         labels = [np.array([token for word in windows[number] for token in word]) for number in group]
         batch = windows_batch([(read(said), said) for said in labels])
         for number, numbers in zip(group, score(model, batch.to(device)), strict=True):

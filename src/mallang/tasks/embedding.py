@@ -11,8 +11,8 @@ from jaxtyping import Float32
 from torch import nn
 
 from mallang.data.batch import Batch, pad_rows
+from mallang.data.sampler import by_length
 from mallang.decoding.contract import device_of, inference
-from mallang.decoding.workers import cut
 from mallang.errors import UserError
 from mallang.layers.characters import ReadsSpelling
 from mallang.models.contract import Encoder, HiddenStates, InputEmbedding
@@ -37,7 +37,7 @@ def text_vectors(model: object, tokenizer: Tokenizer, texts: Sequence[str]) -> F
     ids = [[*row, EOS] for row in tokenizer.encode_batch(list(texts))]
     device, found = device_of(model), dict[int, np.ndarray]()
     with inference(model):
-        for group in cut([len(row) for row in ids], BATCH_TOKENS, 1):
+        for group in by_length([len(row) for row in ids], BATCH_TOKENS):
             source, lengths = pad_rows([ids[place] for place in group])
             start = torch.full((len(group), 1), BOS)
             batch = Batch(tokens=start, lengths=torch.ones_like(lengths), source=source, source_lengths=lengths)

@@ -22,6 +22,7 @@ from mallang.decoding.options import change_search
 from mallang.decoding.prompted import Prompted, prompt_batch
 from mallang.decoding.ranking import penalty
 from mallang.decoding.sampling import WIDTH
+from mallang.decoding.search import search
 from mallang.decoding.stop_strings import StopStrings, stop_at
 from mallang.decoding.streaming import stream
 from mallang.decoding.workers import spread, workers
@@ -173,12 +174,12 @@ class Verbs:
 
     def wish(self, options: Mapping[str, Any]) -> Wish:
         """What is asked for, checked."""
-        search = {name: value for name, value in options.items() if name not in OWN}
+        changes = {name: value for name, value in options.items() if name not in OWN}
         if "max_tokens" in options:
             if "max_length" in options:
                 raise UserError("max_tokens and max_length say the same", todo="give one of them")
-            search["max_length"] = options["max_tokens"]
-        config = change_search(self.config, search)
+            changes["max_length"] = options["max_tokens"]
+        config = change_search(self.config, changes)
         for name in self.task.unread:
             if options.get(name, decoding.DEFAULTS[name]) != decoding.DEFAULTS[name]:
                 raise UserError(
@@ -235,7 +236,7 @@ class Verbs:
             batch = prompt_batch([pieces[place][0] for place, _ in group]).to(self.device)
             some = replace(pieces[group[0][0]][1], nbest=min(most, config.nbest - group[0][1]))
             numbers = [(drafts[place].key, drafts[place].first_sample + first) for place, first in group]
-            return decoding.search(self.prompted, batch, some, numbers, rule)
+            return search(self.prompted, batch, some, numbers, rule)
 
         found: list[list[Hypothesis]] = [[] for _ in drafts]
         for group, outputs in zip(groups, spread(self.prompted, together, groups, count), strict=True):

@@ -23,7 +23,7 @@ import torch
 from jaxtyping import Float64, Integer
 
 from mallang.data.batch import Batch
-from mallang.data.sampler import Streams, cut
+from mallang.data.sampler import Streams, by_length
 from mallang.data.streams import Stream, lines_batch, windows_batch
 from mallang.decoding.contract import device_of, inference
 from mallang.decoding.scoring import label_log_probs, score
@@ -169,10 +169,9 @@ def by_lines(model: Any, lines: Any, manner: Manner) -> list[Float64[np.ndarray,
     for place in np.flatnonzero(lengths > most):
         found[place] = sliding(model, Stream(Lines([lines[int(place)][0]])), manner)
     short = np.flatnonzero(lengths <= most)
-    order = short[np.argsort(lengths[short], kind="stable")]
-    edges = cut(lengths[order], max(BATCH_TOKENS.get(device_of(model).type, 4096), most), None)
-    for begin, end in itertools.pairwise(edges):
-        group = order[begin:end]
+    budget = max(BATCH_TOKENS.get(device_of(model).type, 4096), most)
+    for places in by_length(lengths[short].tolist(), budget):
+        group = short[places]
         batch = lines_batch([lines[int(place)][0] for place in group])
         for place, numbers in zip(group, scored(model, batch), strict=True):
             found[place] = np.array(numbers)
