@@ -85,7 +85,8 @@ ctypes.CDLL = lambda name, *more, **options: loaded.append(str(name)) or load(na
 from dataclasses import replace
 import torch
 from contracts.test_models import build, some_text
-from mallang.decoding.contract import Config, search
+from mallang.decoding.contract import Config
+from mallang.decoding.search import search
 from mallang.layers import native
 from mallang.layers.cross_entropy import cross_entropy_of
 from mallang.layers.int8 import quantize
