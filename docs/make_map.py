@@ -44,7 +44,7 @@ def text(source: Path = SOURCE, template: str | None = None) -> str:
 
 
 def files(folder: Path) -> Iterator[Path]:
-    """The files of a folder that a reader may look for; its `__init__.py` is one where it holds more than a sentence."""
+    """The files of a folder that a reader may look for; its `__init__.py` only where it holds code."""
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
         is_empty = path.name == "__init__.py" and path.read_text("utf-8").count("\n") < 3
         if path.suffix in (".py", ".c", ".html") and not is_empty:

@@ -21,6 +21,7 @@ from mallang import find, recipe
 from mallang.commands.main import main
 from mallang.data import miniworld
 from mallang.errors import UserError, install
+from mallang.models.contract import is_fitted
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
@@ -36,7 +37,7 @@ FEW = (
     "decoding.max_length=4",
 )  # fmt: skip
 """Added to every training that a page shows; the short outputs keep an untrained model from talking."""
-FITTED = [name for name in find.names("models") if hasattr(find.find("models", name).Model, "fit")]
+FITTED = [name for name in find.names("models") if is_fitted(find.find("models", name))]
 """Models that learn without gradients: there are no steps to be few."""
 LITTLE = ("data.train=train.tsv", "data.valid=valid.tsv", "data.test=test.tsv")
 """Added where a page names no data of its own: the run that all pages use was trained on the whole of miniworld."""

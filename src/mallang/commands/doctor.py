@@ -202,7 +202,7 @@ def read_training(run: Run, report: Report) -> Training | None:
     try:
         task = find("tasks", run.task).Task
         rows = open_corpus(run.data(), task.columns).split("train")
-        return training_of(itertools.islice(rows, MOST), task)
+        return training_of(itertools.islice(rows, MOST), task.columns, open_ended=task.open_ended)
     except UserError as error:
         report.notes.append(f"the training text cannot be read, so nothing was compared with it: {error.what}")
         return None

@@ -1,4 +1,4 @@
-"""What every model that says what comes next has in common, so that no decoder knows a model family.
+"""The decoding contract: what an autoregressive model offers, so that no decoder knows a model family.
 
     state = model.start(batch)                 reads the source only
     logits, state = model.step(tokens, state)  one token or many per row: a prompt, a forced prefix, a search step

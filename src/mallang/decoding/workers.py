@@ -1,4 +1,4 @@
-"""Several batches at once on a CPU, one worker each.
+"""Decode several batches at once on a CPU, one worker each.
 
 A step of a small model is hundreds of short operations. Shared among the cores each of them waits for its slowest
 part; given to one core alone they run through. So batches go side by side instead: the cores meet only at the end.

@@ -1,4 +1,4 @@
-"""A run under examination: its files, how its training went, and what its model makes of some text."""
+"""Examine a run: its files, how its training went, and what its model writes for some texts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any
 
 from mallang.errors import UserError
 from mallang.inspection.health import Finding, Outputs, Training, examine, examine_text, rows_of
-from mallang.tasks.contract import Task
 from mallang.text.tokenizer import Tokenizer
 from mallang.training import checkpoint, record
 from mallang.training.precision import choose_device
@@ -201,14 +200,14 @@ def improving(valid: Sequence[Mapping[str, Any]]) -> Finding | None:
     return Finding("ended early", False, told, "train longer: more train.steps or train.epochs")
 
 
-def training_of(rows: Iterable[Sequence[str]], task: type[Task]) -> Training:
-    """What the training text of a task is like."""
-    if len(task.columns) > 1:
+def training_of(rows: Iterable[Sequence[str]], columns: Sequence[str], *, open_ended: bool) -> Training:
+    """What the training text of a task with these columns is like."""
+    if len(columns) > 1:
         return Training.of(rows)
     found = Training.of((text, text) for (text,) in rows)
     found = replace(found, scripts={**found.scripts, "text": found.scripts["source"]})
     # What a language model writes may have any length, and may be a line that it knows.
-    return replace(found, ratio=0.0, targets=frozenset()) if task.open_ended else found
+    return replace(found, ratio=0.0, targets=frozenset()) if open_ended else found
 
 
 def examine_outputs(

@@ -1,4 +1,4 @@
-"""What is asked of a translation besides its meaning: how it begins, which words it holds and which it does not."""
+"""Constraints on a translation: a forced prefix, required words, forbidden words."""
 
 from __future__ import annotations
 

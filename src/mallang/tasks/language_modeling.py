@@ -257,7 +257,7 @@ class Task:
         manner = self.manner(model, VALIDATION_ROWS)
         found = np.concatenate(line_log_probs(model, Backward(corpus) if self.backward else corpus, manner))
         what = "nats a token" if is_probability(model) else "scores of tokens, no probabilities"
-        signed = f"{what}|</s> counted|{signature(model, manner)}{'|backward' if self.backward else ''}"
+        signed = f"{what}|</s> counted|{joined_signature(model, manner)}{'|backward' if self.backward else ''}"
         return [Score("loss", -float(found.mean()), signed, count=len(found))]
 
     def perplexity(
@@ -282,7 +282,7 @@ class Task:
             words=[len(text.split()) for text in texts],
             bytes=[len(text.encode()) for text in texts],
             tokenizer=self.text.config.unit,
-            manner=signature(model, manner),
+            manner=joined_signature(model, manner),
         )
         return list(scores.values()), sums
 
@@ -299,6 +299,6 @@ def check_stride(name: str, stride: int, context: int | None) -> None:
         raise UserError(what, todo="raise it" if stride < 1 else "lower it")
 
 
-def signature(model: object, manner: Manner) -> str:
+def joined_signature(model: object, manner: Manner) -> str:
     """In which way a text was read, and what the model adds to that."""
     return "|".join(part for part in (manner.signature, signature_of(model)) if part)

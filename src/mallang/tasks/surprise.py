@@ -1,4 +1,4 @@
-"""How surprised a language model is by a whole text: the log-probability of every token, each asked for once.
+"""The log-probability of every token of a whole text under a language model, each computed once.
 
     carried   the text is one stream; a model that can go on where it ended reads it from the first word to the last
     sliding   the text is one stream; a model with a limited context reads windows of it, each of which predicts its

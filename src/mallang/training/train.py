@@ -25,7 +25,7 @@ from mallang.find import find
 from mallang.layers.memory import check_weights
 from mallang.models.contract import Fitted, is_fitted
 from mallang.recipe import Recipe
-from mallang.tasks.contract import Laying, Task
+from mallang.tasks.contract import Laying
 from mallang.text.tokenizer import Tokenizer
 from mallang.training import checkpoint as checkpoints
 from mallang.training import distributed, fitting, precision
@@ -203,8 +203,8 @@ def prepare_data(
 ) -> Materials:
     """Open the corpus, learn or load the tokenisers, turn the text into arrays."""
     kind = find("tasks", recipe.task_name).Task
-    check_metric(recipe, kind)
-    check_search(recipe, kind)
+    check_metric(recipe, kind.metrics)
+    check_search(recipe, kind.unread)
     corpus = open_corpus(recipe.data, kind.columns)
     rows, held_out_rows = corpus.split("train"), corpus.split("valid")
     for note in corpus.notes:
@@ -252,18 +252,18 @@ def tokenizers_of(start: Path, recipe: Recipe, columns: tuple[str, ...]) -> dict
     return run.tokenizers(columns)
 
 
-def check_metric(recipe: Recipe, kind: type[Task]) -> None:
+def check_metric(recipe: Recipe, metrics: Iterable[str]) -> None:
     """A metric that the task does not know is told before any work is done."""
-    if recipe.train.metric not in kind.metrics:
+    if recipe.train.metric not in metrics:
         raise UserError(
             f"train.metric = {recipe.train.metric!r} is not a number that {recipe.task_name} gives",
-            todo=nearest(recipe.train.metric, kind.metrics),
+            todo=nearest(recipe.train.metric, metrics),
         )
 
 
-def check_search(recipe: Recipe, kind: type[Task]) -> None:
+def check_search(recipe: Recipe, unread: Iterable[str]) -> None:
     """Options of a search that this task would never read are told before any work is done."""
-    for name in kind.unread:
+    for name in unread:
         if (value := getattr(recipe.decoding, name)) != DEFAULTS[name]:
             raise UserError(
                 f"decoding.{name} = {value} has no effect: {recipe.task_name} has no source", todo=f"leave {name} out"
