@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from mallang import find, recipe
-from mallang.commands.main import main
+from mallang.commands.main import main, verbs
 from mallang.data import miniworld
 from mallang.errors import UserError, install
 from mallang.models.contract import is_fitted
@@ -317,7 +317,7 @@ def test_pages_install_extras_as_messages_do():
     assert [line for line in lines if line != install(line.partition("[")[2].partition("]")[0])] == []
 
 
-@pytest.mark.parametrize("verb", ["", *(name for name in find.names("commands") if name not in ("main", "options"))])
+@pytest.mark.parametrize("verb", ["", *sorted(verbs())])
 def test_help_is_there(verb, monkeypatch, capsys):
     verb = verb.rstrip("_").replace("_", "-")
     mallang(monkeypatch, [*filter(None, [verb]), "--help"])
