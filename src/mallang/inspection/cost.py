@@ -16,12 +16,13 @@ from torch import Tensor
 import mallang
 from mallang.data.batch import Batch
 from mallang.data.loader import gather
-from mallang.decoding.contract import device_of, inference
+from mallang.decoding.contract import Autoregressive, device_of, inference
 from mallang.errors import UserError
 from mallang.evaluation.flops import flops_of_fit, flops_per_token
 from mallang.find import find
 from mallang.layers.cache import map_nest
 from mallang.models.contract import Fitted, longest_of
+from mallang.tasks import generation, translator
 from mallang.tasks.contract import Laying
 from mallang.training.checkpoint import is_read_only, replace_file, to_json
 from mallang.training.loop import seed_everything
@@ -101,7 +102,9 @@ def some_batches(materials: Materials, recipe: Any) -> Iterator[Batch]:
         yield task.prepare(gather(examples, plan[number]), np.random.default_rng(number))
 
 
-def decoding_speed(model: Any, texts: Sequence[str], domains: Sequence[str | None], **search: Any) -> Speed:
+def decoding_speed(
+    model: translator.Verbs, texts: Sequence[str], domains: Sequence[str | None], **search: Any
+) -> Speed:
     """How fast a model translates texts that are handed over together; the first time is not counted."""
     best, outputs = float("inf"), model.translate(texts, domain=domains, **search)
     for _ in range(REPEATS):
@@ -111,7 +114,7 @@ def decoding_speed(model: Any, texts: Sequence[str], domains: Sequence[str | Non
     return Speed(len(texts) / best, sum(len(output.tokens) + 1 for output in outputs) / best)
 
 
-def writing_speed(model: Any, texts: int, **search: Any) -> Speed:
+def writing_speed(model: generation.Verbs, texts: int, **search: Any) -> Speed:
     """How fast a language model writes texts from nothing, many at once; the first time is not counted."""
     asked = {"max_length": LONGEST, **search}
     best, outputs = float("inf"), model.generate([""] * texts, **asked)
@@ -122,7 +125,7 @@ def writing_speed(model: Any, texts: int, **search: Any) -> Speed:
     return Speed(texts / best, sum(len(output.tokens) + 1 for output in outputs) / best)
 
 
-def state_bytes(model: Any, tokens: int) -> int | None:
+def state_bytes(model: Autoregressive, tokens: int) -> int | None:
     """What a language model keeps of a text of so many tokens while it writes; None where it cannot read as many."""
     if (longest := longest_of(model)) is not None and tokens > longest:
         return None

@@ -31,7 +31,8 @@ from mallang.decoding.contract import device_of
 from mallang.decoding.scoring import score
 from mallang.errors import UserError
 from mallang.evaluation.score import Score, Statistics
-from mallang.models.contract import longest_of
+from mallang.models.contract import TokenModel, TokenScorer, longest_of
+from mallang.tasks import generation
 from mallang.text.tokenizer import Tokenizer
 from mallang.text.vocabulary import BOS, EOS
 
@@ -84,7 +85,9 @@ class Curve:
         return found
 
 
-def loss_by_position(model: Any, texts: Sequence[str], *, layout: Layout | None = None, width: int = WIDTH) -> Curve:
+def loss_by_position(
+    model: generation.Verbs, texts: Sequence[str], *, layout: Layout | None = None, width: int = WIDTH
+) -> Curve:
     """The curve of a model over a text that is given line by line; without a layout its own decides."""
     if width < 1:
         raise UserError(f"a window of {width} words holds none", todo="give a number from 1")
@@ -159,7 +162,9 @@ def fitting(window: Words, longest: int | None) -> Words:
     return window[: int(np.searchsorted(lengths, longest, side="right"))]
 
 
-def by_windows(model: Any, windows: Sequence[Words]) -> Iterator[tuple[int, Float64[np.ndarray, " words"]]]:
+def by_windows(
+    model: TokenModel | TokenScorer, windows: Sequence[Words]
+) -> Iterator[tuple[int, Float64[np.ndarray, " words"]]]:
     """The nats of the words of each window, by its number; windows of like length are read together."""
     device = device_of(model)
     lengths = {number: length for number, window in enumerate(windows) if (length := sum(map(len, window)))}

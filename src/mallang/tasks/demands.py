@@ -10,7 +10,7 @@ from typing import Any
 from mallang.data.batch import Batch
 from mallang.decoding import contract, required
 from mallang.decoding.constraints import constrain
-from mallang.decoding.contract import Config, Hypothesis
+from mallang.decoding.contract import Autoregressive, Config, Hypothesis
 from mallang.decoding.coverage import covered, pick
 from mallang.decoding.matching import FOUND, NEVER, START, Matcher, Spelling, look_for, look_for_required
 from mallang.decoding.precision import at_precision
@@ -124,7 +124,7 @@ class Demands:
                     )
 
     def search(
-        self, model: Any, batch: Batch, config: Config, numbers: Sequence[int], asked: Sequence[Request]
+        self, model: Autoregressive, batch: Batch, config: Config, numbers: Sequence[int], asked: Sequence[Request]
     ) -> list[list[Hypothesis]]:
         """The outputs for every sentence of a batch, with what is asked of each."""
         if all(request.is_plain for request in asked):

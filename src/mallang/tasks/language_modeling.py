@@ -230,7 +230,7 @@ class Task:
         """All parameters alike."""
         return [Group(list(model.named_parameters()))]
 
-    def manner(self, model: Any, rows: int = 1, stride: int | None = None) -> Manner:
+    def manner(self, model: object, rows: int = 1, stride: int | None = None) -> Manner:
         """In which way a text is read in evaluation; `rows` is of use to a carried text alone."""
         stride = stride or self.config.stride
         if self.config.layout == "stream" and isinstance(model, ReadsOn):
@@ -239,7 +239,7 @@ class Task:
             return Manner("sliding", self.config.context, stride)
         return Manner("lines", self.config.context or longest_of(model), stride)
 
-    def asked_manner(self, model: Any, rows: int = 1, stride: int | None = None) -> Manner:
+    def asked_manner(self, model: object, rows: int = 1, stride: int | None = None) -> Manner:
         """The same as someone asks for it, who is told what has no effect."""
         manner = self.manner(model, rows, stride)
         if rows > 1 and manner.kind != "carried":

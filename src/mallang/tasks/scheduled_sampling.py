@@ -18,14 +18,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from mallang.data.batch import Batch
-from mallang.decoding.contract import normalize
+from mallang.decoding.contract import Autoregressive, normalize
 from mallang.decoding.sampling import pick
 from mallang.layers.cross_entropy import summed
 from mallang.layers.position import check_length
@@ -100,7 +100,7 @@ class ScheduledSampling:
         """The coming update is number `step`, from 1."""
         self.probability.fill_(self.schedule.probability(step - 1))
 
-    def loss(self, model: Any, batch: Batch, smoothing: float) -> Loss:
+    def loss(self, model: Autoregressive, batch: Batch, smoothing: float) -> Loss:
         """Cross-entropy with label smoothing, summed; `nll` is the plain one, `own` how many own words were read."""
         assert batch.labels is not None
         if (longest := longest_of(model)) is not None:  # a step cannot check where it stands

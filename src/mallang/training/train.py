@@ -25,7 +25,7 @@ from mallang.find import find
 from mallang.layers.memory import check_weights
 from mallang.models.contract import Fitted, is_fitted
 from mallang.recipe import Recipe
-from mallang.tasks.contract import Laying
+from mallang.tasks.contract import Laying, Task
 from mallang.text.tokenizer import Tokenizer
 from mallang.training import checkpoint as checkpoints
 from mallang.training import distributed, fitting, precision
@@ -61,7 +61,7 @@ class Options:
 class Materials:
     """Text made ready: the task with its tokenisers, and the splits as arrays."""
 
-    task: Any
+    task: Task
     corpus: Corpus
     train: Prepared
     valid: Prepared
@@ -345,7 +345,7 @@ def source_of(recipe: Recipe, materials: Materials, device: torch.device, proces
 
 
 def scores_of(
-    task: Any, model: torch.nn.Module, corpus: Prepared, rows: Sequence[tuple[str, ...]], recipe: Recipe
+    task: Task, model: torch.nn.Module, corpus: Prepared, rows: Sequence[tuple[str, ...]], recipe: Recipe
 ) -> list[Score]:
     """The scores of a model on held-out text, with dropout off while they are made."""
     model.eval()
