@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 # What is asked of kernels is asked of plain torch as well, which is what machines without them run.
 EITHER_WAY := tests/kernels tests/layers tests/decoding tests/contracts/test_models.py tests/contracts/test_decoding.py
 
-.PHONY: help install demo test test-all test-kernels test-gpu check format bench clean
+.PHONY: help install demo test test-all test-kernels test-gpu check format generated bench clean
 
 help:          ## what there is to make
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*##/\t/' | expand -t 12
@@ -38,6 +38,10 @@ check: .venv/develop        ## format, lint, types
 format: .venv/develop       ## put the code into shape
 	$(BIN)/ruff format src tests benchmarks docs
 	$(BIN)/ruff check --fix src tests benchmarks docs
+
+generated: .venv/develop    ## write the recipe schema and the map of the source tree again, after a change to src/mallang
+	$(BIN)/python -m mallang.recipe
+	$(BIN)/python docs/make_map.py
 
 bench: .venv/develop        ## the claims about speed and memory, measured here
 	$(BIN)/python -m benchmarks

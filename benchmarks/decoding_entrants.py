@@ -19,7 +19,8 @@ def ours(shape: dict[str, Any], beam: int, batches: int, weights: str, device: s
     """Our search over batches, as many at once as translating does."""
     import torch
 
-    from mallang.decoding.contract import Config, search
+    from mallang.decoding.contract import Config
+    from mallang.decoding.search import search
     from mallang.decoding.workers import spread, workers
     from mallang.layers.quantization import quantize
 

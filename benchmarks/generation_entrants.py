@@ -20,8 +20,9 @@ def ours(
     """Our greedy search, as the verb generate runs it."""
     import torch
 
-    from mallang.decoding.contract import Config, search
+    from mallang.decoding.contract import Config
     from mallang.decoding.prompted import Prompted, prompt_batch
+    from mallang.decoding.search import search
     from mallang.layers.quantization import quantize
 
     sizes = Shape(**shape)

@@ -26,7 +26,7 @@ from mallang.data.readers import lines
 from mallang.errors import UserError
 from mallang.evaluation.lengths import Bucket, buckets_of
 from mallang.evaluation.translation import bleu_statistics, tokenization
-from mallang.inspection.comparison import Value
+from mallang.inspection.systems import Value
 
 FOLDER = report.ROOT / "docs" / "ladder"
 PROTOCOLS = ("sacrebleu", "moses-lc-tok")

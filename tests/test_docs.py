@@ -18,9 +18,10 @@ from pathlib import Path
 import pytest
 
 from mallang import find, recipe
-from mallang.commands.main import main
+from mallang.commands.main import main, verbs
 from mallang.data import miniworld
 from mallang.errors import UserError, install
+from mallang.models.contract import is_fitted
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
@@ -36,7 +37,7 @@ FEW = (
     "decoding.max_length=4",
 )  # fmt: skip
 """Added to every training that a page shows; the short outputs keep an untrained model from talking."""
-FITTED = [name for name in find.names("models") if hasattr(find.find("models", name).Model, "fit")]
+FITTED = [name for name in find.names("models") if is_fitted(find.find("models", name))]
 """Models that learn without gradients: there are no steps to be few."""
 LITTLE = ("data.train=train.tsv", "data.valid=valid.tsv", "data.test=test.tsv")
 """Added where a page names no data of its own: the run that all pages use was trained on the whole of miniworld."""
@@ -354,7 +355,7 @@ def test_pages_install_extras_as_messages_do():
     assert [line for line in lines if line != install(line.partition("[")[2].partition("]")[0])] == []
 
 
-@pytest.mark.parametrize("verb", ["", *(name for name in find.names("commands") if name not in ("main", "options"))])
+@pytest.mark.parametrize("verb", ["", *sorted(verbs())])
 def test_help_is_there(verb, monkeypatch, capsys):
     verb = verb.rstrip("_").replace("_", "-")
     mallang(monkeypatch, [*filter(None, [verb]), "--help"])

@@ -73,7 +73,7 @@ def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         '"""A model of my own."""\nfrom dataclasses import dataclass\n\n\n'
         '@dataclass(frozen=True, kw_only=True)\nclass Config:\n    """Mine."""\n\n'
         '    depth: int = 3\n    """How deep."""\n'
-        "\n\nclass Model:\n    pass\n"
+        "\n\nclass Model:\n    reads_source = False\n"
     )
     return find.add_plugin(path)
 

@@ -12,8 +12,8 @@ import mallang
 from mallang import recipe as recipes
 from mallang.data.batch import Batch
 from mallang.decoding.contract import Config as Search
-from mallang.decoding.contract import search
 from mallang.decoding.scoring import score
+from mallang.decoding.search import search
 from mallang.layers.attention import record_attention
 from mallang.models import transformer
 from mallang.tasks.translation import Config as TaskConfig

@@ -27,6 +27,8 @@ class Config:
 class MeanGRU(nn.Module):
     """p(target | source) with a bag of words for the source."""
 
+    reads_source = True
+
     def __init__(self, config: Config, vocabulary: Vocabulary, source_vocabulary: Vocabulary) -> None:
         super().__init__()
         self.config, self.vocabulary, self.source_vocabulary = config, vocabulary, source_vocabulary
@@ -43,6 +45,10 @@ class MeanGRU(nn.Module):
     def output(self, hidden: Tensor) -> Tensor:
         """One logit a word."""
         return self.head(hidden)
+
+    def input_embedding(self) -> nn.Embedding:
+        """The vectors of source words, which `mallang embed --words` shows."""
+        return self.source_embedding
 
     def read(self, batch: Batch) -> Tensor:
         """The mean of the source's vectors, padding left out: [batch, dim]."""

@@ -1,4 +1,4 @@
-"""What is printed: never a control character of someone else's text, and never a failure of its own.
+"""Terminal output: no control characters from other people's texts, no failure where a stream is closed.
 
 Texts, file names and messages may hold anything: escape sequences that a terminal would obey, bytes that are not UTF-8.
 Between the prints of a command and its standard streams stands a `Stream`, which writes such characters as JSON does

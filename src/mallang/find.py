@@ -15,6 +15,8 @@ from mallang.errors import UserError, nearest
 ROOT = Path(__file__).parent
 PLUGINS: dict[str, ModuleType] = {}
 """Models of one's own, by name: filled by `add_plugin` alone, never by a run folder."""
+CONTRACT = "contract"
+"""The file of a stage that says what the files beside it owe; it is none of them."""
 
 
 def plain(name: str) -> str:
@@ -25,7 +27,7 @@ def plain(name: str) -> str:
 def names(stage: str) -> list[str]:
     """The names that `find` knows in a stage, without importing any of them."""
     files = {path.stem for path in (ROOT / stage).glob("*.py") if not path.stem.startswith("_")}
-    return sorted(files | (set(PLUGINS) if stage == "models" else set()))
+    return sorted(files - {CONTRACT} | (set(PLUGINS) if stage == "models" else set()))
 
 
 def find(stage: str, name: str) -> ModuleType:
@@ -60,8 +62,20 @@ def add_plugin(path: Path) -> str:
             f"the plugin {path} has a Model that is no class, or a Config that is no dataclass",
             todo="see docs/how-to/plugin.md",
         )
+    declare(path, module)
     PLUGINS[name] = module
     return name
+
+
+def declare(path: Path, module: ModuleType) -> None:
+    """See that a plugin declares what models/contract.py asks for; TASK and SIZES it may leave to the defaults."""
+    if not isinstance(getattr(module.Model, "reads_source", None), bool):
+        raise UserError(
+            f"the Model of the plugin {path} does not declare whether it reads a source",
+            todo="write reads_source = True into the class if it takes a source_vocabulary, else reads_source = False",
+        )
+    vars(module).setdefault("TASK", "translation" if module.Model.reads_source else "language_modeling")
+    vars(module).setdefault("SIZES", {})
 
 
 def failed_plugin(path: Path, error: BaseException) -> UserError:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-import inspect
 import json
 import re
 from collections.abc import Iterable
@@ -161,8 +160,8 @@ def _choice(stage: str, names: Iterable[str]) -> dict[str, Any]:
 def _named_part(section: str, name: str, module: ModuleType) -> dict[str, Any]:
     made = _fields(module.Config)
     extra: dict[str, Any] = {"name": {"enum": _spellings(name), "default": name, "description": f"The {section}."}}
-    sizes = _sizes(module, {key: rule.get("default") for key, rule in made["properties"].items()})
-    if sizes:
+    defaults = {key: rule.get("default") for key, rule in made["properties"].items()}
+    if section == "model" and (sizes := _sizes(module.SIZES, defaults)):
         made["x-sizes"] = sizes
         extra["size"] = {"enum": list(sizes), "description": "Values to start from."}
     taken = set(extra) & set(made["properties"])
@@ -171,25 +170,19 @@ def _named_part(section: str, name: str, module: ModuleType) -> dict[str, Any]:
     made["description"] = (module.__doc__ or "").strip().split("\n")[0]
     made["properties"] = {**extra, **made["properties"]}
     if section == "model":
-        made["x-task"] = getattr(module, "TASK", _usual_task(module))
-    if section == "task" and hasattr(module, "DEFAULTS"):
+        made["x-task"] = module.TASK
+    if section == "task" and module.DEFAULTS:
         made["x-defaults"] = module.DEFAULTS
     return made
-
-
-def _usual_task(module: ModuleType) -> str:
-    """What a model is for that does not say it: to read a source and write a target, or one text alone."""
-    reads_source = "source_vocabulary" in inspect.signature(module.Model).parameters
-    return "translation" if reads_source else "language_modeling"
 
 
 def _spellings(name: str) -> list[str]:
     return list(dict.fromkeys([name.replace("_", "-"), name]))
 
 
-def _sizes(module: ModuleType, defaults: dict[str, Any]) -> dict[str, dict[str, Any]]:
+def _sizes(sizes: dict[str, dict[str, Any]], defaults: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Each size with a value for every key that any size sets, so that naming one undoes another."""
-    given = {size: dict(values) for size, values in getattr(module, "SIZES", {}).items()}
+    given = {size: dict(values) for size, values in sizes.items()}
     keys = list(dict.fromkeys(key for values in given.values() for key in values))
     return {size: {key: values.get(key, defaults[key]) for key in keys} for size, values in given.items()}
 

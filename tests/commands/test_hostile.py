@@ -301,6 +301,10 @@ def test_what_is_nested_too_deeply(run: Path) -> None:
         ("", "lacks Config and Model"),
         ("Config = 3\nModel = 4\n", "no dataclass"),
         ("class Config: pass\nclass Model: pass\n", "no dataclass"),
+        (
+            "from dataclasses import dataclass\n@dataclass\nclass Config: pass\nclass Model: pass\n",
+            "does not declare whether it reads a source",
+        ),
     ],
 )
 def test_a_plugin_that_is_broken(trained: Path, tmp_path: Path, content: str, said: str) -> None:

@@ -12,11 +12,10 @@ from pathlib import Path
 import pytest
 
 from commands import running
-from mallang import find
 from mallang.commands import main as command
 from mallang.errors import UserError
 
-VERBS = [name for name in find.names("commands") if name not in ("main", "options")]
+VERBS = sorted(command.verbs())
 
 
 def mallang(*arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:

@@ -12,7 +12,7 @@ import pytest
 
 from commands.running import clauses, mallang
 from mallang.commands.score import paint, readable
-from mallang.tasks.generation import Scored
+from mallang.tasks.surprise import Scored
 
 
 def test_the_score_of_an_output_is_its_own(trained: Path) -> None:

@@ -32,6 +32,8 @@ class Config:
 
 
 class Model(nn.Module):
+    reads_source = True
+
     def __init__(self, config, vocabulary, source_vocabulary):
         super().__init__()
         self.config, self.vocabulary = config, vocabulary

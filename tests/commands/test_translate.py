@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from commands.running import clauses, mallang
-from mallang.commands.translate import several
+from mallang.commands.outputs import several
 from mallang.decoding.contract import Config
 from mallang.decoding.options import change_search
 

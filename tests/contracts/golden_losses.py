@@ -1,6 +1,6 @@
 """The first losses of every recipe, as they were before the last change to the code: refactoring leaves them alone.
 
-    python -m contracts.golden_losses check    every loss, bit for bit, on the kind of machine that wrote them
+    python -m contracts.golden_losses check    every loss, bit for bit, on the same kind of machine
     python -m contracts.golden_losses write    after a change that is meant to change the numbers
 
 (with PYTHONPATH=src:tests). Recipes keep all their options; sizes shrink to what a CPU trains in seconds, yet large
@@ -22,7 +22,7 @@ from unittest.mock import patch
 from gpu import stand_ins
 from mallang import recipe
 from mallang.find import find
-from mallang.training import fitting
+from mallang.models import contract
 from mallang.training.record import FILE, read
 from mallang.training.train import Options, train
 
@@ -33,7 +33,7 @@ MOST = {"layers": 2, "decoder_layers": 2, "blocks": 2, "block_layers": 2, "heads
 
 
 def is_fitted(name: str) -> bool:
-    return fitting.is_fitted(find("models", recipe.read(name).resolved()["model"]["name"]))
+    return contract.is_fitted(find("models", recipe.read(name).resolved()["model"]["name"]))
 
 
 def shrunk(value: Any, most: int) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import itertools
 import math
 from collections.abc import Callable
@@ -17,7 +16,7 @@ from hypothesis import strategies as st
 from contracts.toy_models import Table, empty_batch, random_gru, random_table, source_batch, tiny_vocabulary
 from mallang.data.batch import Batch
 from mallang.decoding import beam, best_first, exhaustive, greedy, sampling
-from mallang.decoding.contract import Config, Hypothesis, inference, limits
+from mallang.decoding.contract import Autoregressive, Config, Hypothesis, inference, limits
 from mallang.decoding.ranking import hypothesis, ranked
 from mallang.decoding.scoring import score, with_labels
 from mallang.find import find, names
@@ -38,9 +37,7 @@ class Kind:
 def real_model(name: str) -> Kind | None:
     """The model of that file in its tiny size, or none if it does not generate."""
     module = find("models", name)
-    if not (hasattr(module.Model, "start") and hasattr(module.Model, "step")):
-        return None
-    reads_source = "source_vocabulary" in inspect.signature(module.Model).parameters
+    reads_source = module.Model.reads_source
 
     def build(vocabulary: Vocabulary, seed: int) -> Any:
         with torch.random.fork_rng():
@@ -48,7 +45,8 @@ def real_model(name: str) -> Kind | None:
             vocabularies = (vocabulary, vocabulary) if reads_source else (vocabulary,)
             return module.Model(module.Config(**module.SIZES["tiny"]), *vocabularies)
 
-    return Kind(build, reads_source)
+    is_autoregressive = isinstance(build(tiny_vocabulary(6), 1), Autoregressive)
+    return Kind(build, reads_source) if is_autoregressive else None
 
 
 def language_table(vocabulary: Vocabulary, seed: int) -> Table:

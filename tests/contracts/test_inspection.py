@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
 import pytest
 import torch
 
-from mallang.decoding.contract import Config
+from mallang.decoding.contract import Autoregressive, Config
 from mallang.errors import UserError
 from mallang.find import find, names
 from mallang.inspection.alignment import attention_of, in_words
@@ -27,17 +26,16 @@ def verbs_of(name: str, task: str | None = None) -> Any:
     """An untrained model with the verbs of the task that suits it."""
     module = find("models", name)
     tokenizer = Tokenizer.train(LINES, TextConfig(unit="word", vocabulary=40))
-    wanted = inspect.signature(module.Model.__init__).parameters
-    given = {part: tokenizer.vocabulary for part in ("vocabulary", "source_vocabulary") if part in wanted}
+    vocabularies = [tokenizer.vocabulary] * (2 if module.Model.reads_source else 1)
     with torch.random.fork_rng():
         torch.manual_seed(3)
-        model = module.Model(module.Config(**module.SIZES["tiny"]), **given).eval()
+        model = module.Model(module.Config(**module.SIZES["tiny"]), *vocabularies).eval()
     search = Config(beam=3, max_length=5)
-    if "source_vocabulary" not in given:
+    if not module.Model.reads_source:
         sampled = Config(method="sampling", max_length=5)
         task_of = language_modeling.Task(language_modeling.Config(), {"text": tokenizer})
         return language_modeling.Verbs(task_of, model, sampled, 0)
-    if task == "autoencoding" or not hasattr(model, "step"):
+    if task == "autoencoding" or not isinstance(model, Autoregressive):
         whole = autoencoding.Task(autoencoding.Config(), {"text": tokenizer})
         return autoencoding.Verbs(whole, model, search, 30)
     pairs = translation.Task(translation.Config(), {"source": tokenizer, "target": tokenizer})

@@ -1,8 +1,7 @@
 """Checks that every file of mallang/models gets for nothing: a new model is found by its name and tested here.
 
-A model gives its smallest shape as SIZES["tiny"]. What it is asked follows from what it offers: `step` makes it
-autoregressive, a constructor argument `source_vocabulary` makes it read a source, `fit` makes it learn without
-gradients.
+A model gives its smallest shape as SIZES["tiny"]. What it is asked follows from what it declares: `reads_source`, and
+the protocols Autoregressive, Encoder and Fitted. test_protocols.py checks the smaller protocols.
 """
 
 import ast
@@ -22,14 +21,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mallang.data.batch import Batch, pad_rows
+from mallang.decoding.contract import Autoregressive
 from mallang.find import find, names
 from mallang.layers.attention import record_attention
+from mallang.models.contract import Encoder, is_fitted
 from mallang.text.vocabulary import BOS, EOS, PAD, SPECIALS, Vocabulary
 
+
+def build(name, words, seed=1):
+    """The tiny model of that name, ready to be asked."""
+    module = find("models", name)
+    vocabulary = Vocabulary((*SPECIALS, *(f"w{i}" for i in range(4, words))))
+    vocabularies = [vocabulary] * (2 if module.Model.reads_source else 1)
+    torch.manual_seed(seed)
+    return module.Model(module.Config(**module.SIZES["tiny"]), *vocabularies).eval()
+
+
 NAMES = names("models")
-AUTOREGRESSIVE = [name for name in NAMES if hasattr(find("models", name).Model, "step")]
-ENCODERS = [name for name in NAMES if hasattr(find("models", name).Model, "encode")]
-FITTED = [name for name in NAMES if hasattr(find("models", name).Model, "fit")]
+AUTOREGRESSIVE = [name for name in NAMES if isinstance(build(name, 8), Autoregressive)]
+ENCODERS = [name for name in NAMES if issubclass(find("models", name).Model, Encoder)]
+FITTED = [name for name in NAMES if is_fitted(find("models", name))]
 
 every_model = pytest.mark.parametrize("name", NAMES)
 every_autoregressive = pytest.mark.parametrize("name", AUTOREGRESSIVE)
@@ -87,20 +98,10 @@ def some_text(words=13, count=4, seed=5):
     return Text(words, tuple(rows[0]), tuple(rows[1]))
 
 
-def build(name, words, seed=1):
-    """The tiny model of that name, ready to be asked."""
-    module = find("models", name)
-    vocabulary = Vocabulary((*SPECIALS, *(f"w{i}" for i in range(4, words))))
-    wanted = inspect.signature(module.Model.__init__).parameters
-    given_words = {part: vocabulary for part in ("vocabulary", "source_vocabulary") if part in wanted}
-    torch.manual_seed(seed)
-    return module.Model(module.Config(**module.SIZES["tiny"]), **given_words).eval()
-
-
 def answer(model, batch):
     """All that a model says about a batch: the logits of an autoregressive one, else what it makes of it."""
     hidden = model(batch)
-    return model.output(hidden) if hasattr(model, "step") else hidden
+    return model.output(hidden) if isinstance(model, Autoregressive) else hidden
 
 
 def real(said, batch):
@@ -265,9 +266,9 @@ def test_it_overfits_eight_examples(name):
 def loss_of(model, batch):
     """Of what comes next, where a model steps; else, with a logit a word, of which words are in the source."""
     said = answer(model, batch)
-    if hasattr(model, "step"):
+    if isinstance(model, Autoregressive):
         labels = batch.labels.clone()
-        if not reads_source(model):
+        if not model.reads_source:
             labels[~foreseeable(batch)] = PAD  # nothing tells a language model which of the sentences goes on
         return F.cross_entropy(said.flatten(0, 1), labels.flatten(), ignore_index=PAD)
     assert said.shape == (len(batch), len(model.vocabulary)), "a new kind of output needs its loss here"
@@ -298,10 +299,6 @@ def test_it_is_fitted_to_eight_examples(name):
         weights.append(model.state_dict())
     assert losses[1] == losses[3] < min(losses[0], losses[2])
     assert all(torch.equal(weights[0][key], weights[1][key]) for key in weights[0])
-
-
-def reads_source(model):
-    return "source_vocabulary" in inspect.signature(type(model).__init__).parameters
 
 
 @every_trained

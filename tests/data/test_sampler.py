@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mallang.data.sampler import Buckets, Packed, Shuffled, Streams, cut
+from mallang.data.sampler import Buckets, Packed, Shuffled, Streams, by_length, cut
 from mallang.errors import UserError
 
 lengths_1d = st.lists(st.integers(1, 40), min_size=1, max_size=200).map(lambda xs: np.array(xs, dtype=np.int32))
@@ -155,3 +155,15 @@ def test_packed_rows_fit_and_hold_everything_once(lengths, rows, width):
 def test_what_cannot_be_batched_is_said(make, words):
     with pytest.raises(UserError, match=words):
         make()
+
+
+@given(st.lists(st.integers(1, 50), max_size=60), st.integers(1, 400), st.integers(1, 5))
+def test_groups_of_like_length_hold_every_text_once_within_the_bound(lengths, tokens, parts):
+    groups = by_length(lengths, tokens, parts)
+    assert sorted(place for group in groups for place in group) == list(range(len(lengths)))
+    for group in groups:
+        assert len(group) == 1 or len(group) * max(lengths[place] for place in group) <= tokens
+    longest = [max(lengths[place] for place in group) for group in groups]
+    assert longest == sorted(longest, reverse=True)
+    if len(lengths) > parts * (parts - 1):
+        assert len(groups) >= parts

@@ -16,9 +16,9 @@ from contracts.toy_models import Table, empty_batch, random_gru, random_table, s
 from mallang.decoding import beam, best_first, exhaustive
 from mallang.decoding.constraints import constrain
 from mallang.decoding.contract import Config
-from mallang.decoding.contract import search as search_by_config
 from mallang.decoding.matching import Spelling
 from mallang.decoding.ranking import penalty
+from mallang.decoding.search import search as search_by_config
 from mallang.errors import UserError
 
 seeds = st.integers(0, 10_000)

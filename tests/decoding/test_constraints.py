@@ -18,10 +18,11 @@ from decoding.test_required import PHRASES, SOURCES, SPELLING, WORDS, every_outp
 from decoding.test_runner import needs_gpu, pretend_to_capture
 from mallang.decoding import beam, exhaustive, greedy, sampling
 from mallang.decoding.constraints import Constraints, constrain
-from mallang.decoding.contract import METHODS, Config, Rules, search
+from mallang.decoding.contract import METHODS, Config, Rules
 from mallang.decoding.ensemble import Ensemble
 from mallang.decoding.matching import Spelling
 from mallang.decoding.scoring import score, with_labels
+from mallang.decoding.search import search
 from mallang.errors import UserError
 
 prefixes = st.lists(st.sampled_from([4, 5, 6]), max_size=2)

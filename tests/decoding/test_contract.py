@@ -8,7 +8,8 @@ from torch import nn
 
 from contracts.toy_models import Table, empty_batch, random_gru, random_table, source_batch, tiny_vocabulary
 from mallang.decoding import contract
-from mallang.decoding.contract import Autoregressive, Config, Hypothesis, advance, begin, inference, limits, search
+from mallang.decoding.contract import Autoregressive, Config, Hypothesis, advance, begin, inference, limits
+from mallang.decoding.search import search
 from mallang.errors import UserError
 from mallang.layers.cache import State
 

@@ -13,9 +13,10 @@ from contracts.toy_models import random_gru, source_batch, tiny_vocabulary
 from decoding.test_ensemble import small_transformer
 from mallang.data.batch import Batch
 from mallang.decoding import beam
-from mallang.decoding.contract import Config, Hypothesis, search
+from mallang.decoding.contract import Config, Hypothesis
 from mallang.decoding.coverage import LEAST, coverage, cross_attention, rerank
 from mallang.decoding.ensemble import Ensemble
+from mallang.decoding.search import search
 from mallang.errors import UserError
 from mallang.layers.attention import record_attention
 

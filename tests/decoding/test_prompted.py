@@ -11,10 +11,11 @@ import torch
 from contracts.test_decoding import KINDS, same
 from contracts.toy_models import tiny_vocabulary
 from mallang.decoding import prompted
-from mallang.decoding.contract import Config, Hypothesis, inference, search
+from mallang.decoding.contract import Config, Hypothesis, inference
 from mallang.decoding.prompted import Prompted, prompt_batch
 from mallang.decoding.ranking import hypothesis, ranked
 from mallang.decoding.scoring import score, with_labels
+from mallang.decoding.search import search
 
 LANGUAGE = {name: kind for name, kind in KINDS.items() if not kind.reads_source}
 every_model = pytest.mark.parametrize("kind", LANGUAGE.values(), ids=LANGUAGE.keys())

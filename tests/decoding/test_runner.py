@@ -25,9 +25,10 @@ from contracts.test_decoding import KINDS, Kind, same
 from contracts.toy_models import GRU, Table, empty_batch, random_gru, random_table, source_batch, tiny_vocabulary
 from mallang.data.batch import Batch
 from mallang.decoding import capture, precision, runner
-from mallang.decoding.contract import METHODS, Config, Hypothesis, begin, inference, is_in_training, search
+from mallang.decoding.contract import METHODS, Config, Hypothesis, begin, inference, is_in_training
 from mallang.decoding.ensemble import Ensemble
 from mallang.decoding.prompted import Prompted, prompt_batch
+from mallang.decoding.search import search
 from mallang.errors import UserError
 from mallang.layers.cache import State
 from mallang.layers.quantization import quantize

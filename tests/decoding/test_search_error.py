@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contracts.toy_models import Table, empty_batch, random_table, source_batch, tiny_vocabulary
-from mallang.decoding.contract import Config, Hypothesis, search
+from mallang.decoding.contract import Config, Hypothesis
+from mallang.decoding.search import search
 from mallang.decoding.search_error import Row, compare, search_error
 from mallang.errors import UserError
 

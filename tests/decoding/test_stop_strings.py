@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contracts.toy_models import Table, random_table
-from mallang.decoding.contract import Config, search
+from mallang.decoding.contract import Config
 from mallang.decoding.matching import Spelling
 from mallang.decoding.prompted import prompt_batch
 from mallang.decoding.scoring import score, with_labels
+from mallang.decoding.search import search
 from mallang.decoding.stop_strings import StopStrings, spelt, stop_at
 from mallang.errors import UserError
 from mallang.text.tokenizer import Config as TextConfig

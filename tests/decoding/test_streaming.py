@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from contracts.test_decoding import language_table
 from contracts.toy_models import tiny_vocabulary
-from mallang.decoding.contract import Config, search
+from mallang.decoding.contract import Config
 from mallang.decoding.prompted import Prompted, prompt_batch
+from mallang.decoding.search import search
 from mallang.decoding.streaming import stream
 from mallang.errors import UserError
 

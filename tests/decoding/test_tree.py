@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from contracts.test_decoding import KINDS
 from contracts.toy_models import Table, empty_batch, random_gru, random_table, source_batch, tiny_vocabulary
 from mallang.decoding import beam, best_first, greedy
-from mallang.decoding.contract import Config, Hypothesis, search
+from mallang.decoding.contract import Config, Hypothesis
 from mallang.decoding.ranking import penalty
+from mallang.decoding.search import search
 from mallang.decoding.tree import FATES, Tree, record
 from mallang.errors import UserError
 from mallang.text.vocabulary import SPECIALS, Vocabulary

@@ -7,12 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import nn
 
 from mallang.decoding.contract import Config
-from mallang.decoding.workers import MOST, cut, spread, workers
+from mallang.decoding.workers import MOST, spread, workers
 
 
 @pytest.fixture(autouse=True)
@@ -21,18 +19,6 @@ def _two_threads() -> Iterator[None]:
     torch.set_num_threads(2)
     yield
     torch.set_num_threads(before)
-
-
-@given(st.lists(st.integers(1, 50), max_size=60), st.integers(1, 400), st.integers(1, 5))
-def test_a_cut_holds_every_text_once_within_the_bound(lengths: list[int], tokens: int, parts: int) -> None:
-    groups = cut(lengths, tokens, parts)
-    assert sorted(place for group in groups for place in group) == list(range(len(lengths)))
-    for group in groups:
-        assert len(group) == 1 or len(group) * max(lengths[place] for place in group) <= tokens
-    longest = [max(lengths[place] for place in group) for group in groups]
-    assert longest == sorted(longest, reverse=True)
-    if len(lengths) > parts * (parts - 1):
-        assert len(groups) >= parts
 
 
 def test_work_comes_back_in_order_from_single_threads() -> None:

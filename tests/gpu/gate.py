@@ -75,11 +75,11 @@ def exercise(name: str, folder: Path, device: str, entries: Mapping[str, Any]) -
     from gpu import stand_ins
     from mallang import load, recipe
     from mallang.find import find
-    from mallang.training import fitting
+    from mallang.models import contract
     from mallang.training.record import read as read_metrics
     from mallang.training.train import Options, train
 
-    is_fitted = fitting.is_fitted(find("models", recipe.read(name).resolved()["model"]["name"]))
+    is_fitted = contract.is_fitted(find("models", recipe.read(name).resolved()["model"]["name"]))
     changes = [f"train.steps={UPDATES}", f"train.validate_every={VALIDATE}", f"train.log_every={VALIDATE}"]
     built = recipe.read(name, [] if is_fitted else changes).build()
     options = Options(folder=folder / name, device=device, quiet=True)

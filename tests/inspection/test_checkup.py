@@ -14,6 +14,7 @@ import torch
 from safetensors.torch import save_file
 
 from mallang.inspection import checkup
+from mallang.tasks import translator
 from mallang.tasks.translator import Translation
 from mallang.text.tokenizer import Config, Tokenizer
 from mallang.training import checkpoint
@@ -136,7 +137,6 @@ def test_weights_that_are_no_numbers_are_found(tmp_path: Path) -> None:
 class Speaker:
     """Says the same of every text, with a note that has nothing to do with where it ends."""
 
-    task_name = "translation"
     task: Any
     is_cut: bool
 
@@ -146,13 +146,15 @@ class Speaker:
                 text, text[::-1], 0.0, (), note="the forbidden 'cut off' was asked for", is_cut=self.is_cut
             )
 
+    write_rows = translator.Verbs.write_rows
+
 
 @pytest.mark.parametrize("is_cut", [False, True])
 def test_outputs_that_were_cut_off_are_known_without_their_note(is_cut: bool) -> None:
     rows = [(f"a{number}", f"{number}a") for number in range(12)]
     letters = Tokenizer.train(["abc0123456789"], Config(unit="char", vocabulary=40))
     report = checkup.Report("run", "finished")
-    speaker = Speaker(SimpleNamespace(tokenizers={"source": letters, "target": letters}), is_cut)
+    speaker = Speaker(SimpleNamespace(tokenizers={"source": letters, "target": letters}, open_ended=False), is_cut)
     checkup.examine_outputs(speaker, rows, [None] * len(rows), None, report)
     assert [finding.name for finding in report.findings] == ["cut off"] * is_cut
     assert report.outputs[1] == {"source": "a1", "output": "1a", "reference": "1a"}

@@ -20,7 +20,7 @@ from mallang.commands import evaluate
 from mallang.errors import UserError
 from mallang.evaluation.significance import paired_bootstrap
 from mallang.evaluation.translation import bleu, exact_match
-from mallang.inspection import comparison, cost
+from mallang.inspection import comparison, cost, systems
 from mallang.inspection.comparison import compare
 from mallang.inspection.comparison_tables import plain, scientific, short, width
 from mallang.inspection.outputs import Scorable, kept
@@ -423,4 +423,4 @@ def test_numbers_as_people_say_them():
     ]
     assert [scientific(number) for number in (None, 3.3e18, 1.0, 9.96e8)] == ["–", "3.3e18", "1.0e0", "1.0e9"]
     assert [plain(number) for number in (None, 0.1234, 12.34, 1234.5)] == ["–", "0.123", "12.3", "1,234"]
-    assert comparison.Value(1.0).deviation is None
+    assert systems.Value(1.0).deviation is None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from contracts.test_inspection import verbs_of
 from mallang.decoding.contract import Config as Search
 from mallang.errors import UserError
 from mallang.inspection.loss_by_position import (
@@ -160,4 +160,4 @@ def test_ends_that_do_not_rise(ends):
 
 def test_a_window_of_nothing():
     with pytest.raises(UserError, match="holds none"):
-        loss_by_position(SimpleNamespace(), LINES, width=0)
+        loss_by_position(verbs_of("gpt"), LINES, width=0)

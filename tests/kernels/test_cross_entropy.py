@@ -174,10 +174,14 @@ def test_a_model_may_have_an_output_of_its_own(smoothing):
 
 def test_a_projection_is_taken_in_chunks():
     torch.manual_seed(1)
-    hidden, labels, model = torch.randn(5, 6), torch.tensor([4, 0, 7, 8, 2]), nn.Module()
-    model.head = Projection(6, 9)  # and no output: it must not be asked for
-    loss, _ = cross_entropy_of(model, hidden, labels, 0.1)
-    wanted, _ = written_out(hidden, model.head.weight, None, labels, 0.1)
+    hidden, labels, head = torch.randn(5, 6), torch.tensor([4, 0, 7, 8, 2]), Projection(6, 9)
+
+    class Model(nn.Module):  # without `output`, which must not be asked for
+        def output_projection(self):
+            return head
+
+    loss, _ = cross_entropy_of(Model(), hidden, labels, 0.1)
+    wanted, _ = written_out(hidden, head.weight, None, labels, 0.1)
     torch.testing.assert_close(loss.double(), wanted, rtol=1e-5, atol=1e-5)
 
 

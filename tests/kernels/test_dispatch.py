@@ -92,7 +92,8 @@ ctypes.CDLL = lambda name, *more, **options: loaded.append(str(name)) or load(na
 from dataclasses import replace
 import torch
 from contracts.test_models import build, some_text
-from mallang.decoding.contract import Config, search
+from mallang.decoding.contract import Config
+from mallang.decoding.search import search
 from mallang.kernels import c_library
 from mallang.layers.head import cross_entropy_of
 from mallang.layers.quantization import quantize

@@ -8,8 +8,8 @@ from torch import nn
 
 from mallang.data.batch import Batch, lengths_to_mask
 from mallang.decoding.contract import Config as Search
-from mallang.decoding.contract import search
 from mallang.decoding.coverage import cross_attention
+from mallang.decoding.search import search
 from mallang.errors import UserError
 from mallang.inspection.attention import attention_maps
 from mallang.layers.attention import record_attention

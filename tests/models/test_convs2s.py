@@ -12,7 +12,7 @@ import mallang
 from mallang import recipe as recipes
 from mallang.data.batch import Batch, pad_rows
 from mallang.decoding.contract import Config as Search
-from mallang.decoding.contract import search
+from mallang.decoding.search import search
 from mallang.errors import UserError
 from mallang.layers.attention import record_attention
 from mallang.layers.convolution import GatedConvolution, fold_weights

@@ -16,7 +16,6 @@ from torch import Tensor
 
 from contracts.toy_models import Table
 from mallang.data.batch import Batch
-from mallang.decoding import contract as decoding
 from mallang.decoding.contract import Config, State
 from mallang.decoding.sampling import WIDTH
 from mallang.errors import UserError
@@ -116,13 +115,13 @@ def test_many_samples_of_a_prompt_cost_what_as_many_prompts_cost(monkeypatch: py
     """Few of them share a cache, and no more tokens are written at once than of several prompts; they stay the same."""
     verbs, asked = verbs_of(gpt(CHARS, max_length=32), CHARS, "sentences"), []
     alone = [verbs.generate("나는", nbest=count, seed=3, max_tokens=9).nbest for count in (1, 2, WIDTH)]
-    search = decoding.search
+    search = generation.search
 
     def watched(model: Any, batch: Any, config: Config, *rest: Any) -> Any:
         asked.append((len(batch), config.nbest))
         return search(model, batch, config, *rest)
 
-    monkeypatch.setattr(generation.decoding, "search", watched)
+    monkeypatch.setattr(generation, "search", watched)
     monkeypatch.setattr(generation, "BATCH_TOKENS", {"cpu": 400})
     many = verbs.generate(["나는", "그"], nbest=50, seed=3, max_tokens=9)[0]
     for few in alone:

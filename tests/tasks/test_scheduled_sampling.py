@@ -1,8 +1,8 @@
 """Scheduled sampling: teacher forcing where no own word is read, and a hand-written decoder where some are."""
 
-import inspect
 import math
 from dataclasses import replace
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from mallang.errors import UserError
 from mallang.find import find, names
+from mallang.models.contract import is_fitted
 from mallang.tasks.contract import Paced
 from mallang.tasks.scheduled_sampling import Schedule, ScheduledSampling
 from mallang.tasks.translation import Config, Task
@@ -23,9 +24,7 @@ from mallang.training.loop import seed_everything
 MODELS = [
     name
     for name in names("models")
-    if hasattr(find("models", name).Model, "step")
-    and not hasattr(find("models", name).Model, "fit")
-    and "source_vocabulary" in inspect.signature(find("models", name).Model.__init__).parameters
+    if find("models", name).TASK == "translation" and not is_fitted(find("models", name))
 ]
 ALWAYS_TRUE = {"scheduled_sampling": "linear", "sampling_c": 0.1}
 """Before the first update ε is 1."""
@@ -243,9 +242,13 @@ def test_what_would_have_no_effect_is_refused(options, said):
 
 def test_a_model_that_does_not_step_is_refused():
     class Silent(torch.nn.Module):
+        reads_source = True
+
         def __init__(self, *given):
             super().__init__()
 
     task, _ = make(**ALWAYS_TRUE)
     with pytest.raises(UserError, match="word by word"):
-        task.build(type("module", (), {"Model": Silent}), None)
+        module = ModuleType("silent")
+        module.Model = Silent
+        task.build(module, None)

@@ -33,6 +33,9 @@ class ToyTask:
     """Say each token again."""
 
     columns = ("text",)
+    unread = ()
+    open_ended = False
+    can_compile = True
     parts = ("loss",)
     metrics = {"loss": "lower", "luck": "higher"}
     tokenizers = {}

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mallang.commands.options import Device, Json, Plugin, Quiet, RunFolder, add_plugins, print_json
-from mallang.commands.score import File, Pair, read_pairs
+from mallang.commands.inputs import read_pairs
+from mallang.commands.options import Device, Json, Pair, PairFile, Plugin, Quiet, RunFolder, add_plugins, print_json
 from mallang.errors import UserError
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ Split = Annotated[
 def command(
     run: RunFolder,
     pair: Pair = None,
-    file: File = None,
+    file: PairFile = None,
     layer: Layer = None,
     head: Head = "mean",
     read: Read = False,
@@ -93,10 +93,11 @@ def command(
 
 def load_searching(run: Path, verb: str, device: str) -> Any:
     """The model of a run that makes outputs of sources, or a message that says why this verb cannot use it."""
+    from mallang.tasks import translator
     from mallang.training.run import load
 
     model = load(run, device)
-    if not hasattr(model, "search"):
+    if not isinstance(model, translator.Verbs):
         raise UserError(
             f"{run} was trained for {model.task_name}, but `mallang {verb}` needs a run for translation or dialogue",
             todo="give the folder of another run",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mallang import console
-from mallang.commands.evaluate import choose_split
+from mallang.commands.inputs import choose_split
 from mallang.commands.options import (
     Device,
     Json,

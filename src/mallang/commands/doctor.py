@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import mallang
+from mallang.commands.inputs import choose_split
 from mallang.commands.options import (
     Device,
     Json,
@@ -57,8 +58,6 @@ UNUSABLE = {
     "NaN weights": "weights are NaN or infinite",
 }
 """Findings after which no output is worth a look, and why."""
-WRITING = ("translate", "reconstruct", "generate")
-"""The verbs whose outputs are examined."""
 MOST = 1_000_000
 """Training lines that are compared with the outputs."""
 RunToExamine = Annotated[
@@ -126,10 +125,10 @@ def command(
 
 def examine_run(folder: Path, split: str | None, data: str | None, limit: int, device: str) -> Report:
     """All that can be found out about a run."""
-    from mallang.commands.evaluate import choose_split
     from mallang.find import find
     from mallang.inspection import checkup
     from mallang.tasks import language_modeling
+    from mallang.tasks.contract import Writing
     from mallang.training.run import Run
 
     choose_split(split, data, usual="valid")
@@ -151,7 +150,7 @@ def examine_run(folder: Path, split: str | None, data: str | None, limit: int, d
     unusable = [UNUSABLE[finding.name] for finding in report.findings if finding.serious and finding.name in UNUSABLE]
     if unusable:
         report.notes.append(f"outputs were not looked at: {unusable[0]}")
-    elif not any(hasattr(find("tasks", run.task).Verbs, verb) for verb in WRITING):
+    elif not issubclass(find("tasks", run.task).Verbs, Writing):
         report.notes.append(f"outputs were not looked at: a run for {run.task.replace('_', ' ')} writes nothing")
     else:
         listen(run, report, (split, data, limit), device)
@@ -160,7 +159,6 @@ def examine_run(folder: Path, split: str | None, data: str | None, limit: int, d
 
 def listen(run: Run, report: Report, given: tuple[str | None, str | None, int], device: str) -> None:
     """Let the model write something for some texts, and add what is found to the report."""
-    from mallang.commands.evaluate import choose_split
     from mallang.inspection import checkup
     from mallang.inspection.outputs import read_parts
     from mallang.training.data_places import places_of
@@ -202,8 +200,9 @@ def read_training(run: Run, report: Report) -> Training | None:
     from mallang.inspection.checkup import training_of
 
     try:
-        rows = open_corpus(run.data(), find("tasks", run.task).Task.columns).split("train")
-        return training_of(itertools.islice(rows, MOST), run.task)
+        task = find("tasks", run.task).Task
+        rows = open_corpus(run.data(), task.columns).split("train")
+        return training_of(itertools.islice(rows, MOST), task.columns, open_ended=task.open_ended)
     except UserError as error:
         report.notes.append(f"the training text cannot be read, so nothing was compared with it: {error.what}")
         return None

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mallang.commands.inputs import read_texts
 from mallang.commands.options import Device, Json, Plugin, Quiet, RunFolder, Texts, add_plugins, load_for
-from mallang.commands.translate import read_texts
 from mallang.errors import UserError
 
 if TYPE_CHECKING:

@@ -10,16 +10,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mallang.commands.inputs import choose_split
 from mallang.commands.options import (
+    Data,
     Device,
     Domain,
     Int8,
     Json,
     Lexicon,
+    Part,
     Plugin,
     Quiet,
     ReplaceUnknown,
     Search,
+    Split,
     With,
     add_plugins,
     check_run,
@@ -35,6 +39,7 @@ if TYPE_CHECKING:
     from mallang.evaluation.explanation import Explanation
     from mallang.evaluation.score import Score
     from mallang.evaluation.significance import Comparison
+    from mallang.tasks.contract import Evaluating
 
 EXAMPLES = (
     "mallang evaluate runs/transformer-miniworld",
@@ -47,17 +52,6 @@ EXAMPLES = (
     "mallang evaluate runs/gpt-miniworld --stride 32",
     "mallang evaluate --outputs out.txt --references ref.txt --explain all",
 )
-Split = Annotated[
-    str | None,
-    typer.Option("--split", help="The split of the run's corpus; otherwise test, or valid.", show_default=False),
-]
-Data = Annotated[
-    str | None, typer.Option("--data", metavar="PATH", help="Your own pairs instead of a split.", show_default=False)
-]
-Part = Annotated[
-    str | None,
-    typer.Option("--corpus", metavar="NAME", help="One of the run's corpora, not each of them.", show_default=False),
-]
 Run = Annotated[
     Path | None,
     typer.Argument(
@@ -231,8 +225,8 @@ def of_run(run: Path, asked: Asked, sentence: int, option: str | None, *, quiet:
         rows = [pick(part.rows, sentence)] if sentence else part.rows
         scores, outputs = model.evaluate(rows, domain=chosen, **options)
         yield Judged(rows, outputs, scores, part.corpus, chosen)
+        columns = model.task.columns
         if not quiet:
-            columns = model.task.columns
             for column, texts in zip(columns, zip(*rows, strict=True), strict=True):
                 side = f"{column} of {part.name}" if len(columns) > 1 else part.name
                 note_unknown(side, texts, model.task.tokenizers[column], model.model)
@@ -246,7 +240,7 @@ def of_run(run: Path, asked: Asked, sentence: int, option: str | None, *, quiet:
             typer.echo(f"note: {run} is read-only: outputs and scores of {part.name} were not kept", err=True)
         elif not quiet:
             tag = "" if chosen is None else f" as domain {chosen}"
-            kind = "texts" if model.task_name == "language_modeling" else "pairs"
+            kind = "pairs" if len(columns) > 1 else "texts"
             typer.echo(f"{len(rows)} {kind} of {part.name}{tag}; outputs in {run / 'outputs' / name}.txt", err=True)
 
 
@@ -324,23 +318,23 @@ def check_task(run: Path, other: Path | None) -> None:
         )
 
 
-def check_texts(model: Any, run: Path, option: str | None) -> None:
+def check_texts(model: Evaluating, run: Path, option: str | None) -> None:
     """Refuse an option that compares texts where the outputs are none: numbers, or bags of words."""
-    if option is not None and model.task_name == "language_modeling":
+    if option is not None and model.evaluated == "log-probabilities":
         raise UserError(
             f"{option} compares outputs, but what {run} gives is how probable a text is",
             todo="mallang compare RUN RUN lays language models side by side",
         )
-    if option is not None and model.task_name == "autoencoding" and not hasattr(model.model, "step"):
+    if option is not None and model.evaluated == "bags of words":
         raise UserError(
             f"{option} compares texts, but what {run} gives are words without their order",
             todo=f"leave {option} out: the scores are those of bags of words",
         )
 
 
-def check_reading(model: Any, asked: Asked) -> None:
+def check_reading(model: Evaluating, asked: Asked) -> None:
     """Refuse how a text should be read where none is read so."""
-    if asked.reading and model.task_name != "language_modeling":
+    if asked.reading and model.evaluated != "log-probabilities":
         raise UserError("--stride and --rows are for language models", todo="leave them out")
 
 
@@ -372,10 +366,3 @@ def pick(rows: Sequence[Any], sentence: int) -> Any:
     if sentence > len(rows):
         raise UserError(f"--explain {sentence}: there are only {len(rows)} sentences")
     return rows[sentence - 1]
-
-
-def choose_split(split: str | None, data: str | None, *, usual: str) -> str:
-    """The split that is asked for, or the usual one; one's own pairs have none."""
-    if split is not None and data is not None:
-        raise UserError("--split and --data were both given", todo="give one of them: a file of your own has no splits")
-    return split or usual

@@ -25,7 +25,7 @@ from mallang.commands.options import (
     load_for,
     read_search,
 )
-from mallang.commands.translate import as_json, json_line, several
+from mallang.commands.outputs import as_json, json_line, several
 from mallang.errors import UserError
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mallang.commands.inputs import read_texts
 from mallang.commands.options import (
     Device,
     Domain,
@@ -21,7 +22,6 @@ from mallang.commands.options import (
     add_plugins,
     read_search,
 )
-from mallang.commands.translate import read_texts
 from mallang.errors import UserError
 
 if TYPE_CHECKING:

@@ -1,8 +1,10 @@
 """The command `mallang`: finds the verbs by file, and turns mistakes into one clear message.
 
-A verb is a file beside this one. It has a function `command`, or a Typer `app` of several; `EXAMPLES` are shown below
-its help. Exit codes: 0 done, 1 a bug of ours, 2 a mistake that a person can mend, 130 stopped by Ctrl-C, 141 the reader
-of the output has gone. Streams that are closed count as /dev/null.
+A verb is a file beside this one with a function `command`, or a Typer `app` of several, and with `EXAMPLES`, which are
+shown below its help. Files that have neither hold what verbs share; no verb imports another.
+
+Exit codes: 0 done, 1 a bug of ours, 2 a mistake that a person can mend, 130 stopped by Ctrl-C, 141 the reader of the
+output has gone. Streams that are closed count as /dev/null.
 """
 
 from __future__ import annotations
@@ -103,10 +105,20 @@ def make_app() -> typer.Typer:
         rich_markup_mode=None,
     )
     app.callback()(start)
-    verbs = [name for name in find.names("commands") if name not in ("main", "options")]
-    for name in sorted(verbs, key=lambda name: (FIRST.index(name) if name in FIRST else len(FIRST), name)):
-        add(app, name, importlib.import_module(f"mallang.commands.{name}"))
+    for name, module in sorted(verbs().items(), key=lambda verb: (order_of(verb[0]), verb[0])):
+        add(app, name, module)
     return app
+
+
+def verbs() -> dict[str, ModuleType]:
+    """The files that are verbs: those that define what a verb runs."""
+    files = {name: importlib.import_module(f"mallang.commands.{name}") for name in find.names("commands")}
+    return {name: module for name, module in files.items() if not {"command", "app"}.isdisjoint(vars(module))}
+
+
+def order_of(name: str) -> int:
+    """Where a verb stands in the help."""
+    return FIRST.index(name) if name in FIRST else len(FIRST)
 
 
 def print_version(wanted: bool) -> bool:
@@ -129,9 +141,9 @@ def start(version: Version = False) -> None:
 
 def add(app: typer.Typer, name: str, module: ModuleType) -> None:
     """Make one file's verb known under the name of the file."""
-    examples = epilog(getattr(module, "EXAMPLES", ()))
+    examples = epilog(module.EXAMPLES)
     verb = name.rstrip("_").replace("_", "-")  # import_.py is `import`, which Python keeps for itself
-    if hasattr(module, "app"):
+    if "app" in vars(module):
         for part in module.app.registered_commands:
             part.callback = with_out(part.callback)
         app.add_typer(module.app, name=verb, epilog=examples)

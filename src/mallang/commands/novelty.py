@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mallang import console
+from mallang.commands.inputs import read_texts
 from mallang.commands.options import (
     Device,
     Json,
@@ -25,7 +26,6 @@ from mallang.commands.options import (
     print_json,
     read_search,
 )
-from mallang.commands.translate import read_texts
 from mallang.console import visible
 from mallang.errors import UserError
 

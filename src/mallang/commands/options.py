@@ -149,6 +149,25 @@ Domain = Annotated[
     typer.Option("--domain", metavar="NAME", help="Domain of the text: one that the run knows.", show_default=False),
 ]
 
+Pair = Annotated[
+    list[str] | None, typer.Argument(metavar="SOURCE TARGET", help="A source and its output.", show_default=False)
+]
+PairFile = Annotated[
+    Path | None, typer.Option("--file", "-f", help="Pairs, a line each, with a tab between.", show_default=False)
+]
+Nbest = Annotated[int, typer.Option("--nbest", min=1, help="Outputs for each text.")]
+Split = Annotated[
+    str | None,
+    typer.Option("--split", help="The split of the run's corpus; otherwise test, or valid.", show_default=False),
+]
+Data = Annotated[
+    str | None, typer.Option("--data", metavar="PATH", help="Your own pairs instead of a split.", show_default=False)
+]
+Part = Annotated[
+    str | None,
+    typer.Option("--corpus", metavar="NAME", help="One of the run's corpora, not each of them.", show_default=False),
+]
+
 
 OutFile = Annotated[
     Path | None,
@@ -252,7 +271,7 @@ def load_for(
 
 def has_verb(task: str, verb: str) -> bool:
     """Whether the runs of a task can do this; those of a task that is not known can do nothing."""
-    return task in find.names("tasks") and hasattr(getattr(find.find("tasks", task), "Verbs", None), verb)
+    return task in schema.names("task") and verb in find.find("tasks", task).Verbs.verbs
 
 
 def verbs_of(task: str) -> str:

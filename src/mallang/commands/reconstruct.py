@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from mallang.commands.inputs import read_texts
 from mallang.commands.options import (
     Device,
     Json,
@@ -20,7 +21,7 @@ from mallang.commands.options import (
     note_none,
     read_search,
 )
-from mallang.commands.translate import as_json, read_texts
+from mallang.commands.outputs import as_json
 
 EXAMPLES = (
     'mallang reconstruct runs/autoencoder-miniworld "유나는 지난주에 배를 탔다."',

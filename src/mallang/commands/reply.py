@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mallang.commands.inputs import read_texts
 from mallang.commands.options import (
     Device,
     Int8,
     Json,
+    Nbest,
     Plugin,
     Quiet,
     RunFolder,
@@ -23,7 +25,7 @@ from mallang.commands.options import (
     note_none,
     read_search,
 )
-from mallang.commands.translate import Nbest, read_texts, several, show
+from mallang.commands.outputs import several, show
 
 if TYPE_CHECKING:
     from mallang.decoding.contract import Config

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import json as json_format
 import math
 import os
 import sys
@@ -15,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from mallang import console, find
+from mallang.commands.inputs import read_lines, read_pairs
 from mallang.commands.options import (
     Device,
     Domain,
@@ -30,10 +29,11 @@ from mallang.commands.options import (
     note_none,
     note_unknown,
 )
+from mallang.commands.outputs import json_line
 from mallang.errors import UserError, nearest, some_of
 
 if TYPE_CHECKING:
-    from mallang.tasks.generation import Scored
+    from mallang.tasks.surprise import Scored
 
 EXAMPLES = (
     'mallang score runs/transformer-miniworld "민수는 사과를 먹었다." "Minsu ate an apple."',
@@ -50,12 +50,6 @@ Lines = Annotated[
     Path | None,
     typer.Option("--file", "-f", help="Texts, or pairs with a tab between, a line each.", show_default=False),
 ]
-Pair = Annotated[
-    list[str] | None, typer.Argument(metavar="SOURCE TARGET", help="A source and its output.", show_default=False)
-]
-File = Annotated[
-    Path | None, typer.Option("--file", "-f", help="Pairs, a line each, with a tab between.", show_default=False)
-]
 Compare = Annotated[bool, typer.Option("--compare", help="Which of two texts is better formed?", show_default=False)]
 Pairs = Annotated[
     str | None,
@@ -70,7 +64,6 @@ By = Annotated[str | None, typer.Option("--by", help="Compare by total or by tok
 Total = Annotated[
     bool, typer.Option("--total", help="Print the log-probability of each text only.", show_default=False)
 ]
-STDIN = Path("/dev/stdin")
 BUILT_IN = {"miniworld-ko": "ko", "miniworld-en": "en"}
 """Minimal pairs that are always there."""
 SCALE = ((2.0, "green"), (5.0, "yellow"), (9.0, "magenta"), (math.inf, "red"))
@@ -160,48 +153,15 @@ def score_outputs(
     model = load_for(run, None, "score", device, others=others)
     for chunk in model.score_chunks(pairs, domain):
         for scored in chunk:
-            print(as_json(asdict(scored)) if json else f"{scored.score:.4f}", flush=True)
+            print(json_line(asdict(scored)) if json else f"{scored.score:.4f}", flush=True)
         if not json and not quiet:
             note_unknown("source", [scored.source for scored in chunk], model.task.source)
             note_unknown("target", [scored.target for scored in chunk], model.task.target)
 
 
-def read_pairs(pair: list[str] | None, file: Path | None) -> Iterator[tuple[str, str]]:
-    """The pairs to score."""
-    if pair:
-        if file is not None:
-            raise UserError("a pair and --file were both given", todo="give one of them")
-        if len(pair) != 2:
-            raise UserError(f"a pair is two texts, but {len(pair)} were given", todo="quote each text, or use --file")
-        return iter([(pair[0], pair[1])])
-    return split_lines(read_lines(file), file or STDIN)
-
-
-def split_lines(lines: Iterator[str], path: Path) -> Iterator[tuple[str, str]]:
-    """Pairs out of lines with one tab each."""
-    for number, line in enumerate(lines, 1):
-        source, tab, target = line.partition("\t")
-        if not tab or "\t" in target:
-            raise UserError("a line must hold a source, a tab and a target", where=f"{path}, line {number}")
-        yield source, target
-
-
 def read_texts(texts: Iterable[str] | None, file: Path | None) -> Iterator[str]:
     """The texts to score, a line at a time."""
     return iter(texts) if texts else read_lines(file)
-
-
-def read_lines(file: Path | None) -> Iterator[str]:
-    """The lines of a file, which must have some, or of standard input, which may be empty as in any pipe."""
-    from mallang.data.readers import lines
-
-    found = lines(file or STDIN)
-    if file is None:
-        return found
-    first = next(found, None)
-    if first is None:
-        raise UserError(f"{file} has no lines", todo="give a file with at least one line")
-    return itertools.chain([first], found)
 
 
 class Rivals(NamedTuple):
@@ -235,6 +195,7 @@ def read_rivals(name: str) -> list[Rivals]:
 
 def tell(model: Any, texts: Iterator[str], *, json: bool, total: bool, quiet: bool) -> None:
     """Print what the model makes of each text, and of all of them together."""
+    from mallang.models.contract import is_probability
     from mallang.tasks.out_of_vocabulary import reads_oov
 
     numbers: list[float] = []
@@ -246,7 +207,7 @@ def tell(model: Any, texts: Iterator[str], *, json: bool, total: bool, quiet: bo
             count += 1
             numbers += scored.token_scores
             if json:
-                print(as_json(as_line(scored)), flush=True)
+                print(json_line(as_line(scored)), flush=True)
             else:
                 shown = f"{scored.score:.4f}" if total else described(scored)
                 print(shown, file=console.own(sys.stdout), flush=True)
@@ -254,8 +215,8 @@ def tell(model: Any, texts: Iterator[str], *, json: bool, total: bool, quiet: bo
                 unknown = some_of(dict.fromkeys(scored.unknown))
                 typer.echo(f"note: {scored.text[:40]!r}: {told}: {unknown}", err=True)
     if count > 1 and not json and not total:
-        is_probability = getattr(model.model, "is_probability", True)  # scores alone have no perplexity
-        told = f", perplexity {perplexity(numbers):.2f} a token" if is_probability else ""
+        # Scores that are no probabilities have no perplexity.
+        told = f", perplexity {perplexity(numbers):.2f} a token" if is_probability(model.model) else ""
         print(f"together  {summary(numbers)}{told}")
 
 
@@ -312,19 +273,12 @@ def as_line(scored: Scored) -> dict[str, Any]:
     }
 
 
-def as_json(line: dict[str, Any]) -> str:
-    """A line of JSON, which has no infinite numbers: the score of what is impossible is null."""
-    from mallang.inspection.comparison_tables import finite
-
-    return json_format.dumps(finite(line), ensure_ascii=False, allow_nan=False)
-
-
 def choose(model: Any, texts: Sequence[str], by: str, *, json: bool, quiet: bool) -> None:
     """Say which of two texts is better formed."""
     (found,) = model.prefer([(texts[0], texts[1])], by=by)
     if json:
         line = {"texts": list(texts), "scores": [found.better_score, found.worse_score], "by": by}
-        print(as_json({**line, "better": better_of(found)}))
+        print(json_line({**line, "better": better_of(found)}))
         return
     tell(model, iter(texts), json=False, total=False, quiet=quiet)
     better = better_of(found)
@@ -350,11 +304,11 @@ def judge(model: Any, rivals: Sequence[Rivals], by: Any, *, json: bool) -> None:
         if json:
             line = {**asdict(preference), "right": preference.is_right, **({"kind": pair.kind} if pair.kind else {})}
             unknown = [word for text in (pair.better, pair.worse) for word in model.tokenizer.unknown_in(text)]
-            print(as_json(line | ({"unknown": unknown} if unknown else {})))
+            print(json_line(line | ({"unknown": unknown} if unknown else {})))
     named = sorted(kinds.items()) if len(kinds) > 1 else []
     scores = [accuracy(found, by), *(accuracy(some, by, f"accuracy of {kind or 'others'}") for kind, some in named)]
     if json:
-        print(as_json({"scores": [each.to_json() for each in scores]}))
+        print(json_line({"scores": [each.to_json() for each in scores]}))
         return
     for each in scores:
         print(f"{each}, {each.count} pairs")

@@ -7,15 +7,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mallang.commands.evaluate import Data, Part, Split, choose_split
+from mallang.commands.inputs import choose_split
 from mallang.commands.options import (
+    Data,
     Device,
     Domain,
     Json,
+    Part,
     Plugin,
     Quiet,
     RunFolder,
     Search,
+    Split,
     With,
     add_plugins,
     load_for,

@@ -1,4 +1,4 @@
-"""The examples of one epoch with their words cut anew, as BPE-dropout wants it."""
+"""The examples of one epoch tokenized again, as BPE-dropout needs it."""
 
 from __future__ import annotations
 

@@ -84,6 +84,18 @@ def cut(widths: Integer[np.ndarray, " examples"], tokens: int, sentences: int | 
     return np.array(bounds, dtype=np.int64)
 
 
+def by_length(lengths: Sequence[int], tokens: int, parts: int = 1) -> list[list[int]]:
+    """Which texts are read together: the places of those of like length, the longest first.
+
+    A group has at most so many padded tokens, or one text; where there are enough texts there are at least so many
+    groups as `parts`.
+    """
+    widths, most = np.array(lengths, dtype=np.int64), max(1, tokens)
+    order = np.argsort(widths, kind="stable")
+    bounds = cut(np.minimum(widths[order], most), most, -(-len(order) // parts))
+    return [order[begin:end].tolist() for begin, end in itertools.pairwise(bounds)][::-1]
+
+
 class Streams(Sequence[Rows]):
     """One long text in parallel rows: row r of every batch goes on where row r of the batch before ended.
 

@@ -36,6 +36,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mallang.data.batch import Batch, pad_rows
+from mallang.data.sampler import by_length
 from mallang.decoding import beam
 from mallang.decoding.contract import (
     Autoregressive,
@@ -269,10 +270,8 @@ class Reader:
     ) -> Iterator[tuple[list[tuple[int, Pick]], Float[Tensor, "rows vocabulary"]]]:
         """The log-probabilities of what follows each, in portions of like length that fit into the memory."""
         vocabulary, most = self.model.vocabulary, NUMBERS.get(self.device.type, 2**24)
-        left = sorted(taken, key=lambda pair: len(pair[1].said))
-        while left:
-            size = max(1, most // (len(vocabulary) * (1 + len(left[-1][1].said))))
-            left, portion = left[:-size], left[-size:]
+        for group in by_length([1 + len(pick.said) for _, pick in taken], most // len(vocabulary)):
+            portion = [taken[place] for place in group]
             yield portion, self.read_together(portion)
 
     def read_together(self, portion: Sequence[tuple[int, Pick]]) -> Float[Tensor, "rows vocabulary"]:

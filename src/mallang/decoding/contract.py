@@ -1,4 +1,4 @@
-"""What every model that says what comes next has in common, so that no decoder knows a model family.
+"""The decoding contract: what an autoregressive model offers, so that no decoder knows a model family.
 
     state = model.start(batch)                 reads the source only
     logits, state = model.step(tokens, state)  one token or many per row: a prompt, a forced prefix, a search step
@@ -11,10 +11,10 @@ the scores are the model's own: they are not renormalised over what is left.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
-from typing import Any, Literal, Protocol, get_args, runtime_checkable
+from typing import Literal, Protocol, get_args, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -22,10 +22,10 @@ from torch import Tensor, nn
 
 from mallang.data.batch import Batch
 from mallang.errors import UserError, nearest
-from mallang.find import find
 from mallang.kernels.attention import SHORT, sdpa_backend
 from mallang.kernels.log_softmax import log_softmax
 from mallang.layers.cache import Nest, State
+from mallang.models.contract import longest_of
 from mallang.text.vocabulary import Vocabulary
 
 __all__ = [
@@ -40,7 +40,6 @@ __all__ = [
     "inference",
     "limits",
     "normalize",
-    "search",
 ]
 
 Method = Literal["greedy", "beam", "sampling", "best-first", "exhaustive"]
@@ -254,49 +253,9 @@ class Hypothesis:
         return (*self.tokens, eos) if self.finished else self.tokens
 
 
-def search(
-    model: Autoregressive,
-    batch: Batch,
-    config: Config,
-    numbers: Sequence[int | tuple[int, int]] | None = None,
-    rules: Rules | None = None,
-) -> list[list[Hypothesis]]:
-    """The outputs for every sentence of a batch, best first, by the method that the configuration names.
-
-    `numbers` are the sentences' places in the caller's whole text, perhaps each with the number of its first sample;
-    sampling draws for them, so that it does not matter how the text was cut into batches. `rules` say what the outputs
-    must or must not contain.
-    """
-    model = find("decoding", "precision").at_precision(model, config)
-    method = find("decoding", config.method)
-    options: dict[str, Any] = {"rules": rules} if rules is not None else {}
-    if config.method == "sampling":
-        options["numbers"] = numbers
-
-    def by_method(config: Config) -> list[list[Hypothesis]]:
-        try:
-            found: list[list[Hypothesis]] = method.search(model, batch, config, **options)
-        except NoOutputError as error:
-            if rules is None:
-                raise
-            raise UserError(
-                "the rules leave nothing to say: no output has a probability under them",
-                todo="ask for less; if it is the same without any, see whether the training diverged",
-            ) from error
-        return found
-
-    if not config.coverage:
-        return by_method(config)
-    ranked: list[list[Hypothesis]] = find("decoding", "coverage").covered(model, batch, config, by_method)
-    return ranked
-
-
 def limits(batch: Batch, config: Config, model: object = None) -> list[int]:
-    """The most tokens, `</s>` counted, that each sentence's output may have.
-
-    A model that cannot write more than so many tokens says so by an attribute `longest`.
-    """
-    longest = min(config.max_length, getattr(model, "longest", None) or config.max_length)
+    """The most tokens, `</s>` counted, that each sentence's output may have; a `Bounded` model has a limit too."""
+    longest = min(config.max_length, longest_of(model) or config.max_length)
     if batch.source_lengths is None:
         return [longest] * len(batch)
     return [min(longest, int(config.max_ratio * length) + 10) for length in batch.source_lengths.tolist()]

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from mallang.data.batch import Batch
 from mallang.decoding.contract import Config, Hypothesis, inference
+from mallang.decoding.ensemble import Ensemble
 from mallang.decoding.ranking import ranked
 from mallang.decoding.scoring import with_labels
 from mallang.errors import UserError
@@ -64,7 +65,7 @@ def coverage(model: Any, batch: Batch, hypotheses: Sequence[Hypothesis]) -> list
 def cross_attention(model: Any, batch: Batch) -> Float[Tensor, "batch time source"]:
     """How much each output token looks at each source token: the last layer that does, the mean of its heads."""
     found = []
-    for member in getattr(model, "members", [model]):
+    for member in model.members if isinstance(model, Ensemble) else [model]:
         with inference(member), record_attention(member) as maps:
             member(batch)
         looks = [weights for name, weights in maps.items() if name.endswith("cross")]

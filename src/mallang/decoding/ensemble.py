@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from mallang.data.batch import Batch
 from mallang.layers.cache import Nest, State
 from mallang.layers.reading import Reading, ReadsOn
+from mallang.models.contract import longest_of
 from mallang.text.vocabulary import Vocabulary
 
 
@@ -53,7 +54,7 @@ class Ensemble(nn.Module):
     @property
     def longest(self) -> int | None:
         """The most tokens that all of them can write; none: no end is known."""
-        known = [longest for member in self.members if (longest := getattr(member, "longest", None)) is not None]
+        known = [longest for member in self.members if (longest := longest_of(member)) is not None]
         return min(known, default=None)
 
     def start(self, batch: Batch) -> State:

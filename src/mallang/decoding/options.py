@@ -1,4 +1,4 @@
-"""Options of a search as people give them: checked, and told by name where they are wrong."""
+"""Search options as people give them: checked, and named where they are wrong."""
 
 from __future__ import annotations
 

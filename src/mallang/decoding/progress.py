@@ -1,4 +1,4 @@
-"""A search under way. Greedy search, beam search and sampling differ in how hypotheses grow, and in nothing else.
+"""One step of any search: greedy search, beam search and sampling differ only in how hypotheses grow.
 
     read    the model reads the tokens chosen last and says what may come next
     rule    what must not come next is struck out

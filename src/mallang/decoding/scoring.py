@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -13,13 +12,14 @@ from torch import Tensor
 
 from mallang.data.batch import Batch, pad_rows
 from mallang.decoding.contract import inference
+from mallang.models.contract import TokenModel, TokenScorer
 from mallang.text.vocabulary import Vocabulary
 
 CHUNK = 4096
 """Positions whose logits are held at once: all of them would take batch × time × vocabulary numbers."""
 
 
-def score(model: Any, batch: Batch) -> list[list[float]]:
+def score(model: TokenModel | TokenScorer, batch: Batch) -> list[list[float]]:
     """The natural log-probability of every label of every sentence, `</s>` included.
 
     A model gives them by `forward` and `output`, or at once by `token_log_probs(batch)` of the shape of the labels.
@@ -28,7 +28,7 @@ def score(model: Any, batch: Batch) -> list[list[float]]:
         raise ValueError("scoring needs a batch with labels: see with_labels")
     asked = batch.labels != model.vocabulary.pad
     with inference(model):
-        if hasattr(model, "token_log_probs"):
+        if isinstance(model, TokenScorer):
             flat = model.token_log_probs(batch)[asked].float()
         else:
             flat = label_log_probs(model, model(batch)[asked], batch.labels[asked])
@@ -37,7 +37,7 @@ def score(model: Any, batch: Batch) -> list[list[float]]:
 
 
 def label_log_probs(
-    model: Any, hidden: Float[Tensor, "labels dim"], labels: Int[Tensor, " labels"]
+    model: TokenModel, hidden: Float[Tensor, "labels dim"], labels: Int[Tensor, " labels"]
 ) -> Float[Tensor, " labels"]:
     """The natural log-probability of each label, given what was known before it."""
     parts = [hidden.new_empty(0, dtype=torch.float32)]

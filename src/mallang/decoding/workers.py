@@ -1,4 +1,4 @@
-"""Several batches at once on a CPU, one worker each.
+"""Decode several batches at once on a CPU, one worker each.
 
 A step of a small model is hundreds of short operations. Shared among the cores each of them waits for its slowest
 part; given to one core alone they run through. So batches go side by side instead: the cores meet only at the end.
@@ -29,22 +29,6 @@ def workers(config: Config, device: torch.device) -> int:
     if device.type != "cpu" or config.coverage or config.precision == "bf16":
         return 1
     return min(MOST, torch.get_num_threads())
-
-
-def cut(lengths: Sequence[int], tokens: int, parts: int) -> list[list[int]]:
-    """Which texts are searched together: those of like length, the longest first.
-
-    A group has at most so many padded tokens, or one text; where there are enough texts there are at least so many
-    groups.
-    """
-    order = sorted(range(len(lengths)), key=lambda place: (lengths[place], place))
-    most = -(-len(order) // parts)
-    groups = []
-    while order:
-        size = max(1, min(most, tokens // lengths[order[-1]]))
-        groups.append(order[-size:])
-        order = order[:-size]
-    return groups
 
 
 def spread(model: object, work: Callable[[Work], Found], pieces: Sequence[Work], count: int) -> list[Found]:

@@ -18,15 +18,17 @@ from typing import Any
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from mallang.data.batch import Batch, pad_rows
 from mallang.decoding.contract import Config, Hypothesis
+from mallang.decoding.ensemble import Ensemble
 from mallang.decoding.options import change_search
 from mallang.decoding.scoring import score, with_labels
 from mallang.errors import UserError, nearest
 from mallang.inspection.attention import AttentionMap, Side, attention_maps, sides_of
 from mallang.inspection.figures import draw_attention
+from mallang.layers.attention import Observable
 from mallang.tasks import autoencoding, generation, translator
 from mallang.tasks.continuation import Draft
 from mallang.text.tokenizer import Tokenizer
@@ -183,11 +185,11 @@ def check_length(model: Any, tokens: int) -> None:
         )
 
 
-def check_attentive(model: Any) -> None:
+def check_attentive(model: nn.Module) -> None:
     """Refuse a model that has no attention, before it has to do anything."""
-    if hasattr(model, "members"):
+    if isinstance(model, Ensemble):
         raise UserError("an ensemble has no attention of its own", todo="look at its members one by one")
-    if not any(isinstance(getattr(module, "recorders", None), list) for module in model.modules()):
+    if not any(isinstance(module, Observable) for module in model.modules()):
         raise UserError(
             f"{type(model).__name__} has no attention to look at",
             todo="use a model that has, such as bahdanau, luong, convs2s, transformer or gpt",

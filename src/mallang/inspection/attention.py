@@ -1,4 +1,4 @@
-"""Where a model looked while it said what it said: `forward` is run again on its output, and every layer is seen."""
+"""Attention maps of an output: `forward` runs again on it, and the weights of every layer are recorded."""
 
 from __future__ import annotations
 

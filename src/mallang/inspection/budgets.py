@@ -13,7 +13,7 @@ from typing import Any, Protocol, runtime_checkable
 from mallang.find import find
 from mallang.inspection.comparison_tables import short
 from mallang.inspection.entrants import Entrant, listed
-from mallang.training.fitting import is_fitted
+from mallang.models.contract import is_fitted
 
 ALIKE = 0.1
 """How far apart budgets may lie to be called one."""

@@ -1,4 +1,4 @@
-"""A run under examination: its files, how its training went, and what its model makes of some text."""
+"""Examine a run: its files, how its training went, and what its model writes for some texts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from mallang.errors import UserError
-from mallang.inspection.cost import LONGEST
 from mallang.inspection.health import Finding, Outputs, Training, examine, examine_text, rows_of
 from mallang.text.tokenizer import Tokenizer
 from mallang.training import checkpoint, record
@@ -201,14 +200,14 @@ def improving(valid: Sequence[Mapping[str, Any]]) -> Finding | None:
     return Finding("ended early", False, told, "train longer: more train.steps or train.epochs")
 
 
-def training_of(rows: Iterable[Sequence[str]], task: str) -> Training:
-    """What the training text of a task is like."""
-    if task not in ("autoencoding", "language_modeling"):
+def training_of(rows: Iterable[Sequence[str]], columns: Sequence[str], *, open_ended: bool) -> Training:
+    """What the training text of a task with these columns is like."""
+    if len(columns) > 1:
         return Training.of(rows)
     found = Training.of((text, text) for (text,) in rows)
     found = replace(found, scripts={**found.scripts, "text": found.scripts["source"]})
     # What a language model writes may have any length, and may be a line that it knows.
-    return replace(found, ratio=0.0, targets=frozenset()) if task == "language_modeling" else found
+    return replace(found, ratio=0.0, targets=frozenset()) if open_ended else found
 
 
 def examine_outputs(
@@ -219,7 +218,8 @@ def examine_outputs(
     report: Report,
 ) -> None:
     """What a model makes of some texts: the outputs, the numbers, and what is wrong with them."""
-    found = outputs_of(model, rows, domains)
+    written = model.write_rows(rows, domains)
+    found = Outputs(written.sources, written.outputs, written.references, written.cut)
     report.outputs += [
         {"source": source, "output": output, "reference": reference} for source, output, reference in rows_of(found)
     ]
@@ -230,35 +230,11 @@ def examine_outputs(
     sources, outputs = found.sources, found.outputs
     given, said = (sum(len(text.strip()) for text in texts) for texts in (sources, outputs))
     usual = "" if training is None or not training.ratio else f"; in training {training.ratio:.2f}"
-    of = "prompt" if model.task_name == "language_modeling" else "source"
+    of = "prompt" if model.task.open_ended else "source"
     report.facts["length"] = f"{said / max(1, given):.2f} characters of output per character of {of}{usual}"
     report.facts["outputs"] = f"{len(set(outputs))} different ones for {len(set(sources))} different texts"
     findings = examine(found, training)
-    report.findings += [of_language_model(each) for each in findings] if of == "prompt" else findings
-
-
-def outputs_of(model: Any, rows: Sequence[Sequence[str]], domains: Sequence[str | None]) -> Outputs:
-    """What a model makes of texts: translations, answers, the text again, or how it continues its first half."""
-    if model.task_name == "autoencoding":
-        texts = [text for (text,) in rows]
-        results = model.reconstruct(texts)
-        return Outputs(texts, [str(each) for each in results], model.references(texts), [e.is_cut for e in results])
-    if model.task_name == "language_modeling":
-        halves = [halved(text) for (text,) in rows]
-        prompts, rests = ([half[side] for half in halves] for side in (0, 1))
-        written = model.generate(prompts, max_tokens=min(LONGEST, model.config.max_length))
-        return Outputs(prompts, [each.output for each in written], rests)
-    sources, references = ([row[side] for row in rows] for side in (0, 1))
-    results = list(model.stream(sources, domain=domains))
-    return Outputs(sources, [str(each) for each in results], references, [each.is_cut for each in results])
-
-
-def halved(text: str) -> tuple[str, str]:
-    """The first half of a text and the rest: of its words, or of its characters where it has one word."""
-    words = text.split()
-    if len(words) > 1:
-        return " ".join(words[: len(words) // 2]), " ".join(words[len(words) // 2 :])
-    return text[: len(text) // 2], text[len(text) // 2 :]
+    report.findings += [of_language_model(each) for each in findings] if model.task.open_ended else findings
 
 
 def of_language_model(finding: Finding) -> Finding:

@@ -10,48 +10,24 @@ ones are made and kept. Runs that differ in nothing but the seed are one system,
 
 from __future__ import annotations
 
-import json
-import re
-import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mallang.errors import UserError, nearest
 from mallang.evaluation.lengths import Bucket, buckets_of
-from mallang.evaluation.score import Score, Statistics
 from mallang.evaluation.significance import Comparison as Difference
 from mallang.evaluation.significance import paired_bootstrap
 from mallang.inspection import comparison_figure, comparison_tables
 from mallang.inspection.budgets import budget_notes, mean_of
 from mallang.inspection.comparison_tables import Table
-from mallang.inspection.cost import Speed, training_flops
-from mallang.inspection.entrants import Entrant, LanguageEntrant, Options, check_rows, check_task, listed, open_all
-
-if TYPE_CHECKING:
-    from mallang.inspection.language_comparison import LanguageComparison
+from mallang.inspection.cost import Speed
+from mallang.inspection.entrants import LanguageEntrant, Options, check_rows, check_task, open_all
+from mallang.inspection.language_comparison import LanguageComparison, compare_language_models
+from mallang.inspection.systems import Group, Value, flops_of, grouped
 
 __all__ = ["Comparison", "Options", "System", "Value", "compare"]
-
-
-@dataclass(frozen=True)
-class Value:
-    """A score of a system: of its one run with the interval, or the mean over runs with the standard deviation."""
-
-    mean: float
-    low: float | None = None
-    high: float | None = None
-    deviation: float | None = None
-
-    @classmethod
-    def of(cls, scores: Sequence[Score] | Sequence[Statistics]) -> Value:
-        """The same score of each run of a system, or what it is computed from."""
-        if len(scores) == 1:
-            score = scores[0].score() if isinstance(scores[0], Statistics) else scores[0]
-            return cls(score.value, score.low, score.high)
-        values = [score.value for score in scores]
-        return cls(statistics.mean(values), deviation=statistics.stdev(values))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,15 +128,13 @@ def compare(
         entrant.write()
     groups = grouped(entrants)
     if is_language:
-        from mallang.inspection.language_comparison import compare_language_models
-
         return compare_language_models(groups, options, notes)
     worst = min(groups, key=lambda group: group.value)
     baseline = worst
     if options.baseline is not None:
         chosen = Path(options.baseline).resolve()
         baseline = next(group for group in groups if chosen in [each.path.resolve() for each in group.entrants])
-    systems = [group.system(baseline, buckets, notes) for group in groups]
+    systems = [system_of(group, baseline, buckets, notes) for group in groups]
     return Comparison(
         task=entrants[0].run.task,
         text=entrants[0].text,
@@ -173,90 +147,31 @@ def compare(
     )
 
 
-@dataclass(frozen=True)
-class Group:
-    """Entrants that are one system."""
-
-    name: str
-    entrants: Sequence[Entrant]
-
-    @property
-    def metric(self) -> str:
-        """The name of the score that decides."""
-        return self.entrants[0].metric
-
-    @property
-    def value(self) -> float:
-        """The score that decides."""
-        return Value.of([entrant.scores[self.metric] for entrant in self.entrants]).mean
-
-    @property
-    def middle(self) -> Entrant:
-        """The entrant of median score, the lower one of two: it stands for all where one must."""
-        ordered = sorted(self.entrants, key=lambda entrant: entrant.scores[self.metric].value)
-        return ordered[(len(ordered) - 1) // 2]
-
-    def system(self, baseline: Group, buckets: Sequence[Bucket], notes: list[str]) -> System:
-        """The line of these runs; what is amiss is noted."""
-        infos = [entrant.run.info for entrant in self.entrants]
-        middle, others = self.middle, self.entrants
-        names = [name for name in middle.scores if all(name in entrant.scores for entrant in others)]
-        difference, reduction = None, None
-        if self is not baseline:
-            both = middle.outputs, baseline.middle.outputs
-            difference = paired_bootstrap(*both, middle.references, middle.measure)
-            away = 100 - baseline.value
-            reduction = 100 * (self.value - baseline.value) / away if away else None
-        return System(
-            name=self.name,
-            runs=tuple(str(entrant.path) for entrant in others),
-            scores={name: Value.of([entrant.scores[name] for entrant in others]) for name in names},
-            signatures={name: middle.scores[name].signature for name in names},
-            by_length=tuple(Value.of([entrant.statistics(bucket) for entrant in others]) for bucket in buckets),
-            parameters=mean_of(infos, "parameters"),
-            tokens=mean_of(infos, "tokens"),
-            seconds=mean_of(infos, "seconds"),
-            flops=flops_of(self, notes),
-            speed=middle.speed(),
-            error_reduction=reduction,
-            difference=difference,
-        )
-
-
-def flops_of(group: Group, notes: list[str]) -> float | None:
-    """The mean FLOPs of training."""
-    try:
-        return statistics.mean(training_flops(entrant.run) for entrant in group.entrants)
-    except UserError as error:
-        notes.append(f"{group.name}: the FLOPs of training were not counted: {error.what}")
-        return None
-
-
-def grouped(entrants: Sequence[Entrant]) -> list[Group]:
-    """Entrants whose recipes differ in nothing but the seed together, in the order they were given."""
-
-    def recipe_of(entrant: Entrant) -> str:
-        values = entrant.recipe.resolved.resolved()
-        left_out = ("seed", "paper", "reach")
-        return json.dumps([[values[key] for key in values if key not in left_out], entrant.run.info.get("from")])
-
-    groups = []
-    for found in listed((recipe_of(entrant), entrant) for entrant in entrants).values():
-        seeds = [entrant.recipe.seed for entrant in found]
-        together = [found] if len(set(seeds)) == len(seeds) else [[entrant] for entrant in found]
-        groups += [Group(name_of(each), each) for each in together]
-    names = [group.name for group in groups]
-    return [
-        group if names.count(group.name) == 1 else replace(group, name=str(group.entrants[0].path)) for group in groups
-    ]
-
-
-def name_of(entrants: Sequence[Entrant]) -> str:
-    """What to call a system: its folder, without the seed where there are several."""
-    names = [entrant.path.resolve().name for entrant in entrants]
-    if len(names) == 1:
-        return names[0]
-    return f"{re.sub(r'-seed[0-9]+$', '', names[0])} ({len(names)} seeds)"
+def system_of(group: Group, baseline: Group, buckets: Sequence[Bucket], notes: list[str]) -> System:
+    """The line of these runs; what is amiss is noted."""
+    infos = [entrant.run.info for entrant in group.entrants]
+    middle, others = group.middle, group.entrants
+    names = [name for name in middle.scores if all(name in entrant.scores for entrant in others)]
+    difference, reduction = None, None
+    if group is not baseline:
+        both = middle.outputs, baseline.middle.outputs
+        difference = paired_bootstrap(*both, middle.references, middle.measure)
+        away = 100 - baseline.value
+        reduction = 100 * (group.value - baseline.value) / away if away else None
+    return System(
+        name=group.name,
+        runs=tuple(str(entrant.path) for entrant in others),
+        scores={name: Value.of([entrant.scores[name] for entrant in others]) for name in names},
+        signatures={name: middle.scores[name].signature for name in names},
+        by_length=tuple(Value.of([entrant.statistics(bucket) for entrant in others]) for bucket in buckets),
+        parameters=mean_of(infos, "parameters"),
+        tokens=mean_of(infos, "tokens"),
+        seconds=mean_of(infos, "seconds"),
+        flops=flops_of(group, notes),
+        speed=middle.speed(),
+        error_reduction=reduction,
+        difference=difference,
+    )
 
 
 def told_of(groups: Sequence[Group], baseline: Group, options: Options) -> list[str]:

@@ -16,8 +16,9 @@ from mallang.inspection.families import family_of
 from mallang.inspection.figures import check_format, families, save
 
 if TYPE_CHECKING:
-    from mallang.inspection.comparison import Comparison, Value
+    from mallang.inspection.comparison import Comparison
     from mallang.inspection.language_comparison import LanguageComparison
+    from mallang.inspection.systems import Value
 
     Compared: TypeAlias = Comparison | LanguageComparison
 Label = tuple[str, float, float, str]

@@ -11,7 +11,8 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mallang.inspection.comparison import Comparison, System, Value
+    from mallang.inspection.comparison import Comparison, System
+    from mallang.inspection.systems import Value
 
 NOTHING = "–"
 

@@ -16,11 +16,14 @@ from torch import Tensor
 import mallang
 from mallang.data.batch import Batch
 from mallang.data.loader import gather
-from mallang.decoding.contract import device_of, inference
+from mallang.decoding.contract import Autoregressive, device_of, inference
 from mallang.errors import UserError
 from mallang.evaluation.flops import flops_of_fit, flops_per_token
 from mallang.find import find
 from mallang.layers.cache import map_nest
+from mallang.models.contract import Fitted, longest_of
+from mallang.tasks import generation, translator
+from mallang.tasks.contract import Laying
 from mallang.training.checkpoint import is_read_only, replace_file, to_json
 from mallang.training.loop import seed_everything
 from mallang.training.run import RECIPE, Run
@@ -80,7 +83,7 @@ def count(run: Run) -> float:
     materials = prepare_data(recipe, run.folder)
     seed_everything(recipe.seed, 0, 0)
     model = materials.task.build(find("models", recipe.model_name), recipe.model)
-    count_each = flops_of_fit if hasattr(model, "fit") else flops_per_token
+    count_each = flops_of_fit if isinstance(model, Fitted) else flops_per_token
     each = count_each(materials.task, model, some_batches(materials, recipe))
     if each is None:
         raise UserError("it learns nothing from text by gradients or by a fit")
@@ -90,7 +93,7 @@ def count(run: Run) -> float:
 def some_batches(materials: Materials, recipe: Any) -> Iterator[Batch]:
     """Batches from all over the first epoch, smaller than those of training: they are padded as little."""
     task, train = materials.task, materials.train
-    widest = getattr(task.config, "context", None) or int(train.lengths.max()) + 1
+    widest = (task.width if isinstance(task, Laying) else None) or int(train.lengths.max()) + 1
     tokens = max(min(recipe.train.batch_tokens, TOKENS), widest)
     plan = task.plan(train, tokens=tokens, sentences=recipe.train.batch_sentences, seed=recipe.seed, epoch=0)
     examples = task.examples(train, recipe.seed, 0)
@@ -99,7 +102,9 @@ def some_batches(materials: Materials, recipe: Any) -> Iterator[Batch]:
         yield task.prepare(gather(examples, plan[number]), np.random.default_rng(number))
 
 
-def decoding_speed(model: Any, texts: Sequence[str], domains: Sequence[str | None], **search: Any) -> Speed:
+def decoding_speed(
+    model: translator.Verbs, texts: Sequence[str], domains: Sequence[str | None], **search: Any
+) -> Speed:
     """How fast a model translates texts that are handed over together; the first time is not counted."""
     best, outputs = float("inf"), model.translate(texts, domain=domains, **search)
     for _ in range(REPEATS):
@@ -109,7 +114,7 @@ def decoding_speed(model: Any, texts: Sequence[str], domains: Sequence[str | Non
     return Speed(len(texts) / best, sum(len(output.tokens) + 1 for output in outputs) / best)
 
 
-def writing_speed(model: Any, texts: int, **search: Any) -> Speed:
+def writing_speed(model: generation.Verbs, texts: int, **search: Any) -> Speed:
     """How fast a language model writes texts from nothing, many at once; the first time is not counted."""
     asked = {"max_length": LONGEST, **search}
     best, outputs = float("inf"), model.generate([""] * texts, **asked)
@@ -120,9 +125,9 @@ def writing_speed(model: Any, texts: int, **search: Any) -> Speed:
     return Speed(texts / best, sum(len(output.tokens) + 1 for output in outputs) / best)
 
 
-def state_bytes(model: Any, tokens: int) -> int | None:
+def state_bytes(model: Autoregressive, tokens: int) -> int | None:
     """What a language model keeps of a text of so many tokens while it writes; None where it cannot read as many."""
-    if (longest := getattr(model, "longest", None)) is not None and tokens > longest:
+    if (longest := longest_of(model)) is not None and tokens > longest:
         return None
     device, total = device_of(model), 0
 

@@ -19,6 +19,7 @@ from mallang.find import find, no_run
 from mallang.inspection.cost import LONGEST, Speed, decoding_speed, writing_speed
 from mallang.inspection.outputs import Scorable, keep, kept, read_parts, stamp_of
 from mallang.recipe import Recipe
+from mallang.tasks.contract import Compared
 from mallang.training.run import INFO, Run, load
 
 UNITS = {"word": "perplexity per word", "token": "perplexity per token", "byte": "bits per byte"}
@@ -71,8 +72,6 @@ class Options:
 
 class Entrant:
     """One run of a comparison."""
-
-    verb = "translate"
 
     def __init__(self, path: Path, run: Run, options: Options) -> None:
         self.path, self.run, self.options = path, run, options
@@ -193,8 +192,6 @@ class Entrant:
 class LanguageEntrant(Entrant):
     """One language model of a comparison: what it writes for a line is how probable it finds it."""
 
-    verb = "generate"
-
     @property
     def text(self) -> str:
         """What it is scored on, in words."""
@@ -269,7 +266,7 @@ def open_all(paths: Sequence[Path], options: Options) -> tuple[list[Entrant], li
         if not run.is_finished:
             notes.append(f"{path} was left out: it is not finished; the command that trains it goes on")
         else:
-            kind = LanguageEntrant if run.task == "language_modeling" else Entrant
+            kind = LanguageEntrant if compared_by(run) == "perplexity" else Entrant
             entrants.setdefault(path.resolve(), kind(path, run, options))
     if options.baseline is not None and Path(options.baseline).resolve() not in entrants:
         raise UserError(f"the baseline {options.baseline} is no finished run", todo="--baseline RUN")
@@ -282,14 +279,19 @@ def open_all(paths: Sequence[Path], options: Options) -> tuple[list[Entrant], li
     return list(entrants.values()), notes
 
 
+def compared_by(run: Run) -> Compared | None:
+    """What runs of its task are compared by."""
+    found: Compared | None = find("tasks", run.task).Verbs.compared_by
+    return found
+
+
 def check_task(entrants: Sequence[Entrant]) -> None:
     """Refuse runs of different tasks, and of a task whose outputs cannot be compared."""
     tasks = listed((entrant.run.task.replace("_", " "), entrant) for entrant in entrants)
     if len(tasks) > 1:
         raise different("these runs are for different tasks", tasks, "give runs of one task")
     first = entrants[0]
-    verbs = find("tasks", first.run.task).Verbs
-    if not (hasattr(verbs, "evaluate") and hasattr(verbs, first.verb)):
+    if compared_by(first.run) is None:
         raise UserError(
             f"runs for {next(iter(tasks))} cannot be compared yet", todo="give runs that translate, or language models"
         )

@@ -33,7 +33,8 @@ from mallang.data.streams import windows_batch
 from mallang.decoding.contract import device_of
 from mallang.errors import UserError, require
 from mallang.inspection.figures import check_format, families, save
-from mallang.inspection.loss_by_position import Words, fitting, layout_of, most_tokens, read, streamed, tokens_by_word
+from mallang.inspection.loss_by_position import Words, fitting, layout_of, read, streamed, tokens_by_word
+from mallang.models.contract import Fitted, longest_of
 from mallang.tasks import language_modeling
 
 ROWS = 16
@@ -78,7 +79,7 @@ class GradientCurve:
 
 def gradient_by_distance(model: Any, rows: Sequence[tuple[str, ...]]) -> GradientCurve:
     """The curve of a loaded run over texts, or over pairs of source and target."""
-    if hasattr(model.model, "fit"):
+    if isinstance(model.model, Fitted):
         raise UserError("this model learns without gradients, so there is none to measure", todo="give another run")
     parts = [by_distance(gradient_norms(model.model, batch), batch) for batch in batches_of(model, rows)]
     if not parts:
@@ -106,7 +107,7 @@ def batches_of(model: Any, rows: Sequence[tuple[str, ...]]) -> Iterator[Batch]:
     lines = [tokens_by_word(model.tokenizer, text) for (text,) in rows if text.strip()]
     lines = [turned(line) for line in lines] if task.backward else lines
     windows = lines if layout_of(task) == "lines" else streamed(lines, WIDTH)
-    kept = [fitting(window, most_tokens(model)) for window in windows]
+    kept = [fitting(window, longest_of(model.model)) for window in windows]
     labels = [np.array([token for word in window for token in word]) for window in kept if window]
     for begin in range(0, len(labels), ROWS):
         yield windows_batch([(read(label), label) for label in labels[begin : begin + ROWS]]).to(device)

@@ -25,7 +25,6 @@ from mallang.evaluation.significance import paired_bootstrap
 from mallang.evaluation.translation import References
 from mallang.inspection import comparison_figure, comparison_tables, language_tables
 from mallang.inspection.budgets import budget_notes, mean_of
-from mallang.inspection.comparison import Group, Value, flops_of
 from mallang.inspection.comparison_tables import Table
 from mallang.inspection.cost import Speed, state_bytes
 from mallang.inspection.entrants import LanguageEntrant, Options, listed
@@ -35,9 +34,10 @@ from mallang.inspection.loss_by_position import (
     Range,
     layout_of,
     loss_by_position,
-    most_tokens,
     ranges_of,
 )
+from mallang.inspection.systems import Group, Value, flops_of
+from mallang.models.contract import longest_of
 
 __all__ = ["LanguageComparison", "LanguageSystem", "compare_language_models"]
 
@@ -148,7 +148,7 @@ def compare_language_models(groups: Sequence[Group], options: Options, notes: li
         options.say(f"{each.path}: loss by position")
     curves = [loss_by_position(each.model, each.references, layout=layout, width=options.context) for each in middles]
     ranges = ranges_of(curves, options.lengths)
-    held = min([options.context, *(longest for each in middles if (longest := most_tokens(each.model)))])
+    held = min([options.context, *(longest for each in middles if (longest := longest_of(each.model.model)))])
     systems = [
         system_of(group, baseline, of_ranges(curve, ranges), held, notes)
         for group, curve in zip(ordered, curves, strict=True)

@@ -25,12 +25,14 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Float64, Integer
 
-from mallang.data.sampler import cut
+from mallang.data.sampler import by_length
 from mallang.data.streams import windows_batch
 from mallang.decoding.contract import device_of
 from mallang.decoding.scoring import score
 from mallang.errors import UserError
 from mallang.evaluation.score import Score, Statistics
+from mallang.models.contract import TokenModel, TokenScorer, longest_of
+from mallang.tasks import generation
 from mallang.text.tokenizer import Tokenizer
 from mallang.text.vocabulary import BOS, EOS
 
@@ -83,13 +85,15 @@ class Curve:
         return found
 
 
-def loss_by_position(model: Any, texts: Sequence[str], *, layout: Layout | None = None, width: int = WIDTH) -> Curve:
+def loss_by_position(
+    model: generation.Verbs, texts: Sequence[str], *, layout: Layout | None = None, width: int = WIDTH
+) -> Curve:
     """The curve of a model over a text that is given line by line; without a layout its own decides."""
     if width < 1:
         raise UserError(f"a window of {width} words holds none", todo="give a number from 1")
     if layout is None:
         layout = layout_of(model.task)
-    longest = most_tokens(model)
+    longest = longest_of(model.model)
     lines = [tokens_by_word(model.tokenizer, text) for text in texts]
     windows = [fitting(window, longest) for window in (lines if layout == "lines" else streamed(lines, width))]
     nats = np.full((len(windows), max((len(window) for window in windows), default=0)), np.nan)
@@ -103,12 +107,6 @@ def loss_by_position(model: Any, texts: Sequence[str], *, layout: Layout | None 
 def layout_of(task: Any) -> Layout:
     """How windows suit what a model has learned from."""
     return "stream" if task.config.layout == "stream" else "lines"
-
-
-def most_tokens(model: Any) -> int | None:
-    """The most tokens that a model reads at once, if there is an end to it."""
-    longest: int | None = getattr(model.model, "longest", None)
-    return longest
 
 
 def ranges_of(curves: Iterable[Curve], ends: Sequence[int] | None = None) -> list[Range]:
@@ -164,15 +162,16 @@ def fitting(window: Words, longest: int | None) -> Words:
     return window[: int(np.searchsorted(lengths, longest, side="right"))]
 
 
-def by_windows(model: Any, windows: Sequence[Words]) -> Iterator[tuple[int, Float64[np.ndarray, " words"]]]:
+def by_windows(
+    model: TokenModel | TokenScorer, windows: Sequence[Words]
+) -> Iterator[tuple[int, Float64[np.ndarray, " words"]]]:
     """The nats of the words of each window, by its number; windows of like length are read together."""
-    lengths = np.array([sum(map(len, window)) for window in windows], dtype=np.int64)
     device = device_of(model)
-    order = np.argsort(lengths, kind="stable")
-    order = order[lengths[order] > 0]
-    most = max(BATCH_TOKENS.get(device.type, 4096), int(lengths.max(initial=1)))
-    for begin, end in itertools.pairwise(cut(lengths[order], most, None)):
-        group = order[begin:end].tolist()
+    lengths = {number: length for number, window in enumerate(windows) if (length := sum(map(len, window)))}
+    full = list(lengths)
+    most = max(BATCH_TOKENS.get(device.type, 4096), *lengths.values())
+    for places in by_length(list(lengths.values()), most):
+        group = [full[place] for place in places]
         labels = [np.array([token for word in windows[number] for token in word]) for number in group]
         batch = windows_batch([(read(said), said) for said in labels])
         for number, numbers in zip(group, score(model, batch.to(device)), strict=True):

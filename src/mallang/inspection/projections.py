@@ -1,4 +1,4 @@
-"""Maps: many numbers a word or a text become two, so that what lies near can be seen.
+"""Vectors of words or texts as points on a plane, by PCA or t-SNE.
 
 PCA keeps the two directions in which the points spread most; it is exact, and distances shrink but never swap on these
 axes. t-SNE (van der Maaten and Hinton 2008) keeps neighbours together instead; distances between far points mean

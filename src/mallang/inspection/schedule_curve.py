@@ -19,8 +19,8 @@ import torch
 from mallang.errors import UserError, require
 from mallang.find import find
 from mallang.inspection.figures import check_format, families, save
+from mallang.models.contract import dim_of, is_fitted
 from mallang.recipe import Recipe
-from mallang.training import fitting
 from mallang.training.budget import is_alone
 from mallang.training.defaults import fit_recipe
 from mallang.training.schedule import multiplier
@@ -48,7 +48,7 @@ class ScheduleCurve:
 
 def schedule_curve(recipe: Recipe) -> ScheduleCurve:
     """The curve of a recipe; where it counts epochs, its data is prepared to know how many updates they are."""
-    if fitting.is_fitted(find("models", recipe.model_name)):
+    if is_fitted(find("models", recipe.model_name)):
         raise UserError(f"{recipe.model_name} is fitted without gradients: it has no learning rate")
     recipe = fit_recipe(recipe, lambda text: None)  # as training would, where nothing but data was given
     if is_alone(recipe.train):
@@ -56,7 +56,7 @@ def schedule_curve(recipe: Recipe) -> ScheduleCurve:
             "train.seconds alone: how many updates there will be is measured when training begins",
             todo="give train.steps to see a schedule of that length",
         )
-    dim = getattr(recipe.model, "dim", None)
+    dim = dim_of(recipe.model)
     if dim is None and recipe.schedule.name == "noam":
         raise UserError("the noam schedule needs to know a size, but the model's config has no `dim`")
     total = recipe.train.steps or updates_of(recipe)

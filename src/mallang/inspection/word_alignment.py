@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -26,6 +26,7 @@ from mallang.evaluation.alignment import Link, Links, alignment_scores, error_ra
 from mallang.evaluation.score import Score
 from mallang.inspection.alignment import Words, check_attentive, padded, words_in
 from mallang.inspection.attention import attention_maps
+from mallang.tasks import translator
 
 Step = Literal["said", "read"]
 THRESHOLDS = (0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4)
@@ -65,7 +66,7 @@ class Report:
     tried: dict[Way, float]
 
 
-def aligned(model: Any, pairs: Sequence[tuple[str, str]], way: Way) -> list[set[Link]]:
+def aligned(model: translator.Verbs, pairs: Sequence[tuple[str, str]], way: Way) -> list[set[Link]]:
     """The links (source word, target word) of given pairs; words are what spaces part."""
     weights = list(word_weights(model, pairs))
     check_way(model, weights, way)
@@ -73,7 +74,7 @@ def aligned(model: Any, pairs: Sequence[tuple[str, str]], way: Way) -> list[set[
 
 
 def evaluate_alignment(
-    model: Any,
+    model: translator.Verbs,
     choosing: tuple[Sequence[tuple[str, str]], Sequence[Links]],
     judging: tuple[Sequence[tuple[str, str]], Sequence[Links]],
 ) -> Report:
@@ -105,7 +106,7 @@ def links_by(way: Way, weights: Weights) -> set[Link]:
     return links(weights[way.layer, way.step][way.head], way.threshold) if weights else set()
 
 
-def attentive(model: Any, weights: Sequence[Weights]) -> Weights:
+def attentive(model: translator.Verbs, weights: Sequence[Weights]) -> Weights:
     """The weights of the first pair that has words, or a message where the model looks at no source."""
     for each in weights:
         if each:
@@ -116,13 +117,13 @@ def attentive(model: Any, weights: Sequence[Weights]) -> Weights:
     )
 
 
-def usual_way(model: Any) -> Way:
+def usual_way(model: translator.Verbs) -> Way:
     """How links are read where nothing better is known: the last layer, the mean of its heads, one link a word."""
     layers = [name for name, _ in attentive(model, list(word_weights(model, [("a", "a")])))]
     return Way(layers[-1], MEAN, "said")
 
 
-def check_way(model: Any, weights: Sequence[Weights], way: Way) -> None:
+def check_way(model: translator.Verbs, weights: Sequence[Weights], way: Way) -> None:
     """Refuse a layer or a head that the model does not have."""
     known = attentive(model, weights) if any(weights) else {}
     layers = list(dict.fromkeys(layer for layer, _ in known))
@@ -144,7 +145,7 @@ def links(weights: Float[Tensor, "target source"], threshold: float | None) -> s
     return {(source, target) for target, source in (weights >= threshold).nonzero().tolist()}
 
 
-def word_weights(model: Any, pairs: Iterable[tuple[str, str]]) -> Iterator[Weights]:
+def word_weights(model: translator.Verbs, pairs: Iterable[tuple[str, str]]) -> Iterator[Weights]:
     """How much each target word looks at each source word, for given pairs, in every layer, head and step."""
     check_attentive(model.model)
     pairs = list(pairs)

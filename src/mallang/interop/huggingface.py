@@ -53,7 +53,7 @@ def import_gpt2(source: Path, folder: Path, *, fresh: bool = False) -> Run:
     return write_imported(folder, recipe, tokenizer, model, told=told, sources=sources, fresh=fresh)
 
 
-def export_gpt2(verbs: Any, folder: Path) -> None:
+def export_gpt2(verbs: language_modeling.Verbs, folder: Path) -> None:
     """Write a GPT so that `AutoModelForCausalLM.from_pretrained(FOLDER)` and `AutoTokenizer` load it."""
     model, tokenizer = verbs.model, verbs.task.text
     if not isinstance(model, GPT):

@@ -82,7 +82,7 @@ def told_of(path: Path, ngrams: Ngrams) -> str:
     return f"N-grams that were imported from {path.name}, not trained here: {sizes}."
 
 
-def export_arpa(verbs: Any, path: Path) -> None:
+def export_arpa(verbs: language_modeling.Verbs, path: Path) -> None:
     """Write the n-grams of a run to a file."""
     model = verbs.model
     if not isinstance(model, NGram):

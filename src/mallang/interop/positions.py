@@ -1,4 +1,4 @@
-"""The positions of an exported model: a table that is read, where ours are computed as far as a text goes."""
+"""The position vectors of an exported model as a table of fixed size."""
 
 from __future__ import annotations
 

@@ -60,19 +60,21 @@ class Capped(nn.Module):
 
 
 @runtime_checkable
-class HasHead(Protocol):
-    """A model with a head of its own; where that is a Projection, `output` is that projection and nothing else."""
+class OutputProjection(Protocol):
+    """A model whose `output` may be one linear layer, which a loss can fuse."""
 
-    head: nn.Module
+    def output_projection(self) -> Projection | None:
+        """The linear layer that `output` is, or none where `output` does more."""
 
 
 def cross_entropy_of(
     model: Any, hidden: Float[Tensor, "positions dim"], labels: Int[Tensor, " positions"], smoothing: float = 0.0
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
-    """The loss and the negative log-likelihood of a model's hidden vectors: in chunks if its head is a Projection, from
-    all logits at once if it is anything else.
+    """The loss and the negative log-likelihood of a model's hidden vectors: in chunks if its output is a linear layer,
+    from all logits at once if it is anything else.
     """
-    if isinstance(model, HasHead) and isinstance(model.head, Projection) and is_chunked(hidden.device):
-        return cross_entropy(hidden, model.head.weight, model.head.bias, labels, smoothing)
+    projection = model.output_projection() if isinstance(model, OutputProjection) else None
+    if projection is not None and is_chunked(hidden.device):
+        return cross_entropy(hidden, projection.weight, projection.bias, labels, smoothing)
     sums = summed(model.output(hidden).log_softmax(dim=1, dtype=torch.float32), labels, smoothing)
     return sums[0], sums[1].detach()

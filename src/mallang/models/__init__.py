@@ -1,1 +1,1 @@
-"""One file a paper."""
+"""One file per paper."""

@@ -57,6 +57,8 @@ class Config:
 class Autoencoder(nn.Module):
     """Bag of words → code → bag of words."""
 
+    reads_source = True
+
     def __init__(self, config: Config, vocabulary: Vocabulary, source_vocabulary: Vocabulary) -> None:
         super().__init__()
         self.config, self.vocabulary, self.source_vocabulary = config, vocabulary, source_vocabulary

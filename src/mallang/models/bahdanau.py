@@ -41,6 +41,8 @@ from mallang.text.vocabulary import Vocabulary
 
 __all__ = ["SIZES", "Bahdanau", "Config", "Model"]
 
+TASK = "translation"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
@@ -66,6 +68,8 @@ class Config:
 
 class Bahdanau(nn.Module):
     """A bidirectional encoder, and a decoder that looks at it before every word."""
+
+    reads_source = True
 
     def __init__(self, config: Config, vocabulary: Vocabulary, source_vocabulary: Vocabulary) -> None:
         super().__init__()
@@ -95,7 +99,7 @@ class Bahdanau(nn.Module):
         """Read the source both ways; the decoder starts from what was read from its end to its beginning."""
         if batch.source is None or batch.source_lengths is None:
             raise ValueError("this batch has no source")
-        table = self.own_source_embedding or self.embedding
+        table = self.input_embedding()
         memory, _, backwards = self.encoder(self.dropout(table(batch.source)), batch.source_lengths)
         memory = self.dropout(memory)
         keys = self.cross_attention.score.remember(memory)
@@ -124,6 +128,14 @@ class Bahdanau(nn.Module):
         """One logit per word of the target vocabulary."""
         logits: Tensor = self.head(hidden)
         return logits
+
+    def input_embedding(self) -> nn.Embedding:
+        """The table of the vectors of source tokens."""
+        return self.own_source_embedding or self.embedding
+
+    def output_projection(self) -> Projection:
+        """The linear layer that `output` is."""
+        return self.head
 
     def step(self, tokens: Int[Tensor, "rows time"], state: State) -> tuple[Float[Tensor, "rows time words"], State]:
         """The logits after each of these tokens, which follow those of earlier steps."""

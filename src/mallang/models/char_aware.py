@@ -38,6 +38,8 @@ from mallang.text.vocabulary import Vocabulary
 
 __all__ = ["SIZES", "CharAware", "Config", "Model"]
 
+TASK = "language_modeling"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
@@ -76,6 +78,8 @@ class Config:
 
 class CharAware(nn.Module):
     """Convolutions over characters, highways, and an LSTM over words."""
+
+    reads_source = False
 
     def __init__(self, config: Config, vocabulary: Vocabulary) -> None:
         super().__init__()
@@ -124,6 +128,10 @@ class CharAware(nn.Module):
         """One logit per word of the vocabulary."""
         logits: Tensor = self.head(hidden)
         return logits
+
+    def output_projection(self) -> Projection:
+        """The linear layer that `output` is."""
+        return self.head
 
     def start(self, batch: Batch) -> State:
         """Nothing was read yet: zeros."""

@@ -40,6 +40,8 @@ from mallang.text.vocabulary import Vocabulary
 
 __all__ = ["SIZES", "Cho", "Config", "Model"]
 
+TASK = "translation"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
@@ -63,6 +65,8 @@ class Config:
 
 class Cho(nn.Module):
     """A GRU that reads, and another that writes with the summary always in sight."""
+
+    reads_source = True
 
     def __init__(self, config: Config, vocabulary: Vocabulary, source_vocabulary: Vocabulary) -> None:
         super().__init__()
@@ -89,7 +93,7 @@ class Cho(nn.Module):
         """The states of the encoder, and the summary c of each source."""
         if batch.source is None or batch.source_lengths is None:
             raise ValueError("this batch has no source")
-        words = self.embed(batch.source, self.own_source_embedding or self.embedding)
+        words = self.embed(batch.source, self.input_embedding())
         states, memory = self.encoder(words, batch.source_lengths)
         return Encoded(layers=[states], mask=batch.source_mask, pooled=self.summary(memory.hidden[:, -1]).tanh())
 
@@ -115,6 +119,14 @@ class Cho(nn.Module):
         """One logit per word of the target vocabulary."""
         logits: Tensor = self.head(hidden)
         return logits
+
+    def input_embedding(self) -> nn.Embedding:
+        """The table of the vectors of source tokens."""
+        return self.own_source_embedding or self.embedding
+
+    def output_projection(self) -> Projection:
+        """The linear layer that `output` is."""
+        return self.head
 
     def step(self, tokens: Int[Tensor, "rows time"], state: State) -> tuple[Float[Tensor, "rows time words"], State]:
         """The logits after each of these tokens, which follow those of earlier steps."""

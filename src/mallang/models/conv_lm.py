@@ -47,6 +47,7 @@ from mallang.text.vocabulary import Vocabulary
 
 __all__ = ["SIZES", "Config", "ConvLM", "Model"]
 
+TASK = "language_modeling"
 FARTHEST = 65_536
 """Tokens that dilated layers may see at most: while it writes a model keeps nearly as many vectors."""
 HALF = math.sqrt(0.5)
@@ -105,6 +106,8 @@ class Config:
 class ConvLM(nn.Module):
     """An embedding, convolutions that see what lies before, and a softmax."""
 
+    reads_source = False
+
     def __init__(self, config: Config, vocabulary: Vocabulary) -> None:
         super().__init__()
         self.config, self.vocabulary = config, vocabulary
@@ -153,6 +156,14 @@ class ConvLM(nn.Module):
         """One logit per word of the vocabulary."""
         logits: Tensor = self.head(hidden)
         return logits
+
+    def input_embedding(self) -> nn.Embedding:
+        """The table of the vectors of tokens."""
+        return self.embedding
+
+    def output_projection(self) -> Projection:
+        """The linear layer that `output` is."""
+        return self.head
 
     def start(self, batch: Batch) -> State:
         """Nothing was read yet."""

@@ -42,6 +42,7 @@ from mallang.text.vocabulary import Vocabulary
 
 __all__ = ["SIZES", "Config", "ConvS2S", "Model"]
 
+TASK = "translation"
 HALF = math.sqrt(0.5)
 """The sum of two values of variance 1, times this, has variance 1."""
 
@@ -75,6 +76,8 @@ class Config:
 
 class ConvS2S(nn.Module):
     """Encoder and decoder, built of gated convolutions."""
+
+    reads_source = True
 
     def __init__(self, config: Config, vocabulary: Vocabulary, source_vocabulary: Vocabulary) -> None:
         super().__init__()
@@ -139,6 +142,14 @@ class ConvS2S(nn.Module):
         """One logit per word of the target vocabulary."""
         logits: Tensor = self.head(hidden)
         return logits
+
+    def input_embedding(self) -> nn.Embedding:
+        """The table of the vectors of source tokens."""
+        return self.source_embedding.table
+
+    def output_projection(self) -> Projection:
+        """The linear layer that `output` is."""
+        return self.head
 
     def start(self, batch: Batch) -> State:
         """Read the source; nothing is written yet."""

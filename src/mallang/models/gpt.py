@@ -41,6 +41,8 @@ from mallang.text.vocabulary import Vocabulary
 
 __all__ = ["GPT", "HF_NAMES", "SIZES", "Config", "Model"]
 
+TASK = "language_modeling"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
@@ -93,6 +95,7 @@ class Config:
 class GPT(nn.Module):
     """A stack of blocks that each look back."""
 
+    reads_source = False
     reads_segments = True
     """Documents that are packed into one row do not see each other."""
 
@@ -134,6 +137,14 @@ class GPT(nn.Module):
         """One logit per word."""
         logits: Tensor = self.head(hidden)
         return logits
+
+    def input_embedding(self) -> nn.Embedding:
+        """The table of the vectors of tokens."""
+        return self.embedding.table
+
+    def output_projection(self) -> Projection:
+        """The linear layer that `output` is."""
+        return self.head
 
     def start(self, batch: Batch) -> State:
         """Nothing is read yet."""

@@ -36,6 +36,7 @@ from mallang.text.vocabulary import Vocabulary
 
 __all__ = ["SIZES", "Config", "Lexicon", "Model", "expectation"]
 
+TASK = "translation"
 PENDING = 2**22
 """Pairs of words that are gathered before those that repeat are dropped."""
 REMEMBERED = 2**28
@@ -66,6 +67,7 @@ class Config:
 class Lexicon(nn.Module):
     """A table of translations, read off from left to right; random until it is fitted."""
 
+    reads_source = True
     candidates: Int[Tensor, "source_words kept"]
 
     def __init__(self, config: Config, vocabulary: Vocabulary, source_vocabulary: Vocabulary) -> None:

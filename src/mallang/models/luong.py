@@ -43,6 +43,8 @@ from mallang.text.vocabulary import Vocabulary
 
 __all__ = ["SIZES", "Config", "Luong", "Model"]
 
+TASK = "translation"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
@@ -71,6 +73,8 @@ class Config:
 class Luong(nn.Module):
     """A stack that reads, a stack that writes, and a look from the one to the other at every word."""
 
+    reads_source = True
+
     def __init__(self, config: Config, vocabulary: Vocabulary, source_vocabulary: Vocabulary) -> None:
         super().__init__()
         check_shared(config.share, vocabulary, source_vocabulary)
@@ -95,7 +99,7 @@ class Luong(nn.Module):
         """Read the source; the decoder starts from the encoder's last state, and was fed nothing yet."""
         if batch.source is None or batch.source_lengths is None:
             raise ValueError("this batch has no source")
-        table = self.own_source_embedding or self.embedding
+        table = self.input_embedding()
         memory, last = self.encoder(self.dropout(table(batch.source)), batch.source_lengths)
         keys = self.cross_attention.score.remember(memory)
         fixed = {"memory": memory, "keys": keys, "mask": additive(batch.source_mask, keys)}
@@ -137,6 +141,14 @@ class Luong(nn.Module):
         """One logit per word of the target vocabulary."""
         logits: Tensor = self.head(hidden)
         return logits
+
+    def input_embedding(self) -> nn.Embedding:
+        """The table of the vectors of source tokens."""
+        return self.own_source_embedding or self.embedding
+
+    def output_projection(self) -> Projection:
+        """The linear layer that `output` is."""
+        return self.head
 
     def step(self, tokens: Int[Tensor, "rows time"], state: State) -> tuple[Float[Tensor, "rows time words"], State]:
         """The logits after each of these tokens, which follow those of earlier steps."""

@@ -45,6 +45,8 @@ from mallang.text.vocabulary import Vocabulary
 
 __all__ = ["SIZES", "Config", "Model", "ModernGPT"]
 
+TASK = "language_modeling"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
@@ -97,6 +99,7 @@ class Config:
 class ModernGPT(nn.Module):
     """A stack of blocks that each look back."""
 
+    reads_source = False
     reads_segments = True
     """Documents that are packed into one row do not see each other."""
 
@@ -151,6 +154,14 @@ class ModernGPT(nn.Module):
         """One logit per word."""
         logits: Tensor = self.head(hidden)
         return logits
+
+    def input_embedding(self) -> nn.Embedding:
+        """The table of the vectors of tokens."""
+        return self.embedding
+
+    def output_projection(self) -> Projection | None:
+        """The linear layer that `output` is, unless its logits are capped."""
+        return self.head if isinstance(self.head, Projection) else None
 
     def start(self, batch: Batch) -> State:
         """Nothing is read yet."""

@@ -7,7 +7,7 @@ Large Language Models in Machine Translation. Brants et al. 2007, for stupid bac
 What every other language model is held against. Nothing is shared between histories that are not the same words: most
 n-grams that a new text has were never seen, the more so the longer they are, and what becomes of them is all the art.
 
-    p(w | w₁ … wₙ₋₁) = count of w₁ … wₙ₋₁ w / count of w₁ … wₙ₋₁      and see layers/ngram_smoothing.py
+    p(w | w₁ … wₙ₋₁) = count of w₁ … wₙ₋₁ w / count of w₁ … wₙ₋₁      see layers/ngram_smoothing.py
 
     text → counts of 1-, 2-, …, n-grams → smoothing → one table of probabilities and back-off weights → looked up
 
@@ -40,6 +40,7 @@ from mallang.text.vocabulary import Vocabulary
 
 __all__ = ["SIZES", "Config", "Model", "NGram"]
 
+TASK = "language_modeling"
 Smoothing = Literal["mle", "add-k", "interpolation", "back-off", "stupid-back-off", "katz", "kneser-ney", "imported"]
 SCORERS = ("back-off", "stupid-back-off")
 """What gives scores whose sum over all words is not 1."""
@@ -126,6 +127,8 @@ class Config:
 
 class NGram(nn.Module):
     """A table of n-grams; random until it is fitted."""
+
+    reads_source = False
 
     def __init__(self, config: Config, vocabulary: Vocabulary) -> None:
         super().__init__()

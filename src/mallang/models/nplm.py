@@ -37,6 +37,8 @@ from mallang.text.vocabulary import PAD, Vocabulary
 
 __all__ = ["NPLM", "SIZES", "Config", "Model"]
 
+TASK = "language_modeling"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
@@ -66,6 +68,8 @@ class Config:
 
 class NPLM(nn.Module):
     """A window of vectors, one hidden layer, and a softmax."""
+
+    reads_source = False
 
     def __init__(self, config: Config, vocabulary: Vocabulary) -> None:
         super().__init__()
@@ -106,6 +110,14 @@ class NPLM(nn.Module):
         """One logit per word of the vocabulary."""
         logits: Tensor = self.head(hidden)
         return logits
+
+    def input_embedding(self) -> nn.Embedding:
+        """The table of the vectors of tokens."""
+        return self.embedding
+
+    def output_projection(self) -> Projection:
+        """The linear layer that `output` is."""
+        return self.head
 
     def start(self, batch: Batch) -> State:
         """Nothing was read yet."""

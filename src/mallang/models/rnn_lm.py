@@ -43,6 +43,8 @@ from mallang.text.vocabulary import Vocabulary
 
 __all__ = ["RNNLM", "SIZES", "Config", "Model"]
 
+TASK = "language_modeling"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
@@ -96,6 +98,8 @@ class Config:
 
 class RNNLM(nn.Module):
     """An embedding, recurrent layers, and a word for what they have come to."""
+
+    reads_source = False
 
     def __init__(self, config: Config, vocabulary: Vocabulary) -> None:
         super().__init__()
@@ -163,6 +167,14 @@ class RNNLM(nn.Module):
         """One logit per word of the vocabulary."""
         logits: Tensor = self.head(hidden)
         return logits
+
+    def input_embedding(self) -> nn.Embedding:
+        """The table of the vectors of tokens."""
+        return self.embedding
+
+    def output_projection(self) -> Projection:
+        """The linear layer that `output` is."""
+        return self.head
 
     def start(self, batch: Batch) -> State:
         """Nothing was read yet: zeros."""

@@ -38,6 +38,8 @@ from mallang.text.vocabulary import Vocabulary
 
 __all__ = ["SIZES", "Config", "Model", "Sutskever"]
 
+TASK = "translation"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
@@ -64,6 +66,8 @@ class Config:
 class Sutskever(nn.Module):
     """A deep LSTM that reads, and another that writes."""
 
+    reads_source = True
+
     def __init__(self, config: Config, vocabulary: Vocabulary, source_vocabulary: Vocabulary) -> None:
         super().__init__()
         check_shared(config.share, vocabulary, source_vocabulary)
@@ -88,7 +92,7 @@ class Sutskever(nn.Module):
         """The encoder: its last layer's output at every word, and the state of all layers after the last one read."""
         if batch.source is None or batch.source_lengths is None:
             raise ValueError("this batch has no source")
-        words = self.embed(batch.source, self.own_source_embedding or self.embedding)
+        words = self.embed(batch.source, self.input_embedding())
         outputs, memory = self.encoder(words, batch.source_lengths, backwards=self.config.reverse_source)
         return outputs, memory
 
@@ -106,6 +110,14 @@ class Sutskever(nn.Module):
         """One logit per word of the target vocabulary."""
         logits: Tensor = self.head(hidden)
         return logits
+
+    def input_embedding(self) -> nn.Embedding:
+        """The table of the vectors of source tokens."""
+        return self.own_source_embedding or self.embedding
+
+    def output_projection(self) -> Projection:
+        """The linear layer that `output` is."""
+        return self.head
 
     def start(self, batch: Batch) -> State:
         """Read the source: after that it is needed no more."""

@@ -38,6 +38,8 @@ from mallang.text.vocabulary import Vocabulary
 
 __all__ = ["SIZES", "Config", "Model", "Transformer"]
 
+TASK = "translation"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
@@ -94,6 +96,8 @@ class Config:
 class Transformer(nn.Module):
     """Encoder and decoder, built of attention."""
 
+    reads_source = True
+
     def __init__(self, config: Config, vocabulary: Vocabulary, source_vocabulary: Vocabulary) -> None:
         super().__init__()
         check_shared(config.share, vocabulary, source_vocabulary)
@@ -130,6 +134,14 @@ class Transformer(nn.Module):
         """One logit per word of the target vocabulary."""
         logits: Tensor = self.head(hidden)
         return logits
+
+    def input_embedding(self) -> nn.Embedding:
+        """The table of the vectors of source tokens."""
+        return self.source_embedding.table
+
+    def output_projection(self) -> Projection:
+        """The linear layer that `output` is."""
+        return self.head
 
     def start(self, batch: Batch) -> State:
         """Read the source; nothing is written yet."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -22,20 +23,23 @@ from mallang.data.batch import Batch
 from mallang.data.prepared import Prepared
 from mallang.data.sampler import Rows
 from mallang.decoding import contract as decoding
-from mallang.decoding.contract import inference
+from mallang.decoding.contract import Autoregressive, inference
 from mallang.errors import UserError
 from mallang.evaluation.bag_of_words import bag_of_words
 from mallang.evaluation.score import Score
 from mallang.evaluation.translation import bleu, exact_match
 from mallang.layers.bag import bag_of
 from mallang.tasks import translation, translator
-from mallang.tasks.contract import Better, Group, Loss
+from mallang.tasks.contract import Better, Evaluated, Group, Loss, Written
 from mallang.tasks.embedding import text_vectors, word_vectors
 from mallang.tasks.translator import BATCH_TOKENS, Translation
 from mallang.text.tokenizer import Tokenizer
 from mallang.text.vocabulary import PAD
 
-__all__ = ["Config", "Task", "Verbs"]
+__all__ = ["DEFAULTS", "Config", "Task", "Verbs"]
+
+DEFAULTS: dict[str, dict[str, Any]] = {}
+"""What a recipe says unless it says something else."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +65,9 @@ class Task:
     """Learn to say a text again."""
 
     columns = ("text",)
+    unread: tuple[str, ...] = ()
+    open_ended = False
+    can_compile = True
     parts = ("loss",)
     metrics: Mapping[str, Better] = {"loss": "lower", "exact": "higher"}
 
@@ -71,7 +78,7 @@ class Task:
         )
         """A text and itself: a pair to translate."""
 
-    def build(self, model: Any, config: Any) -> nn.Module:
+    def build(self, model: ModuleType, config: Any) -> nn.Module:
         """The model with one vocabulary for what it reads and what it says."""
         built = self.pairs.build(model, config)
         for name in ("shuffle", "label_smoothing"):
@@ -151,6 +158,8 @@ class Verbs:
     """A trained autoencoder: texts to vectors, and through them to texts again."""
 
     task_name = "autoencoding"
+    verbs = ("embed", "reconstruct", "evaluate")
+    compared_by = None
 
     def __init__(self, task: Task, model: Any, config: decoding.Config, max_length: int) -> None:
         self.task, self.model, self.config, self.max_length = task, model, config, max_length
@@ -193,9 +202,20 @@ class Verbs:
         specials = self.task.text.vocabulary.specials
         return [self.spell(sorted(set(ids) - specials)) for ids in self.task.text.encode_batch(list(texts))]
 
+    def write_rows(self, rows: Sequence[Sequence[str]], domains: Sequence[str | None]) -> Written:
+        """Every text again."""
+        texts = [text for (text,) in rows]
+        results = self.reconstruct(texts)
+        return Written(texts, [str(each) for each in results], self.references(texts), [e.is_cut for e in results])
+
     def spell(self, ids: Sequence[int]) -> str:
         """Words as text, each by itself."""
         return " ".join(self.task.text.decode([i]) for i in ids)
+
+    @property
+    def evaluated(self) -> Evaluated:
+        """Texts, or their words without order."""
+        return "texts" if is_sequential(self.model) else "bags of words"
 
     def evaluate(
         self, rows: Sequence[tuple[str, ...]], *, domain: str | None = None, **options: Any
@@ -210,6 +230,6 @@ class Verbs:
         return [exact_match(outputs, references), *scores], outputs
 
 
-def is_sequential(model: Any) -> bool:
+def is_sequential(model: object) -> bool:
     """Whether a model writes word by word; one that does not is a vector autoencoder."""
-    return hasattr(model, "step")
+    return isinstance(model, Autoregressive)

@@ -22,7 +22,10 @@ from mallang.data.streams import lines_batch
 from mallang.tasks import language_modeling
 from mallang.tasks.embedding import text_vectors, word_vectors
 
-__all__ = ["Config", "Task", "Verbs"]
+__all__ = ["DEFAULTS", "Config", "Task", "Verbs"]
+
+DEFAULTS: dict[str, dict[str, Any]] = {}
+"""What a recipe says unless it says something else."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +52,8 @@ class Verbs:
     """What a trained backward model can do: give vectors."""
 
     task_name = "backward_language_modeling"
+    verbs = ("embed",)
+    compared_by = None
 
     def __init__(self, task: Task, model: nn.Module, config: Any, max_length: int) -> None:
         self.task, self.model, self.config, self.max_length = task, model, config, max_length

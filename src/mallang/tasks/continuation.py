@@ -259,3 +259,11 @@ def shared(one: str, other: str) -> int:
 def is_joined(character: str) -> bool:
     """Whether a character joins the one before it: a vowel or final jamo, or a combining mark."""
     return "\u1160" <= character <= "\u11ff" or unicodedata.combining(character) > 0
+
+
+def halved(text: str) -> tuple[str, str]:
+    """The first half of a text and the rest: of its words, or of its characters where it has one word."""
+    words = text.split()
+    if len(words) > 1:
+        return " ".join(words[: len(words) // 2]), " ".join(words[len(words) // 2 :])
+    return text[: len(text) // 2], text[len(text) // 2 :]

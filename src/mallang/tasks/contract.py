@@ -1,10 +1,15 @@
-"""What a task owes the training loop: examples, batches, a loss in counted parts, and a verdict."""
+"""What a task owes the training loop, and what the verbs of a trained model declare.
+
+Every task file holds `Config`, `Task`, `Verbs` and `DEFAULTS`: what a recipe of this task says unless it says something
+else. What only some tasks or verbs can do is a protocol of its own: `isinstance(task, Laying)`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, runtime_checkable
+from types import ModuleType
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from torch import Tensor, nn
@@ -18,6 +23,10 @@ from mallang.evaluation.score import Score
 from mallang.text.tokenizer import Tokenizer
 
 Better = Literal["lower", "higher"]
+Evaluated = Literal["texts", "bags of words", "log-probabilities"]
+"""What `evaluate` gives for each row beside the scores."""
+Compared = Literal["outputs", "perplexity"]
+"""What runs of a task are compared by: what they write, or how well they predict given texts."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +53,12 @@ class Task(Protocol):
 
     columns: tuple[str, ...]
     """The columns of text it reads."""
+    unread: tuple[str, ...]
+    """Options of a search that have no effect on this task."""
+    open_ended: bool
+    """Whether outputs continue a prompt freely: then no text has one right length or wording."""
+    can_compile: bool
+    """Whether its loss can be compiled: a loss that goes token by token would be compiled for every width."""
     parts: tuple[str, ...]
     """The names of the loss's parts."""
     metrics: Mapping[str, Better]
@@ -51,7 +66,7 @@ class Task(Protocol):
     tokenizers: Mapping[str, Tokenizer]
     """The tokeniser of each column."""
 
-    def build(self, model: Any, config: Any) -> nn.Module:
+    def build(self, model: ModuleType, config: Any) -> nn.Module:
         """The model of this module and configuration for this task's vocabularies."""
 
     def examples(self, corpus: Prepared, seed: int, epoch: int) -> Sequence[Any]:
@@ -111,3 +126,67 @@ class Laying(Protocol):
 
     def shapes(self, tokens: int, sentences: int | None) -> Shapes | None:
         """The rectangles that batches are filled up to where an engine wants few; none: they are such already."""
+
+
+@runtime_checkable
+class Directed(Protocol):
+    """A task that says in which direction texts are read."""
+
+    backward: bool
+    """Whether the tokens of a line are read from the last to the first."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a model writes for rows of a corpus, beside what they say."""
+
+    sources: Sequence[str]
+    """What the model was given: a source, a text, or a prompt."""
+    outputs: Sequence[str]
+    references: Sequence[str]
+    cut: Sequence[bool] = ()
+    """Whether each output ended at the length limit."""
+
+
+@runtime_checkable
+class Verbs(Protocol):
+    """A trained model with all that people can do with it: the class `Verbs` of a task file."""
+
+    task_name: ClassVar[str]
+    """The file name of the task."""
+    verbs: ClassVar[tuple[str, ...]]
+    """The methods that commands may call, each of the name of its command."""
+    compared_by: ClassVar[Compared | None]
+    """What `mallang compare` compares runs of this task by; none: they cannot be compared."""
+    task: Any
+    """The task that the model was trained for."""
+    model: Any
+    """The model itself, with the capabilities of models/contract.py that it declares."""
+
+
+@runtime_checkable
+class Evaluating(Protocol):
+    """Verbs that score a model on rows of a corpus."""
+
+    @property
+    def evaluated(self) -> Evaluated:
+        """What `evaluate` gives for each row."""
+
+    def evaluate(self, rows: Sequence[Any], **options: Any) -> tuple[list[Score], list[str]]:
+        """All scores, each with its signature, and what was evaluated of each row."""
+
+
+@runtime_checkable
+class Writing(Protocol):
+    """Verbs that write something for every row of a corpus."""
+
+    def write_rows(self, rows: Sequence[Sequence[str]], domains: Sequence[str | None]) -> Written:
+        """The outputs for rows of the task's columns, with the domain of each row."""
+
+
+@runtime_checkable
+class Joining(Protocol):
+    """Verbs of models that can be one ensemble."""
+
+    def ensemble(self, others: Sequence[Any]) -> Any:
+        """This model and others as one."""

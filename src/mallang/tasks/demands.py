@@ -1,4 +1,4 @@
-"""What is asked of a translation besides its meaning: how it begins, which words it holds and which it does not."""
+"""Constraints on a translation: a forced prefix, required words, forbidden words."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from typing import Any
 from mallang.data.batch import Batch
 from mallang.decoding import contract, required
 from mallang.decoding.constraints import constrain
-from mallang.decoding.contract import Config, Hypothesis
+from mallang.decoding.contract import Autoregressive, Config, Hypothesis
 from mallang.decoding.coverage import covered, pick
 from mallang.decoding.matching import FOUND, NEVER, START, Matcher, Spelling, look_for, look_for_required
 from mallang.decoding.precision import at_precision
+from mallang.decoding.search import search
 from mallang.errors import UserError, nearest
 from mallang.text.tokenizer import Tokenizer
 
@@ -123,22 +124,22 @@ class Demands:
                     )
 
     def search(
-        self, model: Any, batch: Batch, config: Config, numbers: Sequence[int], asked: Sequence[Request]
+        self, model: Autoregressive, batch: Batch, config: Config, numbers: Sequence[int], asked: Sequence[Request]
     ) -> list[list[Hypothesis]]:
         """The outputs for every sentence of a batch, with what is asked of each."""
         if all(request.is_plain for request in asked):
-            return contract.search(model, batch, config, numbers)
+            return search(model, batch, config, numbers)
         prefixes = self.tokenizer.encode_batch([request.prefix for request in asked])
         rules = constrain(self.spelling, prefixes, [request.forbid for request in asked], batch.tokens.device)
         if not any(request.require for request in asked):
-            return contract.search(model, batch, config, numbers, rules)
+            return search(model, batch, config, numbers, rules)
         model = at_precision(model, config)
         matchers = [list(filter(self.can_spell, map(self.wanted, request.require))) for request in asked]
         found = covered(model, batch, config, lambda wide: required.search(model, batch, wide, matchers, rules))
         if missing := [place for place, nbest in enumerate(found) if not nbest]:
             rows = batch.tokens.new_tensor(missing)
             others, theirs = pick(batch, missing), [numbers[place] for place in missing]
-            again = contract.search(model, others, config, theirs, rules.keep(rows))
+            again = search(model, others, config, theirs, rules.keep(rows))
             for place, nbest in zip(missing, again, strict=True):
                 found[place] = nbest
         return found

@@ -13,7 +13,9 @@ from typing import Any
 from mallang.tasks import translation, translator
 from mallang.tasks.translator import Text
 
-__all__ = ["VARIED", "Config", "Task", "Verbs"]
+__all__ = ["DEFAULTS", "VARIED", "Config", "Task", "Verbs"]
+
+DEFAULTS = translation.DEFAULTS
 
 VARIED = {"method": "sampling", "temperature": 0.5, "top_p": 0.9}
 """A search that gives another answer each time, and seldom an odd one."""
@@ -32,6 +34,7 @@ class Verbs(translator.Verbs):
     """A trained model that answers."""
 
     task_name = "dialogue"
+    verbs = (*translator.Verbs.verbs, "reply")
 
     def reply(self, texts: Text | Iterable[Text], **options: Any) -> Any:
         """Answer one text or many; `**VARIED` draws answers at random, `seed=2` draws others.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -12,10 +11,12 @@ from jaxtyping import Float32
 from torch import nn
 
 from mallang.data.batch import Batch, pad_rows
+from mallang.data.sampler import by_length
 from mallang.decoding.contract import device_of, inference
-from mallang.decoding.workers import cut
 from mallang.errors import UserError
 from mallang.layers.characters import ReadsSpelling
+from mallang.models.contract import Encoder, HiddenStates, InputEmbedding
+from mallang.tasks.contract import Directed, Verbs
 from mallang.tasks.out_of_vocabulary import forget_oov, ids_to_read
 from mallang.text.tokenizer import Tokenizer
 from mallang.text.vocabulary import BOS, EOS
@@ -24,9 +25,9 @@ BATCH_TOKENS = 4096
 """Padded tokens read at once."""
 
 
-def text_vectors(model: Any, tokenizer: Tokenizer, texts: Sequence[str]) -> Float32[np.ndarray, "texts dim"]:
+def text_vectors(model: object, tokenizer: Tokenizer, texts: Sequence[str]) -> Float32[np.ndarray, "texts dim"]:
     """The vector that stands for each whole text: what a model with a fixed vector remembers of it."""
-    if not hasattr(model, "encode"):
+    if not isinstance(model, Encoder):
         raise UserError(
             f"{type(model).__name__} keeps no single vector of a text",
             todo="take a model that does, such as sutskever, cho or autoencoder; word vectors: --words",
@@ -36,7 +37,7 @@ def text_vectors(model: Any, tokenizer: Tokenizer, texts: Sequence[str]) -> Floa
     ids = [[*row, EOS] for row in tokenizer.encode_batch(list(texts))]
     device, found = device_of(model), dict[int, np.ndarray]()
     with inference(model):
-        for group in cut([len(row) for row in ids], BATCH_TOKENS, 1):
+        for group in by_length([len(row) for row in ids], BATCH_TOKENS):
             source, lengths = pad_rows([ids[place] for place in group])
             start = torch.full((len(group), 1), BOS)
             batch = Batch(tokens=start, lengths=torch.ones_like(lengths), source=source, source_lengths=lengths)
@@ -67,15 +68,15 @@ class TokenVectors:
         return TokenVectors(self.tokens, tuple(np.concatenate(pair, axis=1) for pair in pairs))
 
 
-def token_vectors(verbs: Any, texts: Sequence[str]) -> list[TokenVectors]:
+def token_vectors(verbs: Verbs, texts: Sequence[str]) -> list[TokenVectors]:
     """The vectors of every token after each layer, in the order of the text, whichever way the model reads."""
-    model, backward = verbs.model, getattr(verbs.task, "backward", False)
-    if not hasattr(model, "hidden_states"):
+    model, backward = verbs.model, isinstance(verbs.task, Directed) and verbs.task.backward
+    if not isinstance(model, HiddenStates):
         raise UserError(f"{type(model).__name__} has no states per layer to show", todo="give a run of rnn_lm")
     found = []
     with inference(model):
         for text in texts:
-            encoded = verbs.tokenizer.encode(text)
+            encoded = verbs.task.text.encode(text)
             read = torch.tensor([[BOS, *(encoded.ids[::-1] if backward else encoded.ids)]], device=device_of(model))
             states = [state[0, 1:].float().cpu().numpy() for state in model.hidden_states(read)]
             ordered = [np.ascontiguousarray(state[::-1]) if backward else state for state in states]
@@ -83,7 +84,7 @@ def token_vectors(verbs: Any, texts: Sequence[str]) -> list[TokenVectors]:
     return found
 
 
-def word_vectors(model: Any, tokenizer: Tokenizer, words: Sequence[str]) -> Float32[np.ndarray, "words dim"]:
+def word_vectors(model: object, tokenizer: Tokenizer, words: Sequence[str]) -> Float32[np.ndarray, "words dim"]:
     """The input vector of each word, learned or made from its characters; of several tokens, the mean of theirs."""
     read = input_vectors(model)
     forget_oov(model)
@@ -99,7 +100,7 @@ def word_vectors(model: Any, tokenizer: Tokenizer, words: Sequence[str]) -> Floa
     return np.stack(found) if found else read([tokenizer.vocabulary.unk])[:0]
 
 
-def input_vectors(model: Any) -> Callable[[list[int]], Float32[np.ndarray, "tokens dim"]]:
+def input_vectors(model: object) -> Callable[[list[int]], Float32[np.ndarray, "tokens dim"]]:
     """What gives the vectors of tokens as a model reads them, before their places are added."""
     if not isinstance(model, ReadsSpelling):
         weight = table_of(model).weight.detach().float().cpu().numpy()
@@ -114,14 +115,11 @@ def input_vectors(model: Any) -> Callable[[list[int]], Float32[np.ndarray, "toke
     return spelled
 
 
-def table_of(model: Any) -> nn.Embedding:
+def table_of(model: object) -> nn.Embedding:
     """The vectors of the tokens that a model reads."""
-    for name in ("own_source_embedding", "source_embedding", "embedding"):
-        part = getattr(model, name, None)
-        table = getattr(part, "table", part)
-        if isinstance(table, nn.Embedding):
-            return table
+    if isinstance(model, InputEmbedding):
+        return model.input_embedding()
     told = "take a model that learns them, such as rnn_lm, gpt, nplm or word vectors of a translator"
-    if hasattr(model, "encode"):
+    if isinstance(model, Encoder):
         told = "leave --words out: vectors of whole texts"
     raise UserError(f"{type(model).__name__} has no word vectors", todo=told)

@@ -22,16 +22,19 @@ from mallang.decoding.options import change_search
 from mallang.decoding.prompted import Prompted, prompt_batch
 from mallang.decoding.ranking import penalty
 from mallang.decoding.sampling import WIDTH
+from mallang.decoding.search import search
 from mallang.decoding.stop_strings import StopStrings, stop_at
 from mallang.decoding.streaming import stream
 from mallang.decoding.workers import spread, workers
 from mallang.errors import UserError, nearest
 from mallang.evaluation.minimal_pairs import By, Preference, accuracy
 from mallang.evaluation.score import Score
-from mallang.tasks.continuation import Draft, Reader, Wish, settled
+from mallang.models.contract import TokenScorer, longest_of
+from mallang.tasks.continuation import Draft, Reader, Wish, halved, settled
+from mallang.tasks.contract import Compared, Evaluated, Written
 from mallang.tasks.embedding import text_vectors, word_vectors
 from mallang.tasks.out_of_vocabulary import forget_oov, ids_to_read
-from mallang.tasks.surprise import Lines, Manner, line_log_probs
+from mallang.tasks.surprise import Lines, Manner, Scored, line_log_probs
 from mallang.text.tokenizer import Encoding
 from mallang.text.vocabulary import BOS, EOS, PAD, UNK
 
@@ -42,6 +45,8 @@ CHUNK = 512
 """Prompts or texts that are read, sorted by length and worked on together: long files stream out in such pieces."""
 BATCH_TOKENS = {"cpu": 4096, "cuda": 65536}
 """Tokens written at once, over all outputs, the prompts counted."""
+LONGEST = 64
+"""Tokens written for a row of a corpus."""
 OWN = ("stop", "lines", "max_tokens")
 """Options of `generate` that are none of the search."""
 
@@ -76,46 +81,20 @@ class Generated:
         return self.text
 
 
-@dataclass(frozen=True)
-class Scored:
-    """How probable a model finds a text."""
-
-    text: str
-    score: float
-    """Log-probability, `</s>` included."""
-    tokens: tuple[str, ...]
-    """Its tokens, and `</s>`."""
-    token_scores: tuple[float, ...]
-    places: tuple[tuple[int, int], ...] = ()
-    """Which characters of the text each token stands for."""
-    unknown: tuple[str, ...] = ()
-    """What of the text the model has no token for: as a label it is `<unk>`."""
-
-    @property
-    def surprisals(self) -> tuple[float, ...]:
-        """How surprising each token is, in bits: −log2 of its probability."""
-        return tuple(abs(score) / math.log(2) for score in self.token_scores)
-
-    @property
-    def mean(self) -> float:
-        """Log-probability a token."""
-        return self.score / len(self.token_scores)
-
-    def __str__(self) -> str:
-        return f"{self.score:.4f}"
-
-
 class Verbs:
     """A trained model that writes and scores raw text."""
 
     task_name = "language_modeling"
+    verbs = ("generate", "score", "embed", "prefer", "evaluate")
+    compared_by: Compared | None = "perplexity"
+    evaluated: Evaluated = "log-probabilities"
 
     def __init__(self, task: Task, model: Any, config: decoding.Config, max_length: int) -> None:
         self.task, self.model, self.config, self.max_length = task, model, config, max_length
         self.device = device_of(model)
         self.tokenizer = task.text
         self.prompted = Prompted(model)
-        limits = [limit for limit in (getattr(model, "longest", None), task.manner(model).context) if limit]
+        limits = [limit for limit in (longest_of(model), task.manner(model).context) if limit]
         self.reader = Reader(task.text, min(limits, default=None), task.config.layout == "stream", model)
 
     @cached_property
@@ -195,12 +174,12 @@ class Verbs:
 
     def wish(self, options: Mapping[str, Any]) -> Wish:
         """What is asked for, checked."""
-        search = {name: value for name, value in options.items() if name not in OWN}
+        changes = {name: value for name, value in options.items() if name not in OWN}
         if "max_tokens" in options:
             if "max_length" in options:
                 raise UserError("max_tokens and max_length say the same", todo="give one of them")
-            search["max_length"] = options["max_tokens"]
-        config = change_search(self.config, search)
+            changes["max_length"] = options["max_tokens"]
+        config = change_search(self.config, changes)
         for name in self.task.unread:
             if options.get(name, decoding.DEFAULTS[name]) != decoding.DEFAULTS[name]:
                 raise UserError(
@@ -257,7 +236,7 @@ class Verbs:
             batch = prompt_batch([pieces[place][0] for place, _ in group]).to(self.device)
             some = replace(pieces[group[0][0]][1], nbest=min(most, config.nbest - group[0][1]))
             numbers = [(drafts[place].key, drafts[place].first_sample + first) for place, first in group]
-            return decoding.search(self.prompted, batch, some, numbers, rule)
+            return search(self.prompted, batch, some, numbers, rule)
 
         found: list[list[Hypothesis]] = [[] for _ in drafts]
         for group, outputs in zip(groups, spread(self.prompted, together, groups, count), strict=True):
@@ -275,7 +254,7 @@ class Verbs:
         if best.proven is False:
             notes.append("not proven to be the best: max_expansions were not enough")
         outputs = [draft.output(self.tokenizer) for draft in drafts]
-        if hasattr(self.model, "token_log_probs"):
+        if isinstance(self.model, TokenScorer):
             self.score_again(drafts)
         sums = [sum(draft.scores) for draft in drafts]
         ranks = [total / penalty(max(1, len(draft.scores)), config) for total, draft in zip(sums, drafts, strict=True)]
@@ -362,6 +341,13 @@ class Verbs:
     def accuracy(self, pairs: Iterable[tuple[str, str]], by: By = "total") -> Score:
         """In how many of the pairs the model prefers the first text."""
         return accuracy(self.prefer(pairs, by), by)
+
+    def write_rows(self, rows: Sequence[Sequence[str]], domains: Sequence[str | None]) -> Written:
+        """How the first half of every text is continued; the references are the second halves."""
+        halves = [halved(text) for (text,) in rows]
+        prompts, rests = ([half[side] for half in halves] for side in (0, 1))
+        written = self.generate(prompts, max_tokens=min(LONGEST, self.config.max_length))
+        return Written(prompts, [each.output for each in written], rests)
 
     def perplexity(self, texts: str | Iterable[str]) -> dict[str, Score]:
         """Perplexity per token and word, and bits per byte, of a text given line by line."""

@@ -11,9 +11,9 @@ A context as long as the longest line, in sentences, is back-propagation through
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import ModuleType
 from typing import Any, Literal
 
 import numpy as np
@@ -30,6 +30,7 @@ from mallang.evaluation.perplexity import perplexities
 from mallang.evaluation.score import Score
 from mallang.layers.head import cross_entropy_of
 from mallang.layers.reading import Reading, ReadsOn
+from mallang.models.contract import Segmented, is_probability, longest_of, signature_of
 from mallang.tasks.contract import Better, Group, Loss
 from mallang.tasks.generation import Verbs
 from mallang.tasks.out_of_vocabulary import forget_oov, ids_to_read
@@ -37,7 +38,7 @@ from mallang.tasks.surprise import Backward, Lines, Manner, line_log_probs
 from mallang.text.tokenizer import Tokenizer
 from mallang.text.vocabulary import PAD
 
-__all__ = ["Config", "Task", "Verbs"]
+__all__ = ["DEFAULTS", "Config", "Task", "Verbs"]
 
 DEFAULTS = {"decoding": {"method": "sampling"}}
 """What a recipe says unless it says something else: a language model is a distribution, so texts are drawn from it."""
@@ -81,8 +82,10 @@ class Task:
 
     columns = ("text",)
     parts = ("loss",)
-    unread = ("coverage", "max_ratio")
+    unread: tuple[str, ...] = ("coverage", "max_ratio")
     """Options of a search that need a source, which there is none of."""
+    open_ended = True
+    can_compile = True
     metrics: Mapping[str, Better] = {"loss": "lower"}
     backward = False
     """Whether the tokens of a line are read from the last to the first."""
@@ -98,9 +101,9 @@ class Task:
         self.width = config.context
         """How wide all batches are, if they are windows."""
 
-    def build(self, model: Any, config: Any) -> nn.Module:
+    def build(self, model: ModuleType, config: Any) -> nn.Module:
         """The model for this vocabulary."""
-        if "source_vocabulary" in inspect.signature(model.Model).parameters:
+        if model.Model.reads_source:
             raise UserError(
                 f"{model.__name__.rsplit('.', 1)[-1]} reads one text and writes another: it is no language model",
                 todo="task.name=translation, or a language model such as model.name=gpt",
@@ -111,13 +114,13 @@ class Task:
 
     def check(self, model: nn.Module) -> None:
         """Refuse what this model cannot do, or would not notice."""
-        config, longest = self.config, getattr(model, "longest", None)
+        config, longest = self.config, longest_of(model)
         if self.carries and not isinstance(model, ReadsOn):
             raise UserError(
                 "task.order = 'sequential' carries a state from window to window, and this model has none",
                 todo="task.order=shuffled",
             )
-        if config.layout == "packed" and not getattr(model, "reads_segments", False):
+        if config.layout == "packed" and not (isinstance(model, Segmented) and model.reads_segments):
             raise UserError(
                 "task.layout = 'packed' puts several documents into a row, and this model would read them as one",
                 todo="task.layout=sentences, or task.layout=stream",
@@ -203,7 +206,7 @@ class Task:
     def loss(self, model: Any, batch: Batch, carry: Any) -> Loss:
         """Cross-entropy, summed, and the penalties of the model; the plain sum is reported as `nll`."""
         assert batch.labels is not None
-        reading = model.read_on(batch, carry) if hasattr(model, "read_on") else Reading(model(batch), None)
+        reading = model.read_on(batch, carry) if isinstance(model, ReadsOn) else Reading(model(batch), None)
         hidden, labels = reading.hidden.flatten(0, 1), batch.labels.flatten()
         if not hidden.is_cuda:  # a GPU would have to wait for the host to learn how many there are
             asked = labels != PAD
@@ -227,16 +230,16 @@ class Task:
         """All parameters alike."""
         return [Group(list(model.named_parameters()))]
 
-    def manner(self, model: Any, rows: int = 1, stride: int | None = None) -> Manner:
+    def manner(self, model: object, rows: int = 1, stride: int | None = None) -> Manner:
         """In which way a text is read in evaluation; `rows` is of use to a carried text alone."""
         stride = stride or self.config.stride
         if self.config.layout == "stream" and isinstance(model, ReadsOn):
             return Manner("carried", stride=stride, rows=rows)
         if self.config.layout == "stream":
             return Manner("sliding", self.config.context, stride)
-        return Manner("lines", self.config.context or getattr(model, "longest", None), stride)
+        return Manner("lines", self.config.context or longest_of(model), stride)
 
-    def asked_manner(self, model: Any, rows: int = 1, stride: int | None = None) -> Manner:
+    def asked_manner(self, model: object, rows: int = 1, stride: int | None = None) -> Manner:
         """The same as someone asks for it, who is told what has no effect."""
         manner = self.manner(model, rows, stride)
         if rows > 1 and manner.kind != "carried":
@@ -254,8 +257,8 @@ class Task:
         manner = self.manner(model, VALIDATION_ROWS)
         found = np.concatenate(line_log_probs(model, Backward(corpus) if self.backward else corpus, manner))
         what = "nats a token" if is_probability(model) else "scores of tokens, no probabilities"
-        signature = f"{what}|</s> counted|{signature_of(model, manner)}{'|backward' if self.backward else ''}"
-        return [Score("loss", -float(found.mean()), signature, count=len(found))]
+        signed = f"{what}|</s> counted|{joined_signature(model, manner)}{'|backward' if self.backward else ''}"
+        return [Score("loss", -float(found.mean()), signed, count=len(found))]
 
     def perplexity(
         self, model: nn.Module, texts: Sequence[str], *, rows: int = 1, stride: int | None = None
@@ -279,7 +282,7 @@ class Task:
             words=[len(text.split()) for text in texts],
             bytes=[len(text.encode()) for text in texts],
             tokenizer=self.text.config.unit,
-            manner=signature_of(model, manner),
+            manner=joined_signature(model, manner),
         )
         return list(scores.values()), sums
 
@@ -296,11 +299,6 @@ def check_stride(name: str, stride: int, context: int | None) -> None:
         raise UserError(what, todo="raise it" if stride < 1 else "lower it")
 
 
-def is_probability(model: Any) -> bool:
-    """Whether what a model says of all words sums to 1; a model that only ranks them says so."""
-    return getattr(model, "is_probability", True)
-
-
-def signature_of(model: Any, manner: Manner) -> str:
+def joined_signature(model: object, manner: Manner) -> str:
     """In which way a text was read, and what the model adds to that."""
-    return "|".join(part for part in (manner.signature, getattr(model, "signature", "")) if part)
+    return "|".join(part for part in (manner.signature, signature_of(model)) if part)

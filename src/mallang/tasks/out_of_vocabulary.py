@@ -6,7 +6,6 @@ What a model says is closed: as a label such a word is `<unk>`, and a perplexity
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from mallang.layers.characters import ReadsSpelling
 from mallang.text.tokenizer import Tokenizer
@@ -16,17 +15,17 @@ UNITS = ("word", "space")
 """Units in which `<unk>` stands for a word; in others it stands for a character that the model never met."""
 
 
-def reads_oov(model: Any, tokenizer: Tokenizer) -> bool:
+def reads_oov(model: object, tokenizer: Tokenizer) -> bool:
     """Whether a model reads words that are not in its vocabulary."""
     return isinstance(model, ReadsSpelling) and tokenizer.config.unit in UNITS
 
 
-def ids_to_read(model: Any, tokenizer: Tokenizer, texts: Sequence[str], ids: Sequence[list[int]]) -> list[list[int]]:
+def ids_to_read(model: object, tokenizer: Tokenizer, texts: Sequence[str], ids: Sequence[list[int]]) -> list[list[int]]:
     """The ids of texts as a model reads them; `ids` are those of its vocabulary, `<unk>` for words it cannot say.
 
     `<unk>` that stands in a text, as in the Penn Treebank, stays what it is.
     """
-    if not reads_oov(model, tokenizer):
+    if not isinstance(model, ReadsSpelling) or not reads_oov(model, tokenizer):
         return list(ids)
     unk, read, words = tokenizer.vocabulary.unk, [list(line) for line in ids], dict[tuple[int, int], str]()
     for row, (text, line) in enumerate(zip(texts, ids, strict=True)):
@@ -38,7 +37,7 @@ def ids_to_read(model: Any, tokenizer: Tokenizer, texts: Sequence[str], ids: Seq
     return read
 
 
-def forget_oov(model: Any) -> None:
+def forget_oov(model: object) -> None:
     """Give up the ids of words outside the vocabulary, if there are many: before new texts are read."""
     if isinstance(model, ReadsSpelling):
         model.forget_oov()

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 import numpy as np
 
 from mallang.data.batch import Batch, pad_rows
+from mallang.data.sampler import by_length
 from mallang.decoding.matching import Spelling
 from mallang.decoding.scoring import score
 from mallang.decoding.stop_strings import stop_at
@@ -206,12 +207,9 @@ class Prompter:
 
     def label_scores(self, rows: Sequence[tuple[list[int], int]]) -> list[list[float]]:
         """The log-probabilities of the ids of each row from a place on; rows of like length are read together."""
-        order = sorted(range(len(rows)), key=lambda place: len(rows[place][0]), reverse=True)
         budget = BATCH_TOKENS.get(self.model.device.type, 8192)
         found: list[list[float]] = [[] for _ in rows]
-        while order:
-            size = max(1, budget // len(rows[order[0]][0]))
-            group, order = order[:size], order[size:]
+        for group in by_length([len(ids) for ids, _ in rows], budget):
             tokens, lengths = pad_rows([rows[place][0][:-1] for place in group])
             labels, _ = pad_rows([[PAD] * (first - 1) + ids[first:] for ids, first in (rows[place] for place in group)])
             batch = Batch(tokens=tokens, lengths=lengths, labels=labels)

@@ -18,17 +18,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from mallang.data.batch import Batch
-from mallang.decoding.contract import normalize
+from mallang.decoding.contract import Autoregressive, normalize
 from mallang.decoding.sampling import pick
 from mallang.kernels.cross_entropy import summed
 from mallang.layers.position import check_length
+from mallang.models.contract import longest_of
 from mallang.tasks.contract import Loss
 from mallang.text.vocabulary import Vocabulary
 
@@ -99,10 +100,10 @@ class ScheduledSampling:
         """The coming update is number `step`, from 1."""
         self.probability.fill_(self.schedule.probability(step - 1))
 
-    def loss(self, model: Any, batch: Batch, smoothing: float) -> Loss:
+    def loss(self, model: Autoregressive, batch: Batch, smoothing: float) -> Loss:
         """Cross-entropy with label smoothing, summed; `nll` is the plain one, `own` how many own words were read."""
         assert batch.labels is not None
-        if (longest := getattr(model, "longest", None)) is not None:  # a step cannot check where it stands
+        if (longest := longest_of(model)) is not None:  # a step cannot check where it stands
             check_length(batch.tokens.shape[1], longest)
         if self.probability.device != batch.tokens.device:
             self.probability = self.probability.to(batch.tokens.device)

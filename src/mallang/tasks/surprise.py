@@ -1,4 +1,4 @@
-"""How surprised a language model is by a whole text: the log-probability of every token, each asked for once.
+"""The log-probability of every token of a whole text under a language model, each computed once.
 
     carried   the text is one stream; a model that can go on where it ended reads it from the first word to the last
     sliding   the text is one stream; a model with a limited context reads windows of it, each of which predicts its
@@ -12,6 +12,7 @@ for the same model gives another number under another of them.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,7 +23,7 @@ import torch
 from jaxtyping import Float64, Integer
 
 from mallang.data.batch import Batch
-from mallang.data.sampler import Streams, cut
+from mallang.data.sampler import Streams, by_length
 from mallang.data.streams import Stream, lines_batch, windows_batch
 from mallang.decoding.contract import device_of, inference
 from mallang.decoding.scoring import label_log_probs, score
@@ -55,6 +56,35 @@ class Manner:
         if self.context is None:
             return f"layout:{layout}|context:line|stride:none"
         return f"layout:{layout}|context:{self.context}|stride:{self.stride or self.context}"
+
+
+@dataclass(frozen=True)
+class Scored:
+    """How probable a model finds a text."""
+
+    text: str
+    score: float
+    """Log-probability, `</s>` included."""
+    tokens: tuple[str, ...]
+    """Its tokens, and `</s>`."""
+    token_scores: tuple[float, ...]
+    places: tuple[tuple[int, int], ...] = ()
+    """Which characters of the text each token stands for."""
+    unknown: tuple[str, ...] = ()
+    """What of the text the model has no token for: as a label it is `<unk>`."""
+
+    @property
+    def surprisals(self) -> tuple[float, ...]:
+        """How surprising each token is, in bits: −log2 of its probability."""
+        return tuple(abs(score) / math.log(2) for score in self.token_scores)
+
+    @property
+    def mean(self) -> float:
+        """Log-probability a token."""
+        return self.score / len(self.token_scores)
+
+    def __str__(self) -> str:
+        return f"{self.score:.4f}"
 
 
 class Lines:
@@ -139,10 +169,9 @@ def by_lines(model: Any, lines: Any, manner: Manner) -> list[Float64[np.ndarray,
     for place in np.flatnonzero(lengths > most):
         found[place] = sliding(model, Stream(Lines([lines[int(place)][0]])), manner)
     short = np.flatnonzero(lengths <= most)
-    order = short[np.argsort(lengths[short], kind="stable")]
-    edges = cut(lengths[order], max(BATCH_TOKENS.get(device_of(model).type, 4096), most), None)
-    for begin, end in itertools.pairwise(edges):
-        group = order[begin:end]
+    budget = max(BATCH_TOKENS.get(device_of(model).type, 4096), most)
+    for places in by_length(lengths[short].tolist(), budget):
+        group = short[places]
         batch = lines_batch([lines[int(place)][0] for place in group])
         for place, numbers in zip(group, scored(model, batch), strict=True):
             found[place] = np.array(numbers)

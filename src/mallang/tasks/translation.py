@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -21,14 +22,18 @@ from mallang.evaluation.quality import MEASURES
 from mallang.evaluation.score import Score
 from mallang.kernels.r_drop import agreement, sums_and_gradients
 from mallang.layers.dropout import drops
-from mallang.layers.head import Projection, cross_entropy_of
+from mallang.layers.head import OutputProjection, cross_entropy_of
+from mallang.models.contract import Fitted
 from mallang.tasks.contract import Better, Group, Loss
 from mallang.tasks.scheduled_sampling import Decay, Own, Schedule, ScheduledSampling
 from mallang.tasks.translator import BATCH_TOKENS, Verbs
 from mallang.text.tokenizer import Tokenizer
 from mallang.text.vocabulary import BOS, EOS, PAD
 
-__all__ = ["Config", "Task", "Verbs"]
+__all__ = ["DEFAULTS", "Config", "Task", "Verbs"]
+
+DEFAULTS: dict[str, dict[str, Any]] = {}
+"""What a recipe says unless it says something else."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +84,8 @@ class Task:
     """Learn p(target | source) from pairs of sentences."""
 
     columns = ("source", "target")
+    unread: tuple[str, ...] = ()
+    open_ended = False
     parts = ("loss",)
     metrics: Mapping[str, Better] = {"loss": "lower", **dict.fromkeys(MEASURES, "higher")}
 
@@ -91,12 +98,17 @@ class Task:
         self.sampling = ScheduledSampling(config.sampling) if is_sampled else None
         self.can_compile = self.sampling is None  # every width would be compiled anew, step after step
 
-    def build(self, model: Any, config: Any) -> nn.Module:
+    def build(self, model: ModuleType, config: Any) -> nn.Module:
         """The model for these two vocabularies."""
+        if not model.Model.reads_source:
+            raise UserError(
+                f"{model.__name__.rsplit('.', 1)[-1]} reads no source, so it cannot turn one text into another",
+                todo=f"task.name={model.TASK}, or a model that reads a source such as model.name=transformer",
+            )
         built: nn.Module = model.Model(config, self.target.vocabulary, self.source.vocabulary)
         if self.config.r_drop and not drops(built):
             raise UserError("task.r_drop compares two dropouts, but the model has none", todo="model.dropout=0.3")
-        if self.sampling and (not hasattr(built, "step") or hasattr(built, "fit")):
+        if self.sampling and (not isinstance(built, decoding.Autoregressive) or isinstance(built, Fitted)):
             raise UserError(
                 "task.scheduled_sampling needs a model that writes word by word and learns by gradients; "
                 "this one does not"
@@ -153,8 +165,8 @@ class Task:
         assert batch.labels is not None
         labels = batch.labels.flatten().chunk(2)[0]
         hidden, smoothing, strength = model(batch).flatten(0, 1), self.config.label_smoothing, self.config.r_drop
-        head = getattr(model, "head", None)
-        if isinstance(head, Projection) and not torch.compiler.is_compiling():
+        head = model.output_projection() if isinstance(model, OutputProjection) else None
+        if head is not None and not torch.compiler.is_compiling():
             loss, nll, apart = agreement(hidden, head.weight, head.bias, labels, smoothing, strength)
         else:  # a compiler fuses the plain formula by itself
             first, second = model.output(hidden).chunk(2)

@@ -12,16 +12,18 @@ import torch
 
 from mallang.data.batch import Batch, pad_rows
 from mallang.data.mixture import tag_of
+from mallang.data.sampler import by_length
 from mallang.decoding import contract as decoding
 from mallang.decoding.contract import Hypothesis
 from mallang.decoding.ensemble import Ensemble
 from mallang.decoding.options import change_search
 from mallang.decoding.scoring import score
-from mallang.decoding.workers import cut, spread, workers
+from mallang.decoding.workers import spread, workers
 from mallang.errors import UserError, some_of
 from mallang.evaluation.perplexity import perplexities
 from mallang.evaluation.quality import quality
 from mallang.evaluation.score import Score
+from mallang.tasks.contract import Compared, Evaluated, Written
 from mallang.tasks.demands import Demands, Request, requests
 from mallang.tasks.embedding import text_vectors, word_vectors
 from mallang.tasks.long_texts import split_long
@@ -84,6 +86,9 @@ class Verbs:
     """A trained model that translates and scores raw text."""
 
     task_name = "translation"
+    verbs: tuple[str, ...] = ("translate", "score", "embed", "evaluate")
+    compared_by: Compared | None = "outputs"
+    evaluated: Evaluated = "texts"
 
     def __init__(self, task: Task, model: Any, config: decoding.Config, max_length: int) -> None:
         self.task, self.model, self.config, self.max_length = task, model, config, max_length
@@ -156,7 +161,7 @@ class Verbs:
             demands = [asked[place] for place in group]
             return self.demands.search(self.model, batch.to(self.device), config, numbers, demands)
 
-        groups = cut([len(row) for row in ids], tokens // width, count)
+        groups = by_length([len(row) for row in ids], tokens // width, count)
         found: list[list[Hypothesis]] = [[] for _ in texts]
         for group, hypotheses in zip(groups, spread(self.model, together, groups, count), strict=True):
             for place, nbest in zip(group, hypotheses, strict=True):
@@ -250,11 +255,8 @@ class Verbs:
             targets = self.task.target.encode_batch([pair[1] for pair in chunk])
             tagged = [[*tag, *words] for words, tag in zip(sources, tags, strict=False)]
             ids = list(zip(tagged, targets, strict=True))
-            order = sorted(range(len(ids)), key=lambda i: max(map(len, ids[i])), reverse=True)
             found: dict[int, list[float]] = {}
-            while order:
-                size = max(1, BATCH_TOKENS // (max(map(len, ids[order[0]])) + 1))
-                group, order = order[:size], order[size:]
+            for group in by_length([max(map(len, pair)) + 1 for pair in ids], BATCH_TOKENS):
                 batch = self.task.prepare([(ids[i],) for i in group], np.random.default_rng(0))
                 found.update(zip(group, score(self.model, batch.to(self.device)), strict=True))
             names = self.task.target.vocabulary.tokens
@@ -262,6 +264,12 @@ class Verbs:
                 Scored(*pair, sum(found[i]), tuple(names[t] for t in [*ids[i][1], EOS]), tuple(found[i]))
                 for i, pair in enumerate(chunk)
             ]
+
+    def write_rows(self, rows: Sequence[Sequence[str]], domains: Sequence[str | None]) -> Written:
+        """The translation of every source."""
+        sources, references = ([row[side] for row in rows] for side in (0, 1))
+        results = list(self.stream(sources, domain=domains))
+        return Written(sources, [str(each) for each in results], references, [each.is_cut for each in results])
 
     def evaluate(
         self, rows: Sequence[tuple[str, str]], *, domain: Domain = None, **options: Any

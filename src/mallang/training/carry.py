@@ -1,4 +1,4 @@
-"""What the rows of a stream go on from: the state that a model carries from one update to the next.
+"""The state that a model carries from one update to the next, for every row of a stream.
 
 The micro-batches of an update are lanes: lane j reads rows of its own, whichever process computes it. So what is
 carried belongs to a lane, two processes do what one with twice the accumulation does, and a checkpoint holds all lanes.

@@ -1,4 +1,4 @@
-"""Where the files lie that a run was trained on: they are named as they were from the folder of its training.
+"""Find the files that a run was trained on: they are named relative to the folder of its training.
 
 A run may be used from another folder, or be moved, alone or with its data. So files with a relative path are looked for
 in the folder that lies to the run as that of the training did, in the current one, in the very folder of the training,

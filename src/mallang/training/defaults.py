@@ -262,7 +262,11 @@ def fitted(counted: Counted, model: str, given: Mapping[str, Any]) -> Values:
 
 def has_gradients(model: str) -> bool:
     """Whether a model is trained by updates; others are fitted to their text in one go."""
-    return model in SHAPES or (model in find.PLUGINS and not hasattr(find.find("models", model).Model, "fit"))
+    if model in SHAPES or model not in find.PLUGINS:
+        return model in SHAPES
+    from mallang.models.contract import is_fitted  # which needs torch
+
+    return not is_fitted(find.find("models", model))
 
 
 def less(values: Values, given: Mapping[str, Any]) -> Values:

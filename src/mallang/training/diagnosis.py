@@ -1,4 +1,4 @@
-"""When a training has gone wrong: say so at once, say why, and keep what was good."""
+"""Stop a training run that has gone wrong: say why, and keep what was good."""
 
 from __future__ import annotations
 

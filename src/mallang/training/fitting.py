@@ -11,10 +11,9 @@ is set is refused.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from types import ModuleType
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import torch
 
@@ -23,25 +22,13 @@ from mallang.data.batch import Batch
 from mallang.data.loader import Kitchen, Order, Position, Source
 from mallang.errors import UserError
 from mallang.evaluation.score import Score
+from mallang.models.contract import Fitted
 from mallang.recipe import Recipe
 from mallang.tasks.contract import Task
 from mallang.training.record import Recorder
 
 READ = ("batch_tokens", "batch_sentences", "metric", "threads", "tensorboard")
 """What a fit reads of [train]."""
-
-
-@runtime_checkable
-class Fitted(Protocol):
-    """A model that learns by itself."""
-
-    def fit(self, stream: Iterable[Batch]) -> Iterator[Mapping[str, float]]:
-        """Learn from the batches, which may be read more than once; what was measured, after each pass."""
-
-
-def is_fitted(models: ModuleType) -> bool:
-    """Whether the model of a module learns without gradients."""
-    return hasattr(models.Model, "fit")
 
 
 def check_used(recipe: Recipe, *, processes: int, started: bool) -> None:

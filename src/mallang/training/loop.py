@@ -24,7 +24,8 @@ from mallang.data.batch import Batch
 from mallang.data.loader import Position, Source, load
 from mallang.errors import UserError
 from mallang.evaluation.score import Score
-from mallang.tasks.contract import Paced, Task, Varying
+from mallang.models.contract import Configured, dim_of
+from mallang.tasks.contract import Laying, Paced, Task, Varying
 from mallang.training import checkpoint as checkpoints
 from mallang.training import optimizer as optimizers
 from mallang.training.averaged_sgd import Mean, average_of
@@ -149,7 +150,7 @@ class Loop:
         self.names: dict[Tensor, str] = {parameter: name for group in groups for name, parameter in group.parameters}
         self.optimizer = optimizers.build(plan.optimizer, groups, self.model)
         each = self.task, self.model, plan.device, self.config.precision, self.config.engine
-        self.gradients = Step(*each, one_shape=getattr(self.task, "one_shape", False))
+        self.gradients = Step(*each, one_shape=isinstance(self.task, Laying) and self.task.one_shape)
         self.average = average_of(self.model, plan.optimizer, self.config.ema, self.config.final)
         self.step, self.saved, self.progress = 0, 0, Progress()
         self.origin = (0, 0)
@@ -250,7 +251,7 @@ class Loop:
 
     def multiplier(self) -> float:
         """What the schedule says at this step."""
-        dim = getattr(getattr(self.model, "config", None), "dim", None)
+        dim = dim_of(self.model.config) if isinstance(self.model, Configured) else None
         if dim is None and self.plan.schedule.name == "noam":
             raise UserError("the noam schedule needs to know a size, but the model's config has no `dim`")
         return multiplier(self.plan.schedule, self.step, total=self.total, dim=dim or 1)

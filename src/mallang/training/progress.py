@@ -1,4 +1,4 @@
-"""What a training has come to, besides tensors: where it reads on, how well it did, what the next log line will say."""
+"""The progress of a training run besides tensors: its place in the data, its best score, its next log line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a training says while it runs: `metrics.jsonl` is the truth, the screen shows the end of it.
+"""The log of a training run: all of it in `metrics.jsonl`, its end on the screen.
 
 One JSON object a line; numbers that JSON has not are strings: "Infinity", "-Infinity", "NaN". Everything but `seconds`
 and `tokens_per_second` is the same each time the same recipe is trained; after a restart the file is cut back to the

@@ -31,6 +31,7 @@ from mallang.find import find, names, no_run
 from mallang.layers.convolution import fold_weights
 from mallang.layers.quantization import quantize
 from mallang.recipe import Recipe
+from mallang.tasks.contract import Joining
 from mallang.text.tokenizer import Tokenizer
 from mallang.training import own_files
 from mallang.training.checkpoint import PATIENCE, load_tensors, replace_file, sha256, to_json, unwritable
@@ -203,7 +204,7 @@ def load_ensemble(paths: Sequence[Path | str], device: str, weights: Weights) ->
     if len(tasks) > 1:
         raise UserError(f"runs for {' and '.join(sorted(tasks))} cannot be one model", todo="give runs of one task")
     first, *others = (load(path, device, weights) for path in paths)
-    if not hasattr(first, "ensemble"):
+    if not isinstance(first, Joining):
         raise UserError(f"runs for {first.task_name} cannot be joined", todo="load them one by one")
     return first.ensemble(others)
 

@@ -59,7 +59,7 @@ class Step:
         self.engine = choose_engine(engine, device)
         keep_pages()
         check(precision, device, model)
-        if self.engine == "compile" and not getattr(task, "can_compile", True):
+        if self.engine == "compile" and not task.can_compile:
             raise UserError(
                 "a loss that goes token by token, as that of scheduled sampling, is not compiled",
                 todo="train.engine=plain, or on a GPU train.engine=graphs",

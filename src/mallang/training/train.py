@@ -23,8 +23,9 @@ from mallang.errors import UserError, nearest
 from mallang.evaluation.score import Score
 from mallang.find import find
 from mallang.kernels.memory import check_weights
+from mallang.models.contract import Fitted, is_fitted
 from mallang.recipe import Recipe
-from mallang.tasks.contract import Laying
+from mallang.tasks.contract import Laying, Task
 from mallang.text.tokenizer import Tokenizer
 from mallang.training import checkpoint as checkpoints
 from mallang.training import distributed, fitting, precision
@@ -60,7 +61,7 @@ class Options:
 class Materials:
     """Text made ready: the task with its tokenisers, and the splits as arrays."""
 
-    task: Any
+    task: Task
     corpus: Corpus
     train: Prepared
     valid: Prepared
@@ -78,7 +79,7 @@ def train(recipe: Recipe, options: Options) -> Run:
     say = Recorder(options.folder, console=console, quiet=options.quiet or not world.is_first).say
     recipe = fit_recipe(recipe, say, is_started=options.start is not None)
     try:
-        if fitting.is_fitted(find("models", recipe.model_name)):
+        if is_fitted(find("models", recipe.model_name)):
             fitting.check_used(recipe, processes=world.size, started=options.start is not None)
         if not world.is_first:
             # The first process has the folder, the tokenisers and the arrays ready before it tells.
@@ -134,10 +135,10 @@ def train_here(recipe: Recipe, run: Run, options: Options, world: World, device:
     model = task.build(find("models", recipe.model_name), recipe.model)
     initialize(model, recipe.train, options.start)
     model.to(device)
-    size = "" if hasattr(model, "fit") else f"{sum(p.numel() for p in model.parameters()):,} parameters "
+    size = "" if isinstance(model, Fitted) else f"{sum(p.numel() for p in model.parameters()):,} parameters "
     recorder.say(f"{recipe.model_name}: {size}on {device}")  # what is fitted has its size afterwards
     valid_rows = list(materials.corpus.split("valid"))
-    if isinstance(model, fitting.Fitted):
+    if isinstance(model, Fitted):
         return fit_here(recipe, run, materials, model, recorder, valid_rows)
     if recipe.train.fit:
         recipe = with_fitted_batches(recipe, run, materials, model, world)
@@ -202,8 +203,8 @@ def prepare_data(
 ) -> Materials:
     """Open the corpus, learn or load the tokenisers, turn the text into arrays."""
     kind = find("tasks", recipe.task_name).Task
-    check_metric(recipe, kind)
-    check_search(recipe, kind)
+    check_metric(recipe, kind.metrics)
+    check_search(recipe, kind.unread)
     corpus = open_corpus(recipe.data, kind.columns)
     rows, held_out_rows = corpus.split("train"), corpus.split("valid")
     for note in corpus.notes:
@@ -251,18 +252,18 @@ def tokenizers_of(start: Path, recipe: Recipe, columns: tuple[str, ...]) -> dict
     return run.tokenizers(columns)
 
 
-def check_metric(recipe: Recipe, kind: Any) -> None:
+def check_metric(recipe: Recipe, metrics: Iterable[str]) -> None:
     """A metric that the task does not know is told before any work is done."""
-    if recipe.train.metric not in kind.metrics:
+    if recipe.train.metric not in metrics:
         raise UserError(
             f"train.metric = {recipe.train.metric!r} is not a number that {recipe.task_name} gives",
-            todo=nearest(recipe.train.metric, kind.metrics),
+            todo=nearest(recipe.train.metric, metrics),
         )
 
 
-def check_search(recipe: Recipe, kind: Any) -> None:
+def check_search(recipe: Recipe, unread: Iterable[str]) -> None:
     """Options of a search that this task would never read are told before any work is done."""
-    for name in getattr(kind, "unread", ()):
+    for name in unread:
         if (value := getattr(recipe.decoding, name)) != DEFAULTS[name]:
             raise UserError(
                 f"decoding.{name} = {value} has no effect: {recipe.task_name} has no source", todo=f"leave {name} out"
@@ -344,7 +345,7 @@ def source_of(recipe: Recipe, materials: Materials, device: torch.device, proces
 
 
 def scores_of(
-    task: Any, model: torch.nn.Module, corpus: Prepared, rows: Sequence[tuple[str, ...]], recipe: Recipe
+    task: Task, model: torch.nn.Module, corpus: Prepared, rows: Sequence[tuple[str, ...]], recipe: Recipe
 ) -> list[Score]:
     """The scores of a model on held-out text, with dropout off while they are made."""
     model.eval()

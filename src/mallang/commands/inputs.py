@@ -1,0 +1,85 @@
+"""What several commands read: texts, pairs of texts, requests, and a split of a corpus."""
+
+from __future__ import annotations
+
+import itertools
+import json as json_format
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from mallang.errors import UserError
+
+STDIN = Path("/dev/stdin")
+
+
+def read_texts(texts: Iterable[str] | None, file: Path | None) -> Iterator[Any]:
+    """The texts to work on, a line at a time; blank lines stay, so that line i of the output belongs to line i."""
+    from mallang.data.readers import lines
+
+    if texts and file is not None:
+        raise UserError("texts and --file were both given", todo="give one of them")
+    if texts:
+        return iter(texts)
+    if file is None and sys.stdin.isatty():
+        typer.echo("reading from the keyboard, a text a line; Ctrl-D ends", err=True)
+    if file is not None and ".jsonl" in file.suffixes:
+        return read_requests(file)
+    return lines(file or STDIN)
+
+
+def read_requests(file: Path) -> Iterator[Any]:
+    """Texts with what is asked of their translations, a JSON object a line."""
+    from mallang.data.readers import lines
+    from mallang.tasks.demands import Request
+
+    for number, line in enumerate(lines(file), start=1):
+        try:
+            yield Request.of(json_format.loads(line))
+        except ValueError as error:
+            raise UserError(f"this is no JSON: {error}", where=f"{file}, line {number}") from error
+        except UserError as error:
+            raise UserError(error.what, where=f"{file}, line {number}", todo=error.todo) from error
+
+
+def read_pairs(pair: list[str] | None, file: Path | None) -> Iterator[tuple[str, str]]:
+    """Pairs of a source and a target: one as two arguments, or a line each of a file or standard input."""
+    if pair:
+        if file is not None:
+            raise UserError("a pair and --file were both given", todo="give one of them")
+        if len(pair) != 2:
+            raise UserError(f"a pair is two texts, but {len(pair)} were given", todo="quote each text, or use --file")
+        return iter([(pair[0], pair[1])])
+    return split_lines(read_lines(file), file or STDIN)
+
+
+def split_lines(lines: Iterator[str], path: Path) -> Iterator[tuple[str, str]]:
+    """Pairs out of lines with one tab each."""
+    for number, line in enumerate(lines, 1):
+        source, tab, target = line.partition("\t")
+        if not tab or "\t" in target:
+            raise UserError("a line must hold a source, a tab and a target", where=f"{path}, line {number}")
+        yield source, target
+
+
+def read_lines(file: Path | None) -> Iterator[str]:
+    """The lines of a file, which must have some, or of standard input, which may be empty as in any pipe."""
+    from mallang.data.readers import lines
+
+    found = lines(file or STDIN)
+    if file is None:
+        return found
+    first = next(found, None)
+    if first is None:
+        raise UserError(f"{file} has no lines", todo="give a file with at least one line")
+    return itertools.chain([first], found)
+
+
+def choose_split(split: str | None, data: str | None, *, usual: str) -> str:
+    """The split that is asked for, or the usual one; one's own pairs have none."""
+    if split is not None and data is not None:
+        raise UserError("--split and --data were both given", todo="give one of them: a file of your own has no splits")
+    return split or usual

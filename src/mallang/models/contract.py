@@ -1,0 +1,170 @@
+"""The capabilities that models declare: what tasks, training and inspection may ask of a model.
+
+Every file beside this one holds `Config`, `Model`, `SIZES` (named shapes) and `TASK` (the task that the model is
+trained for unless the recipe names another). Every model class says by `reads_source` whether it reads a source text
+beside the text that it predicts. All else is optional: a model has a capability if it has the members of its protocol.
+
+    isinstance(model, Fitted)        it learns without gradients
+    isinstance(model, Encoder)       it gives a vector for a whole text
+
+`Autoregressive` (decoding/contract.py), `Observable` (layers/attention.py), `OutputProjection` (layers/head.py),
+`ReadsOn` (layers/reading.py) and `ReadsSpelling` (layers/characters.py) are declared in the same way, beside the code
+that needs them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from types import ModuleType
+from typing import Any, Protocol, runtime_checkable
+
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from mallang.data.batch import Batch
+from mallang.layers.encoded import Encoded
+from mallang.text.vocabulary import Vocabulary
+
+
+@runtime_checkable
+class TokenModel(Protocol):
+    """A model that gives a hidden vector for every position, and logits from it."""
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """What its output ids mean."""
+
+    def __call__(self, batch: Batch) -> Float[Tensor, "batch time dim"]:
+        """The hidden vector of every position."""
+
+    def output(self, hidden: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch words"]:
+        """One logit per word of the vocabulary."""
+
+
+@runtime_checkable
+class SourceReader(Protocol):
+    """What every model class declares: whether it reads a source."""
+
+    reads_source: bool
+    """Whether it reads a source text: then its constructor takes a `source_vocabulary` after the `vocabulary`."""
+
+
+@runtime_checkable
+class Fitted(Protocol):
+    """A model that learns without gradients: it is fitted to the text in one go."""
+
+    def fit(self, stream: Iterable[Batch]) -> Iterator[Mapping[str, float]]:
+        """Learn from the batches, which may be read more than once; what was measured, after each pass."""
+
+
+@runtime_checkable
+class Bounded(Protocol):
+    """A model with a maximum number of positions."""
+
+    @property
+    def longest(self) -> int | None:
+        """The most tokens that it can read or write; none: this configuration has no limit."""
+
+
+@runtime_checkable
+class Segmented(Protocol):
+    """A model that says whether several documents may be packed into one row."""
+
+    reads_segments: bool
+    """Whether tokens attend to their own document alone, as `batch.segments` numbers them."""
+
+
+@runtime_checkable
+class Encoder(Protocol):
+    """A model that gives one vector for a whole text."""
+
+    def encode(self, batch: Batch) -> Encoded:
+        """The vectors of the source: of its tokens after each layer that is shown, and of the whole text."""
+
+
+@runtime_checkable
+class HiddenStates(Protocol):
+    """A model that gives the hidden states of every layer."""
+
+    def hidden_states(self, tokens: Int[Tensor, "rows time"]) -> list[Float[Tensor, "rows time _"]]:
+        """The input vectors of tokens, then their hidden states after every layer."""
+
+
+@runtime_checkable
+class InputEmbedding(Protocol):
+    """A model that looks up a learned vector for every token that it reads."""
+
+    def input_embedding(self) -> nn.Embedding:
+        """The table of these vectors; that of the source where there is one."""
+
+
+@runtime_checkable
+class TokenScorer(Protocol):
+    """A model that scores given labels in its own way, faster or more exactly than from logits."""
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """What its output ids mean."""
+
+    def token_log_probs(self, batch: Batch) -> Float[Tensor, "batch time"]:
+        """The natural log-probability of every label, 0 where none is asked for."""
+
+
+@runtime_checkable
+class Normalized(Protocol):
+    """A model that says whether its scores are probabilities."""
+
+    @property
+    def is_probability(self) -> bool:
+        """Whether what it says of all words sums to 1; else it ranks words and texts, and has no perplexity."""
+
+
+@runtime_checkable
+class Signed(Protocol):
+    """A model that adds to the signature of its scores."""
+
+    @property
+    def signature(self) -> str:
+        """What must be known besides the text to get the same numbers."""
+
+
+@runtime_checkable
+class Configured(Protocol):
+    """A model that keeps its configuration."""
+
+    config: Any
+    """The `Config` that it was built from."""
+
+
+@runtime_checkable
+class Sized(Protocol):
+    """The configuration of a model whose hidden vectors have one size, which the noam schedule scales by."""
+
+    @property
+    def dim(self) -> int:
+        """The size of a hidden vector."""
+
+
+def is_fitted(module: ModuleType) -> bool:
+    """Whether the model of a module learns without gradients."""
+    return issubclass(module.Model, Fitted)
+
+
+def longest_of(model: object) -> int | None:
+    """The most tokens that a model can read or write; none: it has no limit."""
+    return model.longest if isinstance(model, Bounded) else None
+
+
+def dim_of(config: object) -> int | None:
+    """The size of a model's hidden vectors, where its configuration names one."""
+    return config.dim if isinstance(config, Sized) else None
+
+
+def is_probability(model: object) -> bool:
+    """Whether what a model says of all words sums to 1; a model that only ranks them declares so."""
+    return model.is_probability if isinstance(model, Normalized) else True
+
+
+def signature_of(model: object) -> str:
+    """What a model adds to the signature of its scores; mostly nothing."""
+    return model.signature if isinstance(model, Signed) else ""
