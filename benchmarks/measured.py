@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from benchmarks.results_page import Value, found, is_trained, questions, spread_of, trained_with, unit_of
+from benchmarks.results_page import Value, found, is_there, is_trained, questions, spread_of, trained_with, unit_of
 from mallang import recipe as recipes
 
 
@@ -21,7 +21,7 @@ def as_json(values: Sequence[Value]) -> str:
 def measured(values: Sequence[Value]) -> dict[str, dict[str, Any]]:
     """By recipe: mean, standard deviation and number of seeds of its first headline."""
     known: dict[str, dict[str, Any]] = {}
-    for row in (row for question in questions() for row in question.rows):
+    for row in (row for question in questions() for row in question.rows if is_there(row, values)):
         mine = found(row.ours, values)
         one, spread = mine[0], spread_of(mine)
         if is_trained(one) and one["recipe"] in recipes.names():

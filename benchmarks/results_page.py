@@ -41,11 +41,14 @@ class Row:
     label: str
     ours: str
     peer: str = ""
+    """Its forms, of which the fastest counts."""
     sweep: str = ""
     deterministic: bool = False
     """Whether another seed gives the same value."""
     one_seed: bool = False
     """Whether one seed is enough, for training takes long."""
+    optional: bool = False
+    """Whether the row appears only once it was measured."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +92,7 @@ def section(question: Question, values: Sequence[Value]) -> str:
     about = textwrap.fill(f"{question.about} All values: {links}.", 120, break_long_words=False, break_on_hyphens=False)
     lines = [f"## {question.title}", "", about, ""]
     lines += [f"| {' | '.join(head)} |", "|---|---|---|---|---|---|---|"]
-    lines += [f"| {' | '.join(cells(row, question, values))} |" for row in question.rows]
+    lines += [f"| {' | '.join(cells(row, question, values))} |" for row in question.rows if is_there(row, values)]
     return "\n".join(lines) + "\n"
 
 
@@ -108,12 +111,17 @@ def cells(row: Row, question: Question, values: Sequence[Value]) -> list[str]:
 def against(row: Row, one: Value, spread: Spread, values: Sequence[Value]) -> tuple[str, str]:
     """What our value is held against, and how they compare."""
     if row.peer:
-        (peer,) = found(row.peer, values)
+        peer = max(found(row.peer, values), key=lambda value: float(value["value"]))
         return f"{peer['system']} {figure(peer['value'], peer)}", f"{spread.mean / peer['value']:.2f}×"
     if one["published"] is not None:
         difference = figure(spread.mean - one["published"], one)
         return f"published {figure(one['published'], one)}", difference if difference[0] == "-" else f"+{difference}"
     return "", ""
+
+
+def is_there(row: Row, values: Sequence[Value]) -> bool:
+    """Whether a row is to be shown: only an optional one may lack its results."""
+    return not row.optional or any(fnmatchcase(value["file"], row.ours) for value in values)
 
 
 def found(pattern: str, values: Sequence[Value]) -> list[Value]:
