@@ -27,6 +27,8 @@ class Kind:
     """Patterns of file names, without .json."""
     sources: tuple[str, ...]
     """Paths below src/mallang."""
+    seed_option: str = ""
+    """The option for another seed, if the command trains one."""
     speed: bool = False
     """Whether a change of the sources makes a value stale; else it is information."""
 

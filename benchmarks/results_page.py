@@ -206,9 +206,14 @@ def train_command(one: Value) -> str:
 
 def trained_with(one: Value) -> list[str]:
     """The overrides a result was trained with that the recipe does not have by now."""
-    plain = recipes.read(str(one["recipe"])).resolved()
     given = [each for each in one["overrides"] or [] if not each.startswith("decoding.")]
-    return [each for each in given if recipes.read(str(one["recipe"]), [each]).resolved() != plain]
+    return [each for each in given if differs(str(one["recipe"]), each)]
+
+
+@cache
+def differs(recipe: str, override: str) -> bool:
+    """Whether an override changes anything of a recipe."""
+    return recipes.read(recipe, [override]).resolved() != recipes.read(recipe).resolved()
 
 
 def choices(values: Sequence[Value]) -> str:

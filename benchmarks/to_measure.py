@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from benchmarks.ages import age_of
 from benchmarks.kinds import command_of, kind_of
-from benchmarks.results_page import SEEDS, Row, Value, found, questions, spread_of, train_command
-from mallang import recipe as recipes
+from benchmarks.results_page import SEEDS, Row, Value, found, questions, spread_of
 
 
 def stale(values: Sequence[Value]) -> Iterator[str]:
@@ -41,12 +40,13 @@ def seeds(values: Sequence[Value]) -> Iterator[str]:
 
 
 def seeds_command(mine: Sequence[Value]) -> str:
-    """What trains the seeds that are not there, and writes their results where there is a list of experiments."""
+    """What trains the seeds that are not there, and writes their results."""
     there = {value["seed"] for value in mine}
-    missing = ",".join(str(seed) for seed in range(1, SEEDS + 1) if seed not in there)
-    command, one = command_of(mine[0]), mine[0]
+    missing = [str(seed) for seed in range(1, SEEDS + 1) if seed not in there]
+    command, option = command_of(mine[0]), kind_of(mine[0]["file"]).seed_option
+    if option:
+        return " && ".join(f"{command} {option} {seed}" for seed in missing)
     if " run " not in command:
-        train = train_command(one) if one["recipe"] in recipes.names() else command
-        return f"{train} --seeds {missing}  # writes no results"
+        return command  # it trains all seeds
     module, out = command.split()[2], command.split()[-1]
-    return f"{command} --seeds {missing} && python -m {module} collect {out}/runs.json"
+    return f"{command} --seeds {','.join(missing)} && python -m {module} collect {out}/runs.json"

@@ -157,6 +157,10 @@ def test_seeds_that_are_missing_come_with_their_command():
         "python -m benchmarks.language_models run benchmarks/language-models.toml --only elman-ptb "
         "--out out/elman-ptb --seeds 2,3 && python -m benchmarks.language_models collect out/elman-ptb/runs.json"
     )
+    demo = value("miniworld-exact", 98.6, recipe="transformer-miniworld", corpus="miniworld", split="test", seed=1)
+    assert to_measure.seeds_command([demo]) == (
+        "python -m benchmarks miniworld --write --seed 2 && python -m benchmarks miniworld --write --seed 3"
+    )
     listed = "\n".join(to_measure.seeds(VALUES))
     assert "Katz" not in listed and "AWD-LSTM, PTB" not in listed and listed.endswith("fewer than 3 seeds")
 
