@@ -3,14 +3,18 @@
 Estimation: from a text file to an ARPA file, modified Kneser-Ney; words are what stands between spaces. Scoring: the
 held-out text of the same corpus; `kenlm` is given each sentence as a string, mallang the numbers of all words, on two
 threads, and once more the strings, which its tokenizer cuts first. lmplz is taken by its path, and never part of us.
+Estimation is timed in process, and as users run it: `mallang train` and `mallang export` beside the lmplz command, each
+from the start of its process to its end.
 
 python -m benchmarks ngram_speed --lmplz ~/kenlm/build/bin/lmplz
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -24,6 +28,8 @@ ORDER = 3
 ESTIMATION, SCORING = "estimating trigrams to an ARPA file, words/s", "scoring by trigrams, tokens/s"
 LMPLZ, KENLM = "KenLM lmplz", "kenlm score"
 PEERS = {ESTIMATION: LMPLZ, SCORING: KENLM}
+ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+"""Our commands run elsewhere, with the same packages."""
 UNKNOWN = "unknown-word"
 """What `<unk>` is called: lmplz refuses a text that holds it."""
 
@@ -55,7 +61,10 @@ def measure(rounds: int = 7, lmplz: str = "lmplz", corpus: str = "ptb", times: i
 def entrants_of(folder: Path, lmplz: str, times: int) -> dict[str, list[Entrant]]:
     """Who estimates and who scores; lmplz only where it is."""
     common = {"folder": str(folder)}
-    estimating = [Entrant("mallang", "benchmarks.ngram_speed:ours", common)]
+    estimating = [
+        Entrant("mallang", "benchmarks.ngram_speed:ours", common),
+        Entrant("mallang train and export", "benchmarks.ngram_speed:our_commands", common),
+    ]
     if (found := shutil.which(lmplz)) is None:
         print(f"{LMPLZ} is not measured: there is no {lmplz!r}; give its path with --lmplz")
     else:
@@ -90,27 +99,56 @@ def ours(folder: str) -> Turn:
     return run
 
 
-class theirs:  # noqa: N801  # an entrant like the functions beside it
-    """The same by lmplz, with a gigabyte to sort in."""
+def our_commands(folder: str) -> Turn:
+    """The same as users run it: two whole commands, training on the file and writing ARPA."""
+    text, model = Path(folder) / "train.txt", Path(folder) / "commands.arpa"
+    mallang, name = [sys.executable, "-m", "mallang"], "ngram-speed"
+    files = [f"data.train={text}", f"data.valid={Path(folder) / 'test.txt'}"]
+    options = [f"model.order={ORDER}", *files, "text.unit=space", "text.vocabulary=1000000"]
+    train = [*mallang, "train", "ngram", *options, "--name", name, "--fresh", "--quiet"]
+    export = [*mallang, "export", f"runs/{name}", "--to", "arpa", "--output", str(model), "--quiet"]
+    return Commands(words_of(text), [train, export], model)
 
-    def __init__(self, folder: str, lmplz: str) -> None:
-        text, model = Path(folder) / "train.txt", Path(folder) / "theirs.arpa"
-        self.words = float(len(text.read_bytes().split()))
-        self.command = [lmplz, "-o", str(ORDER), "-S", "1G", "-T", folder, "--text", str(text), "--arpa", str(model)]
+
+def theirs(folder: str, lmplz: str) -> Turn:
+    """The same by lmplz, with a gigabyte to sort in."""
+    text, model = Path(folder) / "train.txt", Path(folder) / "theirs.arpa"
+    command = [lmplz, "-o", str(ORDER), "-S", "1G", "-T", folder, "--text", str(text), "--arpa", str(model)]
+    return Commands(words_of(text), [command], model)
+
+
+def words_of(text: Path) -> float:
+    """How many words stand in a file."""
+    return float(len(text.read_bytes().split()))
+
+
+class Commands:
+    """A turn that runs programs one after the other, each to its end, in the folder of what they write."""
+
+    def __init__(self, work: float, commands: Sequence[Sequence[str]], written: Path) -> None:
+        self.work, self.commands, self.written = work, commands, written
         self.most = 0
 
     def __call__(self) -> float:
-        """Run it to its end."""
-        with subprocess.Popen(self.command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        """Run all of them."""
+        self.written.unlink(missing_ok=True)
+        for command in self.commands:
+            self.run(command)
+        return self.work
+
+    def run(self, command: Sequence[str]) -> None:
+        """One of them; what it prints is shown where it fails."""
+        with tempfile.TemporaryFile() as said:
+            process = subprocess.Popen(command, cwd=self.written.parent, env=ENVIRONMENT, stdout=said, stderr=said)
             while process.poll() is None:
                 self.most = max(self.most, high_water(process.pid))
                 time.sleep(0.005)
-        if process.returncode:
-            raise RuntimeError(f"lmplz ended with code {process.returncode}")
-        return self.words
+            if process.returncode:
+                said.seek(0)
+                raise RuntimeError(f"{command[0]} ended with code {process.returncode}: {said.read().decode()}")
 
     def peak(self) -> int:
-        """The most memory that lmplz was seen with."""
+        """The most memory that one of them was seen with."""
         return self.most
 
 

@@ -63,7 +63,9 @@ def build(model: str, config: dict[str, Any], words: int) -> Any:
     return module.Model(module.Config(**config), names, names)
 
 
-def bare(kind: str, layers: int, both_ways: bool, shape: dict[str, Any], updates: int, device: str) -> Turn:
+def bare(
+    kind: str, layers: int, both_ways: bool, shape: dict[str, Any], updates: int, device: str, graph: bool = False
+) -> Turn:
     """Embedding, a recurrent encoder and decoder of torch, projection, `F.cross_entropy`: no attention, no masks."""
     import torch
     import torch.nn.functional as F
@@ -94,4 +96,4 @@ def bare(kind: str, layers: int, both_ways: bool, shape: dict[str, Any], updates
             logits = model["head"](dropout(hidden))
         return F.cross_entropy(logits.flatten(0, 1), target[:, 1:].flatten(), ignore_index=0)
 
-    return trained(model.train(), loss, updates, sizes)
+    return trained(model.train(), loss, updates, sizes, graph=graph)

@@ -24,7 +24,8 @@ BESIDE = {
     "bahdanau": GRU,
     "convs2s": TRANSFORMER,
 }
-"""Whom each of ours is held against."""
+"""Whom each of ours is held against: the fastest of its forms."""
+FORMS = (" compiled", " as a CUDA graph")
 
 
 def measure(rounds: int = 7, updates: int = 0, dropout: int = 10, layers: int = 2) -> dict[str, Result]:
@@ -64,9 +65,12 @@ def entrants_of(shape: Shape, updates: int, device: str, layers: int = 2) -> lis
     """Ours and those they are held against; on a GPU as replayed graphs, and where it pays compiled as well."""
     common: dict[str, Any] = {"shape": shape.options(), "updates": updates, "device": device}
 
-    def loop(label: str, kind: str, layers: int, both_ways: bool) -> Entrant:
+    def loops(label: str, kind: str, layers: int, both_ways: bool) -> list[Entrant]:
         options = common | {"kind": kind, "layers": layers, "both_ways": both_ways}
-        return Entrant(label, "benchmarks.recurrent_entrants:bare", options)
+        forms = {label: options}
+        if device == "cuda":  # ours replays graphs, so the loops do as well
+            forms[f"{label} as a CUDA graph"] = options | {"graph": True}
+        return [Entrant(name, "benchmarks.recurrent_entrants:bare", each) for name, each in forms.items()]
 
     def entrant(label: str, engine: str) -> Entrant:
         model, config = models_of(shape, layers)[label]
@@ -74,7 +78,7 @@ def entrants_of(shape: Shape, updates: int, device: str, layers: int = 2) -> lis
         name = f"{label} compiled" if engine == "compile" else label
         return Entrant(name, "benchmarks.recurrent_entrants:ours", options)
 
-    entrants = [loop(LSTM, "lstm", layers, False), loop(GRU, "gru", 1, True)]
+    entrants = [*loops(LSTM, "lstm", layers, False), *loops(GRU, "gru", 1, True)]
     entrants += [entrant(label, "auto") for label in models_of(shape, layers)]
     if device == "cuda":  # loops over time are unrolled by a compiler, which takes it longer than they gain
         entrants += [entrant(label, "compile") for label in (TRANSFORMER, "convs2s")]
@@ -128,8 +132,15 @@ def rows_of(outcomes: Mapping[str, Outcome]) -> list[tuple[Any, ...]]:
     """Each with its speed and memory, and for ours the ratio to the best form of the one it is held against."""
     rows = []
     for label, outcome in outcomes.items():
-        beside = BESIDE.get(label.removesuffix(" compiled"), "")
-        others = [other.rate for name, other in outcomes.items() if name.removesuffix(" compiled") == beside]
+        beside = BESIDE.get(plain(label), "")
+        others = [other.rate for name, other in outcomes.items() if plain(name) == beside]
         ratio = round(outcome.rate / max(others), 3) if others else ""
         rows.append((label, outcome.rate, outcome.peak / 2**20, beside, ratio))
     return rows
+
+
+def plain(label: str) -> str:
+    """Who it is, in whatever form."""
+    for form in FORMS:
+        label = label.removesuffix(form)
+    return label

@@ -1,30 +1,28 @@
-"""What was measured: a JSON file a value in results/, and RESULTS.md, the same as tables.
+"""What was measured: one JSON file per value in results/, and what is written from them.
 
-python -m benchmarks.report       # writes RESULTS.md anew from results/*.json
+python -m benchmarks.report             # writes RESULTS.md, results/tables/ and what `mallang recipes` shows
+python -m benchmarks.report --stale     # results to measure again, with the command of each
+python -m benchmarks.report --seeds     # headlines with fewer than three seeds, with the command of the missing ones
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import platform
 import subprocess
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
-TABLES = ROOT / "RESULTS.md"
-BENEATH = ("protocol", "signature", "hardware")
-"""Long texts that stand beneath a table, not in it."""
-HEAD = """# Results
-
-Every value is a file in `results/`, with the protocol, the commit and the machine it was measured with. This page is
-written from them by `python -m benchmarks.report`. Speed and memory: `python -m benchmarks --write`.
-"""
+PAGE = ROOT / "RESULTS.md"
+TABLES = RESULTS / "tables"
+MEASURED = ROOT / "src" / "mallang" / "recipes" / "measured.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,23 +63,9 @@ def write_result(name: str, result: Result, folder: Path = RESULTS) -> Path:
 
 
 def read_results(folder: Path = RESULTS) -> list[dict[str, Any]]:
-    """All values, by metric and then by file name."""
-    values = [json.loads(path.read_text("utf-8")) for path in sorted(folder.glob("*.json"))]
-    return sorted(values, key=lambda value: str(value["metric"]))
-
-
-def tables(values: Sequence[Mapping[str, Any]]) -> str:
-    """The page: a table a metric, without the columns that are empty."""
-    parts = [HEAD]
-    for metric in dict.fromkeys(value["metric"] for value in values):
-        rows = [value for value in values if value["metric"] == metric]
-        names = [field.name for field in fields(Result) if field.name not in (*BENEATH, "metric")]
-        names = [name for name in names if any(row[name] is not None for row in rows)]
-        lines = [f"## {metric}", "", f"| {' | '.join(names)} |", "|---" * len(names) + "|"]
-        lines += [f"| {' | '.join(cell(row[name]) for name in names)} |" for row in rows]
-        told = dict.fromkeys(f"- {name}: {row[name]}" for name in BENEATH for row in rows if row[name] is not None)
-        parts.append("\n".join([*lines, *([""] if told else []), *told]) + "\n")
-    return "\n".join(parts)
+    """All values by file name, which each has as `file`."""
+    paths = sorted(folder.glob("*.json"))
+    return [{**json.loads(path.read_text("utf-8")), "file": path.stem} for path in paths]
 
 
 def cell(value: Any) -> str:
@@ -152,9 +136,40 @@ def number(value: float) -> str:
 
 
 def write_tables() -> None:
-    """Write the page anew."""
-    TABLES.write_text(tables(read_results()), "utf-8")
+    """Write all that is made from results/ again."""
+    for path, text in written().items():
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, "utf-8")
+    for path in set(TABLES.glob("*.md")) - set(written()):
+        path.unlink()
+
+
+def written() -> dict[Path, str]:
+    """Every file that is made from results/, and what it should say."""
+    from benchmarks import measured, results_page, results_tables  # they import this module
+
+    values = read_results()
+    tables = {TABLES / name: text for name, text in results_tables.all_tables(values).items()}
+    return {PAGE: results_page.page(values), MEASURED: measured.as_json(values), **tables}
+
+
+def main() -> None:
+    """The command."""
+    from benchmarks import to_measure
+
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.report", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--stale", action="store_true", help="list results to measure again, and write nothing")
+    parser.add_argument("--seeds", action="store_true", help="list headlines with too few seeds, and write nothing")
+    arguments = parser.parse_args()
+    if arguments.stale:
+        print("\n".join(to_measure.stale(read_results())))
+    if arguments.seeds:
+        print("\n".join(to_measure.seeds(read_results())))
+    if not arguments.stale and not arguments.seeds:
+        write_tables()
 
 
 if __name__ == "__main__":
-    write_tables()
+    main()

@@ -67,8 +67,12 @@ def marian(shape: dict[str, Any], updates: int, device: str, engine: str) -> Tur
     return trained(model, torch.compile(loss) if engine == "compile" else loss, updates, sizes)
 
 
-def torch_transformer(shape: dict[str, Any], updates: int, device: str, engine: str) -> Turn:
-    """`torch.nn.Transformer` with norms first, tied embeddings and the same loss, compiled."""
+def torch_transformer(shape: dict[str, Any], updates: int, device: str, engine: str, weights: str = "float32") -> Turn:
+    """`torch.nn.Transformer` with norms first, tied embeddings and the same loss, compiled.
+
+    float32 weights are cast by autocast on a GPU; bfloat16 weights are trained as they are, without a float32 copy,
+    which is the fastest way.
+    """
     import torch
     import torch.nn.functional as F
     from torch import nn
@@ -81,17 +85,19 @@ def torch_transformer(shape: dict[str, Any], updates: int, device: str, engine: 
         sizes.dim, sizes.heads, sizes.layers, sizes.layers, sizes.hidden_dim, sizes.dropout, batch_first=True,
         norm_first=True,
     )  # fmt: skip
-    model = nn.ModuleDict({"body": body, "table": nn.Embedding(sizes.words, sizes.dim)}).to(device).train()
+    dtype: torch.dtype = getattr(torch, weights)
+    model = nn.ModuleDict({"body": body, "table": nn.Embedding(sizes.words, sizes.dim)}).to(device, dtype).train()
     source, target = (ids.to(device) for ids in random_ids(sizes))
-    places = sinusoids(max(sizes.source, sizes.target), sizes.dim).to(device)
-    causal = nn.Transformer.generate_square_subsequent_mask(sizes.target, device=torch.device(device))
+    places = sinusoids(max(sizes.source, sizes.target), sizes.dim).to(device, dtype)
+    causal = nn.Transformer.generate_square_subsequent_mask(sizes.target, device=torch.device(device), dtype=dtype)
+    casts = device == "cuda" and dtype == torch.float32
 
     def embed(ids: torch.Tensor) -> torch.Tensor:
         vectors: torch.Tensor = model["table"](ids) * math.sqrt(sizes.dim) + places[: ids.shape[1]]
         return F.dropout(vectors, sizes.dropout)
 
     def loss() -> torch.Tensor:
-        with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
+        with torch.autocast(device, torch.bfloat16, enabled=casts):
             hidden = model["body"](embed(source), embed(target[:, :-1]), tgt_mask=causal, tgt_is_causal=True)
             logits = hidden @ model["table"].weight.t()  # type: ignore[operator]
         return F.cross_entropy(
@@ -101,11 +107,13 @@ def torch_transformer(shape: dict[str, Any], updates: int, device: str, engine: 
     return trained(model, torch.compile(loss) if engine == "compile" else loss, updates, sizes)
 
 
-def trained(model: Any, loss: Callable[[], Any], updates: int, shape: Shape) -> Turn:
-    """A plain loop around the model of others."""
+def trained(model: Any, loss: Callable[[], Any], updates: int, shape: Shape, *, graph: bool = False) -> Turn:
+    """A plain loop around the model of others; as a CUDA graph, the whole update is launched at once."""
     import torch
 
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, betas=(0.9, 0.98), eps=1e-9, fused=True)
+    optimizer = torch.optim.Adam(
+        model.parameters(), lr=1e-3, betas=(0.9, 0.98), eps=1e-9, fused=True, capturable=graph
+    )  # fmt: skip
 
     def update() -> None:
         optimizer.zero_grad()
@@ -113,7 +121,23 @@ def trained(model: Any, loss: Callable[[], Any], updates: int, shape: Shape) -> 
         torch.nn.utils.clip_grad_norm_(model.parameters(), math.inf)  # ours reports the norm, so all measure it
         optimizer.step()
 
-    return repeated(update, updates, shape)
+    return repeated(captured(update) if graph else update, updates, shape)
+
+
+def captured(update: Callable[[], None]) -> Callable[[], None]:
+    """An update as a CUDA graph: forward, backward and optimizer are recorded once, and every call replays them."""
+    import torch
+
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):  # libraries choose their kernels and allocate before anything is recorded
+            update()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        update()
+    return graph.replay
 
 
 def repeated(update: Callable[[], None], updates: int, shape: Shape) -> Turn:

@@ -26,8 +26,8 @@ import argparse
 import json
 import sys
 import tomllib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -139,14 +139,28 @@ def plan(arguments: argparse.Namespace) -> None:
 
 
 def chosen(arguments: argparse.Namespace) -> list[Experiment]:
-    """The experiments of the list that are wanted."""
+    """The experiments of the list that are wanted, with the seeds that are wanted."""
     found: list[Experiment] = read_experiments(arguments.list, arguments.kind)
+    if arguments.seeds is not None:
+        by_name = {each.name: each for each in found}
+        found = [replace(each, seed=seed) for each in by_name.values() for seed in arguments.seeds]
     if arguments.only is None:
         return found
-    wanted = [each for each in found if any(part in each.name for part in arguments.only)]
+    names = {each.name for each in found}
+    wanted = [each for each in found if any(is_meant(part, each.name, names) for part in arguments.only)]
     if not wanted:
         raise UserError(f"no experiment of {arguments.list} has {' or '.join(arguments.only)} in its name")
     return wanted
+
+
+def is_meant(part: str, name: str, names: Collection[str]) -> bool:
+    """Whether an experiment is meant: by its whole name, or by a part of it that is no name."""
+    return part == name if part in names else part in name
+
+
+def seed_numbers(text: str) -> list[int]:
+    """Such as 2,3."""
+    return [int(each) for each in text.split(",")]
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -189,8 +203,12 @@ def add_runs(verbs: Any, kind: type[Experiment]) -> None:
         one.set_defaults(do=do, kind=kind)
         one.add_argument("list", type=Path, help="experiments in TOML or JSON")
         one.add_argument(
-            "--only", nargs="+", metavar="NAME", help="of the list only those whose name holds one of these"
+            "--only",
+            nargs="+",
+            metavar="NAME",
+            help="only the experiment of this name, or those with this in their name",
         )
+        one.add_argument("--seeds", type=seed_numbers, metavar="2,3", help="these seeds in place of those of the list")
     one.add_argument("--out", type=Path, required=True, help="where runs.json goes")
     one.add_argument("--work", type=Path, help="keep run folders here and go on with them; else they are removed")
     one.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:1")

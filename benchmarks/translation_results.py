@@ -6,7 +6,7 @@ import json
 import lzma
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -146,35 +146,15 @@ def committed(files: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def write_values(found: Sequence[Any], folder: Path) -> None:
-    """Every value as a file, and what the seeds of one system come to."""
+    """Every value as a file, one per seed: means over seeds are taken by the report."""
     written: list[Path] = []
     for each in found:
         for label in each.scores:
             name = f"{each.base}-{label}-seed{each.run['seed']}"
             written.append(report.write_result(name, each.result(label), folder))
-    for base in dict.fromkeys(each.base for each in found):
-        same = [each for each in found if each.base == base]
-        for name, result in spread(base, same) if len(same) > 1 else ():
-            written.append(report.write_result(name, result, folder))
     if folder == report.RESULTS:
         report.write_tables()
     print(f"\n{len(written)} values written to {folder}")
-
-
-def spread(base: str, same: Sequence[Any]) -> Iterator[tuple[str, Result]]:
-    """Mean and standard deviation over the seeds of one system."""
-    for label in same[0].scores:
-        values = [each.scores[label].value for each in same]
-        one = replace(same[0].result(label), seed=None, seconds=sum(each.run["seconds"] for each in same))
-        about = f"over seeds {', '.join(str(each.run['seed']) for each in same)}"
-        yield f"{base}-{label}-mean", replace(
-            one, metric=f"{one.metric}, mean over seeds", value=round(statistics.mean(values), 2),
-            protocol=f"{one.protocol}, {about}",
-        )  # fmt: skip
-        yield f"{base}-{label}-deviation", replace(
-            one, metric=f"{one.metric}, standard deviation over seeds", value=round(statistics.stdev(values), 2),
-            protocol=f"{one.protocol}, {about}", published=None,
-        )  # fmt: skip
 
 
 def check(folder: Path = report.RESULTS) -> None:

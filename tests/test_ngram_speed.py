@@ -35,9 +35,26 @@ def test_all_of_ours_take_their_turns(folder: Path) -> None:
         assert entrant(str(folder), times=3)() == 3 * 12  # words and ends
 
 
+def test_whole_commands_write_the_same_model(folder: Path) -> None:
+    text = "".join(f"w{one} w{two} w{(one * two) % 7}\n" for one in range(9) for two in range(9))
+    (folder / "train.txt").write_text(text, "utf-8")
+    ngram_speed.ours(str(folder))()
+    turn = ngram_speed.our_commands(str(folder))
+    assert turn() == len(text.split()) and turn.peak() > 2**24  # type: ignore[attr-defined]
+    written = [(folder / f"{name}.arpa").read_text("utf-8").splitlines() for name in ("ours", "commands")]
+    assert sorted(filter(None, written[0])) == sorted(line for line in written[1] if line and line[0] != "#")
+
+
+def test_a_program_that_fails_is_named(folder: Path) -> None:
+    with pytest.raises(RuntimeError, match="false ended with code 1"):
+        ngram_speed.theirs(str(folder), "false")()
+
+
 def test_who_takes_part_and_how_they_compare(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     entrants = ngram_speed.entrants_of(folder, "no-such-program", times=1)
-    assert [entrant.label for entrant in entrants[ngram_speed.ESTIMATION]] == ["mallang"]
+    assert [entrant.label for entrant in entrants[ngram_speed.ESTIMATION]] == [
+        "mallang", "mallang train and export",
+    ]  # fmt: skip
     assert "--lmplz" in capsys.readouterr().out
     outcomes = {"mallang": Outcome(30.0, 2**20, "x"), "peer": Outcome(20.0, 2**21, "y")}
     assert ngram_speed.rows_of(outcomes, "peer") == [("mallang", 30.0, 1.0, 1.5, "x"), ("peer", 20.0, 2.0, 1.0, "y")]

@@ -77,3 +77,5 @@ def test_results_say_on_what_they_were_trained(monkeypatch: pytest.MonkeyPatch) 
     for given, said in (({}, "2 threads"), ({"threads": 4}, "4 threads"), ({"device": "cuda"}, "cuda and 2 threads")):
         found = small_data.measure("500", **given)  # type: ignore[arg-type]
         assert found and all(f", {said} of a CPU;" in result.protocol for result in found.values())
+    found = small_data.measure("500", seed=2)
+    assert found["small-data-500-defaults-test2016-seed2"].seed == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -60,6 +61,28 @@ def test_ours_decodes(beam: int, weights: str) -> None:
 def test_training_entrants_train(name: str) -> None:
     turn = getattr(training_entrants, name)(TINY.options(), 2, "cpu", "plain")
     assert turn() == 2 * 3 * 6
+
+
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor")
+def test_the_transformer_of_torch_trains_plain_bfloat16_weights() -> None:
+    turn = training_entrants.torch_transformer(TINY.options(), 2, "cpu", "plain", weights="bfloat16")
+    assert turn() == 2 * 3 * 6
+    labels = [entrant.label for entrant in training_speed.entrants_of(TINY, 2, "cuda")]
+    assert "torch.nn.Transformer compiled bfloat16" in labels
+
+
+def test_a_captured_update_is_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What capturing does is CUDA's; here only that the update runs before and while it is recorded."""
+    ran: list[str] = []
+    graph = type("Graph", (), {"replay": lambda self: ran.append("replay")})
+    stream = type("Stream", (), {"wait_stream": lambda *_: None})
+    for name, stand_in in {
+        "Stream": stream, "current_stream": stream, "stream": nullcontext, "CUDAGraph": graph, "graph": nullcontext,
+    }.items():  # fmt: skip
+        monkeypatch.setattr(torch.cuda, name, stand_in)
+    replay = training_entrants.captured(lambda: ran.append("update"))
+    replay()
+    assert ran == ["update"] * 4 + ["replay"]
 
 
 def test_random_batches_hold_every_example_once() -> None:

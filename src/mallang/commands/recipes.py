@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json as json_format
 import sys
-from typing import Annotated
+from functools import cache
+from typing import Annotated, Any
 
 import typer
 
@@ -23,7 +25,7 @@ Chosen = Annotated[
 
 
 def command(name: Chosen = None, json: Json = False, quiet: Quiet = False) -> None:
-    """List the recipes, or print one. With -q the list holds the names only.
+    """List the recipes, what each should reach and what was measured, or print one. With -q only the names.
 
     A recipe is a system on a corpus. The printed one can be edited and trained: mallang train my.toml
     """
@@ -37,7 +39,7 @@ def command(name: Chosen = None, json: Json = False, quiet: Quiet = False) -> No
         print_table([summary(recipe.read(each)) for each in recipe.names()])
 
 
-def summary(read: Resolved) -> dict[str, str]:
+def summary(read: Resolved) -> dict[str, Any]:
     """What the list shows of a recipe."""
     whole = read.resolved()
     data = whole["data"]
@@ -49,7 +51,28 @@ def summary(read: Resolved) -> dict[str, str]:
         "corpus": str(corpus),
         "paper": whole["paper"],
         "reach": whole["reach"],
+        "measured": measurements().get(read.name),
     }
+
+
+@cache
+def measurements() -> dict[str, dict[str, Any]]:
+    """What came of each recipe, by its name: `python -m benchmarks.report` writes the file from results/."""
+    measured: dict[str, dict[str, Any]] = json_format.loads((recipe.FOLDER / "measured.json").read_text("utf-8"))
+    return measured
+
+
+def in_words(measured: dict[str, Any] | None) -> str:
+    """A measurement in a phrase: 42.12 ± 0.28 BLEU on test2016, 3 seeds, with train.seconds=285."""
+    if measured is None:
+        return ""
+    digits = 4 if measured["metric"] in ("bits per byte", "nats per token") else 2
+    deviation = "" if measured["deviation"] is None else f" ± {measured['deviation']:.{digits}f}"
+    where = f" on {measured['split']}" if measured["split"] else ""
+    seeds = measured["seeds"] and f"{measured['seeds']} seed{'s' * (measured['seeds'] > 1)}"
+    overrides = measured["overrides"] and f"with {' '.join(measured['overrides'])}"
+    value = f"{measured['mean']:.{digits}f}{deviation} {measured['metric']}{where}"
+    return ", ".join(filter(None, [value, seeds, overrides]))
 
 
 def print_one(read: Resolved, *, as_json: bool) -> None:
@@ -61,8 +84,9 @@ def print_one(read: Resolved, *, as_json: bool) -> None:
     print(path.read_text(encoding="utf-8") if path else read.to_toml(), end="")
 
 
-def print_table(rows: list[dict[str, str]]) -> None:
-    """A table for people; when piped, a line a recipe with tabs between the columns."""
+def print_table(rows: list[dict[str, Any]]) -> None:
+    """A table for people; when piped, a line per recipe with tabs between the columns."""
+    rows = [row | {"measured": in_words(row["measured"])} for row in rows]
     if not sys.stdout.isatty():
         for row in rows:
             print("\t".join(row.values()))
@@ -70,8 +94,9 @@ def print_table(rows: list[dict[str, str]]) -> None:
     from rich.table import Table
 
     table = Table(box=None, padding=(0, 2, 0, 0))
-    for column in ("name", "corpus", "reach"):  # what tells recipes apart; the recipe itself and --json say the rest
+    columns = ("name", "corpus", "reach", "measured")  # what tells recipes apart; the recipe and --json say the rest
+    for column in columns:
         table.add_column(column, no_wrap=column == "name")
     for row in rows:
-        table.add_row(row["name"], row["corpus"], row["reach"])
+        table.add_row(*(row[column] for column in columns))
     console.drawing().print(table)
