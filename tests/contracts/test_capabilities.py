@@ -25,8 +25,6 @@ NO_MODEL = {
     ("allocator.py", "mallopt"): "the C library",
     ("cache.py", "_fields"): "a nest of tensors that may be a named tuple",
     ("prepacked.py", "weights"): "a thread-local variable",
-    ("attention.py", "recorders"): "a part of a model that layers look through",
-    ("cross_entropy.py", "head"): "a model, where the ranks forbid its contract",
 }
 """What is asked for an attribute by name though it is no model, task or verbs: file name and attribute, and why."""
 TASK_NAMES = ("task", "task_name")
