@@ -14,6 +14,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from mallang.data.batch import Batch
+from mallang.kernels import fp8
 from mallang.layers.attention import record_attention
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the benchmarks are not installed
@@ -68,7 +69,7 @@ def test_a_short_turn_is_taken_for_a_second(monkeypatch: pytest.MonkeyPatch) -> 
 def test_every_entrant_names_a_function_and_its_options(
     device: str, has_8_bits: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(float8, "is_supported", lambda device: has_8_bits)
+    monkeypatch.setattr(fp8, "is_supported", lambda device: has_8_bits)
     training = gpt_speed.entrants_of(TINY, 2, 2, device, "model.py")
     entrants = [*training, *generation_speed.entrants_of(TINY, 1, 4, 2, device)]
     assert {"nanogpt", "hugging face"} <= {each.label.removesuffix(" compiled") for each in training}

@@ -8,21 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from kernels.gpu import DEVICE, HAS_GPU, INTERPRETED, large, needs_kernels
 from mallang.kernels import fp8, linear
-from mallang.kernels.fp8 import (
-    ADDED,
-    HIGHEST,
-    WIDEST,
-    fp8_matmuls,
-    is_wanted,
-    multiply,
-    quantize,
-    quantize_and_sum_rows,
-    quantize_plainly,
-    quantize_rows,
-    quantize_with_sums,
-)
+from mallang.kernels.fp8 import WIDEST, fp8_matmuls, is_wanted, multiply, quantize
 from mallang.layers.feedforward import ACTIVATIONS, FeedForward
 from mallang.layers.linear import Linear
 
@@ -39,7 +26,7 @@ def test_every_row_has_a_scale_of_its_own():
     table = torch.tensor([[1.0, -4.0], [1e-6, 3e-7], [0.0, 0.0]]).bfloat16()
     small, scales = quantize(table)
     assert small.dtype == torch.float8_e4m3fn and scales.shape == (3, 1)
-    assert small.float().abs().amax(dim=1).tolist() == [HIGHEST, HIGHEST, 0.0]
+    assert small.float().abs().amax(dim=1).tolist() == [448.0, 448.0, 0.0]
     assert torch.allclose(small.float() * scales, table.float(), rtol=2**-4, atol=0)
 
 
@@ -79,7 +66,6 @@ def test_what_is_frozen_gets_no_gradient(frozen):
         (torch.randn(4, 16), torch.randn(16, 16)),
         (bf16(0, 16), bf16(16, 16)),
         (bf16(16), bf16(16, 16)),
-        (bf16(1, WIDEST + 16), bf16(16, WIDEST + 16)),
         (bf16(1, 16), bf16(WIDEST + 16, 16)),
     ],
 )
@@ -132,23 +118,3 @@ def test_linear_maps_do_so_when_told():
         rough = layer(x)
     assert 0 < error(rough, usual) < 0.1 and torch.equal(layer(x), usual)
     assert not fp8._wanted
-
-
-@needs_kernels
-@pytest.mark.parametrize("shape", [(5, 48), (ADDED + 1, 768), large((3 * ADDED, 3072)), (2, WIDEST), (7, 1)])
-def test_a_gpu_rounds_rows_in_one_kernel(shape):
-    assert not HAS_GPU or fp8.works()
-    table = torch.randn(*shape, device=DEVICE).bfloat16()
-    table[0] = 0
-    (found, scales), (_, wanted) = quantize_rows(table), quantize_plainly(table)
-    assert torch.allclose(scales, wanted) and found.dtype == torch.float8_e4m3fn
-    near = torch.isclose(found.float() * scales, table.float(), rtol=2**-4, atol=float(scales.max()) * 2**-9)
-    # The interpreter loses the carry where a number is rounded up to the next power of two.
-    assert near.float().mean() > 0.9 if INTERPRETED else near.all()
-    same, same_scales, sums = quantize_and_sum_rows(table)
-    assert torch.equal(same.float(), found.float()) and torch.equal(same_scales, scales)
-    assert torch.allclose(sums.sum(dim=0), table.float().sum(dim=0), rtol=1e-4, atol=1e-3)
-    if HAS_GPU:
-        (small, _), rough_sums = quantize_with_sums(table)
-        assert torch.equal(quantize(table)[0].float(), found.float()) and torch.equal(small.float(), found.float())
-        assert torch.allclose(rough_sums.float(), sums.sum(dim=0), rtol=2**-7, atol=1e-4)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from mallang.data.batch import Batch, Shapes
 from mallang.errors import UserError
+from mallang.kernels import fp8
 from mallang.layers.position import SinusoidalPositions
 from mallang.models import cho, gpt, nplm, transformer
 from mallang.tasks import language_modeling
@@ -237,12 +238,12 @@ def test_a_cpu_has_no_products_of_8_bits(task):
 
 
 def test_8_bits_on_a_cpu_that_is_said_to_have_them(monkeypatch):
-    monkeypatch.setattr(float8, "is_supported", lambda device: True)
+    monkeypatch.setattr(fp8, "is_supported", lambda device: True)
     check_8_bits("plain", CPU)
 
 
 def test_a_model_without_such_products_is_refused(monkeypatch):
-    monkeypatch.setattr(float8, "is_supported", lambda device: True)
+    monkeypatch.setattr(fp8, "is_supported", lambda device: True)
     task, _, _ = make_language_model(CPU)
     model = task.build(nplm, nplm.Config(**nplm.SIZES["tiny"]))
     with pytest.raises(UserError, match="no effect on this model"):
