@@ -9,9 +9,9 @@ RANKS = {
     "text": 0, "data": 1, "layers": 1, "models": 2, "decoding": 3, "evaluation": 3, "tasks": 4, "training": 5,
     "interop": 6, "inspection": 6, "serving": 7, "commands": 8,
 }  # fmt: skip
-FREE = {"console", "errors", "find"}
+FREE = {"console", "errors", "find", "renamed"}
 """Root modules that anyone may import."""
-ABOVE = {"recipe": 5, "schema": 5, "toml": 5}
+ABOVE = {"recipe": 5, "recipe_layers": 5, "schema": 5, "toml": 5}
 """Root modules and the lowest rank that may import them."""
 LONGEST_FUNCTION, LONGEST_MODEL, LONGEST_FILE, MOST_ARGUMENTS = 60, 300, 400, 8
 
