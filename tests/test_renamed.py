@@ -108,7 +108,7 @@ class Config:
     """Its own, too."""
 
 class Model(nn.Module):
-    pass
+    reads_source = False
 '''
 
 
