@@ -29,8 +29,8 @@ def nearest(name: str, known: Iterable[str], shown: Callable[[str], str] = str) 
     options = sorted(known)
     close = difflib.get_close_matches(name, options, n=3, cutoff=0.5)
     if close:
-        return "did you mean " + " or ".join(map(shown, close)) + "?"
-    return "known: " + ", ".join(map(shown, options)) if options else "there are none"
+        return "did you mean " + " or ".join(dict.fromkeys(map(shown, close))) + "?"
+    return "known: " + ", ".join(dict.fromkeys(map(shown, options))) if options else "there are none"
 
 
 def some_of(names: Iterable[str], most: int = 5) -> str:

@@ -15,10 +15,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from mallang import find, schema, toml
 from mallang.errors import UserError, nearest
+from mallang.recipe_layers import Layer, Values, check_top, elsewhere, lay, nearest_key, of_today, shown, underscored
 
 if TYPE_CHECKING:
     from mallang.data.corpus import Config as DataConfig
@@ -31,7 +32,6 @@ else:  # they import torch, which reading a recipe does not need
     DataConfig = DecodingConfig = TextConfig = TrainConfig = OptimizerConfig = ScheduleConfig = Any
 
 FOLDER = Path(__file__).parent / "recipes"
-Values: TypeAlias = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,28 +89,7 @@ def difference(old: Resolved, new: Resolved) -> list[str]:
     changed = [
         key for key in {**before, **after} if before.get(key) != after.get(key) and key not in ("paper", "reach")
     ]
-    return [f"{key}: {_shown(before.get(key))} → {_shown(after.get(key))}" for key in changed]
-
-
-@dataclass(frozen=True)
-class Layer:
-    """Values from one place: a base, a recipe, the command line. Later layers win."""
-
-    origin: str
-    values: Values
-    path: Path | None = None
-
-    def gives(self, dotted: str) -> bool:
-        """Whether this layer names a section, or a key of it."""
-        section, _, key = dotted.partition(".")
-        return section in self.values and (not key or key in self.values[section])
-
-    def place(self, dotted: str) -> str:
-        """Where a person finds this key to change it."""
-        if self.path is None:
-            return self.origin
-        line = toml.line_of(self.path.read_text(encoding="utf-8"), dotted)
-        return f"{self.path}, line {line}" if line else str(self.path)
+    return [f"{key}: {shown(before.get(key))} → {shown(after.get(key))}" for key in changed]
 
 
 @dataclass(frozen=True)
@@ -121,19 +100,25 @@ class Resolved:
     layers: tuple[Layer, ...]
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "layers", of_today(self.layers))
         for section in schema.SECTIONS:
             known = schema.part(section, self._chosen(section))["properties"]
             for key in self.values.get(section, {}):
                 if key not in known:
                     dotted = f"{section}.{key}"
                     whose = f"the {section} {self._chosen(section)}" if section in schema.NAMED else f"[{section}]"
-                    todo = _elsewhere(dotted, self.values[section][key]) or nearest(key, known)
+                    todo = elsewhere(dotted, self.values[section][key]) or nearest_key(section, key, known)
                     raise UserError(f"{dotted}: {whose} has no {key}", where=self.place(dotted), todo=todo)
 
     @property
     def values(self) -> Values:
         """What the layers give, by section: sizes spelt out, without the defaults."""
         return self._merged[0]
+
+    @property
+    def notes(self) -> list[str]:
+        """What its layers call by names of an earlier version, one line a layer."""
+        return [note for layer in self.layers if (note := layer.note()) is not None]
 
     @cached_property
     def origins(self) -> dict[str, str]:
@@ -163,7 +148,7 @@ class Resolved:
         rows = []
         for dotted, value in _flat(self._writable()):
             section, _, key = dotted.rpartition(".")
-            rows.append((section, f"{key} = {_shown(value)}" if value is not None else f"# {key} not set", dotted))
+            rows.append((section, f"{key} = {shown(value)}" if value is not None else f"# {key} not set", dotted))
         width = min(48, max(len(text) for _, text, _ in rows))
         lines, last = [], ""
         for section, text, dotted in rows:
@@ -214,9 +199,9 @@ class Resolved:
         for layer in self.layers:
             for key, given in layer.values.items():
                 if key in schema.SECTIONS and isinstance(given, Mapping):
-                    _lay(layer, key, values.setdefault(key, {}), origins)
+                    lay(layer, key, values.setdefault(key, {}), origins)
                 else:
-                    _check_top(layer, key, given)
+                    check_top(layer, key, given)
                     values[key], origins[key] = given, layer.origin
         if "name" not in values.get("model", {}):
             raise UserError(
@@ -251,7 +236,7 @@ class Resolved:
         for dotted, message in wrong:
             said = message.removeprefix("Value error, ").replace("Field required", "is missing")
             said = said.replace("Input should be", "should be").replace("valid array", "valid list")
-            value = f" = {_shown(given[dotted])}" if dotted in given else ""
+            value = f" = {shown(given[dotted])}" if dotted in given else ""
             lines[dotted] = f"{lines[dotted]} or {said}" if dotted in lines else f"{dotted}{value}: {said}"
         places = [place for place in map(self.place, lines) if place]
         return UserError("\n".join(lines.values()), where="; ".join(dict.fromkeys(places)) or None)
@@ -292,7 +277,7 @@ def _load(path: Path, origin: str, *, may_have_base: bool = True) -> tuple[Layer
         read = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UserError(f"{path} is not TOML: {error}", todo="see `mallang recipes NAME` for an example") from error
-    values = _underscored(read)
+    values = underscored(read)
     layer = Layer(origin, values, path)
     if "base" not in values:
         return (layer,)
@@ -320,74 +305,9 @@ def _override(texts: Sequence[str]) -> Layer:
     return Layer("command line", values)
 
 
-def _lay(layer: Layer, section: str, values: Values, origins: dict[str, str]) -> None:
-    """Put a layer's section over the values so far."""
-    given = dict(layer.values[section])
-    if section in schema.NAMED and "name" in given:
-        given["name"] = find.plain(str(given["name"]))
-        if given["name"] not in schema.names(section):
-            known = nearest(given["name"], schema.names(section))
-            known += " Or give --plugin FILE, if it is a model of your own" if section == "model" else ""
-            place = layer.place(f"{section}.name")
-            raise UserError(f"there is no {section} {given['name']!r}", where=place, todo=known)
-        if values.get("name") not in (None, given["name"]):
-            # Another model starts from its own defaults: the keys of the first one mean nothing to it.
-            for key in values:
-                origins.pop(f"{section}.{key}", None)
-            values.clear()
-    name = given.get("name", values.get("name"))
-    if section == "model" and "size" in given and name is not None:
-        sizes = schema.part("model", name).get("x-sizes", {})
-        if given["size"] not in sizes:
-            where, todo = layer.place("model.size"), nearest(str(given["size"]), sizes)
-            raise UserError(f"the model {name} has no size {given['size']!r}", where=where, todo=todo)
-        values.update(sizes[given["size"]])
-        origins.update({f"model.{key}": f"size {given['size']}" for key in sizes[given["size"]]})
-    for key, rival in schema.RIVALS.get(section, ()):
-        if key in given and rival not in given:
-            values.pop(rival, None)
-            origins.pop(f"{section}.{rival}", None)
-    values.update(given)
-    origins.update({f"{section}.{key}": layer.origin for key in given})
-
-
-def _check_top(layer: Layer, key: str, given: Any) -> None:
-    """Refuse what is neither a section nor one of the few values above the sections."""
-    if key in schema.SECTIONS:
-        raise UserError(f"{key} is a section, not a value", where=layer.place(key), todo=f"{key}.KEY=VALUE")
-    if key == "base":
-        raise UserError("a base can only be named inside a recipe", todo="train that recipe, or write one of your own")
-    if key not in schema.TOP and isinstance(given, Mapping):
-        raise UserError(f"a recipe has no section [{key}]", where=layer.place(key), todo=nearest(key, schema.SECTIONS))
-    if key not in schema.TOP:
-        homes = schema.homes(key)
-        todo = f"did you mean {' or '.join(homes)}?" if homes else nearest(key, [*schema.TOP, *schema.SECTIONS])
-        raise UserError(f"{key}: a recipe has no such value above its sections", where=layer.place(key), todo=todo)
-
-
-def _elsewhere(dotted: str, value: Any) -> str:
-    """Where a key belongs that stands in the wrong section, with its value; nothing where there is no such key."""
-    key = dotted.partition(".")[2]
-    places = [key] if key in schema.TOP else [place for place in schema.homes(key) if place != dotted]
-    return f"did you mean {' or '.join(f'{place}={_shown(value)}' for place in places)}?" if places else ""
-
-
-def _underscored(values: Mapping[str, Any]) -> Values:
-    """Keys as the Config classes spell them: `-` and `_` are alike."""
-    whole = {key.replace("-", "_"): value for key, value in values.items()}
-    for section in set(whole) & set(schema.SECTIONS):
-        if isinstance(whole[section], Mapping):
-            whole[section] = {key.replace("-", "_"): value for key, value in whole[section].items()}
-    return whole
-
-
 def _unset(rule: Mapping[str, Any], value: Any) -> Any:
     """The text "none" stands for None in the keys that may be without a value."""
     return None if value == "none" and schema.NONE in rule.get("anyOf", []) else value
-
-
-def _shown(value: Any) -> str:
-    return "not set" if value is None else toml.write_value(value)
 
 
 def _flat(whole: Values) -> list[tuple[str, Any]]:

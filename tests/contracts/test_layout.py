@@ -10,9 +10,9 @@ RANKS = {
     "text": 0, "data": 1, "kernels": 1, "layers": 2, "models": 3, "decoding": 4, "evaluation": 4, "tasks": 6,
     "training": 7, "interop": 8, "inspection": 8, "serving": 9, "commands": 10,
 }  # fmt: skip
-FREE = {"console", "errors", "find"}
+FREE = {"console", "errors", "find", "renamed"}
 """Root modules that anyone may import."""
-ABOVE = {"recipe": 7, "schema": 7, "toml": 7}
+ABOVE = {"recipe": 7, "recipe_layers": 7, "schema": 7, "toml": 7}
 """Root modules and the lowest rank that may import them."""
 LONGEST_FUNCTION, LONGEST_MODEL, LONGEST_FILE, MOST_ARGUMENTS = 60, 300, 400, 8
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mallang import console
-from mallang.commands.options import Json, Overrides, RecipeName, print_json
+from mallang.commands.options import Json, Overrides, RecipeName, note_renamed, print_json
 from mallang.errors import UserError
 
 if TYPE_CHECKING:
@@ -108,7 +108,9 @@ def prepare(recipe: RecipeName, overrides: Overrides = None) -> None:
     """Tokenise what a recipe trains on and keep it in the cache folder, so that training starts at once."""
     from mallang import recipe as recipes
 
-    checked = recipes.read(recipe, overrides or ()).build()
+    resolved = recipes.read(recipe, overrides or ())
+    note_renamed(resolved)
+    checked = resolved.build()
     from mallang.training.defaults import fit_recipe
     from mallang.training.train import prepare_data  # after the check, for it imports torch
 

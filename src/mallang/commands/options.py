@@ -296,6 +296,13 @@ def note_unknown(name: str, texts: Sequence[str], tokenizer: Tokenizer, model: A
     typer.echo(f"note: {name}: {count:,} of {total:,} tokens are {told}: {some_of(some)}", err=True)
 
 
+def note_renamed(resolved: recipe.Resolved, quiet: bool = False) -> None:
+    """Report the keys that a recipe or the command line gives under names of an earlier version."""
+    if not quiet and os.environ.get("RANK", "0") == "0":  # of several processes one speaks
+        for note in resolved.notes:
+            typer.echo(f"note: {note}", err=True)
+
+
 def note_none(texts: Iterable[Text], verb: str, *, quiet: bool = False) -> Iterator[Text]:
     """The same texts; that there was none, as in an empty pipe, is said at the end."""
     some = False

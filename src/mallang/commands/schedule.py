@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from mallang import recipe as recipes
-from mallang.commands.options import Json, Overrides, Plugin, Quiet, RecipeName, add_plugins, print_json
+from mallang.commands.options import Json, Overrides, Plugin, Quiet, RecipeName, add_plugins, note_renamed, print_json
 
 EXAMPLES = (
     "mallang schedule transformer-miniworld",
@@ -40,6 +40,7 @@ def command(
 
         check_figure(out)
     resolved = recipes.read(recipe, overrides or [])
+    note_renamed(resolved, quiet)
     from mallang.inspection.schedule_curve import draw_schedules, schedule_curve
     from mallang.training.defaults import fit_recipe
 

@@ -21,6 +21,7 @@ from mallang.commands.options import (
     check_run,
     complete_run,
     folder_of_run,
+    note_renamed,
 )
 from mallang.errors import UserError
 
@@ -81,6 +82,7 @@ def command(
     from mallang.training.defaults import with_defaults
 
     resolved, told = with_defaults(recipes.read(recipe, overrides or []), is_started=start is not None)
+    note_renamed(resolved, quiet)
     if show:
         print("\n".join(resolved.show()))
         resolved.build()  # says what is wrong with them

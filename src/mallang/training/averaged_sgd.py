@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from mallang.errors import UserError
+from mallang.renamed import fit_names
 from mallang.training.optimizer import Average, Config
 from mallang.training.weights import own_weights
 
@@ -75,7 +76,7 @@ class Mean(Average):
     def restore(self, saved: Mapping[str, Tensor], updates: int) -> None:
         """Go on from a saved mean of so many updates, if it had begun."""
         places = {name: value.device for name, value in own_weights(self.model).items()}
-        self.weights = {name: value.to(places[name], copy=True) for name, value in saved.items()}
+        self.weights = {name: value.to(places[name], copy=True) for name, value in fit_names(saved, places).items()}
         self.count = updates
 
     @contextmanager

@@ -21,7 +21,8 @@ from mallang import find, schema
 from mallang.data.corpus import Rows, open_corpus
 from mallang.data.held_out import place_of
 from mallang.errors import UserError
-from mallang.recipe import Layer, Recipe, Resolved, Values
+from mallang.recipe import Recipe, Resolved
+from mallang.recipe_layers import Layer, Values
 
 MOST_ROWS = 2_000_000
 """Rows that are counted; more are of no consequence but for the rows held out: 0.05% of longer files."""

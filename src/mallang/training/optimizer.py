@@ -10,6 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from mallang.renamed import fit_names
 from mallang.tasks.contract import Group
 from mallang.training import muon
 from mallang.training.weights import own_weights, set_weights
@@ -117,6 +118,8 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer, names: dict[Tensor, str]
 
 def restore_optimizer(optimizer: torch.optim.Optimizer, names: dict[Tensor, str], saved: dict[str, Tensor]) -> None:
     """Put saved memory back, so that the next step is the one that would have been made."""
+    kinds = {key.partition("/")[0] for key in saved}
+    saved = fit_names(saved, [f"{kind}/{name}" for kind in kinds for name in names.values()])
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             ending = f"/{names[parameter]}"
@@ -146,7 +149,7 @@ class Average:
 
     def restore(self, saved: Mapping[str, Tensor], updates: int) -> None:
         """Go on from a saved average."""
-        for name, value in saved.items():
+        for name, value in fit_names(saved, self.weights).items():
             self.weights[name].copy_(value)
 
     @contextmanager

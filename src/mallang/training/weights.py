@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from mallang.errors import UserError
+from mallang.renamed import fit_names
 from mallang.training import checkpoint
 
 
@@ -33,7 +34,7 @@ class Adopts(Protocol):
 
 
 def set_weights(model: nn.Module, weights: Mapping[str, Tensor], where: Path | str) -> None:
-    """Put weights into a model, or name the first one that does not fit."""
+    """Put weights into a model, older names read as those of today, or name the first one that does not fit."""
     if isinstance(model, Adopts):
         try:
             model.adopt(weights)
@@ -45,6 +46,7 @@ def set_weights(model: nn.Module, weights: Mapping[str, Tensor], where: Path | s
             ) from error
         return
     own = own_weights(model)
+    weights = fit_names(weights, own)
     for name in [*own, *weights]:
         here, there = own.get(name), weights.get(name)
         if here is None or there is None or here.shape != there.shape:
@@ -69,8 +71,8 @@ def shape_of(tensor: Tensor | None) -> str:
 def mean_weights(paths: Sequence[Path]) -> dict[str, Tensor]:
     """The mean of the models in several checkpoints, one in memory at a time."""
     total: dict[str, Tensor] = {}
-    for path in paths:
-        for name, value in checkpoint.read(path).tensors["model"].items():
+    for path in reversed(paths):  # the newest first, for its names: an earlier version may have written the others
+        for name, value in fit_names(checkpoint.read(path).tensors["model"], total).items():
             is_summed = name in total and value.is_floating_point()
             addend = value.double() if value.is_floating_point() else value
             total[name] = total[name] + addend if is_summed else addend
