@@ -15,7 +15,7 @@ from benchmarks.contest import Turn
 
 
 def ours(overrides: list[str], updates: int, sentences: int) -> Turn:
-    """Our loader, step and optimiser; `sentences` a batch in random order, or 0: our batches of like lengths."""
+    """Our loader, step and optimizer; `sentences` a batch in random order, or 0: our batches of like lengths."""
     from dataclasses import replace
 
     import torch

@@ -143,7 +143,7 @@ def tune(run: Path, arguments: argparse.Namespace) -> Path:
     command += ["--template", "{text} → {label}", "-q"]
     subprocess.run([sys.executable, "-m", "mallang", *command], check=True)
     how = [RECIPE, "--from", str(run), f"data.train={lines}", f"data.valid={lines}"]
-    how += ["train.steps=100", "train.batch_tokens=512", "optimizer.rate=1e-3"]
+    how += ["train.steps=100", "train.batch_tokens=512", "optimizer.learning_rate=1e-3"]
     return trained(f"{run.name}-tuned", [*how, f"data.source={arguments.language}"], arguments)
 
 

@@ -49,7 +49,7 @@ def losses(system: str, shape: dict[str, Any], rows: int, updates: int, **option
 
 
 def our_update(shape: Shape, device: str, engine: str, precision: str = "auto", warmup: int = 0, **_: Any) -> Update:
-    """The step and the optimiser of our loop, with the task of language models."""
+    """The step and the optimizer of our loop, with the task of language models."""
     import torch
 
     from mallang.data.batch import Batch
@@ -64,7 +64,9 @@ def our_update(shape: Shape, device: str, engine: str, precision: str = "auto", 
     settings = language_modeling.Config(layout="stream", context=shape.context, order="shuffled")
     task = language_modeling.Task(settings, {"text": unused})
     step = Step(task, model, place, precision, engine, one_shape=True)  # type: ignore[arg-type]
-    config = optimizers.Config(name="adamw", rate=RATE, betas=BETAS, epsilon=1e-8, decay=DECAY, clip=CLIP)
+    config = optimizers.Config(
+        name="adamw", learning_rate=RATE, betas=BETAS, epsilon=1e-8, weight_decay=DECAY, max_grad_norm=CLIP
+    )
     optimizer = optimizers.build(config, task.updates(model))
     parameters, warm = list(model.parameters()), warmed(optimizer, warmup)
 
@@ -96,7 +98,7 @@ def warmed(optimizer: Any, steps: int) -> Callable[[], None]:
 
 
 def nanogpt_update(shape: Shape, device: str, engine: str, path: str, warmup: int = 0, **_: Any) -> Update:
-    """nanoGPT as its train.py has it: compiled, autocast, its own optimiser."""
+    """nanoGPT as its train.py has it: compiled, autocast, its own optimizer."""
     model = nanogpt(shape, path).to(device).train()
     optimizer = model.configure_optimizers(DECAY, RATE, BETAS, device)
     warm = warmed(optimizer, warmup)

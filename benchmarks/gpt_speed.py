@@ -86,14 +86,14 @@ def entrants_of(shape: Shape, rows: int, updates: int, device: str, nanogpt: str
         return Entrant(label, "benchmarks.gpt_entrants:turn", common | {"system": system} | options, needs)
 
     if device == "cpu":
-        own = [entrant("mallang", "mallang", engine="plain")]
+        own = [entrant("mallang", "mallang", engine="eager")]
     else:
         own = [
             entrant(label, "mallang", engine="compile", precision=precision)
             for label, precision in precisions().items()
         ]
     others = []
-    engine, suffix = ("compile", " compiled") if device == "cuda" else ("plain", "")
+    engine, suffix = ("compile", " compiled") if device == "cuda" else ("eager", "")
     if nanogpt:
         others.append(entrant(f"nanogpt{suffix}", "nanogpt", path=nanogpt, engine=engine))
     others.append(entrant(f"hugging face{suffix}", "hugging face", ("transformers", "mallang"), engine=engine))
@@ -137,7 +137,7 @@ def losses_of(systems: dict[str, dict[str, Any]]) -> dict[str, list[float]]:
 def compare_losses(shape: Shape, rows: int, updates: int, device: str, nanogpt: str) -> dict[str, Result]:
     """The mean loss of the last updates: ours and nanoGPT's, from the same weights on the same text."""
     began = time.monotonic()
-    engine = "compile" if device == "cuda" else "plain"
+    engine = "compile" if device == "cuda" else "eager"
     common: dict[str, Any] = {
         "shape": shape.options(), "rows": rows, "updates": updates, "device": device, "engine": engine, "path": nanogpt,
         "warmup": WARMUP,

@@ -20,7 +20,7 @@ from benchmarks.training_entrants import captured
 SEED = 1
 BARE, BARE_GRAPH = "bare nn.LSTM loop", "bare nn.LSTM loop as a CUDA graph"
 PLAIN: dict[str, Any] = {}
-REGULARISED: dict[str, Any] = {"locked": True, "word_dropout": 0.1, "weight_dropout": 0.5, "ar": 2.0, "tar": 1.0}
+REGULARIzED: dict[str, Any] = {"variational": True, "word_dropout": 0.1, "weight_dropout": 0.5, "ar": 2.0, "tar": 1.0}
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def entrants_of(shape: Shape, updates: int, device: str) -> list[Entrant]:
         Entrant(BARE, "benchmarks.lstm_speed:bare", common),
         *graphs,
         Entrant("rnn_lm", "benchmarks.lstm_speed:ours", common | {"config": PLAIN}),
-        Entrant("rnn_lm regularised", "benchmarks.lstm_speed:ours", common | {"config": REGULARISED}),
+        Entrant("rnn_lm regularized", "benchmarks.lstm_speed:ours", common | {"config": REGULARIzED}),
     ]
 
 
@@ -79,7 +79,7 @@ def rows_of(outcomes: Mapping[str, Outcome]) -> list[tuple[str, float, float, fl
 
 
 def ours(config: dict[str, Any], shape: dict[str, Any], updates: int, device: str) -> Turn:
-    """The step and the optimiser of our loop around a recurrent language model."""
+    """The step and the optimizer of our loop around a recurrent language model."""
     import torch
 
     from mallang.data.batch import Batch
@@ -98,7 +98,7 @@ def ours(config: dict[str, Any], shape: dict[str, Any], updates: int, device: st
     unused = tokenizer.Tokenizer.train(["a"], tokenizer.Config(unit="char"))  # there is no text
     task: Any = language_modeling.Task(language_modeling.Config(layout="stream", context=sizes.time), {"text": unused})
     step = Step(task, model, place, "auto", "auto", one_shape=True)
-    settings = optimizers.Config(name="sgd", rate=1.0, clip=0.25)
+    settings = optimizers.Config(name="sgd", learning_rate=1.0, max_grad_norm=0.25)
     optimizer = optimizers.build(settings, task.updates(model))
     ids = random_ids(sizes)
     lengths = torch.full((sizes.rows,), sizes.time)

@@ -33,7 +33,7 @@ def measure(updates: int = 5, convs2s: int = 0) -> dict[str, Result]:
     import torch
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    shape, engine = (BASE, "compile") if device == "cuda" else (SMALL, "plain")
+    shape, engine = (BASE, "compile") if device == "cuda" else (SMALL, "eager")
     began = time.monotonic()
     system = "convs2s" if convs2s else "mallang"
     if convs2s:

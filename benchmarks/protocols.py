@@ -3,7 +3,7 @@
 python -m benchmarks.protocols HYPOTHESES --corpus multi30k --split test2016 --target de
 python -m benchmarks.protocols runs/transformer-multi30k-en-de       # every split in RUN/outputs
 
-moses-lc-tok   what papers on Multi30k print: both sides lower-cased, then put through Moses' normaliser and tokenizer,
+moses-lc-tok   what papers on Multi30k print: both sides lower-cased, then put through Moses' normalizer and tokenizer,
                as the authors of the corpus made their `lc.norm.tok` files; BLEU over the tokens. Needs sacremoses.
 sacrebleu      raw text as a reader gets it: BLEU with the tokenizer 13a, and chrF.
 
@@ -33,7 +33,7 @@ WORDS: Mapping[tuple[str, str, str], int] = {
     ("multi30k", "test2017", "en"): 11_376,
     ("multi30k", "test2017", "fr"): 12_596,
 }
-"""Words in the authors' own tokenised references, by corpus, split and language: what papers print as `ref_len`.
+"""Words in the authors' own tokenized references, by corpus, split and language: what papers print as `ref_len`.
 
 Line by line ours equal theirs, but for one line of test2016.fr, where a full stop changes places with a quote.
 """
@@ -79,7 +79,7 @@ def moses_lc_tok(hypotheses: Sequence[str], reference: Reference) -> Score:
 
 
 def moses_tokens(texts: Sequence[str], language: str) -> list[str]:
-    """Lower-case, normalise, tokenise, in this order: Moses takes "Bart." (beard) for an abbreviation, not "bart."."""
+    """Lower-case, normalize, tokenize, in this order: Moses takes "Bart." (beard) for an abbreviation, not "bart."."""
     sacremoses = require("sacremoses", "bench")
     normalizer, tokenizer = sacremoses.MosesPunctNormalizer(language), sacremoses.MosesTokenizer(language)
     # Quotes come out escaped (&quot;), as in Moses; both sides do, and no token is split or joined by it.

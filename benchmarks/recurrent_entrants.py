@@ -1,7 +1,7 @@
 """Who trains in `recurrent_speed`: models of ours by name, and bare loops of torch without attention.
 
 All have the same words, the same Adam and the same plain cross-entropy. A turn is some whole updates: forward,
-backward, the norm of the gradients, optimiser.
+backward, the norm of the gradients, optimizer.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from benchmarks.training_entrants import random_ids, repeated, trained
 
 
 def ours(model: str, config: dict[str, Any], shape: dict[str, Any], updates: int, device: str, engine: str) -> Turn:
-    """The step and the optimiser of our loop around a model of that name."""
+    """The step and the optimizer of our loop around a model of that name."""
     import torch
 
     from mallang.data.batch import Batch

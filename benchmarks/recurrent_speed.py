@@ -94,7 +94,7 @@ def models_of(shape: Shape, layers: int) -> dict[str, tuple[str, dict[str, Any]]
         "dropout": shape.dropout, "norm": "pre",
     }  # fmt: skip
     convs2s = {
-        "layers": layers_of_convs2s(shape), "dim": shape.dim, "dropout": shape.dropout, "share": "all",
+        "layers": layers_of_convs2s(shape), "dim": shape.dim, "dropout": shape.dropout, "tie_weights": "all",
         "max_length": max(shape.source, shape.target) + 1,
     }  # fmt: skip
     return {

@@ -75,7 +75,7 @@ def results(
     values = {
         "valid": (f"small data, validation BLEU, {size:,} pairs", round(scores["valid"], 2)),
         "test2016": (f"small data, test2016 BLEU, {size:,} pairs", round(scores["test2016"], 2)),
-        "share": (f"small data, share of the best trial's BLEU, {size:,} pairs", share),
+        "tie_weights": (f"small data, share of the best trial's BLEU, {size:,} pairs", share),
         "seconds": (f"small data, seconds of training, {size:,} pairs", taken["seconds"]),
         "cpu-seconds": (f"small data, CPU seconds of training, {size:,} pairs", taken["CPU seconds"]),
     }

@@ -32,7 +32,7 @@ SPACE: Mapping[str, Sequence[Any]] = {
     "text.vocabulary": (1000, 2000, 4000, 8000),
     "train.batch_tokens": (1024, 2048, 4096),
     "train.steps": (1000, 2000, 3000),
-    "optimizer.rate": (5e-4, 1e-3, 2e-3, 4e-3),
+    "optimizer.learning_rate": (5e-4, 1e-3, 2e-3, 4e-3),
     "schedule.name": ("inverse-sqrt", "cosine", "linear"),
     "task.label_smoothing": (0.1, 0.2),
     "task.bpe_dropout": (0.0, 0.1),
@@ -42,7 +42,7 @@ SPACE: Mapping[str, Sequence[Any]] = {
 """What is drawn: each value alike, each key by itself. `best` is the checkpoint with the lowest validation loss."""
 FIXED = (
     "model.heads=4", "model.norm=pre", "train.workers=0", "train.log_every=500", "train.patience=none",
-    "optimizer.clip=0.0",
+    "optimizer.max_grad_norm=0.0",
 )  # fmt: skip
 VALIDATIONS = 20
 """How often a trial validates; `average` is the mean of the last five."""

@@ -1,7 +1,7 @@
 """Who trains in `training_speed`: ours, Hugging Face's Marian, and torch's own Transformer, on batches of one length.
 
 All have the same shape, the same Adam, the same loss (cross-entropy with label smoothing 0.1) and dropout. A turn is
-some whole updates: forward, backward, optimiser.
+some whole updates: forward, backward, optimizer.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SMOOTHING = 0.1
 
 
 def ours(shape: dict[str, Any], updates: int, device: str, engine: str) -> Turn:
-    """The step and the optimiser of our loop, with a task that has no text to prepare."""
+    """The step and the optimizer of our loop, with a task that has no text to prepare."""
     import torch
 
     from mallang.data.batch import Batch

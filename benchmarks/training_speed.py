@@ -61,15 +61,15 @@ def entrants_of(shape: Shape, updates: int, device: str) -> list[Entrant]:
 
     if device == "cpu":
         return [
-            entrant("mallang", "ours", "plain"),
-            entrant("torch.nn.Transformer", "torch_transformer", "plain"),
-            entrant("marian", "marian", "plain", "transformers"),
+            entrant("mallang", "ours", "eager"),
+            entrant("torch.nn.Transformer", "torch_transformer", "eager"),
+            entrant("marian", "marian", "eager", "transformers"),
         ]
     return [
         entrant("mallang", "ours", "auto"),
         entrant("mallang compiled", "ours", "compile"),
         entrant("torch.nn.Transformer compiled", "torch_transformer", "compile"),
         entrant("torch.nn.Transformer compiled bfloat16", "torch_transformer", "compile", weights="bfloat16"),
-        entrant("marian", "marian", "plain", "transformers"),
+        entrant("marian", "marian", "eager", "transformers"),
         entrant("marian compiled", "marian", "compile", "transformers"),
     ]

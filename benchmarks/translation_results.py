@@ -168,7 +168,7 @@ def check(folder: Path = report.RESULTS) -> None:
             raise UserError(f"no value in {folder} belongs to {path}")
         about = next(iter(told.values()))
         reference = reference_of(about["corpus"], about["split"], about["direction"].partition("-")[2])
-        again = labelled(list(lines(path)), reference)
+        again = labeled(list(lines(path)), reference)
         for label, result in told.items():
             counted += 1
             if abs(again[label].value - result["value"]) > 0.005 + 1e-9:
@@ -184,10 +184,10 @@ def scored(files: Iterable[dict[str, Any]]) -> Iterator[Scored]:
         for run in sorted(file["runs"], key=lambda run: (run["name"], run["seed"])):
             for output in run["outputs"]:
                 reference = reference_of(output["corpus"] or run["corpus"], output["split"], run["target"])
-                yield Scored(file, run, output, labelled(output["hypotheses"], reference))
+                yield Scored(file, run, output, labeled(output["hypotheses"], reference))
 
 
-def labelled(hypotheses: Sequence[str], reference: Reference) -> dict[str, Score]:
+def labeled(hypotheses: Sequence[str], reference: Reference) -> dict[str, Score]:
     """All scores, by label."""
     found = score_all(hypotheses, reference)
     return {LABELS[protocol, score.name]: score for protocol, scores in found.items() for score in scores}

@@ -28,7 +28,7 @@ def test_control_characters_are_seen_and_not_obeyed(text: str, shown: str) -> No
     print(text, end="", file=stream)  # type: ignore[call-overload]
     assert stream.getvalue() == shown
     print("\x1b[31m", end="", file=console.own(stream))
-    assert stream.getvalue() == f"{shown}\x1b[31m", "our own colours pass"
+    assert stream.getvalue() == f"{shown}\x1b[31m", "our own colors pass"
 
 
 def test_json_that_is_printed_reads_back_the_same() -> None:

@@ -36,19 +36,19 @@ def test_the_text_can_be_learned_and_is_always_the_same() -> None:
     first, again, other = (gpt_entrants.batch(TINY, 5, number, "cpu") for number in (0, 0, 1))
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
-    losses = gpt_entrants.losses("mallang", TINY.options(), 8, 100, device="cpu", engine="plain")
+    losses = gpt_entrants.losses("mallang", TINY.options(), 8, 100, device="cpu", engine="eager")
     assert sum(losses[-10:]) < sum(losses[:10]) - 1
 
 
 def test_others_with_our_weights_compute_and_learn_the_same() -> None:
     pytest.importorskip("transformers")
-    options = {"device": "cpu", "engine": "plain"}
+    options = {"device": "cpu", "engine": "eager"}
     ours, theirs = (gpt_entrants.losses(who, TINY.options(), 3, 5, **options) for who in ("mallang", "hugging face"))
     assert ours == pytest.approx(theirs, abs=1e-5)
 
 
 def test_a_turn_counts_its_tokens() -> None:
-    turn = gpt_entrants.turn("mallang", TINY.options(), 3, 2, device="cpu", engine="plain")
+    turn = gpt_entrants.turn("mallang", TINY.options(), 3, 2, device="cpu", engine="eager")
     assert turn() == 2 * 3 * 12
 
 

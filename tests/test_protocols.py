@@ -40,12 +40,12 @@ def test_case_and_quotes_count_in_one_protocol_only():
     shouted = ["EIN MANN RASIERT SEINEN BART.", "Zwei Hunde spielen im Schnee, sagt sie.", 'Er ruft: "Los!"']
     scores = score_all(shouted, multi30k(GERMAN))
     assert list(scores) == ["moses-lc-tok", "sacrebleu"]
-    (tokenised,), (raw, characters) = scores["moses-lc-tok"], scores["sacrebleu"]
-    assert tokenised.value == pytest.approx(100)
+    (tokenized,), (raw, characters) = scores["moses-lc-tok"], scores["sacrebleu"]
+    assert tokenized.value == pytest.approx(100)
     assert raw.value < 90 and characters.value < 90
-    assert (tokenised.name, raw.name, characters.name) == ("BLEU", "BLEU", "chrF2")
-    assert "tok:none" in tokenised.signature and "pre:lc.norm.tok-de|sacremoses:" in tokenised.signature
-    assert tokenised.signature.endswith("|ref-words:22")
+    assert (tokenized.name, raw.name, characters.name) == ("BLEU", "BLEU", "chrF2")
+    assert "tok:none" in tokenized.signature and "pre:lc.norm.tok-de|sacremoses:" in tokenized.signature
+    assert tokenized.signature.endswith("|ref-words:22")
     assert "tok:13a" in raw.signature and "nc:6" in characters.signature
 
 

@@ -325,11 +325,11 @@ def test_steps_and_epochs_replace_each_other():
     ("override", "said"),
     [
         ("seed=-3", "seed = -3: should not be negative"),
-        ("optimizer.rate=nan", "optimizer.rate = nan: should be a number that ends"),
-        ("optimizer.clip=inf", "optimizer.clip = inf"),
+        ("optimizer.learning_rate=nan", "optimizer.learning_rate = nan: should be a number that ends"),
+        ("optimizer.max_grad_norm=inf", "optimizer.max_grad_norm = inf"),
         ("optimizer.betas=[0.9, nan]", "optimizer.betas"),
         ("schedule.factor=0.3", "have no effect on linear"),
-        ("train.ema=0.9 & train.final=last", "has no effect on final"),
+        ("train.ema_decay=0.9 & train.final=last", "has no effect on final"),
     ],
 )
 def test_numbers_without_end_and_options_without_effect_are_refused(override, said):

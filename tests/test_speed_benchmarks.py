@@ -59,13 +59,13 @@ def test_ours_decodes(beam: int, weights: str) -> None:
 @pytest.mark.parametrize("name", ["ours", "torch_transformer"])
 @pytest.mark.filterwarnings("ignore:enable_nested_tensor")
 def test_training_entrants_train(name: str) -> None:
-    turn = getattr(training_entrants, name)(TINY.options(), 2, "cpu", "plain")
+    turn = getattr(training_entrants, name)(TINY.options(), 2, "cpu", "eager")
     assert turn() == 2 * 3 * 6
 
 
 @pytest.mark.filterwarnings("ignore:enable_nested_tensor")
 def test_the_transformer_of_torch_trains_plain_bfloat16_weights() -> None:
-    turn = training_entrants.torch_transformer(TINY.options(), 2, "cpu", "plain", weights="bfloat16")
+    turn = training_entrants.torch_transformer(TINY.options(), 2, "cpu", "eager", weights="bfloat16")
     assert turn() == 2 * 3 * 6
     labels = [entrant.label for entrant in training_speed.entrants_of(TINY, 2, "cuda")]
     assert "torch.nn.Transformer compiled bfloat16" in labels
@@ -120,7 +120,7 @@ def test_turns_are_taken_while_nobody_gets_ready(lock_of_our_own: Path, monkeypa
 
 
 def test_a_race_times_those_who_are_there(capsys: pytest.CaptureFixture[str]) -> None:
-    options = {"shape": TINY.options(), "updates": 1, "device": "cpu", "engine": "plain"}
+    options = {"shape": TINY.options(), "updates": 1, "device": "cpu", "engine": "eager"}
     found = race(
         [
             Entrant("ours", "benchmarks.training_entrants:ours", options),

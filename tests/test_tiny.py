@@ -1,6 +1,6 @@
 """Read this file first: one small journey from text to a translation, with every part of the house in it.
 
-Eight Korean sentences are learnt by heart. Nothing is hidden: the tokenizer, the batch, the model, the loss, the
+Eight Korean sentences are memorized. Nothing is hidden: the tokenizer, the batch, the model, the loss, the
 search, the attention and the run folder are each used directly, in the order in which a sentence meets them.
 """
 
@@ -39,7 +39,7 @@ PAIRS = [
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    """One tokenizer for both languages, learnt from the sentences themselves."""
+    """One tokenizer for both languages, learned from the sentences themselves."""
     return Tokenizer.train((text for pair in PAIRS for text in pair), TextConfig(unit="bpe", vocabulary=200))
 
 
@@ -66,7 +66,7 @@ def model(task, batch):
     count = task.counts(batch)["loss"]
     losses = []
     for _ in range(60):
-        loss = task.loss(model, batch, None).sums["loss"] / count  # nats a token
+        loss = task.loss(model, batch, None).sums["loss"] / count  # nats per token
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -101,7 +101,7 @@ def test_a_batch_is_a_padded_rectangle(batch, task):
 
 def test_the_model_gives_a_probability_for_every_next_token(model, batch):
     hidden = model(batch)  # one vector a position: [batch, time, dim]
-    logits = model.output(hidden)  # one number a word: [batch, time, vocabulary]
+    logits = model.output(hidden)  # one number per word: [batch, time, vocabulary]
     assert hidden.shape == (*batch.tokens.shape, model.config.dim)
     assert logits.shape == (*batch.tokens.shape, len(model.vocabulary))
     assert torch.equal(logits.argmax(dim=-1)[batch.mask], batch.labels[batch.mask])

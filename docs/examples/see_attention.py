@@ -1,4 +1,4 @@
-"""Look inside a translation: which source tokens did each output token look at?
+"""Look inside a translation: which source tokens did each output token attend to?
 
 Needs the run that `mallang demo` leaves behind.
 """

@@ -1,6 +1,6 @@
 """Byte-pair encoding in one page: what `tokenizers` does when text.unit is bpe, without its speed.
 
-Learning: write every word as letters, then again and again merge the most frequent pair of neighbours.
+Learning: write every word as letters, then again and again merge the most frequent pair of neighbors.
 Using: write a word as letters and apply the same merges in the same order.
 Sennrich, Haddow and Birch, Neural Machine Translation of Rare Words with Subword Units, 2016, arXiv 1508.07909.
 """

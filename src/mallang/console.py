@@ -2,7 +2,7 @@
 
 Texts, file names and messages may hold anything: escape sequences that a terminal would obey, bytes that are not UTF-8.
 Between the prints of a command and its standard streams stands a `Stream`, which writes such characters as JSON does
-(`\\u001b`), so that JSON stays JSON. Our own colours and progress lines go round it, by `own`.
+(`\\u001b`), so that JSON stays JSON. Our own colors and progress lines go round it, by `own`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Stream:
         return len(text)
 
     def write_own(self, text: str) -> int:
-        """Write what may move the cursor or change colours."""
+        """Write what may move the cursor or change colors."""
         with self._reader():
             return int(self.to.write(text))
 
@@ -74,7 +74,7 @@ class Stream:
 
 
 class Own:
-    """A `Stream` as our own colours and progress lines see it; texts of others go through `visible` first."""
+    """A `Stream` as our own colors and progress lines see it; texts of others go through `visible` first."""
 
     def __init__(self, stream: Stream) -> None:
         self.write, self.stream = stream.write_own, stream

@@ -84,7 +84,7 @@ def names() -> list[str]:
 
 
 def difference(old: Resolved, new: Resolved) -> list[str]:
-    """What changed from one recipe to another, a line a key: `train.steps: 1000 → 2000`."""
+    """What changed from one recipe to another, a line per key: `train.steps: 1000 → 2000`."""
     before, after = dict(_flat(old.resolved())), dict(_flat(new.resolved()))
     changed = [
         key for key in {**before, **after} if before.get(key) != after.get(key) and key not in ("paper", "reach")
@@ -112,12 +112,12 @@ class Resolved:
 
     @property
     def values(self) -> Values:
-        """What the layers give, by section: sizes spelt out, without the defaults."""
+        """What the layers give, by section: sizes spelled out, without the defaults."""
         return self._merged[0]
 
     @property
     def notes(self) -> list[str]:
-        """What its layers call by names of an earlier version, one line a layer."""
+        """What its layers call by names of an earlier version, one line per layer."""
         return [note for layer in self.layers if (note := layer.note()) is not None]
 
     @cached_property

@@ -10,11 +10,30 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
-KEYS: dict[str, str] = {}
+KEYS: dict[str, str] = {
+    "optimizer.rate": "learning_rate",
+    "optimizer.adam_rate": "adam_learning_rate",
+    "optimizer.decay": "weight_decay",
+    "optimizer.clip": "max_grad_norm",
+    "train.accumulation": "gradient_accumulation",
+    "train.ema": "ema_decay",
+    "train.fit": "auto_micro_batch",
+    "model.share": "tie_weights",
+    "model.tied": "tie_weights",
+    "model.locked": "variational",
+    "model.zero_start": "zero_init",
+    "model.query_key_norm": "qk_norm",
+    "model.width": "kernel_size",
+}
 """`section.key` of an earlier version: the key of that section today."""
-VALUES: dict[str, dict[str, str]] = {}
+VALUES: dict[str, dict[str, str]] = {
+    "train.engine": {"plain": "eager", "graphs": "cuda-graphs"},
+}
 """`section.key` of today: values of an earlier version and what they are called today."""
-PARAMETERS: dict[str, str] = {}
+PARAMETERS: dict[str, str] = {
+    r"\.widen\.": ".up_proj.",
+    r"\.narrow\.": ".down_proj.",
+}
 """Regular expressions for parts of parameter names of an earlier version, and what replaces them."""
 
 Leaf = TypeVar("Leaf")

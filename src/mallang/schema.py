@@ -1,6 +1,6 @@
 """What a recipe may say: a JSON schema made from the Config classes, committed so that no torch is needed to read it.
 
-The classes stand beside what they configure; `python -m mallang.recipe` writes the schema anew.
+The classes stand beside what they configure; `python -m mallang.recipe` writes the schema again.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from commands.running import TINY, clauses, mallang, write_corpus
 LANGUAGE = (
     "model.size=tiny", "model.layers=1", "model.max_length=48", "text.vocabulary=120", "task.layout=stream",
     "task.context=48", "task.order=shuffled", "data.train=train.txt", "data.valid=valid.txt", "data.test=valid.txt",
-    "train.batch_tokens=240", "train.steps=160", "train.validate_every=none", "optimizer.rate=0.01",
+    "train.batch_tokens=240", "train.steps=160", "train.validate_every=none", "optimizer.learning_rate=0.01",
     "schedule.warmup=20",
 )  # fmt: skip
 """A language model that trains in seconds."""

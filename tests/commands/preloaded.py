@@ -20,7 +20,7 @@ from typing import Any
 
 def serve() -> dict[str, Any]:
     """Fork for every order; the child comes back with it."""
-    import torch._dynamo  # noqa: F401 - the first optimiser imports it, which takes two seconds
+    import torch._dynamo  # noqa: F401 - the first optimizer imports it, which takes two seconds
 
     import mallang
     from mallang import recipe

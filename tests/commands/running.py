@@ -29,7 +29,7 @@ TINY = (
     "train.batch_tokens=256",
     "train.log_every=5",
     "schedule.warmup=20",
-    "optimizer.rate=0.005",
+    "optimizer.learning_rate=0.005",
 )
 """A recipe that trains in seconds, on files that `write_corpus` makes."""
 WORDS = {

@@ -302,14 +302,14 @@ def test_no_such_run(home: Path) -> None:
     ],
     ids=lambda value: value[0] if isinstance(value, list) else None,
 )
-def test_the_name_of_a_run_is_misspelt(trained: Path, wrong: str, arguments: list[str]) -> None:
+def test_the_name_of_a_run_is_misspelled(trained: Path, wrong: str, arguments: list[str]) -> None:
     home = trained.parent.parent
     before = sorted(path.name for path in (home / "runs").iterdir())
     refused(mallang(*arguments, cwd=home), f"no run folder {wrong}\n", "did you mean runs/transformer?")
     assert sorted(path.name for path in (home / "runs").iterdir()) == before
 
 
-def test_the_name_of_a_run_is_misspelt_in_python(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_name_of_a_run_is_misspelled_in_python(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(trained.parent.parent)
     with pytest.raises(UserError, match=r"no run folder runs/transformr") as refusal:
         load("runs/transformr")
@@ -398,8 +398,15 @@ def test_an_unfinished_run(home: Path) -> None:
         os.kill(training.pid, 9)
         training.wait()
     before = contents(folder)
-    ended = mallang(*long, "optimizer.rate=0.01", "model.dropout=0.2", cwd=home)
-    refused(ended, "another recipe", "optimizer.rate: 0.005 → 0.01", "model.dropout: 0.1 → 0.2", "--name", "--fresh")
+    ended = mallang(*long, "optimizer.learning_rate=0.01", "model.dropout=0.2", cwd=home)
+    refused(
+        ended,
+        "another recipe",
+        "optimizer.learning_rate: 0.005 → 0.01",
+        "model.dropout: 0.1 → 0.2",
+        "--name",
+        "--fresh",
+    )
     assert contents(folder) == before
     (home / "train.tsv").write_text((home / "train.tsv").read_text() + "물\twater\n")
     refused(mallang(*long, cwd=home), "data", "has changed", "--name", "--fresh")

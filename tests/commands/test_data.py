@@ -42,9 +42,9 @@ def test_every_help_has_an_example(command):
     assert f"mallang data {command}" in run(command, "--help")
 
 
-def test_the_list_names_every_corpus_and_its_licence():
+def test_the_list_names_every_corpus_and_its_license():
     lines = run("list").splitlines()
-    assert lines[0].split("\t") == ["name", "kind", "columns", "rows", "state", "licence"]
+    assert lines[0].split("\t") == ["name", "kind", "columns", "rows", "state", "license"]
     rows = {line.split("\t")[0]: line.split("\t")[1:] for line in lines[1:]}
     assert set(rows) == {"miniworld", "miniworld-prompts", "miniworld-topics", *registry.names()}
     assert rows["nsmc"] == ["classification", "id document label", "train 150,000, test 50,000", "download", "CC0 1.0"]
@@ -66,7 +66,7 @@ def test_getting_what_is_here_names_the_folder(places, monkeypatch):
     monkeypatch.setattr(registry, "_check", lambda *given: None)  # the content is not the point here
     got = json.loads(run("get", "multi30k", "--json"))
     assert got[0]["folder"] == str(places / "data" / "multi30k") and len(got[0]["files"]) == 12
-    assert "licence: not stated in the repository" in run("get", "multi30k")
+    assert "license: not stated in the repository" in run("get", "multi30k")
     assert "mallang itself" in run("get", "miniworld")
 
 

@@ -15,7 +15,7 @@ TEXTS = ["민수는 물을 산다.", "지호는 책을 본다.", "민수는 책�
 TRAIN = (
     "train", "autoencoder", "model.hidden_dims=[64]", "model.dim=12", "text.unit=word", "data.train=texts.txt",
     "data.valid=texts.txt", "train.steps=300", "train.validate_every=300", "train.workers=0", "train.metric=exact",
-    "optimizer.rate=0.01", "schedule.name=constant", "train.batch_tokens=64", "schedule.warmup=0",
+    "optimizer.learning_rate=0.01", "schedule.name=constant", "train.batch_tokens=64", "schedule.warmup=0",
 )  # fmt: skip
 
 

@@ -27,7 +27,7 @@ ODD = os.fsdecode("한글".encode("cp949"))
 """A name that is not UTF-8, as Python has it."""
 LONG = "x" * 300
 ESCAPE = "\x1b[31m물\x9b2J\x07"
-"""A text that would recolour, clear and ring a terminal."""
+"""A text that would recolor, clear and ring a terminal."""
 NEEDED = {"export": ("--to", "onnx"), "prompt": ("--text", "물")}
 """What a command asks for besides a run."""
 

@@ -33,7 +33,10 @@ def test_bad_input_is_one_message(home: Path) -> None:
     for overrides, told in (
         (["model.file=words.txt"], ["a line must hold a source word", "words.txt, line 7"]),
         (["model.file=none.txt"], ["there is no lexicon none.txt"]),
-        (["train.steps=9", "optimizer.rate=1"], ["no effect: train.steps = 9, optimizer.rate = 1", "leave it out"]),
+        (
+            ["train.steps=9", "optimizer.learning_rate=1"],
+            ["no effect: train.steps = 9, optimizer.learning_rate = 1", "leave it out"],
+        ),
     ):
         ended = mallang("train", "lexicon-miniworld", *FILES, *overrides, cwd=home)
         assert ended.code == 2 and "Traceback" not in ended.err, ended.err

@@ -226,7 +226,7 @@ def test_the_shell_completes(typed: str, offered: list[str], tmp_path: Path) -> 
     assert shown.stdout.split() == offered
 
 
-def test_colour_only_on_a_terminal_that_wants_it() -> None:
+def test_color_only_on_a_terminal_that_wants_it() -> None:
     import pty
 
     def on_a_terminal(**settings: str) -> bytes:

@@ -79,7 +79,7 @@ def test_answers_are_written(writer: Path, home: Path) -> None:
     told = json.loads(mallang(*arguments, "--text", "유나는", "--search", "max_length=5", "--json", cwd=home).out)
     assert told["label"] == written and told["scores"] == {} and told["shots"] == 1
     assert told["prompt"] in ("민수는 = 물을 산다.\n유나는 = ", "지호는 = 책을 본다.\n유나는 = ")
-    # It is what the model goes on with after that prompt.
+    # It is what the model continues with after that prompt.
     alone = load(writer, device="cpu").generate(told["prompt"].rstrip(" "), method="greedy", max_tokens=5)
     assert alone.output.strip() == written
     scored = mallang(*arguments, "--data", "pairs.tsv", "--json", cwd=home)

@@ -25,7 +25,10 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(
     "changes",
-    [("train.steps=7", "schedule.name=linear"), ("train.epochs=2", "train.accumulation=3", "schedule.name=noam")],
+    [
+        ("train.steps=7", "schedule.name=linear"),
+        ("train.epochs=2", "train.gradient_accumulation=3", "schedule.name=noam"),
+    ],
     ids=["steps", "epochs"],
 )
 def test_training_has_these_rates(home: Path, changes: tuple[str, ...]) -> None:
@@ -42,9 +45,9 @@ def test_training_has_these_rates(home: Path, changes: tuple[str, ...]) -> None:
 def test_every_step_is_the_multiplier_times_the_rate() -> None:
     checked = recipe.read("transformer-miniworld", ["train.epochs=none", "train.steps=900"]).build()
     curve = schedule_curve(checked)
-    assert len(curve.rates) == 900 and curve.peak == 200 and max(curve.rates) == checked.optimizer.rate
+    assert len(curve.rates) == 900 and curve.peak == 200 and max(curve.rates) == checked.optimizer.learning_rate
     for step in (1, 150, 200, 700, 900):
-        expected = checked.optimizer.rate * multiplier(checked.schedule, step, total=900, dim=128)
+        expected = checked.optimizer.learning_rate * multiplier(checked.schedule, step, total=900, dim=128)
         assert curve.rates[step - 1] == pytest.approx(expected)
 
 
@@ -52,9 +55,9 @@ def test_defaults_that_fit_the_data_are_those_of_training(home: Path, monkeypatc
     monkeypatch.chdir(home)
     bare = recipe.read("transformer", ["data.train=train.tsv", "data.valid=valid.tsv"]).build()
     fitted = fit_recipe(bare, lambda text: None)
-    assert (fitted.train.steps, fitted.optimizer.rate) != (bare.train.steps, bare.optimizer.rate)
+    assert (fitted.train.steps, fitted.optimizer.learning_rate) != (bare.train.steps, bare.optimizer.learning_rate)
     curve = schedule_curve(bare)
-    assert len(curve.rates) == fitted.train.steps and max(curve.rates) == pytest.approx(fitted.optimizer.rate)
+    assert len(curve.rates) == fitted.train.steps and max(curve.rates) == pytest.approx(fitted.optimizer.learning_rate)
     shown = mallang("schedule", "transformer", "data.train=train.tsv", "data.valid=valid.tsv", "--json", cwd=home)
     assert shown.code == 0, shown.err
     assert json.loads(shown.out)["schedule"] == fitted.schedule.name != bare.schedule.name

@@ -12,7 +12,7 @@ import pytest
 
 from commands.running import clauses, mallang
 from mallang.commands.score import paint, readable
-from mallang.tasks.surprise import Scored
+from mallang.tasks.surprisal import Scored
 
 
 def test_the_score_of_an_output_is_its_own(trained: Path) -> None:
@@ -25,7 +25,7 @@ def test_the_score_of_an_output_is_its_own(trained: Path) -> None:
     assert ended.code == 0, ended.err
     scored = [json.loads(line) for line in ended.out.splitlines()]
     assert [each["source"] for each in scored] == [each["input"] for each in found]
-    # An output may be spelt by other pieces than the tokenizer would take: then it is another sequence of tokens.
+    # An output may be spelled by other pieces than the tokenizer would take: then it is another sequence of tokens.
     # And one that was cut off has no `</s>` to be scored.
     pairs_found = zip(found, scored, strict=True)
     same = [(a, b) for a, b in pairs_found if a["tokens"] == b["tokens"][:-1] and "note" not in a]
@@ -82,8 +82,8 @@ def test_a_text_is_scored_token_by_token(writer: Path, tmp_path: Path) -> None:
     assert "漢" in mallang("score", writer, "漢", cwd=tmp_path).err
 
 
-@pytest.mark.parametrize("plain", [False, True], ids=["colour", "NO_COLOR"])
-def test_surprise_is_coloured_at_a_terminal(plain: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("plain", [False, True], ids=["color", "NO_COLOR"])
+def test_surprise_is_colored_at_a_terminal(plain: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
     monkeypatch.setenv("NO_COLOR", "1") if plain else monkeypatch.delenv("NO_COLOR", raising=False)
     painted = [paint("물", bits) for bits in (0.0, 3.0, 7.0, 12.0, math.inf)]

@@ -44,7 +44,7 @@ class Model(nn.Module):
         self.head = nn.Linear(config.dim, len(vocabulary))
 
     def forward(self, batch):
-        hidden, _ = self.read_on(batch.tokens, self.start(batch))
+        hidden, _ = self.forward_stateful(batch.tokens, self.start(batch))
         return hidden
 
     def output(self, hidden):
@@ -57,10 +57,10 @@ class Model(nn.Module):
         return State(fixed=memory, moving=memory)
 
     def step(self, tokens, state):
-        hidden, state = self.read_on(tokens, state)
+        hidden, state = self.forward_stateful(tokens, state)
         return self.output(hidden), state
 
-    def read_on(self, tokens, state):
+    def forward_stateful(self, tokens, state):
         width = len(tokens) // len(state.fixed)
         memory = state.fixed.repeat_interleave(width, dim=0)[:, None].expand(-1, tokens.shape[1], -1)
         words = torch.cat([self.embedding(tokens), memory], dim=-1)
@@ -164,7 +164,13 @@ def test_from_starts_with_the_weights_of_another_run(run: Path) -> None:
     before = {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()}
     shutil.copy(home / "valid.tsv", home / "new.tsv")
     ended = mallang(
-        *QUICK, "data.train=new.tsv", "optimizer.rate=1e-9", "model.dropout=0", "--from", "runs/transformer", cwd=home
+        *QUICK,
+        "data.train=new.tsv",
+        "optimizer.learning_rate=1e-9",
+        "model.dropout=0",
+        "--from",
+        "runs/transformer",
+        cwd=home,
     )
     assert ended.code == 0, ended.err
     new = home / "runs" / "transformer-from-transformer"
@@ -183,11 +189,17 @@ def test_from_refuses_another_tokenizer(run: Path) -> None:
 
 
 def test_the_models_own_initialization_can_be_switched_off(home: Path) -> None:
-    still = (*QUICK, "optimizer.rate=1e-9", "train.initialization=default", "--name", "plain")  # it hardly moves
+    still = (
+        *QUICK,
+        "optimizer.learning_rate=1e-9",
+        "train.initialization=default",
+        "--name",
+        "plain",
+    )  # it hardly moves
     assert (ended := mallang(*still, cwd=home)).code == 0, ended.err
     weights = load_file(home / "runs" / "plain" / "model.safetensors")
     assert weights["model.source_embedding.own.weight"].std().item() == pytest.approx(1, rel=0.1)  # the paper: dim^-0.5
-    linear = weights["model.decoder.0.feedforward.widen.weight"]
+    linear = weights["model.decoder.0.feedforward.up_proj.weight"]
     assert linear.abs().max() <= linear.shape[1] ** -0.5
     ended = mallang(*QUICK, "train.initialization=default", "--from", "runs/plain", "--name", "other", cwd=home)
     assert ended.code == 2 and "--from gives the initial weights" in ended.err, ended.err

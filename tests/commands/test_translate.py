@@ -184,7 +184,7 @@ def test_a_long_text_is_split_with_a_note(trained: Path) -> None:
 
 
 def test_strange_texts_pass(trained: Path) -> None:
-    """Characters never seen, emoji, decomposed Hangul, a special token spelt out: an output each, on its line."""
+    """Characters never seen, emoji, decomposed Hangul, a special token spelled out: an output each, on its line."""
     strange = ["ñ漢字🙂", "<s></s><pad>", "민수는 물을 산다.", "a\u2028b\x0bc", "\ufeff물", "." * 30]
     ended = mallang("translate", trained, "--json", cwd=trained, text="\n".join(strange) + "\n")
     assert ended.code == 0, ended.err

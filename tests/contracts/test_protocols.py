@@ -19,7 +19,7 @@ from mallang.errors import UserError
 from mallang.find import find, names
 from mallang.layers.encoded import Encoded
 from mallang.layers.head import OutputProjection
-from mallang.layers.reading import ReadsOn
+from mallang.layers.stateful import Stateful
 from mallang.models import contract
 from mallang.tasks import contract as tasks
 from mallang.text.vocabulary import BOS, EOS, PAD
@@ -150,16 +150,16 @@ def test_a_signature_is_one_line_of_named_parts(name: str) -> None:
     assert signature and all(":" in part for part in signature.split("|"))
 
 
-@declaring(ReadsOn)
+@declaring(Stateful)
 @torch.no_grad()
 def test_two_windows_with_a_carried_state_equal_one(name: str) -> None:
     model, length = build(name, WORDS), 8
     tokens = torch.randint(4, WORDS, (3, length), generator=torch.Generator().manual_seed(2))
     batch = Batch(tokens=tokens, lengths=torch.full((3,), length))
-    close(model.read_on(batch, None).hidden, model(batch))
+    close(model.forward_stateful(batch, None).hidden, model(batch))
     halves = [replace(batch, tokens=part, lengths=batch.lengths // 2) for part in tokens.chunk(2, dim=1)]
-    first = model.read_on(halves[0], None)
-    second = model.read_on(halves[1], first.carry)
+    first = model.forward_stateful(halves[0], None)
+    second = model.forward_stateful(halves[1], first.carry)
     close(torch.cat((first.hidden, second.hidden), dim=1), model(batch))
 
 

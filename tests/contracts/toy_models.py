@@ -78,7 +78,7 @@ class GRU(nn.Module):
         self.head = nn.Linear(2 * dim, len(vocabulary))
 
     def forward(self, batch: Batch) -> Tensor:
-        hidden, _ = self.read_on(batch.tokens, self.start(batch))
+        hidden, _ = self.forward_stateful(batch.tokens, self.start(batch))
         return hidden
 
     def output(self, hidden: Tensor) -> Tensor:
@@ -93,10 +93,10 @@ class GRU(nn.Module):
         return State(fixed=(torch.stack(memory, dim=1), batch.source_mask), moving={"hidden": state})
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        hidden, state = self.read_on(tokens, state)
+        hidden, state = self.forward_stateful(tokens, state)
         return self.output(hidden), state
 
-    def read_on(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+    def forward_stateful(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         memory, mask = state.fixed
         hidden, outputs = state.moving["hidden"], []
         for word in self.embedding(tokens).unbind(1):

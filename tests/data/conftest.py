@@ -26,14 +26,14 @@ base = "https://example.org/"
 [small.corpora.pairs]
 about = "pairs"
 kind = "translation"
-licence = "CC0"
+license = "CC0"
 [small.corpora.pairs.splits]
 train = {{ read = "parallel", files = ["train.ko", "train.en"], columns = ["ko", "en"], rows = 3 }}
 valid = {{ read = "parallel", files = ["dev.ko", "dev.en"], columns = ["ko", "en"], rows = 1 }}
 [small.corpora.talk]
 about = "reviews"
 kind = "classification"
-licence = "MIT"
+license = "MIT"
 [small.corpora.talk.splits]
 train = {{ read = "tsv", files = ["talk/a.tsv"], columns = ["id", "text", "label"], header = true, rows = 1 }}
 [small.files]

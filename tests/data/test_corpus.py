@@ -14,7 +14,7 @@ PAIR = ("source", "target")
 def test_a_named_corpus_gives_rows_in_the_order_of_the_task(shop):
     shop.put_folder()
     corpus = open_corpus(Config(corpus="small/pairs"), PAIR)
-    assert corpus.licence == "CC0" and corpus.kind == "translation" and list(corpus.splits) == ["train", "valid"]
+    assert corpus.license == "CC0" and corpus.kind == "translation" and list(corpus.splits) == ["train", "valid"]
     train = corpus.split("train")
     assert train.columns == PAIR and train.name == "small/pairs train"
     assert list(train) == list(train) == [("안녕", "hello"), ("물", "water"), ("밥", "rice")]
@@ -71,7 +71,7 @@ def test_files_of_ones_own_replace_the_corpus(shop):
     shop.put_folder()
     (shop.folder / "my.tsv").write_text("a\tb\n")
     own = open_corpus(Config(corpus="small/pairs", train=str(shop.folder / "my.tsv")), PAIR)
-    assert list(own.splits) == ["train"] and own.licence == "own data" and len(own.notes) == 1
+    assert list(own.splits) == ["train"] and own.license == "own data" and len(own.notes) == 1
     with pytest.raises(UserError, match="has no split 'valid'") as caught:
         own.split("valid")
     assert caught.value.todo == "give data.valid=FILE"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from mallang.data.corpus import Config, Member, Rows, open_corpus
 from mallang.data.filters import Filters
-from mallang.data.loader import Position, Source, orders
+from mallang.data.loader import Position, Source, requests
 from mallang.data.mixture import Mixture, Part, draw, prepare_split, tag_of
 from mallang.data.prepared import Prepared, prepare
 from mallang.data.sampler import Buckets
@@ -103,10 +103,10 @@ def test_a_position_means_the_same_after_a_resumption(parts: list[Part]) -> None
         prepare=lambda rows, random: None,  # type: ignore[arg-type, return-value]
         seed=7,
     )
-    stream = orders(source, Position())
+    stream = requests(source, Position())
     first = [next(stream) for _ in range(40)]
     for at in (3, 12, 25):
-        again = orders(source, first[at][1])
+        again = requests(source, first[at][1])
         assert [next(again)[0] for _ in range(10)] == [order for order, _ in first[at + 1 : at + 11]]
 
 
@@ -162,7 +162,7 @@ def test_named_corpora_and_files_together(shop, tmp_path: Path) -> None:
     source = corpus.split("train").source
     assert [(member.weight, member.domain) for member in source.members] == [(0.5, None), (3, "mine"), (1, None)]
     assert (source.untagged, corpus.split("valid").source.untagged) == (0.1, 0.0)
-    assert "small/pairs: CC0" in corpus.licence
+    assert "small/pairs: CC0" in corpus.license
     assert any("mine.tsv" in note for note in corpus.notes)
     held_out = open_corpus(Config(corpora=names, valid=str(mine)), COLUMNS)
     assert list(held_out.split("valid")) == [("나", "I")]

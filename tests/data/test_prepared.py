@@ -50,7 +50,7 @@ def make(rows, cache, filters=ALL, tokenizer=None):
 
 @settings(deadline=None, max_examples=30)
 @given(st.lists(st.tuples(st.text(max_size=6), st.text(max_size=6)), min_size=1, max_size=12))
-def test_what_was_prepared_is_what_the_tokeniser_said(tmp_path_factory, rows):
+def test_what_was_prepared_is_what_the_tokenizer_said(tmp_path_factory, rows):
     made = make(rows, tmp_path_factory.mktemp("cache"))
     assert [tuple(list(column) for column in made[i]) for i in range(len(made))] == [(ids(a), ids(b)) for a, b in rows]
     assert made.lengths.tolist() == [[len(a), len(b)] for a, b in rows]
@@ -84,7 +84,7 @@ def test_ids_take_two_bytes_while_they_fit(cache, size, width):
     assert (made.folder / "0.tokens").stat().st_size == width and int(made[0][0][0]) == size - 1
 
 
-def test_the_second_time_nothing_is_tokenised(cache):
+def test_the_second_time_nothing_is_tokenized(cache):
     tokenizer = Characters()
     rows = [("물", "water")]
     first = make(rows, cache, tokenizer=tokenizer)
@@ -102,7 +102,7 @@ def test_the_second_time_nothing_is_tokenised(cache):
         {"tokenizer": Characters(fingerprint="another")},
     ],
 )
-def test_other_rows_filters_or_tokenisers_are_another_entry(cache, other):
+def test_other_rows_filters_or_tokenizers_are_another_entry(cache, other):
     usual = {"rows": [("물", "water")], "filters": ALL}
     assert make(cache=cache, **usual).folder != make(cache=cache, **{**usual, **other}).folder
 
@@ -179,8 +179,8 @@ def test_rows_without_a_single_token_can_be_kept(cache):
     assert len(made) == 2 and made[1][0].tolist() == [] and made.lengths.tolist() == [[0], [0]]
 
 
-def test_a_column_without_a_tokeniser_is_a_mistake_of_the_caller(cache):
-    with pytest.raises(ValueError, match="1 tokenisers for the columns source, target"):
+def test_a_column_without_a_tokenizer_is_a_mistake_of_the_caller(cache):
+    with pytest.raises(ValueError, match="1 tokenizers for the columns source, target"):
         prepare(Rows.of([("a", "b")], PAIR), [Characters()], ALL, cache)
 
 

@@ -15,7 +15,7 @@ def test_the_table_that_comes_with_mallang_is_sound():
     registry._entries.cache_clear()
     for name in registry.names():
         entry = registry.entry(name)
-        assert entry.about and entry.kind and entry.licence and entry.home.source, name
+        assert entry.about and entry.kind and entry.license and entry.home.source, name
         assert re.fullmatch("[0-9a-f]{64}", entry.home.archive)
         for split in entry.splits.values():
             assert split.rows > 0 and len(set(split.files.columns)) == len(split.files.columns)

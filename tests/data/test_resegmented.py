@@ -1,4 +1,4 @@
-"""Examples that are cut anew depend on (seed, epoch, example) and on nothing else."""
+"""Examples that are cut again depend on (seed, epoch, example) and on nothing else."""
 
 import itertools
 

@@ -55,7 +55,7 @@ def test_buckets_are_shuffled_within_equal_lengths_and_among_each_other():
         frozenset(batch) for batch in second if 1 < len(batch) < 30
     ), "other examples meet in another epoch"
     together = sum(abs(a - b) == 1 for batch in first for (a,), (b,) in pairwise(batch))
-    assert together < 0.2 * len(lengths), "neighbours of the file are not neighbours in batches"
+    assert together < 0.2 * len(lengths), "neighbors of the file are not neighbors in batches"
     other = listed(Buckets(lengths, tokens=100, seed=2, epoch=0))
     assert first != other, "the seed matters too"
 
@@ -97,15 +97,15 @@ def test_cuts_are_within_the_budget_and_lose_nothing(widths, tokens):
     st.integers(1, 30),
     st.none() | st.tuples(st.just(1), st.integers(0, 3)),
 )
-def test_streams_go_on_where_they_ended_and_ask_for_every_label_once(rows, lanes, more, width, jitter):
-    labels = rows * lanes + more
-    plan = Streams(labels, rows=rows, width=width, lanes=lanes, jitter=jitter)
+def test_streams_go_on_where_they_ended_and_ask_for_every_label_once(rows, streams, more, width, jitter):
+    labels = rows * streams + more
+    plan = Streams(labels, rows=rows, width=width, streams=streams, jitter=jitter)
     batches = [plan[k] for k in range(len(plan))]
-    assert len(batches) % lanes == 0
+    assert len(batches) % streams == 0
     asked = [place for batch in batches for begin, end in batch for place in range(begin, end)]
     assert sorted(asked) == list(range(labels))
-    for lane in range(lanes):
-        mine = batches[lane::lanes]
+    for stream in range(streams):
+        mine = batches[stream::streams]
         for before, after in pairwise(mine):
             assert [end for _, end in before] == [begin for begin, _ in after]
             assert len({end - begin for begin, end in before}) == 1, "a window that is followed by another is full"

@@ -106,7 +106,7 @@ def test_how_much_is_read_at_once_changes_no_proof(seed: int, penalty: dict[str,
 @given(seed=seeds, penalty=penalties)
 @settings(deadline=None, max_examples=20)
 def test_no_more_is_read_than_any_search_must(seed: int, penalty: dict[str, Any]) -> None:
-    """One at a time: exactly the beginnings whose bound reaches the best output, each once."""
+    """One at a time: exactly the prefixes whose bound reaches the best output, each once."""
     vocabulary = tiny_vocabulary(2)
     model, limit = random_table(vocabulary, seed), 5
     config = Config(method="best-first", max_length=limit, **penalty)

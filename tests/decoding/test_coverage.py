@@ -100,7 +100,7 @@ def test_a_beam_is_ranked_anew() -> None:
 
 
 def test_an_output_that_looks_at_more_may_win() -> None:
-    """The second output is one token longer, and with that token looks at the second source token."""
+    """The second output is one token longer, and with that token attends to the second source token."""
     model = Looking(torch.tensor([[0.9, 0.05, 0.05], [0.1, 0.1, 0.8], [0.0, 0.9, 0.1]]))
     short, long = output(4), replace(output(4, 5), normalized=-1.5)
     for beta, first in ((0.0, short), (0.1, short), (1.0, long)):

@@ -40,7 +40,7 @@ def table_of(probabilities: list[float]) -> Table:
     return Table(vocabulary, torch.tensor(probabilities).log().expand(6, 6, 6).clone())
 
 
-def test_it_says_the_normalised_geometric_mean() -> None:
+def test_it_says_the_normalized_geometric_mean() -> None:
     first, second = table_of([0, 0, 0, 0.5, 0.4, 0.1]), table_of([0, 0, 0, 0.5, 0.1, 0.4])
     (found,) = greedy.search(Ensemble([first, second]), empty_batch(1), Config(method="greedy", max_length=3))
     total = 0.5 + 2 * (0.4 * 0.1) ** 0.5

@@ -171,8 +171,8 @@ def test_tokens_spell_the_text_in_every_unit(unit: str) -> None:
     tokenizer = Tokenizer.train(TEXTS * 3, config)
     spelling = Spelling.of(tokenizer)
     for text in TEXTS:
-        spelt = "".join(spelling.texts[number] for number in tokenizer.encode(text).ids)
-        assert spelt.strip() == spelling.normalize(text)
+        spelled = "".join(spelling.texts[number] for number in tokenizer.encode(text).ids)
+        assert spelled.strip() == spelling.normalize(text)
     for phrase, expected in (
         ("cat", [True, True, False, False, False, False]),
         ("*cat*", [True, True, True, False, False, False]),

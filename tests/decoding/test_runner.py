@@ -47,7 +47,13 @@ def restricted(vocabulary: Vocabulary, seed: int) -> transformer.Transformer:
     """Every option that the cache has to do with: a window, learned positions, norms first, uneven heads."""
     torch.manual_seed(seed)
     shape = {"layers": 2, "dim": 12, "heads": 3, "hidden_dim": 16, "key_dim": 3, "value_dim": 5}
-    options: dict[str, Any] = {"window": 2, "norm": "pre", "positions": "learned", "max_length": 17, "share": "none"}
+    options: dict[str, Any] = {
+        "window": 2,
+        "norm": "pre",
+        "positions": "learned",
+        "max_length": 17,
+        "tie_weights": "none",
+    }
     return transformer.Transformer(transformer.Config(**shape, **options), vocabulary, vocabulary)
 
 

@@ -16,7 +16,7 @@ from mallang.decoding.matching import Spelling
 from mallang.decoding.prompted import prompt_batch
 from mallang.decoding.scoring import score, with_labels
 from mallang.decoding.search import search
-from mallang.decoding.stop_strings import StopStrings, spelt, stop_at
+from mallang.decoding.stop_strings import StopStrings, spelled, stop_at
 from mallang.errors import UserError
 from mallang.text.tokenizer import Config as TextConfig
 from mallang.text.tokenizer import Tokenizer
@@ -100,4 +100,4 @@ def test_a_syllable_that_may_still_grow_is_left_to_the_text() -> None:
     spelling = Spelling.of(tokenizer)
     assert stop_at(["가"], spelling) is None
     assert isinstance(stop_at(["가", "간"], spelling), StopStrings)
-    assert spelt(" 나", tokenizer) == " \u1102\u1161"
+    assert spelled(" 나", tokenizer) == " \u1102\u1161"

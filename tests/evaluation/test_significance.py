@@ -16,7 +16,7 @@ from sacrebleu.significance import _compute_p_value as sacre_p_value
 from mallang.errors import UserError
 from mallang.evaluation import significance
 from mallang.evaluation.score import SEED
-from mallang.evaluation.significance import Comparison, paired_bootstrap, paired_randomisation
+from mallang.evaluation.significance import Comparison, paired_bootstrap, paired_randomization
 from mallang.evaluation.translation import exact_statistics
 
 TEXT = [
@@ -41,7 +41,7 @@ def systems(seed: int, sentences: int = 30) -> tuple[list[str], list[str], list[
     return outputs(0.15), outputs(0.2), references
 
 
-@pytest.mark.parametrize("test", [paired_bootstrap, paired_randomisation])
+@pytest.mark.parametrize("test", [paired_bootstrap, paired_randomization])
 def test_systems_that_say_the_same_do_not_differ(test: Callable[..., Comparison]) -> None:
     outputs, _, references = systems(1)
     assert (test(outputs, outputs, references).difference, test(outputs, outputs, references).p_value) == (0.0, 1.0)
@@ -54,7 +54,7 @@ def test_systems_that_say_the_same_do_not_differ(test: Callable[..., Comparison]
 def test_p_values_are_those_of_sacrebleu_with_equals_counted(seed: int, metric: str) -> None:
     ours, theirs, references = systems(seed)
     known: dict[str, Metric] = {"bleu": sacrebleu.BLEU(), "chrf": sacrebleu.CHRF()}
-    for kind, test in (("bs", paired_bootstrap), ("ar", paired_randomisation)):
+    for kind, test in (("bs", paired_bootstrap), ("ar", paired_randomization)):
         named: list[tuple[str, Sequence[str]]] = [("theirs", theirs), ("ours", ours)]
         count, equals = 200, []
 
@@ -99,7 +99,7 @@ def test_the_interval_is_that_of_corpora_drawn_and_scored_one_by_one(metric: str
     assert found.difference == pytest.approx(measured(metric, ours, references) - measured(metric, theirs, references))
 
 
-def test_randomisation_comes_near_the_p_value_of_all_exchanges() -> None:
+def test_randomization_comes_near_the_p_value_of_all_exchanges() -> None:
     """With eight sentences all 256 exchanges can be tried."""
     references = list("abcdefgh")
     ours, theirs = list("abcdefxx"), list("abxxxxgx")
@@ -111,13 +111,13 @@ def test_randomisation_comes_near_the_p_value_of_all_exchanges() -> None:
         swapped = choice @ first.table[:, 0] + (1 - choice) @ second.table[:, 0]
         other = (1 - choice) @ first.table[:, 0] + choice @ second.table[:, 0]
         beyond += 100 * abs(swapped - other) / 8 >= observed - 1e-9
-    found = paired_randomisation(ours, theirs, references, "exact")
+    found = paired_randomization(ours, theirs, references, "exact")
     assert found.p_value == pytest.approx(beyond / 256, abs=0.015)
 
 
 def test_a_system_against_itself_differs_by_nothing() -> None:
     ours, _, references = systems(1)
-    for test in (paired_bootstrap, paired_randomisation):
+    for test in (paired_bootstrap, paired_randomization):
         found = test(ours, ours, references)
         assert found.difference == 0
     found = paired_bootstrap(ours, ours, references)
@@ -132,7 +132,7 @@ def test_a_clear_difference_is_certain_and_its_sign_is_that_of_the_first() -> No
     assert found.low is not None and 0 < found.low <= found.difference
     back = paired_bootstrap(worse, references, references)
     assert back.difference == pytest.approx(-found.difference) and back.p_value == found.p_value
-    assert paired_randomisation(references, worse, references).p_value == pytest.approx(1 / 10001)
+    assert paired_randomization(references, worse, references).p_value == pytest.approx(1 / 10001)
 
 
 def test_many_sentences_are_drawn_in_portions_with_the_same_result(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,7 +140,7 @@ def test_many_sentences_are_drawn_in_portions_with_the_same_result(monkeypatch: 
 
     def both() -> list[Comparison]:
         bootstrap = paired_bootstrap(ours, theirs, references, resamples=99)
-        return [bootstrap, paired_randomisation(ours, theirs, references, trials=99)]
+        return [bootstrap, paired_randomization(ours, theirs, references, trials=99)]
 
     whole = both()
     monkeypatch.setattr(significance, "AT_ONCE", 70)
@@ -153,7 +153,7 @@ def test_a_comparison_says_how_it_was_made() -> None:
     assert found.signature == "nrefs:1|case:mixed|space:exact|test:paired-bootstrap|bs:50|seed:3"
     assert found.to_json()["difference"] == found.difference
     assert str(found).startswith(f"exact match {found.difference:+.2f} [")
-    assert "p = " in str(paired_randomisation(ours, theirs, references, exact_statistics))
+    assert "p = " in str(paired_randomization(ours, theirs, references, exact_statistics))
     assert paired_bootstrap(ours, theirs, references, "exact", resamples=50, seed=3) == found
     assert paired_bootstrap(ours, theirs, references, "exact", resamples=50, seed=4) != found
 
@@ -166,4 +166,4 @@ def test_what_cannot_be_compared_is_named() -> None:
     with pytest.raises(UserError, match="resamples must be at least 1"):
         paired_bootstrap(["a"], ["b"], ["a"], resamples=0)
     with pytest.raises(UserError, match="trials must be at least 1"):
-        paired_randomisation(["a"], ["b"], ["a"], trials=0)
+        paired_randomization(["a"], ["b"], ["a"], trials=0)

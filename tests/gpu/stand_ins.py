@@ -139,7 +139,7 @@ def in_registry(entries: Mapping[str, Entry]) -> Iterator[None]:
 
 @contextmanager
 def shortened(**rows: int) -> Iterator[None]:
-    """While the block runs, a training reads so many rows of each split: `shortened(valid=64)`."""
+    """While the block runs, a training run reads so many rows of each split: `shortened(valid=64)`."""
     before = train.open_corpus
 
     def open_corpus(*given: object) -> Corpus:

@@ -44,7 +44,7 @@ def loaded():
     torch.manual_seed(3)
     sides = {"source": tokenizer(KOREAN), "target": tokenizer(ENGLISH)}
     task = translation.Task(translation.Config(), sides)
-    config = Config(layers=2, dim=16, heads=2, hidden_dim=16, share="target", norm="pre")
+    config = Config(layers=2, dim=16, heads=2, hidden_dim=16, tie_weights="target", norm="pre")
     model = Model(config, sides["target"].vocabulary, sides["source"].vocabulary).eval()
     return translation.Verbs(task, model, decoding.Config(beam=3, max_length=12), max_length=30)
 

@@ -12,17 +12,17 @@ HEADS = 2
 
 def make():
     torch.manual_seed(1)
-    return Model(Config(layers=2, dim=8, heads=HEADS, hidden_dim=8, share="target", dropout=0.5), TARGET, SOURCE)
+    return Model(Config(layers=2, dim=8, heads=HEADS, hidden_dim=8, tie_weights="target", dropout=0.5), TARGET, SOURCE)
 
 
-def batch(labelled=True):
+def batch(labeled=True):
     source, source_lengths = pad_rows([[4, 5, 6, EOS], [5, EOS]])
     tokens, lengths = pad_rows([[BOS, 4, 5], [BOS, 4, 5, 6, 7]])
     labels, _ = pad_rows([[4, 5, EOS], [4, 5, 6, 7, EOS]])
     return Batch(
         tokens=tokens,
         lengths=lengths,
-        labels=labels if labelled else None,
+        labels=labels if labeled else None,
         source=source,
         source_lengths=source_lengths,
     )
@@ -60,7 +60,7 @@ def test_a_sentence_looks_the_same_in_company_and_alone():
 
 
 def test_without_labels_the_rows_are_what_was_read():
-    assert attention_maps(make(), batch(labelled=False))[0]["decoder.1.cross"].queries == ("<s>", "I", "am")
+    assert attention_maps(make(), batch(labeled=False))[0]["decoder.1.cross"].queries == ("<s>", "I", "am")
 
 
 def test_the_model_stays_in_its_mode():

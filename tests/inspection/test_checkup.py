@@ -48,7 +48,7 @@ def test_a_good_training_has_no_findings() -> None:
 def test_a_training_that_diverged(losses: tuple[float, ...]) -> None:
     (found,) = checkup.examine_training(train(*losses), None)
     assert found.name == "diverged" and found.serious
-    assert "optimizer.rate" in found.remedy
+    assert "optimizer.learning_rate" in found.remedy
 
 
 def test_a_loss_that_wavers_has_not_diverged() -> None:

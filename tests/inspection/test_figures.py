@@ -86,7 +86,7 @@ def test_dark_fields_are_where_the_weight_is(tmp_path, mirrored):
     diagonal = torch.eye(2).flip(1) if mirrored else torch.eye(2)
     picture = imread(draw_attention(tmp_path / "one.png", diagonal[None], ["a", "b"], ["c", "d"]))
     darkest = abs(picture[..., :3] - [8 / 255, 48 / 255, 107 / 255]).max(axis=-1) < 0.02
-    rows, columns = darkest[:, : int(picture.shape[1] * 0.6)].nonzero()  # the colour bar lies to the right
+    rows, columns = darkest[:, : int(picture.shape[1] * 0.6)].nonzero()  # the color bar lies to the right
     middle = (rows.min() + rows.max()) / 2
     upper, lower = columns[rows < middle].mean(), columns[rows > middle].mean()
     assert len(rows) > 500 and (upper > lower) == mirrored

@@ -154,15 +154,15 @@ def test_length_drift(training: Training) -> None:
         assert (health.length_drift(said, training.ratio) is not None) == told, "1.3 times the references"
 
 
-def test_memorised_lines(training: Training) -> None:
+def test_memorized_lines(training: Training) -> None:
     new = [f"{text} 정말" for text in SOURCES]
     turned = [*REFERENCES[1:], REFERENCES[0]]
-    found = health.memorised(outputs(turned, sources=new), training)
+    found = health.memorized(outputs(turned, sources=new), training)
     assert found is not None and found.serious
     assert found.count == sum(len(text.split()) > 3 for text in turned), "a line of three words may be chance"
-    assert health.memorised(outputs(REFERENCES, sources=new), training) is None, "the right line may be a known one"
-    assert health.memorised(outputs([f"Oh, {text}" for text in turned], sources=new), training) is None
-    assert health.memorised(outputs(turned), training) is None, "a source of the training has an answer of its own"
+    assert health.memorized(outputs(REFERENCES, sources=new), training) is None, "the right line may be a known one"
+    assert health.memorized(outputs([f"Oh, {text}" for text in turned], sources=new), training) is None
+    assert health.memorized(outputs(turned), training) is None, "a source of the training has an answer of its own"
 
 
 def test_unknown_tokens(tokenizer: Tokenizer) -> None:
@@ -217,7 +217,7 @@ def test_shares_are_judged_from_ten_texts_on(count: int, told: bool, training: T
         health.cut_off(Outputs(new, wanted, wanted, [True] * count)),
         health.loops(Outputs(new, ["the the the the the cat"] * count, wanted)),
         health.copied(Outputs(new, new, wanted)),
-        health.memorised(Outputs(new, [REFERENCES[-2]] * count, wanted), training),
+        health.memorized(Outputs(new, [REFERENCES[-2]] * count, wanted), training),
         health.length_drift(Outputs(new, ["a"] * count, wanted), training.ratio),
         health.unknown("source", ["漢字 민수"] * count, tokenizer),
         health.changed("source", SOURCES[:count], broken),

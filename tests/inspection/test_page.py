@@ -35,7 +35,7 @@ globalThis.document = { getElementById: id => named[id], createElement: kind => 
 eval(html.match(/<script>(.*?)<\\/script>/s)[1]);
 const state = () => ({
   heads: named.maps.all("figcaption").map(one => one.text), cells: named.maps.all("td").map(one => one.title).filter(Boolean),
-  colours: named.maps.all("td").map(one => one.style.backgroundColor).filter(Boolean),
+  colors: named.maps.all("td").map(one => one.style.backgroundColor).filter(Boolean),
   labels: named.maps.all("th").map(one => one.text), layer: named.layer.value, output: named.output.text,
 });
 const seen = [state()];
@@ -96,7 +96,7 @@ def test_the_script_draws_what_is_chosen(tmp_path):
     first, mean, other, second = json.loads(ended.stdout)
     assert first["layer"] == "1" and first["heads"] == ["head 1", "head 2"] and first["output"] == NASTY
     assert first["cells"][:3] == ["I → 나: 0.9000", "I → 배: 0.1000", "</s> → 나: 0.2500"]
-    assert first["colours"][0] == "rgba(8, 48, 107, 0.900)" and len(first["cells"]) == 8
+    assert first["colors"][0] == "rgba(8, 48, 107, 0.900)" and len(first["cells"]) == 8
     assert first["labels"][:3] == ["나", "배", "I"]
     assert mean["heads"] == ["mean of the heads"] and mean["cells"][0] == "I → 나: 0.7000"
     assert other["labels"][2:] == ["나", "배"] and other["cells"][0] == "나 → 나: 1.0000"

@@ -1,4 +1,4 @@
-"""Maps: PCA against scikit-learn, t-SNE that keeps neighbours, labels that can be read."""
+"""Maps: PCA against scikit-learn, t-SNE that keeps neighbors, labels that can be read."""
 
 import json
 import sys

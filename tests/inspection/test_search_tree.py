@@ -94,7 +94,7 @@ def test_of_a_large_tree_the_best_part_is_shown() -> None:
     assert max(dropped) <= min(spot.node.total for place, spot in spots.items() if place not in path)
 
 
-def test_every_fate_has_a_colour_and_mistakes_are_told(tmp_path: Path) -> None:
+def test_every_fate_has_a_color_and_mistakes_are_told(tmp_path: Path) -> None:
     assert set(COLORS) == set(FATES)
     with pytest.raises(UserError, match=r"cannot be drawn as tree\.doc"):
         draw_tree(tmp_path / "tree.doc", a_tree(TREES["greedy"]))

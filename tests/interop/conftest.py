@@ -22,8 +22,8 @@ from mallang.text.tokenizer import Tokenizer
 SHAPES: dict[str, dict[str, Any]] = {
     "as-in-the-paper": {},
     "pre-gelu": {"norm": "pre", "activation": "gelu", "decoder_layers": 1},
-    "learned-own": {"positions": "learned", "max_length": 40, "share": "none"},
-    "target-shared": {"share": "target", "norm": "pre"},
+    "learned-own": {"positions": "learned", "max_length": 40, "tie_weights": "none"},
+    "target-shared": {"tie_weights": "target", "norm": "pre"},
     "wide-heads": {"key_dim": 6, "value_dim": 6},
 }
 """What both exports must be able to say."""

@@ -34,9 +34,9 @@ def test_every_shape_gives_our_probabilities_and_outputs(
     theirs = script(tmp_path / "out", **FLOAT)
     assert theirs.translate(TEXTS) == [str(result) for result in ours.translate(TEXTS)]
     pairs = [(text, other) for text in TEXTS for other in TEXTS[::3] if text.strip() and other.strip()]
-    spelt = names(ours.task.source.backend)
+    spelled = names(ours.task.source.backend)
     sources, targets = (
-        [[spelt[number] for number in row] for row in ours.task.source.encode_batch([pair[side] for pair in pairs])]
+        [[spelled[number] for number in row] for row in ours.task.source.encode_batch([pair[side] for pair in pairs])]
         for side in (0, 1)
     )
     for wanted, found in zip(ours.score(pairs), theirs.model.score_batch(sources, targets), strict=True):
@@ -47,7 +47,7 @@ def test_every_shape_gives_our_probabilities_and_outputs(
 def test_each_side_may_have_its_own_tokenizer(
     units: tuple[str, str], make: Callable[..., Verbs], script: Any, tmp_path: Path
 ) -> None:
-    ours = make(units, share="target")
+    ours = make(units, tie_weights="target")
     write(ours, tmp_path / "out")
     assert not (tmp_path / "out" / "tokenizer.json").exists()
     assert script(tmp_path / "out", **FLOAT).translate(TEXTS) == [str(result) for result in ours.translate(TEXTS)]
@@ -177,9 +177,9 @@ def test_only_a_transformer_can_be_exported(make: Callable[..., Verbs], tmp_path
         write(ours, tmp_path / "out")
 
 
-def test_a_source_that_needs_an_analyser_is_refused(make: Callable[..., Verbs], tmp_path: Path) -> None:
+def test_a_source_that_needs_an_analyzer_is_refused(make: Callable[..., Verbs], tmp_path: Path) -> None:
     ours = make()
     tokenizer = ours.task.source
     tokenizer.config = replace(tokenizer.config, unit="morpheme")
-    with pytest.raises(UserError, match="analyser"):
+    with pytest.raises(UserError, match="analyzer"):
         write(ours, tmp_path / "out")

@@ -22,7 +22,7 @@ pytest.importorskip("onnxscript")
 SHAPES: dict[str, dict[str, Any]] = {
     "as-in-the-paper": {},
     "all-else": {
-        "norm": "pre", "activation": "gelu", "positions": "learned", "max_length": 40, "share": "none",
+        "norm": "pre", "activation": "gelu", "positions": "learned", "max_length": 40, "tie_weights": "none",
         "layers": 1, "key_dim": 3, "value_dim": 5, "window": 2,
     },
     "tricks-off": {"norm": "none", "positions": "none"},

@@ -21,7 +21,7 @@ from mallang.kernels import c_attention, c_library, c_matmul
 from mallang.kernels.int8 import PlainMatrix, quantize_rows
 from mallang.kernels.log_softmax import log_softmax
 from mallang.layers.attention import SelfAttention, padding_mask
-from mallang.layers.cache import Past, Room
+from mallang.layers.cache import DynamicCache, StaticCache
 
 needs_kernels = pytest.mark.skipif(c_library.library() is None, reason="no compiler, or not such a processor")
 few = st.integers(1, 7)
@@ -272,8 +272,8 @@ def test_steps_with_reserved_memory_are_those_with_memory_that_grows(width: int)
     layer = SelfAttention(16, 4, 4, 4).eval()
     with torch.no_grad():
         _, read = layer(torch.randn(2, 5, 16), "causal")
-        grown: Past = Past([read])
-        room: Room = grown.reserve(4, width)
+        grown: DynamicCache = DynamicCache([read])
+        room: StaticCache = grown.reserve(4, width)
         grown = grown.select(torch.arange(2).repeat_interleave(width))
         for step in range(1, 5):
             x = torch.randn(2 * width, 1, 16)

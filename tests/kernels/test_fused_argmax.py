@@ -39,8 +39,8 @@ def test_a_gpu_has_it_for_rows_that_lie_together():
 def test_a_gpu_takes_what_log_probabilities_say(rows, words, least):
     torch.manual_seed(words)
     logits = torch.randn(rows, words, device=DEVICE) * 3
-    for favoured in (0, 2, 3):
-        logits[favoured % rows, favoured] = 20.0
+    for favored in (0, 2, 3):
+        logits[favored % rows, favored] = 20.0
     taken, log_probs = take(logits, least)
     wanted, places = by_formula(logits, least)
     assert torch.equal(taken, places)

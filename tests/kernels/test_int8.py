@@ -138,7 +138,7 @@ def test_a_layer_is_the_formula(has_bias: bool) -> None:
 
 
 @pytest.mark.usefixtures("kernel")
-def test_a_row_does_not_depend_on_its_neighbours() -> None:
+def test_a_row_does_not_depend_on_its_neighbors() -> None:
     torch.manual_seed(1)
     layer, x = Int8Linear(torch.randn(30, 20), torch.randn(30)), torch.randn(7, 20)
     x[3], x[4] = 1000 * x[3], 0.0
@@ -164,7 +164,7 @@ def test_what_is_no_number_stays_none() -> None:
 def tiny(share: str) -> Transformer:
     torch.manual_seed(1)
     vocabulary = Vocabulary((*SPECIALS, *(chr(97 + i) for i in range(20))))
-    return Transformer(Config(**SIZES["tiny"], share=share), vocabulary, vocabulary).eval()
+    return Transformer(Config(**SIZES["tiny"], tie_weights=share), vocabulary, vocabulary).eval()
 
 
 @pytest.mark.parametrize("share", ["all", "target", "none"])

@@ -160,7 +160,7 @@ def test_padding_mask_shows_the_real_and_the_near(lengths, window):
 
 @TINY
 @given(data=st.data(), query=st.integers(1, 4), key=st.integers(1, 5))
-def test_masking_before_the_softmax_is_zeroing_after_it_and_renormalising(data, query, key):
+def test_masking_before_the_softmax_is_zeroing_after_it_and_renormalizing(data, query, key):
     rows = st.lists(st.booleans(), min_size=key, max_size=key).filter(any)
     mask = torch.tensor(data.draw(st.lists(rows, min_size=query, max_size=query)))[None, None]
     layer, x, memory = make(CrossAttention), torch.randn(2, query, DIM), torch.randn(2, key, DIM)

@@ -3,8 +3,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mallang.layers.attention import KeysValues, SelfAttention
-from mallang.layers.cache import Past, State, map_nest, rows_of
+from mallang.layers.attention import KeyValue, SelfAttention
+from mallang.layers.cache import DynamicCache, State, map_nest, rows_of
 
 
 def example():
@@ -54,11 +54,11 @@ def read(layer, x, state, window):
 )
 @torch.no_grad()
 def test_reserved_slots_give_what_a_growing_past_gives(data, sentences, width, prompt, window, align):
-    """Whatever is reordered, dropped and enlarged on the way, and whether attention looks at all slots or not."""
+    """Whatever is reordered, dropped and enlarged on the way, and whether attention attends to all slots or not."""
     layer = SelfAttention(12, heads=3, key_dim=3, value_dim=5)
-    nothing = KeysValues(torch.zeros(sentences, 3, 0, 3), torch.zeros(sentences, 3, 0, 5))
+    nothing = KeyValue(torch.zeros(sentences, 3, 0, 3), torch.zeros(sentences, 3, 0, 5))
     _, growing = read(
-        layer, torch.randn(sentences, prompt, 12), State(torch.arange(sentences), Past([nothing])), window
+        layer, torch.randn(sentences, prompt, 12), State(torch.arange(sentences), DynamicCache([nothing])), window
     )
     roomy, growing = growing.reserve(2, width, align), growing.widen(width)
     exact = data.draw(st.booleans())
@@ -90,8 +90,8 @@ def test_what_has_no_room_needs_none():
 
 
 def test_a_room_takes_one_token_a_step():
-    nothing = KeysValues(torch.zeros(2, 1, 1, 4), torch.zeros(2, 1, 1, 4))
-    room = State(None, Past([nothing])).reserve(3, 2).moving
+    nothing = KeyValue(torch.zeros(2, 1, 1, 4), torch.zeros(2, 1, 1, 4))
+    room = State(None, DynamicCache([nothing])).reserve(3, 2).moving
     assert room.most == 1 + 3
     with pytest.raises(ValueError, match="one token, not 2"):
         room.enter(2, None)
@@ -104,7 +104,7 @@ def test_rows_keep_the_order_of_their_axes():
 
 
 def test_nests_may_hold_named_tuples_and_dataclasses():
-    pair = KeysValues(torch.ones(1), torch.zeros(1))
-    doubled = map_nest({"past": Past([pair]), "n": 3}, lambda tensor: tensor * 2)
-    assert isinstance(doubled["past"].layers[0], KeysValues) and doubled["past"].layers[0].keys.item() == 2
+    pair = KeyValue(torch.ones(1), torch.zeros(1))
+    doubled = map_nest({"past": DynamicCache([pair]), "n": 3}, lambda tensor: tensor * 2)
+    assert isinstance(doubled["past"].layers[0], KeyValue) and doubled["past"].layers[0].keys.item() == 2
     assert doubled["n"] == 3

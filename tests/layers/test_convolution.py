@@ -8,7 +8,7 @@ from mallang.layers.convolution import GatedConvolution, scale_gradient
 
 few = settings(deadline=None, max_examples=25)
 shapes = st.tuples(st.integers(1, 3), st.integers(1, 7), st.integers(1, 4), st.integers(1, 5))
-"""Rows, positions, channels, width."""
+"""Rows, positions, channels, kernel_size."""
 
 
 def close(found, expected):
@@ -18,7 +18,7 @@ def close(found, expected):
 def looped(layer, x):
     """The formula, one number at a time."""
     rows, time, dim = x.shape
-    weight = layer.linear.weight.view(2 * dim, layer.width, dim)
+    weight = layer.linear.weight.view(2 * dim, layer.kernel_size, dim)
     out = torch.zeros_like(x)
     for row in range(rows):
         for i in range(time):
@@ -26,7 +26,7 @@ def looped(layer, x):
                 halves = []
                 for output in (channel, dim + channel):
                     total = layer.linear.bias[output].item()
-                    for place in range(layer.width):
+                    for place in range(layer.kernel_size):
                         at = i - layer.left + place * layer.dilation
                         if 0 <= at < time:
                             total += sum((weight[output, place, c] * x[row, at, c]).item() for c in range(dim))
@@ -36,9 +36,9 @@ def looped(layer, x):
 
 
 def a_layer(shape, causal, seed=1, dilation=1):
-    rows, time, dim, width = shape
+    rows, time, dim, kernel_size = shape
     torch.manual_seed(seed)
-    return GatedConvolution(dim, width, causal, dilation=dilation), torch.randn(rows, time, dim)
+    return GatedConvolution(dim, kernel_size, causal, dilation=dilation), torch.randn(rows, time, dim)
 
 
 @few
@@ -54,8 +54,8 @@ def test_it_is_the_formula(shape, causal, dilation):
 @torch.no_grad()
 def test_it_is_a_convolution_and_a_gate(shape, causal):
     layer, x = a_layer(shape, causal)
-    weight = layer.linear.weight.view(2 * x.shape[2], layer.width, -1).transpose(1, 2)
-    padded = torch.nn.functional.pad(x, (0, 0, layer.left, layer.width - 1 - layer.left))
+    weight = layer.linear.weight.view(2 * x.shape[2], layer.kernel_size, -1).transpose(1, 2)
+    padded = torch.nn.functional.pad(x, (0, 0, layer.left, layer.kernel_size - 1 - layer.left))
     convolved = torch.nn.functional.conv1d(padded.transpose(1, 2), weight, layer.linear.bias)
     close(layer(x), torch.nn.functional.glu(convolved, dim=1).transpose(1, 2))
 
@@ -65,7 +65,7 @@ def test_it_is_a_convolution_and_a_gate(shape, causal):
 @torch.no_grad()
 def test_steps_equal_the_whole(shape, cuts):
     layer, x = a_layer(shape, causal=True)
-    window, found, at = torch.zeros(len(x), layer.width - 1, x.shape[2]), [], 0
+    window, found, at = torch.zeros(len(x), layer.kernel_size - 1, x.shape[2]), [], 0
     for size in [*cuts, x.shape[1]]:
         part = x[:, at : at + size]
         if part.shape[1]:

@@ -24,7 +24,7 @@ def test_the_seed_decides_and_every_place_differs():
         masks.append(Dropout(0.5)(torch.ones(64, 64)))
     assert torch.equal(masks[0], masks[1])
     assert not torch.equal(masks[0], masks[2])
-    # Four neighbours are decided by one number: they must not agree more often than by chance.
+    # Four neighbors are decided by one number: they must not agree more often than by chance.
     kept = masks[0].flatten().bool()
     for away in range(1, 8):
         assert (kept[away:] == kept[:-away]).float().mean() == pytest.approx(0.5, abs=0.05)

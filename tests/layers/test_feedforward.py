@@ -20,7 +20,7 @@ def test_it_is_the_formula_at_every_position(activation):
     for place in ((0, 0), (0, 1), (1, 1)):
         hidden = [
             FORMULAS[activation](float(row @ x[place] + bias))
-            for row, bias in zip(layer.widen.weight, layer.widen.bias, strict=True)
+            for row, bias in zip(layer.up_proj.weight, layer.up_proj.bias, strict=True)
         ]
-        expected = layer.narrow.weight @ torch.tensor(hidden) + layer.narrow.bias
+        expected = layer.down_proj.weight @ torch.tensor(hidden) + layer.down_proj.bias
         torch.testing.assert_close(found[place], expected)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from mallang.kernels import recurrent
-from mallang.kernels.recurrent import InOnePiece, computed_as, gru_update, lstm_update, unrolled
+from mallang.kernels.recurrent import FlattenedWeights, computed_as, gru_update, lstm_update, unrolled
 from mallang.layers.cache import State
 from mallang.layers.recurrent import (
     BidirectionalReader,
@@ -283,7 +283,7 @@ def test_one_piece_is_asked_for_as_cudnn_wants_it(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(recurrent.cudnn_rnn, "get_cudnn_mode", lambda mode: {"LSTM": 2, "GRU": 3}[mode])
     stack = Recurrent("lstm", 3, 4, 2)
     with torch.enable_grad():
-        low = InOnePiece.apply(torch.bfloat16, "LSTM", *stack.weights())
+        low = FlattenedWeights.apply(torch.bfloat16, "LSTM", *stack.weights())
         sum((2 * weight).float().sum() for weight in low).backward()
     assert told == [(4, 3, 2, 4, 0, 2, True, False)]
     for own, copy_ in zip(stack.weights(), low, strict=True):

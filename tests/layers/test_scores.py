@@ -154,7 +154,7 @@ def test_steps_equal_one_look_and_gradients_too(kind):
 @every_kind
 @TINY
 @given(seed=st.integers(0, 1000), data=st.data())
-def test_minus_infinity_before_the_softmax_is_zero_and_renormalised_after_it(kind, seed, data):
+def test_minus_infinity_before_the_softmax_is_zero_and_renormalized_after_it(kind, seed, data):
     states, memory = inputs(kind, source=5, seed=seed)
     attention = ScoredAttention(make(kind, seed))
     lengths = [data.draw(st.integers(1, 5)) for _ in range(2)]
@@ -204,7 +204,7 @@ def test_hypotheses_share_the_memory_of_their_sentence(kind):
     attention, (states, memory) = ScoredAttention(make(kind)), inputs(kind, asking=1)
     keys, mask = attention.score.remember(memory), torch.zeros(2, 4, dtype=torch.float64)
     other = states.flip(0)
-    rows = torch.stack((states, other), dim=1).flatten(0, 1)  # two hypotheses a sentence
+    rows = torch.stack((states, other), dim=1).flatten(0, 1)  # two hypotheses per sentence
     for found in (attention(rows, keys, memory, mask)[:, 0],
                   attention.steps(keys, memory, mask)(attention.score.ask(rows[:, 0]))):  # fmt: skip
         torch.testing.assert_close(found[0::2], attention(states, keys, memory, mask)[:, 0])

@@ -82,7 +82,7 @@ def test_repeated_maps_have_the_gradients_of_plain_ones(bias):
 
 
 class Products(TorchDispatchMode):
-    """Counts matrix products."""
+    """Counts matmuls."""
 
     count = 0
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from mallang.kernels.recurrent import MODES, unrolled
-from mallang.layers.dropout import Dropout, LockedDropout, dropout_mask
+from mallang.layers.dropout import Dropout, VariationalDropout, dropout_mask
 from mallang.layers.recurrent import Recurrent
 from mallang.layers.weight_drop import WeightDropped
 
@@ -49,7 +49,7 @@ def test_an_elman_layer_is_its_formula_whole_and_step_by_step(kind: Any, f: Any)
 
 def test_locked_dropout_drops_the_same_values_at_every_time() -> None:
     torch.manual_seed(2)
-    dropout, x = LockedDropout(0.4), torch.ones(200, 7, 50)
+    dropout, x = VariationalDropout(0.4), torch.ones(200, 7, 50)
     y = dropout(x)
     assert (y == y[:, :1]).all()
     assert y.unique().tolist() == pytest.approx([0.0, 1 / 0.6], rel=1e-4)
@@ -59,11 +59,14 @@ def test_locked_dropout_drops_the_same_values_at_every_time() -> None:
 
 
 @every_cell
-@pytest.mark.parametrize("locked", [True, False])
-def test_a_stack_drops_weights_once_and_values_between_layers(kind: Any, locked: bool) -> None:
+@pytest.mark.parametrize("variational", [True, False])
+def test_a_stack_drops_weights_once_and_values_between_layers(kind: Any, variational: bool) -> None:
     """The same random numbers, in the same order, put into plain layers one after the other; gradients too."""
     torch.manual_seed(3)
-    stack, x = WeightDropped(kind, 3, 4, layers=2, dropout=0.5, weight_dropout=0.3, locked=locked), torch.randn(2, 6, 3)
+    stack, x = (
+        WeightDropped(kind, 3, 4, layers=2, dropout=0.5, weight_dropout=0.3, variational=variational),
+        torch.randn(2, 6, 3),
+    )
     torch.manual_seed(4)
     outputs, _ = stack(x)
     outputs.square().sum().backward()
@@ -75,7 +78,7 @@ def test_a_stack_drops_weights_once_and_values_between_layers(kind: Any, locked:
     weights[1], weights[5] = weights[1] * dropout_mask(weights[1], 0.3), weights[5] * dropout_mask(weights[5], 0.3)
     assert 0 < int((weights[1] == 0).sum()) < weights[1].numel()
     below, _ = unrolled(kind, x, stack.nothing(x).of_layer(0), weights[:4])
-    between = (LockedDropout if locked else Dropout)(0.5)
+    between = (VariationalDropout if variational else Dropout)(0.5)
     expected, _ = unrolled(kind, between(below), stack.nothing(x).of_layer(1), weights[4:])
     expected.square().sum().backward()
     close(outputs, expected)
@@ -89,13 +92,13 @@ def test_nothing_is_dropped_when_it_is_used_and_the_weights_stay_whole() -> None
     torch.manual_seed(5)
     stack, x = WeightDropped("lstm", 3, 4, layers=2, dropout=0.5, weight_dropout=0.3), torch.randn(2, 6, 3)
     before = {name: value.clone() for name, value in stack.state_dict().items()}
-    assert not stack.lies_in_one_piece(stack.weights())
+    assert not stack.is_flattened(stack.weights())
     stack(x)
     assert all(torch.equal(value, before[name]) for name, value in stack.state_dict().items())
     theirs = nn.LSTM(3, 4, 2, batch_first=True)
     theirs.load_state_dict(stack.state_dict())
     stack.eval()
-    assert stack.lies_in_one_piece(stack.weights())
+    assert stack.is_flattened(stack.weights())
     close(stack(x)[0], theirs(x)[0])
 
 

@@ -182,10 +182,10 @@ def test_sizes_of_the_paper():
 
 
 def test_weights_that_are_shared_are_counted_once():
-    names = {share: dict(make(11, 11, share=share).named_parameters()) for share in ("all", "target", "none")}
+    names = {share: dict(make(11, 11, tie_weights=share).named_parameters()) for share in ("all", "target", "none")}
     assert "head.own.weight" in names["none"] and "head.own.weight" not in names["target"]
     assert "own_source_embedding.weight" in names["target"] and "own_source_embedding.weight" not in names["all"]
-    model = make(11, 11, share="all")
+    model = make(11, 11, tie_weights="all")
     assert model.head.weight is model.embedding.weight
 
 
@@ -194,7 +194,7 @@ def test_weights_that_are_shared_are_counted_once():
     [
         ({"dim": 0}, "dim must be at least 1, but is 0"),
         ({"dropout": 1.0}, "less than 1"),
-        ({"share": "target", "readout_dim": 7}, "embedding_dim is 5 and readout_dim 7"),
+        ({"tie_weights": "target", "readout_dim": 7}, "embedding_dim is 5 and readout_dim 7"),
     ],
 )
 def test_shapes_that_cannot_be_are_refused(changes, said):
@@ -204,7 +204,7 @@ def test_shapes_that_cannot_be_are_refused(changes, said):
 
 def test_one_table_needs_one_vocabulary():
     with pytest.raises(UserError, match=r"13 and 11 tokens"):
-        make(11, 13, share="all")
+        make(11, 13, tie_weights="all")
 
 
 def test_the_sizes_are_configs():

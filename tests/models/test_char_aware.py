@@ -34,8 +34,8 @@ def test_windows_that_go_on_are_one_long_text() -> None:
     model = make().eval()
     tokens = torch.randint(2, len(WORDS), (3, 10), generator=torch.Generator().manual_seed(2))
     whole = model(Batch(tokens=tokens, lengths=torch.full((3,), 10)))
-    first = model.read_on(Batch(tokens=tokens[:, :4], lengths=torch.full((3,), 4)), None)
-    second = model.read_on(Batch(tokens=tokens[:, 4:], lengths=torch.full((3,), 6)), first.carry)
+    first = model.forward_stateful(Batch(tokens=tokens[:, :4], lengths=torch.full((3,), 4)), None)
+    second = model.forward_stateful(Batch(tokens=tokens[:, 4:], lengths=torch.full((3,), 6)), first.carry)
     torch.testing.assert_close(torch.cat((first.hidden, second.hidden), dim=1), whole)
     assert not first.carry.hidden.requires_grad
 

@@ -66,7 +66,7 @@ def translate_by_hand(model: Cho, source: list[int], tokens: list[int]) -> tuple
 @pytest.mark.parametrize("share", ["none", "target", "all"])
 @torch.no_grad()
 def test_it_is_the_loop_of_the_paper(share: str) -> None:
-    model, batch = build(share=share), batch_of()
+    model, batch = build(tie_weights=share), batch_of()
     logits, encoded = model.output(model(batch)), model.encode(batch)
     for row, (source, target) in enumerate(zip(SOURCES, TARGETS, strict=True)):
         summary, expected = translate_by_hand(model, source, [2, *target])
@@ -108,13 +108,13 @@ def test_what_an_encoder_tells_of_a_sentence() -> None:
 
 
 def test_weights_are_shared_as_asked() -> None:
-    own, target, every = (build(share=share) for share in ("none", "target", "all"))
+    own, target, every = (build(tie_weights=share) for share in ("none", "target", "all"))
     count = [sum(weight.numel() for weight in model.parameters()) for model in (own, target, every)]
     assert count[0] - count[1] == count[1] - count[2] == len(WORDS) * 4
     with pytest.raises(UserError, match="one vocabulary"):
-        build(MORE, share="all")
+        build(MORE, tie_weights="all")
     with pytest.raises(ValueError, match="embedding_dim is 4 and readout_dim 6"):
-        build(share="target", readout_dim=6)
+        build(tie_weights="target", readout_dim=6)
 
 
 @pytest.mark.parametrize("wrong", [{"dim": 0}, {"embedding_dim": -1}, {"readout_dim": 0}, {"dropout": 1.0}])

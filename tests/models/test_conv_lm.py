@@ -37,7 +37,7 @@ def close(found, expected):
 @pytest.mark.parametrize("order", [2, 4, 6])
 @torch.no_grad()
 def test_one_layer_without_gates_is_nplm_slid_along(order):
-    conv = build("windowed", width=order - 1)
+    conv = build("windowed", kernel_size=order - 1)
     sizes = {"order": order, "embedding_dim": conv.config.embedding_dim, "dim": conv.config.dim}
     flat = nplm.NPLM(nplm.Config(**sizes), WORDS).eval()
     flat.embedding.load_state_dict(conv.embedding.state_dict())
@@ -51,8 +51,8 @@ def test_one_layer_without_gates_is_nplm_slid_along(order):
 
 def convolved(layer, x, dilation=1):
     """Through torch's own convolution, with zeros before the beginning, and the gate in two parts."""
-    weight = layer.linear.weight.view(len(layer.linear.weight), layer.width, -1).transpose(1, 2)
-    padded = F.pad(x.transpose(1, 2), ((layer.width - 1) * dilation, 0))
+    weight = layer.linear.weight.view(len(layer.linear.weight), layer.kernel_size, -1).transpose(1, 2)
+    padded = F.pad(x.transpose(1, 2), ((layer.kernel_size - 1) * dilation, 0))
     a, b = F.conv1d(padded, weight, layer.linear.bias, dilation=dilation).transpose(1, 2).chunk(2, dim=-1)
     return a * torch.sigmoid(b)
 
@@ -65,11 +65,11 @@ def test_it_is_stacked_gated_convolutions_with_residuals(block_layers, bottlenec
     x = convolved(model.first, model.embedding(batch.tokens))
     for block in model.blocks:
         new = x
-        for layer in filter(None, (block.narrow, *block.wide, block.widen)):
+        for layer in filter(None, (block.down_proj, *block.wide, block.up_proj)):
             new = convolved(layer, new)
         x = (x + new) * math.sqrt(0.5)
     close(model(batch), x)
-    assert (model.blocks[0].narrow is None) == (bottleneck is None)
+    assert (model.blocks[0].down_proj is None) == (bottleneck is None)
 
 
 @few
@@ -78,7 +78,7 @@ def test_it_is_stacked_gated_convolutions_with_residuals(block_layers, bottlenec
         lambda time: st.lists(st.lists(st.integers(4, 10), min_size=time, max_size=time), min_size=1, max_size=3)
     ),
     changes=st.sampled_from(
-        [{}, {"bottleneck": 8, "block_layers": 2}, {"gated": False}, {"width": 1}, {"dilation": 2}]
+        [{}, {"bottleneck": 8, "block_layers": 2}, {"gated": False}, {"kernel_size": 1}, {"dilation": 2}]
     ),
     data=st.data(),
 )
@@ -89,9 +89,9 @@ def test_where_a_text_is_cut_makes_no_difference(rows, changes, data):
     cuts = sorted({0, time, *data.draw(st.sets(st.integers(1, time)))})
     carry, found = None, []
     for begin, end in itertools.pairwise(cuts):
-        reading = model.read_on(Batch(tokens=batch.tokens[:, begin:end], lengths=batch.lengths), carry)
+        reading = model.forward_stateful(Batch(tokens=batch.tokens[:, begin:end], lengths=batch.lengths), carry)
         carry = reading.carry
-        kept = [(model.config.width - 1) * model.config.dilation**layer for layer in range(len(carry))]
+        kept = [(model.config.kernel_size - 1) * model.config.dilation**layer for layer in range(len(carry))]
         assert [window.shape[:2] for window in carry] == [(len(batch), each) for each in kept]
         found.append(reading.hidden)
     close(torch.cat(found, dim=1), model(batch))
@@ -99,7 +99,7 @@ def test_where_a_text_is_cut_makes_no_difference(rows, changes, data):
 
 def test_what_is_carried_has_no_history():
     model = build().train()
-    reading = model.read_on(a_batch(), None)
+    reading = model.forward_stateful(a_batch(), None)
     assert reading.hidden.requires_grad and not any(window.requires_grad for window in reading.carry)
 
 
@@ -107,10 +107,10 @@ def test_what_is_carried_has_no_history():
     "changes",
     [
         {},
-        {"blocks": 3, "block_layers": 2, "width": 2},
+        {"blocks": 3, "block_layers": 2, "kernel_size": 2},
         {"blocks": 0, "block_layers": 2},
         {"dilation": 2},
-        {"blocks": 2, "block_layers": 2, "width": 2, "dilation": 2, "bottleneck": 8},
+        {"blocks": 2, "block_layers": 2, "kernel_size": 2, "dilation": 2, "bottleneck": 8},
     ],
 )
 @torch.no_grad()
@@ -127,12 +127,12 @@ def test_it_sees_as_far_as_it_says(changes):
         assert changed == (back < model.context)
 
 
-@pytest.mark.parametrize(("width", "blocks"), [(2, 3), (3, 2), (4, 1)])
-def test_dilation_by_the_width_sees_every_token_of_an_exponential_context_once(width, blocks):
-    """The receptive field by gradients: width^layers tokens, none left out; layers = log of the context."""
-    model = build(width=width, blocks=blocks, dilation=width, gated=False)
-    context = width ** (blocks + 1)
-    assert model.context == context and context > build(width=width, blocks=blocks).context
+@pytest.mark.parametrize(("kernel_size", "blocks"), [(2, 3), (3, 2), (4, 1)])
+def test_dilation_by_the_width_sees_every_token_of_an_exponential_context_once(kernel_size, blocks):
+    """The receptive field by gradients: kernel_size^layers tokens, none left out; layers = log of the context."""
+    model = build(kernel_size=kernel_size, blocks=blocks, dilation=kernel_size, gated=False)
+    context = kernel_size ** (blocks + 1)
+    assert model.context == context and context > build(kernel_size=kernel_size, blocks=blocks).context
     tokens = torch.randint(4, 11, (1, context + 3), generator=torch.Generator().manual_seed(2))
     vectors = model.embedding(tokens).detach().requires_grad_()
     model.embed = lambda _: vectors
@@ -184,7 +184,7 @@ def test_it_begins_with_vectors_of_one_size():
     ("changes", "message"),
     [
         ({"blocks": -1}, "blocks must be at least 0"),
-        ({"width": 0}, "width must be at least 1"),
+        ({"kernel_size": 0}, "kernel_size must be at least 1"),
         ({"word_dropout": 1.0}, "word_dropout must be"),
         ({"blocks": 0, "bottleneck": 8}, "bottleneck = 8 has no effect"),
         ({"blocks": 0, "dropout": 0.1}, "dropout = 0.1 has no effect"),
@@ -192,7 +192,7 @@ def test_it_begins_with_vectors_of_one_size():
         ({"blocks": 0, "block_layers": 2, "dilation": 2}, "dilation = 2 has no effect"),
         ({"dilation": 0}, "dilation must be at least 1"),
         ({"blocks": 30, "dilation": 2}, "over 61 layers sees .* but the most is 65,536"),
-        ({"tied": True, "dim": 9, "embedding_dim": 8}, "of one size"),
+        ({"tie_weights": True, "dim": 9, "embedding_dim": 8}, "of one size"),
     ],
 )
 def test_it_refuses_what_cannot_be(changes, message):

@@ -44,10 +44,10 @@ def close(found, expected):
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
 
 
-def gated(layer, inputs, i, width, left):
+def gated(layer, inputs, i, kernel_size, left):
     """One position of a gated convolution, a list of vectors in."""
     zero = torch.zeros_like(inputs[0])
-    window = [inputs[j] if 0 <= j < len(inputs) else zero for j in range(i - left, i - left + width)]
+    window = [inputs[j] if 0 <= j < len(inputs) else zero for j in range(i - left, i - left + kernel_size)]
     both = layer.linear.weight @ torch.cat(window) + layer.linear.bias
     a, b = both.chunk(2)
     return a * torch.sigmoid(b)
@@ -55,7 +55,7 @@ def gated(layer, inputs, i, width, left):
 
 def by_hand(model, source, tokens):
     """The hidden vectors of one sentence, position by position, without a batch."""
-    width = model.config.width
+    kernel_size = model.config.kernel_size
 
     def embed(embedding, ids):
         return [embedding.table.weight[word] + embedding.positions.table.weight[i] for i, word in enumerate(ids)]
@@ -63,14 +63,14 @@ def by_hand(model, source, tokens):
     e = embed(model.source_embedding, source)
     x = [model.source_input(vector) for vector in e]
     for layer in model.encoder:
-        x = [(gated(layer.convolution, x, i, width, (width - 1) // 2) + x[i]) * HALF for i in range(len(x))]
+        x = [(gated(layer.convolution, x, i, kernel_size, (kernel_size - 1) // 2) + x[i]) * HALF for i in range(len(x))]
     z = [model.source_output(vector) for vector in x]
     g = embed(model.embedding, tokens)
     h = [model.input(vector) for vector in g]
     for layer in model.decoder:
         after = []
         for i in range(len(h)):
-            convolved = gated(layer.convolution, h, i, width, width - 1)
+            convolved = gated(layer.convolution, h, i, kernel_size, kernel_size - 1)
             query = (layer.cross_attention.query(convolved) + g[i]) * HALF
             scores = [float(query @ key) for key in z]
             weights = [math.exp(score) / sum(map(math.exp, scores)) for score in scores]
@@ -82,7 +82,9 @@ def by_hand(model, source, tokens):
     return torch.stack([model.last(vector) for vector in h])
 
 
-@pytest.mark.parametrize("changes", [{}, {"width": 2, "decoder_layers": 1}, {"embedding_dim": 12, "width": 5}])
+@pytest.mark.parametrize(
+    "changes", [{}, {"kernel_size": 2, "decoder_layers": 1}, {"embedding_dim": 12, "kernel_size": 5}]
+)
 @torch.no_grad()
 def test_it_is_the_papers_formulas(changes):
     model, batch = build(**changes), a_batch()
@@ -136,7 +138,7 @@ def test_the_encoder_gets_its_gradient_divided():
 
 
 @torch.no_grad()
-def test_normalised_weights_are_length_and_direction():
+def test_normalized_weights_are_length_and_direction():
     model, plain = build(weight_norm=True), build(weight_norm=False)
     close(model(a_batch()), plain(a_batch()))  # the lengths begin as they are
     parts = model.input.parametrizations.weight
@@ -196,7 +198,7 @@ def test_a_search_in_bfloat16_finds_much_the_same():
 
 def test_shared_weights_are_one():
     counts = {
-        share: sum(p.numel() for p in build(share=share, weight_norm=False).parameters())
+        share: sum(p.numel() for p in build(tie_weights=share, weight_norm=False).parameters())
         for share in ("none", "target", "all")
     }
     table = len(WORDS) * 32
@@ -205,7 +207,7 @@ def test_shared_weights_are_one():
 
 def test_one_table_needs_one_vocabulary():
     with pytest.raises(UserError, match="needs one vocabulary"):
-        build(source_words=Vocabulary((*SPECIALS, "x")), share="all")
+        build(source_words=Vocabulary((*SPECIALS, "x")), tie_weights="all")
 
 
 def test_texts_are_no_longer_than_the_positions():
@@ -220,7 +222,7 @@ def test_texts_are_no_longer_than_the_positions():
     ("changes", "complaint"),
     [
         ({"layers": 0}, "layers must be at least 1, but is 0"),
-        ({"width": 0}, "width must be at least 1, but is 0"),
+        ({"kernel_size": 0}, "kernel_size must be at least 1, but is 0"),
         ({"dropout": 1.0}, "dropout must be at least 0 and less than 1, but is 1.0"),
     ],
 )

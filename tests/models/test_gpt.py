@@ -120,13 +120,13 @@ def test_weights_start_as_in_the_papers():
     torch.manual_seed(1)
     model = GPT(Config(layers=8, dim=64, heads=4, max_length=32), vocabulary(200))
     block = model.decoder[3]
-    first = (model.embedding.table, model.embedding.positions.table, block.feedforward.widen)
+    first = (model.embedding.table, model.embedding.positions.table, block.feedforward.up_proj)
     assert all(part.weight.std().item() == pytest.approx(0.02, rel=0.05) for part in first)
-    for last in (block.self_attention.output, block.feedforward.narrow):
+    for last in (block.self_attention.output, block.feedforward.down_proj):
         assert last.weight.std().item() == pytest.approx(0.02 / 4, rel=0.05)
     assert all(p.eq(0).all() for name, p in model.named_parameters() if name.endswith("bias"))
     model = GPT(Config(layers=8, dim=64, heads=4, max_length=32, scaled_residuals=False), vocabulary(9))
-    assert model.decoder[3].feedforward.narrow.weight.std().item() == pytest.approx(0.02, rel=0.05)
+    assert model.decoder[3].feedforward.down_proj.weight.std().item() == pytest.approx(0.02, rel=0.05)
 
 
 def test_the_output_is_the_embedding_and_biases_can_be_left_out():
@@ -152,7 +152,7 @@ VARIANTS = {
     "window": {"window": 2},
     "alternate": {"window": 1, "windowed": "alternate", "layers": 3},
     "no-norm": {"norm": "none"},
-    "narrow": {"hidden_dim": 24, "biases": "none", "activation": "relu"},
+    "down_proj": {"hidden_dim": 24, "biases": "none", "activation": "relu"},
 }
 
 

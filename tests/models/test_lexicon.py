@@ -40,7 +40,7 @@ def batches(pairs, size=2):
 
 
 def brute_force(pairs, passes):
-    """Expectation-maximisation over every alignment of every sentence; the table, and the loss before each pass."""
+    """Expectation-maximization over every alignment of every sentence; the table, and the loss before each pass."""
     pairs = [([*source, EOS], target) for source, target in pairs]
     table = {}
     for source, target in pairs:

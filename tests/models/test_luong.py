@@ -177,7 +177,7 @@ def test_sizes_of_the_paper():
     [
         ({"layers": 0}, "layers must be at least 1, but is 0"),
         ({"dropout": 1.0}, "less than 1"),
-        ({"share": "all"}, "embedding_dim is 5 and dim 6"),
+        ({"tie_weights": "all"}, "embedding_dim is 5 and dim 6"),
     ],
 )
 def test_shapes_that_cannot_be_are_refused(changes, said):
@@ -187,7 +187,7 @@ def test_shapes_that_cannot_be_are_refused(changes, said):
 
 def test_one_table_needs_one_vocabulary():
     with pytest.raises(UserError, match=r"13 and 11 tokens"):
-        make(11, 13, share="all", embedding_dim=6)
+        make(11, 13, tie_weights="all", embedding_dim=6)
 
 
 def test_the_sizes_are_configs():

@@ -16,7 +16,7 @@ from mallang.layers.position import RotaryPositions, rotate
 from mallang.models.modern_gpt import Config, Model, rms_norm
 from mallang.text.vocabulary import SPECIALS, Vocabulary
 
-TINY = {"layers": 2, "dim": 16, "heads": 2, "max_length": 24, "zero_start": False}
+TINY = {"layers": 2, "dim": 16, "heads": 2, "max_length": 24, "zero_init": False}
 
 
 def vocabulary(words):
@@ -51,8 +51,8 @@ def test_a_block_is_the_formula():
         scores = (q @ k.mT / 8**0.5).masked_fill(torch.ones(5, 5).triu(1).bool(), -torch.inf)
         looked.append(scores.softmax(-1) @ value[..., head])
     x = x + block.self_attention.output(torch.cat(looked, dim=-1))
-    widened = block.feedforward.widen(rms_norm(x))
-    x = x + block.feedforward.narrow(torch.where(widened > 0, widened, 0.0) ** 2)
+    widened = block.feedforward.up_proj(rms_norm(x))
+    x = x + block.feedforward.down_proj(torch.where(widened > 0, widened, 0.0) ** 2)
     close(model(batch), rms_norm(x))
 
 
@@ -84,7 +84,7 @@ def test_the_table_of_angles_reaches_as_far_as_a_text_from_the_start():
 def test_queries_and_keys_of_one_length_keep_scores_small():
     """However large the weights, |score| ≤ √(values in a head)."""
     for normed, holds in ((True, True), (False, False)):
-        model = make(query_key_norm=normed)
+        model = make(qk_norm=normed)
         model.decoder[1].self_attention.query_key_value.weight.mul_(50)
         with record_attention(model, scores=True) as maps:
             model(batch_of())
@@ -93,10 +93,10 @@ def test_queries_and_keys_of_one_length_keep_scores_small():
 
 @torch.no_grad()
 def test_it_starts_from_zero():
-    model = make(zero_start=True)
+    model = make(zero_init=True)
     assert model.output(model(batch_of())).eq(0).all()
     close(model(batch_of()), rms_norm(rms_norm(model.embedding(batch_of().tokens))))
-    assert make(zero_start=True, tied=True).head.weight.ne(0).all()
+    assert make(zero_init=True, tie_weights=True).head.weight.ne(0).all()
 
 
 def test_the_logits_bend_towards_the_cap_in_the_loss_too():
@@ -122,7 +122,7 @@ def test_nothing_has_a_bias_and_norms_learn_nothing():
 VARIANTS = {
     "all": {},
     "learned": {"positions": "learned"},
-    "back": {"positions": "learned", "query_key_norm": False, "norm": "layer", "activation": "gelu", "tied": True},
+    "back": {"positions": "learned", "qk_norm": False, "norm": "layer", "activation": "gelu", "tie_weights": True},
     "window": {"window": 2, "soft_cap": 3.0},
     "bare": {"positions": "none", "norm": "none"},
 }

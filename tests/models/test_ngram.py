@@ -19,7 +19,7 @@ from mallang.data.streams import Stream, lines_batch, windows_batch
 from mallang.decoding.scoring import score
 from mallang.errors import UserError
 from mallang.models.ngram import Config, NGram
-from mallang.tasks.surprise import Lines
+from mallang.tasks.surprisal import Lines
 from mallang.text.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Vocabulary
 from mallang.training.weights import own_weights, set_weights
 
@@ -334,7 +334,7 @@ def test_an_unfinished_line_is_scored_from_what_is_known() -> None:
 
 
 def test_weights_are_fitted_to_held_out_text() -> None:
-    """Expectation and maximisation never make it less likely, and no other weights on a grid make it likelier."""
+    """Expectation and maximization never make it less likely, and no other weights on a grid make it likelier."""
     random = torch.Generator().manual_seed(1)
     corpus = [torch.randint(4, 9, (6,), generator=random).tolist() for _ in range(60)]
     model = NGram(Config(order=2, smoothing="interpolation", held_out=0.25), VOCABULARY)

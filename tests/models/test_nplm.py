@@ -57,7 +57,7 @@ def test_it_is_the_formula(order, direct):
 
 @torch.no_grad()
 def test_a_tied_output_is_the_table():
-    model = build(embedding_dim=8, dim=8, direct=False, tied=True)
+    model = build(embedding_dim=8, dim=8, direct=False, tie_weights=True)
     batch = a_batch([[4, 5, 6]])
     assert "head.own.weight" not in dict(model.named_parameters())
     close(model.output(model(batch)), model(batch) @ model.embedding.weight.T + model.head.bias)
@@ -77,7 +77,7 @@ def test_where_a_text_is_cut_makes_no_difference(rows, data):
     cuts = sorted({0, time, *data.draw(st.sets(st.integers(1, time)))})
     carry, found = None, []
     for begin, end in itertools.pairwise(cuts):
-        reading = model.read_on(Batch(tokens=batch.tokens[:, begin:end], lengths=batch.lengths), carry)
+        reading = model.forward_stateful(Batch(tokens=batch.tokens[:, begin:end], lengths=batch.lengths), carry)
         carry = reading.carry
         assert carry.shape == (len(batch), model.config.order - 2)
         found.append(reading.hidden)
@@ -98,8 +98,8 @@ def test_what_lies_before_the_window_is_not_seen():
         ({"order": 1}, "order must be at least 2"),
         ({"dim": 0}, "dim must be at least 1"),
         ({"dropout": 1.0}, "dropout must be"),
-        ({"tied": True, "direct": True}, "direct connections need a weight of their own"),
-        ({"tied": True, "dim": 9, "embedding_dim": 8}, "of one size"),
+        ({"tie_weights": True, "direct": True}, "direct connections need a weight of their own"),
+        ({"tie_weights": True, "dim": 9, "embedding_dim": 8}, "of one size"),
     ],
 )
 def test_it_refuses_what_cannot_be(changes, message):

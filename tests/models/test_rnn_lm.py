@@ -18,10 +18,10 @@ SHAPES: dict[str, dict[str, Any]] = {
     "elman": {"cell": "elman", "layers": 1},
     "gru": {"cell": "gru"},
     "lstm": {},
-    "tied": {"tied": True, "layers": 3},
-    "tied alike": {"tied": True, "embedding_dim": 8},
-    "tied alone": {"tied": True, "layers": 1},
-    "locked": {"locked": True, "word_dropout": 0.2, "weight_dropout": 0.3, "ar": 2.0, "tar": 1.0},
+    "tie_weights": {"tie_weights": True, "layers": 3},
+    "tied alike": {"tie_weights": True, "embedding_dim": 8},
+    "tied alone": {"tie_weights": True, "layers": 1},
+    "variational": {"variational": True, "word_dropout": 0.2, "weight_dropout": 0.3, "ar": 2.0, "tar": 1.0},
 }
 every_shape = pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 
@@ -47,7 +47,7 @@ def test_windows_that_go_on_are_one_long_text(shape: dict[str, Any]) -> None:
     whole, carry, parts = model(batch), None, []
     for begin, end in ((0, 5), (5, 6), (6, 12)):
         part = Batch(tokens=batch.tokens[:, begin:end], lengths=torch.full((3,), end - begin))
-        reading = model.read_on(part, carry)
+        reading = model.forward_stateful(part, carry)
         carry = reading.carry
         parts.append(reading.hidden)
         assert not reading.penalties
@@ -56,10 +56,10 @@ def test_windows_that_go_on_are_one_long_text(shape: dict[str, Any]) -> None:
 
 def test_the_gradient_ends_where_a_window_begins_and_reaches_the_first_word_without_a_carry() -> None:
     model, batch = make(dropout=0.0).eval(), batch_of(rows=1)
-    first = model.read_on(Batch(tokens=batch.tokens[:, :6], lengths=torch.tensor([6])), None)
+    first = model.forward_stateful(Batch(tokens=batch.tokens[:, :6], lengths=torch.tensor([6])), None)
     assert all(not memory.hidden.requires_grad and not memory.cell.requires_grad for memory in first.carry)
     counted = torch.bincount(batch.tokens[:, 6:].flatten(), minlength=len(WORDS)) > 0
-    second = model.read_on(Batch(tokens=batch.tokens[:, 6:], lengths=torch.tensor([6])), first.carry)
+    second = model.forward_stateful(Batch(tokens=batch.tokens[:, 6:], lengths=torch.tensor([6])), first.carry)
     second.hidden[:, -1].sum().backward()
     assert torch.equal(model.embedding.weight.grad.abs().sum(dim=1) > 0, counted)
     model.zero_grad()
@@ -69,11 +69,11 @@ def test_the_gradient_ends_where_a_window_begins_and_reaches_the_first_word_with
 
 
 def test_padding_is_not_fined_and_the_penalties_are_their_formulas() -> None:
-    model = make(ar=2.0, tar=3.0, dropout=0.3, locked=True, word_dropout=0.3, weight_dropout=0.4)
+    model = make(ar=2.0, tar=3.0, dropout=0.3, variational=True, word_dropout=0.3, weight_dropout=0.4)
     batch = batch_of()
     batch = Batch(tokens=batch.tokens, lengths=torch.tensor([12, 7, 1]))
     torch.manual_seed(5)
-    reading = model.read_on(batch, None)
+    reading = model.forward_stateful(batch, None)
     torch.manual_seed(5)
     hidden, states, _ = model.read(batch.tokens, None)
     ar = sum(hidden[i, t].square().mean() for i in range(3) for t in range(int(batch.lengths[i])))
@@ -97,7 +97,7 @@ def test_the_gradients_of_the_penalties_are_finite_differences() -> None:
         return ar + 3.0 * ((states[:, 1:] - states[:, :-1]).square().mean(dim=-1) * mask[:, 1:]).sum()
 
     torch.manual_seed(7)
-    found = model.read_on(batch, None).penalties
+    found = model.forward_stateful(batch, None).penalties
     sum(found.values()).backward()  # type: ignore[union-attr]
     for weight in (model.embedding.weight, *model.stacks.parameters()):
         for place in range(0, weight.numel(), 3):
@@ -124,7 +124,7 @@ def test_a_dropped_word_is_dropped_wherever_it_stands() -> None:
 
 @torch.no_grad()
 def test_tied_weights_are_one_and_the_last_layer_has_their_size() -> None:
-    tied, own = make(tied=True, layers=3), make(layers=3)
+    tied, own = make(tie_weights=True, layers=3), make(layers=3)
     assert tied.head.weight is tied.embedding.weight
     assert [(stack.input_size, stack.hidden_size, stack.num_layers) for stack in tied.layers()] == [
         (6, 8, 2),
@@ -150,7 +150,7 @@ def test_weights_begin_as_the_papers_say() -> None:
     ("options", "said"),
     [
         ({"cell": "lstm", "activation": "relu"}, "belongs to elman"),
-        ({"locked": True, "dropout": 0.0}, "nothing is dropped"),
+        ({"variational": True, "dropout": 0.0}, "nothing is dropped"),
         ({"input_dropout": 1.0}, "input_dropout"),
         ({"weight_dropout": -0.1}, "weight_dropout"),
         ({"layers": 0}, "layers"),

@@ -64,7 +64,7 @@ def translate_by_hand(model: Sutskever, source: list[int], tokens: list[int]) ->
 
 
 @pytest.mark.parametrize(
-    "changes", [{}, {"reverse_source": False}, {"layers": 1}, {"share": "all", "dim": 5, "embedding_dim": 5}]
+    "changes", [{}, {"reverse_source": False}, {"layers": 1}, {"tie_weights": "all", "dim": 5, "embedding_dim": 5}]
 )
 @torch.no_grad()
 def test_it_is_the_loop_of_the_paper(changes: dict[str, Any]) -> None:
@@ -124,14 +124,14 @@ def test_the_paper_has_32_million_weights_in_the_layers_of_each_side() -> None:
 
 def test_weights_are_shared_as_asked() -> None:
     sizes: dict[str, Any] = {"dim": 5, "embedding_dim": 5}
-    own, target, every = (build(share=share, **sizes) for share in ("none", "target", "all"))
+    own, target, every = (build(tie_weights=share, **sizes) for share in ("none", "target", "all"))
     count = [sum(weight.numel() for weight in model.parameters()) for model in (own, target, every)]
     assert count[0] - count[1] == count[1] - count[2] == len(WORDS) * 5
     assert every.head.weight is every.embedding.weight
     with pytest.raises(UserError, match="one vocabulary"):
-        build(MORE, share="all", **sizes)
+        build(MORE, tie_weights="all", **sizes)
     with pytest.raises(ValueError, match="embedding_dim is 4 and dim 5"):
-        build(share="target")
+        build(tie_weights="target")
 
 
 @pytest.mark.parametrize("wrong", [{"layers": 0}, {"dim": 0}, {"embedding_dim": -1}, {"dropout": 1.0}])

@@ -54,8 +54,8 @@ def copy_block(theirs, ours, cross):
         ours.cross_norm.load_state_dict(theirs.norm2.state_dict())
     last = theirs.norm3 if cross else theirs.norm2
     ours.feedforward_norm.load_state_dict(last.state_dict())
-    ours.feedforward.widen.load_state_dict(theirs.linear1.state_dict())
-    ours.feedforward.narrow.load_state_dict(theirs.linear2.state_dict())
+    ours.feedforward.up_proj.load_state_dict(theirs.linear1.state_dict())
+    ours.feedforward.down_proj.load_state_dict(theirs.linear2.state_dict())
 
 
 @pytest.mark.filterwarnings("ignore:enable_nested_tensor")
@@ -115,7 +115,7 @@ def test_the_papers_models_have_the_papers_parameters(size, millions):
 
 @pytest.mark.parametrize(("share", "tables"), [("all", 1), ("target", 2), ("none", 3)])
 def test_sharing_saves_tables(share, tables):
-    model = make(share=share)
+    model = make(tie_weights=share)
     assert parameters(model) == count(2, 16, 24, 11, tables)
     assert (model.head.weight is model.embedding.table.weight) == (share != "none")
     assert (model.embedding.table is model.source_embedding.table) == (share == "all")
@@ -142,7 +142,7 @@ def test_without_positions_the_source_is_a_bag_of_words(positions):
 
 
 def test_values_may_be_larger_than_keys():
-    model = make(key_dim=3, value_dim=5, share="target", source_words=9)
+    model = make(key_dim=3, value_dim=5, tie_weights="target", source_words=9)
     attention = model.decoder[0].cross_attention
     assert attention.output.weight.shape == (16, 2 * 5)
     assert [tuple(weight.shape) for weight in attention.input_weights()] == [(6, 16), (6, 16), (10, 16)]
@@ -152,8 +152,8 @@ def test_values_may_be_larger_than_keys():
 def test_sharing_all_needs_one_vocabulary():
     with pytest.raises(UserError, match=r"needs one vocabulary.*9 and 11 tokens") as caught:
         make(source_words=9)
-    assert 'model.share = "target"' in str(caught.value)
-    assert make(share="target", source_words=9).source_embedding.table.num_embeddings == 9
+    assert 'model.tie_weights = "target"' in str(caught.value)
+    assert make(tie_weights="target", source_words=9).source_embedding.table.num_embeddings == 9
 
 
 def test_the_decoder_may_have_another_depth():
@@ -211,7 +211,7 @@ VARIANTS = {
     "uneven": {"key_dim": 3, "value_dim": 5, "heads": 3, "decoder_layers": 1, "activation": "gelu"},
     "no-norm": {"norm": "none"},
     "no-positions": {"positions": "none"},
-    "window-pre": {"window": 1, "norm": "pre", "share": "none"},
+    "window-pre": {"window": 1, "norm": "pre", "tie_weights": "none"},
 }
 
 

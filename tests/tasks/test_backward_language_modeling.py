@@ -16,7 +16,7 @@ from mallang.models.gpt import Config as GPTConfig
 from mallang.models.rnn_lm import RNNLM, SIZES, Config
 from mallang.tasks import backward_language_modeling, language_modeling
 from mallang.tasks.embedding import TokenVectors, token_vectors
-from mallang.tasks.surprise import Lines, Manner, line_log_probs
+from mallang.tasks.surprisal import ContextMode, Lines, line_log_probs
 from mallang.text.tokenizer import Config as Text
 from mallang.text.tokenizer import Tokenizer
 from mallang.text.vocabulary import BOS, EOS
@@ -76,16 +76,16 @@ def test_validation_is_the_loss_of_training_and_slides_over_long_lines():
     limited = gpt(16)
     (score,) = task.validate(limited, Corpus(lines), [], "loss")
     mirror = Lines([line[::-1] for line in lines])
-    found = np.concatenate(line_log_probs(limited, mirror, Manner("lines", 16)))
+    found = np.concatenate(line_log_probs(limited, mirror, ContextMode("lines", 16)))
     assert score.count == len(found) and score.value == pytest.approx(-found.mean())
 
 
 @pytest.mark.parametrize("cell", ["lstm", "gru", "elman"])
-@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("tie_weights", [False, True])
 @torch.no_grad()
-def test_the_states_of_every_layer_are_torchs(cell, tied):
+def test_the_states_of_every_layer_are_torchs(cell, tie_weights):
     model = RNNLM(
-        Config(layers=3, embedding_dim=6, dim=8, tied=tied, cell=cell, dropout=0.2), TOKENIZER.vocabulary
+        Config(layers=3, embedding_dim=6, dim=8, tie_weights=tie_weights, cell=cell, dropout=0.2), TOKENIZER.vocabulary
     ).eval()
     tokens = torch.randint(4, 9, (2, 5))
     x, expected = model.embedding(tokens), [model.embedding(tokens)]

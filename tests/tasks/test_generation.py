@@ -23,7 +23,7 @@ from mallang.evaluation.minimal_pairs import Preference
 from mallang.find import find
 from mallang.tasks import generation, language_modeling
 from mallang.tasks.generation import Verbs
-from mallang.tasks.surprise import Lines, Manner, line_log_probs
+from mallang.tasks.surprisal import ContextMode, Lines, line_log_probs
 from mallang.text.tokenizer import Config as TextConfig
 from mallang.text.tokenizer import Tokenizer
 from mallang.text.vocabulary import BOS, EOS
@@ -46,7 +46,7 @@ def verbs_of(model: Any, tokenizer: Tokenizer, layout: str = "stream", **options
 class Unbounded(Table):
     """The toy table as a model that can go on: what it carries does not matter to what is tested."""
 
-    def read_on(self, batch: Any, carry: Any) -> Any:
+    def forward_stateful(self, batch: Any, carry: Any) -> Any:
         raise AssertionError("a text is written by steps")
 
 
@@ -188,7 +188,7 @@ class Script(torch.nn.Module):
         self.says = torch.tensor([*tokenizer.encode(says).ids, 3, 3])
         self.read: list[list[int]] = []
 
-    def read_on(self, batch: Any, carry: Any) -> Any:
+    def forward_stateful(self, batch: Any, carry: Any) -> Any:
         raise AssertionError("a text is written by steps")
 
     def forward(self, batch: Any) -> Tensor:
@@ -374,7 +374,7 @@ def test_a_line_of_any_length_is_read_once() -> None:
 
     model = gpt(CHARS, max_length=8)
     line = Line(CHARS.encode("나는 사과를 먹었다. " * 40).ids)
-    [found] = line_log_probs(model, Lines([line]), Manner("lines", 8, 4))
+    [found] = line_log_probs(model, Lines([line]), ContextMode("lines", 8, 4))
     assert line.reads <= 2 * len(line)
     ids = [*list.__iter__(line), EOS]
     for begin, first in ((0, 0), (4, 8), (200, 204)):  # the windows that predict these and the next few

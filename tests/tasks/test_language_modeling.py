@@ -1,4 +1,4 @@
-"""Language modelling: three layouts, a loss that goes on, and perplexities as an explicit loop gives them."""
+"""Language modeling: three layouts, a loss that goes on, and perplexities as an explicit loop gives them."""
 
 import math
 
@@ -14,11 +14,11 @@ from mallang.data.prepared import Prepared
 from mallang.decoding.contract import Config as Search
 from mallang.decoding.ensemble import ensemble_of
 from mallang.errors import UserError
-from mallang.layers.reading import ReadsOn
+from mallang.layers.stateful import Stateful
 from mallang.models import gpt, rnn_lm, transformer
-from mallang.tasks import surprise
+from mallang.tasks import surprisal
 from mallang.tasks.language_modeling import Config, Task, Verbs
-from mallang.tasks.surprise import Manner, line_log_probs, windows_of
+from mallang.tasks.surprisal import ContextMode, line_log_probs, windows_of
 from mallang.text.tokenizer import Config as Text
 from mallang.text.tokenizer import Tokenizer
 from mallang.text.vocabulary import BOS, EOS, PAD
@@ -101,19 +101,19 @@ def test_every_token_is_asked_for_once_an_epoch(options, module):
     assert all(task.loss(model, batch, None).sums["loss"].isfinite() for batch in batches)
 
 
-@pytest.mark.parametrize("lanes", [1, 2])
-def test_carried_windows_equal_one_long_reading(lanes):
-    """The loss of all windows, each going on from the last, is that of a reading of every whole row."""
+@pytest.mark.parametrize("streams", [1, 2])
+def test_carried_windows_equal_one_long_reading(streams):
+    """The loss of all windows, each continuing from the last, is that of a reading of every whole row."""
     task, model = make(layout="stream", context=4)
     corpus = corpus_of(task)
-    carries, total = [None] * lanes, 0.0
-    for number, batch in enumerate(batches_of(task, corpus, tokens=8, lanes=lanes)):
-        loss = task.loss(model, batch, carries[number % lanes])
-        carries[number % lanes] = loss.carry
+    carries, total = [None] * streams, 0.0
+    for number, batch in enumerate(batches_of(task, corpus, tokens=8, streams=streams)):
+        loss = task.loss(model, batch, carries[number % streams])
+        carries[number % streams] = loss.carry
         total += float(loss.sums["loss"].detach())
         assert not any(leaf.requires_grad for memory in loss.carry for leaf in memory if leaf is not None)
     inputs, labels = streams_of(corpus)
-    rows, expected = 2 * lanes, 0.0
+    rows, expected = 2 * streams, 0.0
     for row in range(rows):
         begin, end = row * len(labels) // rows, (row + 1) * len(labels) // rows
         expected -= sum(one_by_one(model, inputs[begin:end], labels[begin:end]))
@@ -178,14 +178,14 @@ def test_a_carried_text_is_read_token_by_token(texts, rows):
     for row in range(parts):
         begin, end = row * len(labels) // parts, (row + 1) * len(labels) // parts
         expected += one_by_one(model, inputs[begin:end], labels[begin:end])
-    found = line_log_probs(model, corpus, Manner("carried", rows=rows))
+    found = line_log_probs(model, corpus, ContextMode("carried", rows=rows))
     assert [len(line) for line in found] == [len(text.split()) + 1 for text in texts]
     np.testing.assert_allclose(np.concatenate(found), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_an_ensemble_of_carried_models_is_carried(monkeypatch):
     """Its perplexity is that of steps of one token, however the text is cut, and its prompts may be of any length."""
-    monkeypatch.setattr(surprise, "STEP", 4)
+    monkeypatch.setattr(surprisal, "STEP", 4)
     task, model = make(layout="stream", context=5)
     other = make(shape={**RECURRENT, "layers": 1, "dim": 24}, layout="stream", context=5)[1]
     alone = [Verbs(task, each, Search(), 0) for each in (model, other)]
@@ -203,9 +203,9 @@ def test_an_ensemble_of_carried_models_is_carried(monkeypatch):
 def test_an_ensemble_carries_what_all_of_its_models_carry():
     _, carrying = make(layout="stream", context=5)
     task, limited = make(gpt, layout="stream", context=5, order="shuffled")
-    assert isinstance(ensemble_of([carrying, carrying]), ReadsOn)
+    assert isinstance(ensemble_of([carrying, carrying]), Stateful)
     mixed = ensemble_of([carrying, limited])
-    assert not isinstance(mixed, ReadsOn) and task.manner(mixed) == Manner("sliding", 5)
+    assert not isinstance(mixed, Stateful) and task.context_mode(mixed) == ContextMode("sliding", 5)
 
 
 @settings(deadline=None, max_examples=15)
@@ -221,7 +221,7 @@ def test_sliding_windows_see_as_much_as_fits(texts, context, data):
         end = min(len(labels), begin + context)
         expected += one_by_one(model, inputs[begin:end], labels[begin:end])[done - begin :]
         done = end
-    found = np.concatenate(line_log_probs(model, corpus, task.manner(model)))
+    found = np.concatenate(line_log_probs(model, corpus, task.context_mode(model)))
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
@@ -239,9 +239,9 @@ def test_windows_predict_every_label_once(labels, context, data):
 def test_lines_are_judged_by_themselves(module, longest):
     task, model = make(module, shape=None if longest is None else {**gpt.SIZES["tiny"], "max_length": longest})
     corpus = corpus_of(task)
-    manner = task.manner(model)
-    assert manner == Manner("lines", longest)
-    for number, found in enumerate(line_log_probs(model, corpus, manner)):
+    context_mode = task.context_mode(model)
+    assert context_mode == ContextMode("lines", longest)
+    for number, found in enumerate(line_log_probs(model, corpus, context_mode)):
         inputs, labels = streams_of(Corpus([corpus[number][0]]))
         pieces = range(0, len(labels), longest or len(labels))
         expected = [
@@ -290,13 +290,13 @@ def test_perplexities_come_together_and_say_how_the_text_was_read(module, option
     token, word, byte = task.perplexity(model, TEXTS)[0]
     assert all(f"|tok:space|{signature}|" in score.signature for score in (token, word, byte))
     assert token.value == pytest.approx(word.value), "here words are tokens"
-    manner = task.manner(model)
-    total = -sum(float(line.sum()) for line in line_log_probs(model, corpus_of(task), manner))
+    context_mode = task.context_mode(model)
+    total = -sum(float(line.sum()) for line in line_log_probs(model, corpus_of(task), context_mode))
     words = sum(len(text.split()) + 1 for text in TEXTS)
     assert word.value == pytest.approx(math.exp(total / words))
     assert byte.value == pytest.approx(total / math.log(2) / sum(len(text.encode()) + 1 for text in TEXTS))
     (loss,) = task.validate(model, corpus_of(task), [], "loss")
-    if manner.kind != "carried":
+    if context_mode.kind != "carried":
         assert loss.value == pytest.approx(math.log(token.value))
     assert loss.count == words
 

@@ -17,7 +17,7 @@ from mallang.layers import characters
 from mallang.tasks import language_modeling
 from mallang.tasks.generation import Verbs
 from mallang.tasks.prompting import Prompter
-from mallang.tasks.surprise import Lines, line_log_probs
+from mallang.tasks.surprisal import Lines, line_log_probs
 from mallang.tasks.templates import Template
 from mallang.text.tokenizer import Config as TextConfig
 from mallang.text.tokenizer import Tokenizer
@@ -61,7 +61,9 @@ def test_unk_in_a_text_stays_unk_and_perplexity_agrees_with_score(layout: str) -
     verbs = made(layout=layout)
     ids = [verbs.tokenizer.encode(line).ids for line in LINES]
     assert ids[2][1] == UNK
-    expected = [float(row.sum()) for row in line_log_probs(verbs.model, Lines(ids), verbs.task.manner(verbs.model))]
+    expected = [
+        float(row.sum()) for row in line_log_probs(verbs.model, Lines(ids), verbs.task.context_mode(verbs.model))
+    ]
     assert verbs.task.perplexity(verbs.model, LINES)[1] == expected and not verbs.model.characters.oov_ids
     texts = ["the tac sat", "an <unk> tac"]
     sums = verbs.task.perplexity(verbs.model, texts)[1]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from mallang.errors import UserError
 from mallang.find import find, names
 from mallang.models.contract import is_fitted
-from mallang.tasks.contract import Paced
+from mallang.tasks.contract import StepAware
 from mallang.tasks.scheduled_sampling import Schedule, ScheduledSampling
 from mallang.tasks.translation import Config, Task
 from mallang.text.tokenizer import Config as Text
@@ -104,7 +104,7 @@ def test_without_true_words_the_best_ones_are_those_of_greedy_search(name):
     loss = task.loss(model, batch, None)
     read, total = torch.full((len(batch), 1), BOS), 0.0
     for place in range(batch.tokens.shape[1]):
-        logits, _ = model.step(read, model.start(batch))  # all own words so far, read anew: no cache
+        logits, _ = model.step(read, model.start(batch))  # all own words so far, read again: no cache
         log_probs = logits[:, -1].log_softmax(dim=1)
         for row, label in enumerate(batch.labels[:, place].tolist()):
             if label != PAD:
@@ -206,7 +206,7 @@ def test_the_formulas_of_the_paper():
 
 def test_a_step_number_is_all_it_depends_on():
     task, model = make(scheduled_sampling="exponential", sampling_k=0.5)
-    assert isinstance(task, Paced)
+    assert isinstance(task, StepAware)
     before = task.sampling.probability
     for step, expected in ((1, 1.0), (3, 0.25), (2, 0.5)):
         task.at_step(step)

@@ -1,4 +1,4 @@
-"""An analyser that needs no package and knows no Korean: a morpheme ends where a syllable ends in a consonant."""
+"""An analyzer that needs no package and knows no Korean: a morpheme ends where a syllable ends in a consonant."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Stub:
 
 @pytest.fixture(autouse=True, scope="session")
 def analyzer() -> Iterator[Stub]:
-    """Every test here has this analyser; those of Kiwi itself ask for that by name."""
+    """Every test here has this analyzer; those of Kiwi itself ask for that by name."""
     with pytest.MonkeyPatch.context() as patch:
         stub = Stub()
         patch.setattr(morphemes, "analyzer", lambda: stub)

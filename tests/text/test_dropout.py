@@ -48,7 +48,7 @@ def rebuilt(dropout: Dropout, ids: list[int]) -> list[int]:
 
 
 def cut(dropout: Dropout, ids: list[int], random: np.random.Generator) -> list[int]:
-    """One text cut anew."""
+    """One text cut again."""
     (pieces,) = dropout.cut([np.array(ids, dtype=np.int64)], lambda counts: random.random(int(counts.sum())))
     return pieces.tolist()
 
@@ -85,10 +85,10 @@ def test_without_drops_it_is_the_librarys_own_bpe(unit: Unit, text: str) -> None
 def test_the_text_stays_the_same(unit: Unit, text: str, seed: int, probability: float) -> None:
     tokenizer = trained(unit)
     ids = tokenizer.encode(text).ids
-    anew = cut(Dropout(tokenizer, probability), ids, np.random.default_rng(seed))
-    assert len(anew) >= len(ids)
-    assert tokenizer.decode(anew) == tokenizer.decode(ids)
-    assert cut(Dropout(tokenizer, probability), ids, np.random.default_rng(seed)) == anew
+    again = cut(Dropout(tokenizer, probability), ids, np.random.default_rng(seed))
+    assert len(again) >= len(ids)
+    assert tokenizer.decode(again) == tokenizer.decode(ids)
+    assert cut(Dropout(tokenizer, probability), ids, np.random.default_rng(seed)) == again
 
 
 @pytest.mark.parametrize("unit", ["bpe", "byte-bpe"])

@@ -1,4 +1,4 @@
-"""Text cut at morphemes comes back; with Kiwi itself where it is installed, else with an analyser that cuts by rule."""
+"""Text cut at morphemes comes back; with Kiwi itself where it is installed, else with an analyzer that cuts by rule."""
 
 from __future__ import annotations
 
@@ -83,11 +83,11 @@ def test_where_a_text_may_be_cut(text: str, expected: list[str]) -> None:
     assert chunks([text], NFC, Everywhere()) == [expected]
 
 
-def test_only_korean_is_analysed() -> None:
+def test_only_korean_is_analyzed() -> None:
     analyzer = Counting()
     texts = ["plain English", unicodedata.normalize("NFD", "한글"), "日本", "섞인 text"]
     found = chunks(texts, NFC, analyzer)
-    assert analyzer.asked == ["한글", "섞인 text"], "normalised, in order"
+    assert analyzer.asked == ["한글", "섞인 text"], "normalized, in order"
     assert found == [[" plain English"], [" 한", "글"], [" 日本"], [" 섞", "인 text"]]
 
 
@@ -105,14 +105,14 @@ def test_pieces_never_cross_a_morpheme(monkeypatch: pytest.MonkeyPatch) -> None:
     assert tokenizer.encode("학교에서 the school").tokens == ["▁학", "교", "에", "서", "▁the", "▁school"]
 
 
-def test_text_json_names_the_analyser_and_another_is_warned_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_text_json_names_the_analyzer_and_another_is_warned_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tokenizer = Tokenizer.train(LINES * 3, Config(unit="morpheme", vocabulary=200))
     tokenizer.save(tmp_path)
     assert json.loads((tmp_path / "text.json").read_text("utf-8"))["analyzer"] == "stub==1"
     ids = Tokenizer.load(tmp_path).encode(LINES[0]).ids
     monkeypatch.setattr(morphemes, "analyzer", Everywhere)
     other = Tokenizer.load(tmp_path)
-    assert other.decode(ids) == LINES[0], "reading needs no analyser"
+    assert other.decode(ids) == LINES[0], "reading needs no analyzer"
     with pytest.warns(UserWarning, match=r"learned with stub==1, but everywhere==1 is here.*pip install stub==1"):
         other.encode_batch(LINES)
     other.encode(LINES[0])  # told once

@@ -184,7 +184,7 @@ def test_what_stands_between_spaces_is_a_token(text: str) -> None:
     assert tokenizer.encode_batch([text]) == [encoding.ids]
 
 
-def test_the_unknown_word_of_a_tokenised_text_is_the_unknown_token() -> None:
+def test_the_unknown_word_of_a_tokenized_text_is_the_unknown_token() -> None:
     tokenizer = Tokenizer.train([" the <unk> sat ", "the N"], Config(unit="space", vocabulary=100))
     assert tokenizer.vocabulary.tokens == (*SPECIALS, "the", "N", "sat")
     encoding = tokenizer.encode(" the <unk> never <s> ")

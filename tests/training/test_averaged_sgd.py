@@ -16,7 +16,7 @@ from mallang.training.averaged_sgd import Mean, Trigger, average_of
 from mallang.training.optimizer import Average, Config
 from mallang.training.weights import own_weights
 
-ASGD = Config(name="asgd", rate=0.05, trigger=1)
+ASGD = Config(name="asgd", learning_rate=0.05, trigger=1)
 
 
 def algorithm(losses: list[float], n: int) -> int | None:
@@ -46,7 +46,7 @@ def test_averaging_begins_at_the_latest_where_it_is_told_to() -> None:
     assert trigger.began == 30 and trigger.updates(40) == 10
 
 
-def test_other_optimisers_never_begin() -> None:
+def test_other_optimizers_never_begin() -> None:
     assert Trigger([1.0] * 9).after(5.0, 3, Config(name="sgd")) == Trigger([1.0] * 9)
 
 
@@ -99,7 +99,7 @@ def test_what_is_averaged_follows_from_the_recipe() -> None:
     assert average_of(model, Config(), 0.0, "best") is None
     assert type(average_of(model, Config(), 0.9, "ema")) is Average
     assert isinstance(average_of(model, ASGD, 0.0, "best"), Mean)
-    with pytest.raises(UserError, match=r"train\.ema"):
+    with pytest.raises(UserError, match=r"train\.ema_decay"):
         average_of(model, ASGD, 0.9, "ema")
     with pytest.raises(UserError, match=r"train\.final"):
         average_of(model, ASGD, 0.0, "average")

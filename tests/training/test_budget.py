@@ -20,7 +20,7 @@ from mallang.training.stopping import Stop
 from mallang.training.train import Options, train
 from training.test_distributed import torchrun
 
-SHORT = (*TINY, "model.dropout=0.2", "train.workers=0", "train.threads=1", "train.ema=0.9")
+SHORT = (*TINY, "model.dropout=0.2", "train.workers=0", "train.threads=1", "train.ema_decay=0.9")
 
 
 @pytest.fixture
@@ -189,7 +189,7 @@ def test_two_processes_share_one_number_of_updates(home: Path) -> None:
     assert ended.code == 0, ended.err
     found = json.loads((home / "runs/two/run.json").read_text("utf-8"))["budget"]
     same = (f"train.steps={found['steps']}", f"train.validate_every={found['validate_every']}")
-    ended = mallang(*given, *same, "train.accumulation=2", "--name", "one", cwd=home)
+    ended = mallang(*given, *same, "train.gradient_accumulation=2", "--name", "one", cwd=home)
     assert ended.code == 0, ended.err
     losses = [[entry["loss"] for entry in metrics(home / "runs" / name)] for name in ("two", "one")]
     assert losses[0] == pytest.approx(losses[1], abs=1e-4)

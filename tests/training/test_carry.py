@@ -1,4 +1,4 @@
-"""What the rows of a stream go on from: kept by lane, saved whole, and lost at the beginning of an epoch."""
+"""What the rows of a stream continue from: kept by stream, saved whole, and lost at the beginning of an epoch."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ RECIPE = (
     "model.layers=2", "model.embedding_dim=12",
     "model.dim=16", "model.dropout=0.2", "text.unit=space", "text.vocabulary=60", "data.train=train.txt",
     "data.valid=valid.txt", "data.test=valid.txt", "train.steps=50", "train.save_every=3", "train.log_every=1",
-    "train.validate_every=20", "train.batch_tokens=28", "train.workers=0", "optimizer.rate=0.01",
+    "train.validate_every=20", "train.batch_tokens=28", "train.workers=0", "optimizer.learning_rate=0.01",
 )  # fmt: skip
 RUN = Path("runs", "rnn-lm")
 WORDS = list("abcdefghijklmn")
@@ -54,10 +54,10 @@ def trained(folder: Path, *more: str) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("lanes", [2, pytest.param(1, marks=pytest.mark.slow)])
-def test_a_killed_training_goes_on_with_what_it_carried(tmp_path: Path, lanes: int) -> None:
+@pytest.mark.parametrize("streams", [2, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_killed_training_goes_on_with_what_it_carried(tmp_path: Path, streams: int) -> None:
     """Bit by bit, in the midst of an epoch and beyond its end."""
-    more = [f"train.micro_batches={lanes}"] if lanes > 1 else []
+    more = [f"train.micro_batches={streams}"] if streams > 1 else []
     untouched = trained(tmp_path / "untouched", *more)
     home = tmp_path / "killed"
     home.mkdir()
@@ -70,7 +70,7 @@ def test_a_killed_training_goes_on_with_what_it_carried(tmp_path: Path, lanes: i
         job.send(signal.SIGKILL)
         job.wait()
     ended = mallang(*RECIPE, *more, cwd=home)
-    assert ended.code == 0 and "going on from step" in ended.err, ended.err
+    assert ended.code == 0 and "resuming from step" in ended.err, ended.err
     assert (home / RUN / "model.safetensors").read_bytes() == (untouched / RUN / "model.safetensors").read_bytes()
     assert metrics(home / RUN) == metrics(untouched / RUN)
     epochs = [entry["epoch"] for entry in metrics(home / RUN) if entry["kind"] == "train"]
@@ -78,7 +78,7 @@ def test_a_killed_training_goes_on_with_what_it_carried(tmp_path: Path, lanes: i
     saved = sorted((home / RUN / "checkpoints").glob("step-*"))[-1]
     if json.loads((saved / "state.json").read_text())["position"]["place"]:
         carried = load_file(saved / "carry.safetensors")
-        assert {name.split(".")[0] for name in carried} == {str(lane) for lane in range(lanes)}
+        assert {name.split(".")[0] for name in carried} == {str(stream) for stream in range(streams)}
 
 
 def newest(home: Path) -> int:
@@ -92,8 +92,8 @@ def test_what_is_carried_matters(tmp_path: Path) -> None:
         plugin = tmp_path / f"{name}.py"
         plugin.write_text(
             f"from mallang.models.rnn_lm import *\nfrom mallang.models.rnn_lm import RNNLM\n\n"
-            f"class {name.title()}(RNNLM):\n    def read_on(self, batch, carry):\n"
-            f"        return super().read_on(batch, {carry})\n\nModel = {name.title()}\n"
+            f"class {name.title()}(RNNLM):\n    def forward_stateful(self, batch, carry):\n"
+            f"        return super().forward_stateful(batch, {carry})\n\nModel = {name.title()}\n"
         )
         folder = tmp_path / f"{name}-home"
         folder.mkdir()
@@ -109,7 +109,7 @@ def test_what_is_carried_matters(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("more", [[], ["task.jitter=true"]])
 def test_two_processes_equal_one_with_two_lanes(tmp_path: Path, more: list[str]) -> None:
-    one = trained(tmp_path / "one", "train.accumulation=2", *more)
+    one = trained(tmp_path / "one", "train.gradient_accumulation=2", *more)
     two = tmp_path / "two"
     two.mkdir()
     write_text(two)
@@ -119,7 +119,7 @@ def test_two_processes_equal_one_with_two_lanes(tmp_path: Path, more: list[str])
     for left, right in zip([e for e in metrics(two / RUN) if e["kind"] == "train"], expected, strict=True):
         assert left["loss"] == pytest.approx(right["loss"], rel=1e-5), left["step"]
         assert left["rate"] == pytest.approx(right["rate"], rel=1e-12), left["step"]
-    # The checkpoint of two processes holds both lanes.
+    # The checkpoint of two processes holds both streams.
     saved = sorted((two / RUN / "checkpoints").glob("step-*"))[-1]
     there = sorted((one / RUN / "checkpoints").glob("step-*"))
     assert {name.split(".")[0] for name in load_file(saved / "carry.safetensors")} == {"0", "1"} and there
@@ -129,14 +129,14 @@ def test_a_checkpoint_holds_the_lanes_of_all_processes() -> None:
     model = make_model()
     like = carry_like(model)
     both = [Carries(4, World(rank, 2)) for rank in range(2)]  # without a connection each gives its own part of a sum
-    for lane in range(4):
-        both[lane % 2].put(lane, [type(memory)(*(leaf + lane + 1 for leaf in memory)) for memory in like])
+    for stream in range(4):
+        both[stream % 2].put(stream, [type(memory)(*(leaf + stream + 1 for leaf in memory)) for memory in like])
     tensors = [carries.tensors() for carries in both]
     whole = {name: tensors[0][name] + tensors[1][name] for name in tensors[0]}
     alone = Carries(4, World())
     alone.restore(whole, model, place=8)
-    for lane in range(4):
-        found, expected = leaves(alone.get(lane)), leaves(both[lane % 2].get(lane))
+    for stream in range(4):
+        found, expected = leaves(alone.get(stream)), leaves(both[stream % 2].get(stream))
         assert all(torch.equal(left, right) for left, right in zip(found, expected, strict=True))
     second = Carries(4, World(1, 2))
     second.restore(whole, model, place=8)
@@ -172,27 +172,29 @@ def windows(count: int, device: torch.device) -> list[Batch]:
     ]
 
 
-def epochs_of(engine: str, device: torch.device, dropout: float, lanes: int) -> tuple[list[float], list[torch.Tensor]]:
+def epochs_of(
+    engine: str, device: torch.device, dropout: float, streams: int
+) -> tuple[list[float], list[torch.Tensor]]:
     """The losses of two epochs over the same windows, and the gradients of all."""
     task, model = make_task(), make_model(dropout).to(device)
     step = Step(task, model, device, "fp32", engine)  # type: ignore[arg-type]
     losses = []
     for _ in range(3):
-        carries: list[object] = [None] * lanes
+        carries: list[object] = [None] * streams
         for number, batch in enumerate(windows(12, device)):
             torch.manual_seed(number)
-            loss = step.run(batch, [18], carries[number % lanes])
-            carries[number % lanes] = loss.carry
+            loss = step.run(batch, [18], carries[number % streams])
+            carries[number % streams] = loss.carry
             losses.append(float(loss.sums["loss"]))
     return losses, [parameter.grad.clone() for parameter in model.parameters()]
 
 
-@pytest.mark.parametrize("lanes", [1, 2])
+@pytest.mark.parametrize("streams", [1, 2])
 @needs_gpu
-def test_replayed_windows_go_on_like_plain_ones(lanes: int) -> None:
+def test_replayed_windows_go_on_like_plain_ones(streams: int) -> None:
     """Two shapes, each from nothing and from a carry: op by op, recorded, replayed."""
     cuda = torch.device("cuda")
-    plain, replayed = (epochs_of(engine, cuda, 0.2, lanes) for engine in ("plain", "graphs"))
+    plain, replayed = (epochs_of(engine, cuda, 0.2, streams) for engine in ("eager", "cuda-graphs"))
     assert replayed[0] == pytest.approx(plain[0], rel=1e-4)
     for left, right in zip(replayed[1], plain[1], strict=True):
         torch.testing.assert_close(left, right, rtol=1e-3, atol=1e-4)
@@ -201,7 +203,7 @@ def test_replayed_windows_go_on_like_plain_ones(lanes: int) -> None:
 def test_windows_without_a_carry_differ_from_those_with_one() -> None:
     cpu = torch.device("cpu")
     task, model, (first, second, *_) = make_task(), make_model(), windows(3, cpu)
-    step = Step(task, model, cpu, "fp32", "plain")
+    step = Step(task, model, cpu, "fp32", "eager")
     carry = step.run(first, [18]).carry
     assert float(step.run(second, [18], carry).sums["loss"]) != float(step.run(second, [18]).sums["loss"])
     again = step.run(second, [18], carry).sums["loss"]

@@ -78,20 +78,20 @@ def test_a_bare_model_on_miniworld_is_never_touched() -> None:
 
 
 def test_the_origin_is_shown_and_what_is_given_wins(home: Path) -> None:
-    resolved = own("model.layers=1", "optimizer.rate=0.5", "text.vocabulary=77")
+    resolved = own("model.layers=1", "optimizer.learning_rate=0.5", "text.vocabulary=77")
     lines = {line.split(" = ")[0]: line for line in resolved.show() if " = " in line}
     assert "fitted to 200 pairs" in lines["warmup"] and "fitted to 200 pairs" in lines["hidden_dim"]
     assert "command line" in lines["layers"]
     recipe = resolved.build()
-    assert (recipe.model.layers, recipe.optimizer.rate, recipe.text.vocabulary) == (1, 0.5, 77)
+    assert (recipe.model.layers, recipe.optimizer.learning_rate, recipe.text.vocabulary) == (1, 0.5, 77)
 
 
 def test_a_size_wins_over_the_fitted_shape(home: Path) -> None:
     recipe = own("model.size=small").build()
-    assert (recipe.model.hidden_dim, recipe.optimizer.rate) == (1024, 1e-3), (
+    assert (recipe.model.hidden_dim, recipe.optimizer.learning_rate) == (1024, 1e-3), (
         "the fitted rate is that of the fitted shape"
     )
-    assert own().build().optimizer.rate == TIERS[0].rate
+    assert own().build().optimizer.learning_rate == TIERS[0].rate
 
 
 def test_warm_up_and_validations_follow_the_length_that_is_given(home: Path) -> None:
@@ -103,11 +103,11 @@ def test_warm_up_and_validations_follow_the_length_that_is_given(home: Path) -> 
 
 
 GIVEN = [
-    ["train.final=best"], ["train.keep=2", "train.final=average"], ["train.ema=0.99"], ["schedule.name=noam"],
+    ["train.final=best"], ["train.keep=2", "train.final=average"], ["train.ema_decay=0.99"], ["schedule.name=noam"],
     ["optimizer.name=sgd"], ["text.unit=char"], ["data.valid=valid.tsv"], ["data.hold_out=0.2"], ["data.hold_out=0"],
     ["model.dim=96"], ["model.dim=300"], ["model.embedding_dim=100"], ["model.blocks=0"], ["model.heads=12"],
     ["model.blocks=0", "model.dim=128"], ["model.size=tiny"], ["text.shared=false", "text.source_unit=word"],
-    ["text.shared=false", "model.share=target"],
+    ["text.shared=false", "model.tie_weights=target"],
 ]  # fmt: skip
 
 
@@ -148,7 +148,7 @@ def test_a_stream_has_windows_that_the_model_and_the_batch_have_room_for(
 
 def test_what_is_left_out_is_only_what_contradicts(home: Path) -> None:
     model = own("data.columns=[1]", "model.dim=300", model="nplm").build().model
-    assert (model.dim, model.embedding_dim, model.tied, model.dropout) == (300, 128, False, TIERS[0].dropout)
+    assert (model.dim, model.embedding_dim, model.tie_weights, model.dropout) == (300, 128, False, TIERS[0].dropout)
     units = own("text.shared=false", "text.source_unit=word")
     assert units.origins["text.vocabulary"] == "default" and units.origins["train.steps"].startswith("fitted")
 

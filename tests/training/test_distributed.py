@@ -35,7 +35,7 @@ from commands.running import (
     wait_until,
     write_corpus,
 )
-from mallang.data.loader import Order, Position, Source, orders
+from mallang.data.loader import BatchRequest, Position, Source, requests
 from mallang.errors import UserError
 from mallang.training import checkpoint as checkpoints
 from mallang.training import distributed, run
@@ -75,7 +75,7 @@ def test_two_processes_equal_one(tmp_path: Path) -> None:
     for home in (one, two):
         home.mkdir()
         write_corpus(home)
-    assert mallang(*RECIPE, "train.accumulation=2", cwd=one).code == 0
+    assert mallang(*RECIPE, "train.gradient_accumulation=2", cwd=one).code == 0
     ended = torchrun(*RECIPE, cwd=two)
     assert ended.code == 0, ended.err
     expected, found = metrics(one / RUN), metrics(two / RUN)
@@ -111,7 +111,7 @@ def test_a_signal_to_the_launcher_saves(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_process_that_is_lost_is_started_anew(tmp_path: Path, number: signal.Signals) -> None:
-    """Killed, or alive without an answer: the launcher starts both anew, and the weights are those of one process."""
+    """Killed, or alive without an answer: the launcher starts both again, and the weights are those of one process."""
     one, two = tmp_path / "one", tmp_path / "two"
     recipe = [*RECIPE, "train.steps=400", "train.micro_batches=2", "train.save_every=10", "train.batch_tokens=64"]
     for home in (one, two):
@@ -123,7 +123,7 @@ def test_a_process_that_is_lost_is_started_anew(tmp_path: Path, number: signal.S
     os.kill(children(job.pid)[-1], number)
     ended = job.wait()
     assert ended.code == 0, ended.err
-    assert ended.err.count("going on from step") == 1, ended.err
+    assert ended.err.count("resuming from step") == 1, ended.err
     if number == signal.SIGSTOP:
         assert "another process of this training is lost: Timed out" in ended.err
     assert metrics(two / RUN) == metrics(one / RUN)
@@ -138,7 +138,7 @@ def children(parent: int) -> list[int]:
 
 @pytest.mark.slow
 def test_a_run_that_is_finished_is_a_success_after_a_restart(tmp_path: Path) -> None:
-    """A process may be lost after the end; then all are started anew, and find that nothing is left to do."""
+    """A process may be lost after the end; then all are started again, and find that nothing is left to do."""
     write_corpus(tmp_path)
     recipe = [*RECIPE, "train.steps=2", "train.validate_every=2"]
     assert mallang(*recipe, cwd=tmp_path).code == 0
@@ -149,7 +149,7 @@ def test_a_run_that_is_finished_is_a_success_after_a_restart(tmp_path: Path) -> 
     refused = mallang(*recipe, cwd=tmp_path)
     assert refused.code == 2 and "is finished" in refused.err
     fresh = mallang(*recipe, "--fresh", cwd=tmp_path, env={"TORCHELASTIC_MAX_RESTARTS": "3"})
-    assert fresh.code == 2 and "every restart would begin anew" in fresh.err
+    assert fresh.code == 2 and "every restart would begin again" in fresh.err
 
 
 @pytest.mark.parametrize(
@@ -259,7 +259,7 @@ def test_each_process_takes_its_own_gpu(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_process_leaves_when_its_launcher_dies() -> None:
-    """The launcher starts a process and dies; the process gets the signal that lets a training save."""
+    """The launcher starts a process and dies; the process gets the signal that lets a training run save."""
     child = (
         "import signal, sys, time; from mallang.training.distributed import follow_parent; "
         "signal.signal(signal.SIGTERM, lambda *_: (print('asked', flush=True), sys.exit())); "
@@ -333,12 +333,12 @@ def plan_source(batches: int) -> Source:
 def test_any_number_of_processes_reads_the_same_steps(batches: int, first: int, extra: int, then: int) -> None:
     """A step is the same micro-batches however many processes share it, also when their number changes on the way."""
     step = max(first, then) + extra
-    alone = [order for order, _ in itertools.islice(orders(plan_source(batches), Position(), step=step), 6 * step)]
-    read: list[Order] = []
+    alone = [order for order, _ in itertools.islice(requests(plan_source(batches), Position(), step=step), 6 * step)]
+    read: list[BatchRequest] = []
     position = Position()
     for processes in (first, then):
         streams = [
-            orders(plan_source(batches), position, rank=rank, processes=processes, step=step)
+            requests(plan_source(batches), position, rank=rank, processes=processes, step=step)
             for rank in range(processes)
         ]
         for _ in range(3):
@@ -346,7 +346,7 @@ def test_any_number_of_processes_reads_the_same_steps(batches: int, first: int, 
                 list(itertools.islice(stream, len(range(rank, step, processes)))) for rank, stream in enumerate(streams)
             ]
             after = {position for mine in dealt for _, position in mine}
-            assert len(after) == 1  # all may go on from the same place
+            assert len(after) == 1  # all may continue from the same place
             (position,) = after
             read += [dealt[turn % processes][turn // processes][0] for turn in range(step)]
     assert read == alone
@@ -354,8 +354,8 @@ def test_any_number_of_processes_reads_the_same_steps(batches: int, first: int, 
 
 
 def test_too_many_ways_to_say_how_many_micro_batches() -> None:
-    with pytest.raises(ValueError, match="micro_batches and accumulation"):
-        Config(micro_batches=4, accumulation=2)
+    with pytest.raises(ValueError, match="micro_batches and gradient_accumulation"):
+        Config(micro_batches=4, gradient_accumulation=2)
     with pytest.raises(ValueError, match="micro_batches must be at least 1"):
         Config(micro_batches=0)
 

@@ -20,7 +20,7 @@ needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GP
 
 @given(st.integers(1, 10_000), st.integers(1, 8), st.integers(1, 20_000), st.integers(1, 300))
 def test_the_fewest_pieces_that_fit(tokens, accumulation, memory, longest):
-    config = Config(batch_tokens=tokens, accumulation=accumulation, fit=True)
+    config = Config(batch_tokens=tokens, gradient_accumulation=accumulation, auto_micro_batch=True)
     tried = []
 
     def fits(size):
@@ -34,10 +34,10 @@ def test_the_fewest_pieces_that_fit(tokens, accumulation, memory, longest):
             fitted(config, fits, longest)
         return
     found = fitted(config, fits, longest)
-    assert longest <= found.batch_tokens <= memory and not found.fit
-    assert total <= found.batch_tokens * found.accumulation < total + found.accumulation
+    assert longest <= found.batch_tokens <= memory and not found.auto_micro_batch
+    assert total <= found.batch_tokens * found.gradient_accumulation < total + found.gradient_accumulation
     assert all(size > memory for size in tried[:-1]), "the first that fits is taken"
-    assert restored(config, {"batch_tokens": found.batch_tokens, "accumulation": found.accumulation}) == found
+    assert restored(config, {"batch_tokens": found.batch_tokens, "accumulation": found.gradient_accumulation}) == found
 
 
 @pytest.fixture(scope="module")
@@ -74,10 +74,10 @@ def test_what_needs_a_source_is_refused_where_there_is_none(change):
 
 def test_a_cpu_has_nothing_to_fit():
     with pytest.raises(UserError, match="runs on a CPU"):
-        check_device(Config(fit=True), torch.device("cpu"))
+        check_device(Config(auto_micro_batch=True), torch.device("cpu"))
     with pytest.raises(UserError, match="needs a GPU"):
-        check_device(Config(engine="graphs"), torch.device("cpu"))
-    check_device(Config(fit=True), torch.device("cuda"))
+        check_device(Config(engine="cuda-graphs"), torch.device("cpu"))
+    check_device(Config(auto_micro_batch=True), torch.device("cuda"))
 
 
 @needs_gpu
@@ -86,7 +86,7 @@ def test_what_does_not_fit_is_told(materials):
     from mallang.models import transformer
 
     model = materials.task.build(transformer, recipe.model).cuda()
-    trial = Trial(materials.task, model, materials.train, Config(fit=True), torch.device("cuda"))
+    trial = Trial(materials.task, model, materials.train, Config(auto_micro_batch=True), torch.device("cuda"))
     assert trial.fits(4096)
     before = [parameter.detach().clone() for parameter in model.parameters()]
     hog = torch.empty(int(0.95 * torch.cuda.mem_get_info()[0]), dtype=torch.uint8, device="cuda")

@@ -80,7 +80,7 @@ def test_the_metric_that_decides_is_measured() -> None:
     [
         ("train.steps=5", "train.steps = 5"),
         ("train.precision=fp32", "train.precision = fp32"),
-        ("optimizer.rate=0.1", "optimizer.rate = 0.1"),
+        ("optimizer.learning_rate=0.1", "optimizer.learning_rate = 0.1"),
         ("schedule.warmup=7", "schedule.warmup = 7"),
     ],
 )
@@ -91,7 +91,7 @@ def test_what_has_no_effect_is_refused(override: str, told: str) -> None:
     assert not Path("runs/x").exists()
 
 
-def test_defaults_that_are_spelt_out_are_none_of_it() -> None:
+def test_defaults_that_are_spelled_out_are_none_of_it() -> None:
     fit(folder=Path("runs/first"))
     again = train(read("runs/first").build(), Options(folder=Path("runs/second"), device="cpu", quiet=True))
     assert again.info["weights"] == Run.open("runs/first").info["weights"]

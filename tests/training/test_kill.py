@@ -75,7 +75,7 @@ def test_two_kills(home: Path, untouched: Path, workers: int) -> None:
         job.send(signal.SIGKILL)
         assert job.wait().code == -signal.SIGKILL
         assert not (home / RUN / "model.safetensors").exists()
-    assert "going on from step" in finish(home, workers).err
+    assert "resuming from step" in finish(home, workers).err
     nobody_left(job)
     assert_same(home, untouched)
 
@@ -102,7 +102,9 @@ def test_ten_kills_at_random_moments(home: Path, workers: int) -> None:
         if number < 3:
             time.sleep(draw.uniform(0, starting))
         else:
-            job.until(lambda job=job, number=number: newest_step(home) and (number == 3 or "going on from" in job.err))
+            job.until(
+                lambda job=job, number=number: newest_step(home) and (number == 3 or "continuing from" in job.err)
+            )
             time.sleep(draw.uniform(0, 1.5 * training / 7))
         job.send(signal.SIGKILL)
         assert job.wait().code in (-signal.SIGKILL, 0), job.err
@@ -150,7 +152,7 @@ def test_a_signal_saves(home: Path, untouched: Path, number: signal.Signals, to_
     step = newest_step(home)
     assert f"stopped and saved at step {step}; the same command goes on" in ended.err
     nobody_left(job)
-    assert f"going on from step {step}" in finish(home, workers).err
+    assert f"resuming from step {step}" in finish(home, workers).err
     assert_same(home, untouched)
 
 
@@ -181,7 +183,7 @@ def test_a_damaged_checkpoint(home: Path, untouched: Path, damage: str) -> None:
     )
     ended = finish(home, 0)
     assert f"the checkpoint {last.name} is damaged" in ended.err
-    assert f"going on from step {int(before.name[5:])}" in ended.err
+    assert f"resuming from step {int(before.name[5:])}" in ended.err
     assert_same(home, untouched)
 
 

@@ -82,7 +82,8 @@ def make(folder, model=None, validate=None, rate=0.01, rule=None, schedule=None,
     config = Config(**{"steps": 20, "log_every": 3, "validate_every": 7, "workers": 0, **options})
     return Loop(
         Plan(
-            config=config, optimizer=rule or optimizer.Config(rate=rate), seed=1, task=task, model=model, source=source,
+            config=config, optimizer=rule or optimizer.Config(learning_rate=rate), seed=1, task=task, model=model,
+            source=source,
             schedule=schedule or Schedule(name="constant", warmup=0), validate=validate, folder=folder,
             device=torch.device("cpu"), world=World(),
             recorder=Recorder(folder, console=Console(file=io.StringIO()), quiet=False),
@@ -115,9 +116,9 @@ def test_a_factor_of_the_rate_is_not_undone_by_clipping(tmp_path):
     for factor in (1.0, 0.5):
         folder = tmp_path / str(factor)
         folder.mkdir()
-        rule = optimizer.Config(name="sgd", rate=2.0, clip=1e-3)
+        rule = optimizer.Config(name="sgd", learning_rate=2.0, max_grad_norm=1e-3)
         task = VaryingTask(lambda batch, factor=factor: factor)
-        loop = make(folder, rule=rule, task=task, steps=1, log_every=1, accumulation=3)
+        loop = make(folder, rule=rule, task=task, steps=1, log_every=1, gradient_accumulation=3)
         before = weights(loop)
         loop.run(Stop())
         moved[factor] = [after - old for after, old in zip(weights(loop), before, strict=True)]
@@ -131,16 +132,18 @@ def test_a_factor_of_the_rate_is_not_undone_by_clipping(tmp_path):
 
 def test_an_update_of_several_batches_takes_the_mean_of_their_factors(tmp_path):
     task = VaryingTask(lambda batch: float(batch.tokens.shape[1]))
-    loop = make(tmp_path, rate=0.01, task=task, steps=1, log_every=1, accumulation=3)
+    loop = make(tmp_path, rate=0.01, task=task, steps=1, log_every=1, gradient_accumulation=3)
     widths = [batch.tokens.shape[1] for (batch, _), _ in zip(loop.micro_batches(), range(3), strict=False)]
     loop.run(Stop())
     assert len(set(widths)) > 1 and read(tmp_path / FILE)[0]["rate"] == pytest.approx(0.01 * sum(widths) / 3)
 
 
-ASGD = {"rule": optimizer.Config(name="asgd", rate=0.5, average_from=7)}
+ASGD = {"rule": optimizer.Config(name="asgd", learning_rate=0.5, average_from=7)}
 
 
-@pytest.mark.parametrize("options", [{}, {"ema": 0.9, "final": "ema"}, {"accumulation": 3, "save_every": 2}, ASGD])
+@pytest.mark.parametrize(
+    "options", [{}, {"ema_decay": 0.9, "final": "ema"}, {"gradient_accumulation": 3, "save_every": 2}, ASGD]
+)
 @pytest.mark.parametrize("stops", [[5], [1, 2, 13, 19]])
 def test_stopping_anywhere_changes_nothing(tmp_path, options, stops):
     whole, parts = tmp_path / "whole", tmp_path / "parts"
@@ -168,7 +171,9 @@ def without_seconds(state):
     return {key: value for key, value in state.items() if key != "seconds"}
 
 
-@pytest.mark.parametrize("rule", [optimizer.Config(name="sgd", rate=0.5, clip=0.0), optimizer.Config(rate=0.01)])
+@pytest.mark.parametrize(
+    "rule", [optimizer.Config(name="sgd", learning_rate=0.5, max_grad_norm=0.0), optimizer.Config(learning_rate=0.01)]
+)
 def test_accumulation_divides_by_the_count_of_the_whole_step(tmp_path, rule):
     """Micro-batches of unequal size must weigh by their tokens: one update equals that of all texts in one batch.
 
@@ -177,7 +182,7 @@ def test_accumulation_divides_by_the_count_of_the_whole_step(tmp_path, rule):
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     pieces = len(Buckets(LENGTHS, tokens=40, seed=1, epoch=0))
-    small = make(tmp_path / "a", tokens=40, steps=1, accumulation=pieces, rule=rule)
+    small = make(tmp_path / "a", tokens=40, steps=1, gradient_accumulation=pieces, rule=rule)
     large = make(tmp_path / "b", tokens=1000, steps=1, rule=rule)
     before = weights(large)
     for loop in (small, large):
@@ -208,7 +213,7 @@ def test_every_micro_batch_of_every_step_has_random_numbers_of_its_own(tmp_path)
     for name in ("once", "again"):
         (tmp_path / name).mkdir()
         task = DrawingTask()
-        make(tmp_path / name, task=task, steps=4, accumulation=3).run(Stop())
+        make(tmp_path / name, task=task, steps=4, gradient_accumulation=3).run(Stop())
         found[name] = task.drawn
     assert len({tuple(each) for each in found["once"]}) == 4 * 3
     assert found["once"] == found["again"]
@@ -286,7 +291,7 @@ def test_numbers_that_are_none_stop_the_training_with_a_diagnosis(tmp_path):
         loop.run(Poison())
     said = str(caught.value)
     assert "2.bias" in said or "0.weight" in said
-    assert "step 12" in said and "last good checkpoint: step 7" in said and "optimizer.rate" in said
+    assert "step 12" in said and "last good checkpoint: step 7" in said and "optimizer.learning_rate" in said
     assert checkpoint.newest(tmp_path / "checkpoints", print).step == 7, "nothing broken was saved"
 
 
@@ -296,7 +301,7 @@ def test_a_loss_that_runs_away_is_told(tmp_path):
 
 
 def test_the_moving_average_is_the_formula(tmp_path):
-    loop = make(tmp_path, ema=0.9, steps=3, log_every=1, final="ema")
+    loop = make(tmp_path, ema_decay=0.9, steps=3, log_every=1, final="ema")
     expected = loop.model[2].bias.detach().clone()
     history = []
     step = loop.optimizer.step
@@ -308,7 +313,9 @@ def test_the_moving_average_is_the_formula(tmp_path):
     assert not torch.allclose(expected, history[-1], atol=1e-3)
 
 
-@pytest.mark.parametrize("options", [{"ema": 0.9, "final": "ema"}, {"ema": 0.9}, ASGD], ids=["ema", "best", "asgd"])
+@pytest.mark.parametrize(
+    "options", [{"ema_decay": 0.9, "final": "ema"}, {"ema_decay": 0.9}, ASGD], ids=["ema", "best", "asgd"]
+)
 def test_the_average_is_what_is_validated_and_training_goes_on_without_it(tmp_path, options):
     """What is validated decides which weights the run ends with: it must be those that it can end with."""
     seen = []
@@ -323,7 +330,7 @@ def test_the_average_is_what_is_validated_and_training_goes_on_without_it(tmp_pa
     step = loop.optimizer.step
     loop.optimizer.step = lambda: (step(), own.append(weights(loop)))
     loop.run(Stop())
-    began = 0 if "ema" in options else 10  # averaged SGD begins at the first validation after update 7
+    began = 0 if "ema_decay" in options else 10  # averaged SGD begins at the first validation after update 7
     assert len(seen) == 4
     for number, (validated, averaged, trained) in enumerate(seen, start=1):
         assert same(validated, averaged)
@@ -360,7 +367,7 @@ def test_configurations_that_contradict_themselves_are_refused():
         {"final": "ema"},
         {"keep": 3},
         {"steps": 0},
-        {"ema": 1.0},
+        {"ema_decay": 1.0},
         {"workers": -1},
     ):
         with pytest.raises(ValueError):

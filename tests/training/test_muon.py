@@ -83,7 +83,7 @@ def test_it_is_torchs_muon_but_for_bfloat16(shape):
 
 def model_of(**changes):
     torch.manual_seed(1)
-    shape = Shape(layers=2, dim=16, heads=2, max_length=8, zero_start=False, norm="layer", **changes)
+    shape = Shape(layers=2, dim=16, heads=2, max_length=8, zero_init=False, norm="layer", **changes)
     return ModernGPT(shape, Vocabulary((*SPECIALS, *"abcdefg")))
 
 
@@ -96,11 +96,11 @@ def step(model, optimizer, seed):
 
 def test_matrices_between_layers_are_its_own_and_adamw_has_the_rest():
     model = model_of(positions="learned")
-    config = Config(name="muon", rate=0.02, adam_rate=0.01, decay=0.1)
+    config = Config(name="muon", learning_rate=0.02, adam_learning_rate=0.01, weight_decay=0.1)
     optimizer = optimizers.build(config, group_of(model), model)
     names = {parameter: name for name, parameter in model.named_parameters()}
     mine = {names[parameter] for group in optimizer.own for parameter in group["params"]}
-    kinds = "self_attention.query_key_value", "self_attention.output", "feedforward.widen", "feedforward.narrow"
+    kinds = "self_attention.query_key_value", "self_attention.output", "feedforward.up_proj", "feedforward.down_proj"
     assert mine == {f"decoder.{layer}.{kind}.weight" for layer in (0, 1) for kind in kinds}
     every = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     assert len(every) == len(names) and {id(p) for p in every} == {id(p) for p in names}
@@ -116,21 +116,21 @@ def test_matrices_between_layers_are_its_own_and_adamw_has_the_rest():
 
 def test_what_adamw_has_moves_as_adamw_moves_it():
     model, twin = model_of(), model_of()
-    optimizer = optimizers.build(Config(name="muon", rate=0.02, decay=0.1), group_of(model), model)
-    reference = optimizers.build(Config(name="adamw", rate=0.02, decay=0.1), group_of(twin))
+    optimizer = optimizers.build(Config(name="muon", learning_rate=0.02, weight_decay=0.1), group_of(model), model)
+    reference = optimizers.build(Config(name="adamw", learning_rate=0.02, weight_decay=0.1), group_of(twin))
     step(model, optimizer, 1)
     step(twin, reference, 1)
     assert torch.equal(model.embedding.weight, twin.embedding.weight)
     assert torch.equal(model.head.weight, twin.head.weight)
     assert torch.equal(model.decoder_norm.weight, twin.decoder_norm.weight)
-    assert not torch.equal(model.decoder[0].feedforward.widen.weight, twin.decoder[0].feedforward.widen.weight)
+    assert not torch.equal(model.decoder[0].feedforward.up_proj.weight, twin.decoder[0].feedforward.up_proj.weight)
 
 
 def test_queries_keys_and_values_are_made_orthogonal_each_by_itself():
     model = model_of()
     attention = model.decoder[0].self_attention
     before = attention.query_key_value.weight.detach().clone()
-    optimizer = optimizers.build(Config(name="muon", rate=0.02, momentum=0.0), group_of(model), model)
+    optimizer = optimizers.build(Config(name="muon", learning_rate=0.02, momentum=0.0), group_of(model), model)
     step(model, optimizer, 1)
     gradient = attention.query_key_value.weight.grad
     for place, given_gradient, old in zip(attention.input_weights(), gradient.split(16), before.split(16), strict=True):
@@ -141,13 +141,13 @@ def test_queries_keys_and_values_are_made_orthogonal_each_by_itself():
 
 
 def test_memory_comes_back():
-    config = Config(name="muon", rate=0.02, decay=0.1)
+    config = Config(name="muon", learning_rate=0.02, weight_decay=0.1)
     model = model_of()
     optimizer = optimizers.build(config, group_of(model), model)
     step(model, optimizer, 1)
     names = {parameter: key for key, parameter in model.named_parameters()}
     saved = {key: value.clone() for key, value in optimizers.optimizer_tensors(optimizer, names).items()}
-    assert "momentum/decoder.0.feedforward.widen.weight" in saved and "exp_avg/embedding.weight" in saved
+    assert "momentum/decoder.0.feedforward.up_proj.weight" in saved and "exp_avg/embedding.weight" in saved
     weights = {key: value.clone() for key, value in model.state_dict().items()}
     step(model, optimizer, 2)
     other = model_of()
@@ -158,18 +158,18 @@ def test_memory_comes_back():
     assert all(torch.equal(value, other.state_dict()[key]) for key, value in model.state_dict().items())
 
 
-def test_joined_halves_are_known_with_and_without_weight_normalisation():
+def test_joined_halves_are_known_with_and_without_weight_normalization():
     for module in (GatedConvolution(3, 2), Highway(3), Maxout(5, 3)):
         assert list(pieces_of(module).values()) == [[3, 3]]
-    normalised = GatedConvolution(3, 2)
-    weight_norm(normalised.linear)
-    assert pieces_of(normalised)[normalised.linear.parametrizations.weight.original1] == [3, 3]
+    normalized = GatedConvolution(3, 2)
+    weight_norm(normalized.linear)
+    assert pieces_of(normalized)[normalized.linear.parametrizations.weight.original1] == [3, 3]
 
 
 def test_memory_of_gains_that_were_once_moved_by_muon_is_left_out():
     torch.manual_seed(1)
     model = weight_norm(nn.Linear(4, 3))
-    optimizer = optimizers.build(Config(name="muon", rate=0.02), group_of(model), model)
+    optimizer = optimizers.build(Config(name="muon", learning_rate=0.02), group_of(model), model)
     names = {parameter: key for key, parameter in model.named_parameters()}
     saved = {f"momentum/parametrizations.weight.original{i}": torch.ones(3, size) for i, size in ((0, 1), (1, 4))}
     optimizers.restore_optimizer(optimizer, names, saved)
@@ -192,8 +192,8 @@ def test_it_needs_matrices_and_the_model():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"name": "adamw", "adam_rate": 0.1}, "adam_rate belongs to muon"),
-        ({"name": "muon", "adam_rate": 0.0}, "adam_rate must be above 0"),
+        ({"name": "adamw", "adam_learning_rate": 0.1}, "adam_learning_rate belongs to muon"),
+        ({"name": "muon", "adam_learning_rate": 0.0}, "adam_learning_rate must be above 0"),
         ({"name": "muon", "momentum": 1.0}, "momentum must be at least 0 and less than 1"),
         ({"name": "adam", "momentum": 0.9}, "momentum belongs to sgd and muon"),
     ],

@@ -1,6 +1,6 @@
 """Two machines, played by two agents of torchrun: one is killed, and the training ends as if nothing had happened.
 
-The model is slowed down, so that a training lasts long enough on any machine to be disturbed.
+The model is slowed down, so that a training run lasts long enough on any machine to be disturbed.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def test_one_process_does_the_same(home: Path, calm: Path) -> None:
 
 
 def test_a_killed_agent_is_replaced(home: Path, calm: Path) -> None:
-    """The one that is left says what happened, waits, and both go on from the last checkpoint."""
+    """The one that is left says what happened, waits, and both continue from the last checkpoint."""
     port = free_port()
     left = agent(home, port)
     until(lambda: listens(port), left)
@@ -139,8 +139,8 @@ def test_a_killed_agent_is_replaced(home: Path, calm: Path) -> None:
     for ended in (left.wait(), new.wait()):
         assert ended.code == 0, ended.err
     assert "this is a bug" not in left.err
-    assert left.err.count("going on from step") == 1
-    assert "going on from" not in new.err  # only the first process speaks
+    assert left.err.count("resuming from step") == 1
+    assert "continuing from" not in new.err  # only the first process speaks
     assert_same(home, calm)
 
 
@@ -155,19 +155,19 @@ def test_the_others_go_on_and_a_new_one_may_join(home: Path, calm: Path) -> None
     assert len(orphans) == 1
     kill([lost.pid])
     lost.wait()
-    until(lambda: "going on from step" in left.err, left)
+    until(lambda: "resuming from step" in left.err, left)
     assert not any(map(alive, orphans))
     step = newest_step(home)
     until(lambda: newest_step(home) > step, left)  # alone
     new = agent(home, port, "1:2")
     for ended in (left.wait(), new.wait()):
         assert ended.code == 0, ended.err
-    assert left.err.count("going on from step") == 2
+    assert left.err.count("resuming from step") == 2
     assert_same(home, calm)
 
 
 def test_the_agent_where_all_meet_is_lost(home: Path, calm: Path) -> None:
-    """Then no one can meet again: the other agent gives up, and both are started anew."""
+    """Then no one can meet again: the other agent gives up, and both are started again."""
     port = free_port()
     host = agent(home, port)
     until(lambda: listens(port), host)

@@ -1,4 +1,4 @@
-"""Optimisers against their formulas, clipping, groups, and memory that comes back."""
+"""Optimizers against their formulas, clipping, groups, and memory that comes back."""
 
 import pytest
 import torch
@@ -25,7 +25,7 @@ def step(model, optimizer, seed):
 
 
 def test_adam_is_the_papers_formula():
-    config = Config(name="adam", rate=0.1, betas=(0.9, 0.98), epsilon=1e-9)
+    config = Config(name="adam", learning_rate=0.1, betas=(0.9, 0.98), epsilon=1e-9)
     model, optimizer = make(config)
     weight = model.weight.detach().clone()
     first = second = torch.zeros_like(weight)
@@ -38,7 +38,10 @@ def test_adam_is_the_papers_formula():
 
 
 def test_adamw_decays_matrices_alone_and_apart_from_the_gradient():
-    plain, decayed = make(Config(name="adamw", rate=0.1)), make(Config(name="adamw", rate=0.1, decay=0.5))
+    plain, decayed = (
+        make(Config(name="adamw", learning_rate=0.1)),
+        make(Config(name="adamw", learning_rate=0.1, weight_decay=0.5)),
+    )
     before = plain[0].weight.detach().clone()
     for model, optimizer in (plain, decayed):
         step(model, optimizer, 1)
@@ -47,10 +50,10 @@ def test_adamw_decays_matrices_alone_and_apart_from_the_gradient():
 
 
 @pytest.mark.parametrize("name", ["adamw", "muon"])
-def test_gains_of_weight_normalisation_are_no_matrix(name):
+def test_gains_of_weight_normalization_are_no_matrix(name):
     torch.manual_seed(0)
     model = weight_norm(nn.Linear(3, 2))
-    optimizer = optimizers.build(Config(name=name, decay=0.5), [Group(list(model.named_parameters()))], model)
+    optimizer = optimizers.build(Config(name=name, weight_decay=0.5), [Group(list(model.named_parameters()))], model)
     names = {parameter: key.split(".")[-1] for key, parameter in model.named_parameters()}
     decays = {names[p]: group["weight_decay"] for group in optimizer.param_groups for p in group["params"]}
     assert decays == {"bias": 0.0, "original0": 0.0, "original1": 0.5}
@@ -59,7 +62,7 @@ def test_gains_of_weight_normalisation_are_no_matrix(name):
 
 @pytest.mark.parametrize("name", ["adam", "adamw", "sgd"])
 def test_memory_comes_back(name):
-    config = Config(name=name, rate=0.05, momentum=0.9 if name == "sgd" else None)
+    config = Config(name=name, learning_rate=0.05, momentum=0.9 if name == "sgd" else None)
     model, optimizer = make(config)
     step(model, optimizer, 1)
     names = {parameter: key for key, parameter in model.named_parameters()}
@@ -74,7 +77,7 @@ def test_memory_comes_back(name):
 
 
 def test_rates_are_scaled_by_group():
-    _, optimizer = make(Config(rate=0.1), scale=0.5)
+    _, optimizer = make(Config(learning_rate=0.1), scale=0.5)
     optimizers.set_rate(optimizer, 0.02)
     assert {group["lr"] for group in optimizer.param_groups} == {0.01}
 
@@ -83,17 +86,24 @@ def test_clipping_scales_all_gradients_to_the_bound_and_tells_the_norm_before():
     model, _ = make(Config())
     model(torch.ones(1, 3)).sum().backward()
     whole = torch.cat([p.grad.flatten() for p in model.parameters()])
-    norm = optimizers.clip_gradients(model.parameters(), Config(clip=0.5))
+    norm = optimizers.clip_gradients(model.parameters(), Config(max_grad_norm=0.5))
     assert norm == pytest.approx(whole.norm().item())
     clipped = torch.cat([p.grad.flatten() for p in model.parameters()])
     assert torch.allclose(clipped, whole * 0.5 / whole.norm(), atol=1e-6)
-    optimizers.clip_gradients(model.parameters(), Config(clip=0.0))
+    optimizers.clip_gradients(model.parameters(), Config(max_grad_norm=0.0))
     assert torch.equal(clipped, torch.cat([p.grad.flatten() for p in model.parameters()]))
 
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"rate": 0.0}, {"momentum": 0.9}, {"decay": -1.0}, {"clip": -1.0}, {"epsilon": 0.0}, {"betas": (0.9, 1.0)}],
+    [
+        {"learning_rate": 0.0},
+        {"momentum": 0.9},
+        {"weight_decay": -1.0},
+        {"max_grad_norm": -1.0},
+        {"epsilon": 0.0},
+        {"betas": (0.9, 1.0)},
+    ],
 )
 def test_impossible_values_are_refused(wrong):
     with pytest.raises(ValueError):

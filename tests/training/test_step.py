@@ -37,7 +37,7 @@ def task():
 
 def make_model(task, **changes):
     torch.manual_seed(5)
-    return task.build(transformer, transformer.Config(**{**transformer.SIZES["tiny"], "share": "all", **changes}))
+    return task.build(transformer, transformer.Config(**{**transformer.SIZES["tiny"], "tie_weights": "all", **changes}))
 
 
 def make_batch(task, lengths, seed=0):
@@ -81,7 +81,7 @@ def test_padding_to_a_shape_changes_no_gradient(lengths, multiple, more):
     assert filled.tokens.shape[1] % multiple == filled.source.shape[1] % multiple == 0
     assert len(filled) == len(filled.lengths) == len(filled.source_lengths) == len(batch) + more // widest
     assert task.counts(filled) == task.counts(batch)
-    step = Step(task, model, CPU, "fp32", "plain")
+    step = Step(task, model, CPU, "fp32", "eager")
     assert_alike(gradients(step, model, [filled], [7]), gradients(step, model, [batch], [7]))
 
 
@@ -94,10 +94,10 @@ def test_shapes_of_one_width_are_alike(task):
 
 
 def test_auto_is_plain_here_and_graphs_need_a_gpu():
-    assert choose_engine("auto", CPU) == "plain"
-    assert choose_engine("auto", torch.device("cuda")) == "graphs"
+    assert choose_engine("auto", CPU) == "eager"
+    assert choose_engine("auto", torch.device("cuda")) == "cuda-graphs"
     with pytest.raises(UserError, match="needs a GPU"):
-        choose_engine("graphs", CPU)
+        choose_engine("cuda-graphs", CPU)
 
 
 class Transposed(torch.nn.Module):
@@ -110,7 +110,7 @@ class Transposed(torch.nn.Module):
 
 def test_gradients_that_stay_in_place_have_the_strides_of_their_parameters(task):
     model = Transposed()
-    step = Step(task, model, CPU, "fp32", "plain")
+    step = Step(task, model, CPU, "fp32", "eager")
     step.keeps_gradients = True  # as on a GPU
     factors = torch.arange(6.0).view(3, 2)
     for times in (1, 2):
@@ -127,7 +127,7 @@ def check_replayed(engine, device, dropout):
     model = make_model(task, dropout=dropout).to(device)
     lengths = [(3, 4), (12, 3), (5, 6), (10, 2), (2, 2)] * 3
     batches = [Shapes(64).fill(make_batch(task, [pair], seed=number)) for number, pair in enumerate(lengths)]
-    plain = gradients(Step(task, model, device, "fp32", "plain"), model, batches, [50])
+    plain = gradients(Step(task, model, device, "fp32", "eager"), model, batches, [50])
     step = Step(task, model, device, "fp32", engine)
     for _ in range(3):  # op by op, recorded, replayed
         assert_alike(gradients(step, model, batches, [50]), plain, tolerance=1e-4)
@@ -137,13 +137,13 @@ def check_replayed(engine, device, dropout):
 
 def test_a_recurrent_model_is_not_compiled_for_many_shapes(task):
     model = task.build(cho, cho.Config(**cho.SIZES["tiny"]))
-    with pytest.raises(UserError, match="compiled anew for every length"):
+    with pytest.raises(UserError, match="compiled again for every length"):
         Step(task, model, CPU, "fp32", "compile")
 
 
 @needs_gpu
 def test_replayed_gradients_are_the_plain_ones():
-    check_replayed("graphs", torch.device("cuda"), dropout=0.2)  # with the same random numbers, too
+    check_replayed("cuda-graphs", torch.device("cuda"), dropout=0.2)  # with the same random numbers, too
 
 
 def make_language_model(device):
@@ -160,7 +160,7 @@ def make_language_model(device):
 def check_language_model(engine, device):
     """The same for windows of one width, whose loss a GPU computes by a kernel."""
     task, model, batches = make_language_model(device)
-    plain = gradients(Step(task, model, device, "fp32", "plain"), model, batches, [96])
+    plain = gradients(Step(task, model, device, "fp32", "eager"), model, batches, [96])
     step = Step(task, model, device, "fp32", engine, one_shape=True)
     for _ in range(3):
         assert_alike(gradients(step, model, batches, [96]), plain, tolerance=1e-4)
@@ -171,7 +171,7 @@ def check_8_bits(engine, device):
     """Nearly the same from products of 8 bits, and further off than with 16."""
     task, model, batches = make_language_model(device)
     plain, rounded = (
-        gradients(Step(task, model, device, precision, "plain"), model, batches, [96])
+        gradients(Step(task, model, device, precision, "eager"), model, batches, [96])
         for precision in ("fp32", "bf16-weights")
     )
     step = Step(task, model, device, "fp8", engine, one_shape=True)
@@ -203,7 +203,7 @@ if __name__ == "__main__":
 def test_weights_rounded_to_bfloat16_give_nearly_the_same_gradients_to_the_weights_themselves(task):
     batch, model = make_batch(task, [(5, 4), (7, 6)]), make_model(task, dropout=0.0, norm="pre")
     exact, rough = (
-        gradients(Step(task, model, CPU, precision, "plain"), model, [batch], [12])
+        gradients(Step(task, model, CPU, precision, "eager"), model, [batch], [12])
         for precision in ("fp32", "bf16-weights")
     )
     assert 0 < abs(exact[0] - rough[0]) < 0.02 * exact[0]
@@ -218,7 +218,7 @@ def test_a_table_that_grows_beside_rounded_weights_stays_grown(task):
     tables = [part for part in model.modules() if isinstance(part, SinusoidalPositions)]
     for part in tables:
         part.table = part.table[:2]
-    step, batch = Step(task, model, CPU, "bf16-weights", "plain"), make_batch(task, [(5, 4), (7, 6)])
+    step, batch = Step(task, model, CPU, "bf16-weights", "eager"), make_batch(task, [(5, 4), (7, 6)])
     step.run(batch, [12])
     grown = [part.table for part in tables]
     assert tables and all(len(table) > 2 and table.dtype == torch.float32 for table in grown)
@@ -229,17 +229,17 @@ def test_a_table_that_grows_beside_rounded_weights_stays_grown(task):
 def test_weights_of_recurrent_layers_are_not_rounded(task):
     model = task.build(cho, cho.Config(**cho.SIZES["tiny"]))
     with pytest.raises(UserError, match="recurrent"):
-        Step(task, model, CPU, "bf16-weights", "plain")
+        Step(task, model, CPU, "bf16-weights", "eager")
 
 
 def test_a_cpu_has_no_products_of_8_bits(task):
     with pytest.raises(UserError, match="Hopper"):
-        Step(task, make_model(task, dropout=0.0), CPU, "fp8", "plain")
+        Step(task, make_model(task, dropout=0.0), CPU, "fp8", "eager")
 
 
 def test_8_bits_on_a_cpu_that_is_said_to_have_them(monkeypatch):
     monkeypatch.setattr(fp8, "is_supported", lambda device: True)
-    check_8_bits("plain", CPU)
+    check_8_bits("eager", CPU)
 
 
 def test_a_model_without_such_products_is_refused(monkeypatch):
@@ -247,10 +247,10 @@ def test_a_model_without_such_products_is_refused(monkeypatch):
     task, _, _ = make_language_model(CPU)
     model = task.build(nplm, nplm.Config(**nplm.SIZES["tiny"]))
     with pytest.raises(UserError, match="no effect on this model"):
-        Step(task, model, CPU, "fp8", "plain")
+        Step(task, model, CPU, "fp8", "eager")
 
 
 @needs_gpu
-@pytest.mark.parametrize("engine", ["plain", "graphs"])
+@pytest.mark.parametrize("engine", ["eager", "cuda-graphs"])
 def test_products_of_8_bits_give_nearly_the_same_gradients_on_a_gpu(engine):
     check_8_bits(engine, torch.device("cuda"))

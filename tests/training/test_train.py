@@ -1,4 +1,4 @@
-"""Choosing the weights a run ends with, and the sample that tokenisers learn from."""
+"""Choosing the weights a run ends with, and the sample that tokenizers learn from."""
 
 from itertools import pairwise
 
@@ -36,8 +36,8 @@ def damage(folder, step):
 
 def test_each_kind_of_final_weights(folder):
     assert choose(folder, 2, final="last")[0] == 3.5, "the mean, of a training that keeps one"
-    assert choose(folder, 2, final="ema", ema=0.9)[0] == 3.5
-    assert choose(folder, 2, final="best", ema=0.9)[0] == 2.5, "what was validated was the moving average"
+    assert choose(folder, 2, final="ema", ema_decay=0.9)[0] == 3.5
+    assert choose(folder, 2, final="best", ema_decay=0.9)[0] == 2.5, "what was validated was the moving average"
     assert choose(folder, 2, final="average", keep=2)[0] == 2.5
     assert choose(folder, 2, final="average", keep=3)[0] == 2.0
 
@@ -51,7 +51,7 @@ def test_without_a_mean_the_last_weights_are_the_last(tmp_path):
 
 def test_a_damaged_checkpoint_is_passed_over_at_the_end(folder):
     damage(folder, 2)
-    value, said = choose(folder, 2, final="best", ema=0.9)
+    value, said = choose(folder, 2, final="best", ema_decay=0.9)
     assert value == 3.5 and "damaged" in said[0]
     value, said = choose(folder, 3, final="average", keep=3)
     assert value == 2.0 and "damaged" in said[0], "the mean of the first and the third"
@@ -86,7 +86,7 @@ class Planner:
 
 
 @pytest.mark.parametrize(
-    ("device", "engine", "rounded"), [("cpu", "plain", False), ("cuda", "plain", False), ("cuda", "graphs", True)]
+    ("device", "engine", "rounded"), [("cpu", "eager", False), ("cuda", "eager", False), ("cuda", "cuda-graphs", True)]
 )
 def test_lengths_are_rounded_up_only_for_engines_that_prepare_for_each_shape(device, engine, rounded):
     """Elsewhere a batch has no more padding than it needs."""

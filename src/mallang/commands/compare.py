@@ -77,7 +77,7 @@ Samples = Annotated[
 Prompt = Annotated[
     list[str] | None,
     typer.Option(
-        "--prompt", metavar="TEXT", help="Language models: what they go on from. Repeatable.", show_default=False
+        "--prompt", metavar="TEXT", help="Language models: what they continue from. Repeatable.", show_default=False
     ),
 ]
 Context = Annotated[
@@ -116,7 +116,7 @@ def command(
     All are scored on the same rows. Runs that differ in the seed alone become one line, mean ± standard deviation. p is
     that of a paired bootstrap against the baseline; error reduction says how much of its distance from 100 is gone.
     Outputs in RUN/outputs are used where the run would write them again. The FLOPs of training are counted on some of
-    its batches, without the optimiser; speed is measured now, on the same sentences for all, after a warm-up.
+    its batches, without the optimizer; speed is measured now, on the same sentences for all, after a warm-up.
 
     Language models are compared by perplexity per word, token and byte, by what they cost, by how surprising a word is
     to them when so many words stand before it, and by what they write.

@@ -36,12 +36,12 @@ MINIWORLD = {
     "kind": "translation",
     "about": "A small generated world, told in Korean and English",
     "columns": ["ko", "en", "ko-tree", "en-tree"],
-    "licence": "Apache-2.0",
+    "license": "Apache-2.0",
     "state": "built in",
 }
 MADE = {
     "miniworld-prompts": {
-        "kind": "language modelling",
+        "kind": "language modeling",
         "about": "Episodes of miniworld's sentences with labels that are new in each, for learning in context",
     },
     "miniworld-topics": {"kind": "classification", "about": "Short sentences of miniworld and what they are about"},
@@ -70,7 +70,7 @@ def list_corpora(
         known = registry.entry(name)
         facts = {"name": name, "kind": known.kind, "about": known.about, "columns": list(known.columns)}
         splits = {split: how.rows for split, how in known.splits.items()}
-        found.append({**facts, "licence": known.licence, "state": registry.state(known), "splits": splits})
+        found.append({**facts, "license": known.license, "state": registry.state(known), "splits": splits})
     found = [row for row in found if part.lower() in row["name"].lower() or part.lower() in row["kind"]]
     if not found:
         raise UserError(f"no corpus has {part!r} in its name or kind", todo="`mallang data list` shows all of them")
@@ -80,8 +80,8 @@ def list_corpora(
     rows = []
     for row in found:
         counts = ", ".join(f"{split} {count:,}" for split, count in row["splits"].items())
-        rows.append([row["name"], row["kind"], " ".join(row["columns"]), counts, row["state"], row["licence"]])
-    print_table(["name", "kind", "columns", "rows", "state", "licence"], rows)
+        rows.append([row["name"], row["kind"], " ".join(row["columns"]), counts, row["state"], row["license"]])
+    print_table(["name", "kind", "columns", "rows", "state", "license"], rows)
 
 
 @app.command(epilog="\b\nExample:\n  mallang data get multi30k")
@@ -96,7 +96,7 @@ def get(
         return
     for one in got:
         print(f"{one['name']}: {len(one['files'])} files in {one['folder'] or 'mallang itself'}")
-        print(f"  licence: {one['licence']}")
+        print(f"  license: {one['license']}")
         if one["missing"]:
             print(f"  not to be had: {', '.join(one['missing'])}")
 
@@ -105,7 +105,7 @@ def get(
     epilog="\b\nExample:\n  mallang data prepare transformer-miniworld data.train=my.tsv data.valid=held-out.tsv"
 )
 def prepare(recipe: RecipeName, overrides: Overrides = None) -> None:
-    """Tokenise what a recipe trains on and keep it in the cache folder, so that training starts at once."""
+    """Tokenize what a recipe trains on and keep it in the cache folder, so that training starts at once."""
     from mallang import recipe as recipes
 
     resolved = recipes.read(recipe, overrides or ())
@@ -273,8 +273,8 @@ def fetch(name: str) -> dict[str, Any]:
     if folder is None:
         raise next(iter(missing.values()))
     have = sorted((set(home.files) if name == home.name else wanted) - set(missing))
-    licence = "; ".join(dict.fromkeys(entry.licence for entry in entries))
-    return {"name": name, "folder": str(folder), "files": have, "missing": list(missing), "licence": licence}
+    license = "; ".join(dict.fromkeys(entry.license for entry in entries))
+    return {"name": name, "folder": str(folder), "files": have, "missing": list(missing), "license": license}
 
 
 def open_targets(targets: list[str], columns: str, source: str, target: str) -> tuple[Corpus, bool]:
@@ -351,7 +351,7 @@ def column_cells(column: ColumnReport) -> list[str]:
 
 
 def print_table(head: list[str], rows: list[list[str]]) -> None:
-    """A table for people; when piped, a line a row with tabs between the cells."""
+    """A table for people; when piped, a line per row with tabs between the cells."""
     if not sys.stdout.isatty():
         for row in [head, *rows]:
             print("\t".join(row))

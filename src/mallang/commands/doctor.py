@@ -146,7 +146,7 @@ def examine_run(folder: Path, split: str | None, data: str | None, limit: int, d
     report.findings += [*changed, *checkup.examine_training(metrics, words)]
     report.facts["steps"] = str(metrics[-1]["step"] if metrics else 0)
     if not run.is_finished:
-        report.notes.append("the run is not finished; the command that trains it goes on where it stopped")
+        report.notes.append("the run is not finished; the command that trains it continues where it stopped")
     unusable = [UNUSABLE[finding.name] for finding in report.findings if finding.serious and finding.name in UNUSABLE]
     if unusable:
         report.notes.append(f"outputs were not looked at: {unusable[0]}")

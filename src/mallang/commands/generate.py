@@ -1,4 +1,4 @@
-"""`mallang generate`: a language model goes on from a prompt."""
+"""`mallang generate`: a language model continues from a prompt."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ Prompts = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="PROMPT",
-        help="What to go on from; none: a text from its beginning.",
+        help="What to continue from; none: a text from its beginning.",
         callback=check_texts,
         show_default=False,
     ),

@@ -34,7 +34,7 @@ def read_texts(texts: Iterable[str] | None, file: Path | None) -> Iterator[Any]:
 def read_requests(file: Path) -> Iterator[Any]:
     """Texts with what is asked of their translations, a JSON object a line."""
     from mallang.data.readers import lines
-    from mallang.tasks.demands import Request
+    from mallang.tasks.lexical_constraints import Request
 
     for number, line in enumerate(lines(file), start=1):
         try:

@@ -57,7 +57,7 @@ EXAMPLES = (
 def main() -> None:
     """Run what the command line says and leave with its exit code."""
     # Threads of a CPU that wait by spinning take the time of the one they wait for as soon as anything else runs too:
-    # seen to make a training ten times slower. It must be said before torch is loaded.
+    # seen to make a training run ten times slower. It must be said before torch is loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, interrupt)

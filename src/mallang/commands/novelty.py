@@ -104,8 +104,8 @@ def command(
 ) -> None:
     """Tell which n-grams, spans and lines of texts stand in a corpus word for word, and where.
 
-    For plagiarism: your texts against what they may be taken from. For what a model learned by heart: --samples that
-    a run writes against what it was trained on. Spans are marked in the text: in colour, or in ⟦ ⟧ in a pipe.
+    For plagiarism: your texts against what they may be taken from. For what a model memorized: --samples that
+    a run writes against what it was trained on. Spans are marked in the text: in color, or in ⟦ ⟧ in a pipe.
     """
     from mallang.evaluation.novelty import Config, novelty
 
@@ -241,11 +241,11 @@ def write(run: Path | None, samples: int, device: str, options: dict[str, Any]) 
 
 def marked(text: Examined) -> str:
     """A text in which all that stands in the corpus is marked."""
-    is_coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    is_colored = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     parts, done = [], 0
     for start, end in merged([(span.start, span.end) for span in text.spans]):
         found = visible(text.text[start:end])
-        parts += [visible(text.text[done:start]), typer.style(found, fg="yellow") if is_coloured else f"⟦{found}⟧"]
+        parts += [visible(text.text[done:start]), typer.style(found, fg="yellow") if is_colored else f"⟦{found}⟧"]
         done = end
     line = "".join([*parts, visible(text.text[done:])])
     return f"= {line}" if text.is_row else f"  {line}"

@@ -80,7 +80,7 @@ Labels = Annotated[
 Relabel = Annotated[
     str | None,
     typer.Option(
-        "--relabel", metavar="X,Y,Z", help="Words that stand for the labels, drawn anew for every text.",
+        "--relabel", metavar="X,Y,Z", help="Words that stand for the labels, drawn again for every text.",
         show_default=False,
     ),
 ]  # fmt: skip

@@ -117,7 +117,7 @@ def talk(model: Any, options: Mapping[str, Any], nbest: int, quiet: bool) -> Non
 
 
 def at_turn(turn: int, options: Mapping[str, Any], config: Config) -> dict[str, Any]:
-    """The options of one turn of a talk: what is drawn at random is drawn anew, and all of it again with one seed."""
+    """The options of one turn of a talk: what is drawn at random is drawn again, and all of it again with one seed."""
     if options.get("method", config.method) != "sampling":
         return dict(options)
     return {**options, "seed": int(options.get("seed", config.seed)) + turn}

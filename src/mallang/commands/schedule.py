@@ -13,7 +13,7 @@ from mallang.commands.options import Json, Overrides, Plugin, Quiet, RecipeName,
 EXAMPLES = (
     "mallang schedule transformer-miniworld",
     "mallang schedule transformer-multi30k schedule.warmup=1000 --out rate.png",
-    "mallang schedule transformer schedule.name=noam optimizer.rate=1 train.steps=20000",
+    "mallang schedule transformer schedule.name=noam optimizer.learning_rate=1 train.steps=20000",
 )
 LINES, BAR = 16, 40
 Out = Annotated[

@@ -33,7 +33,7 @@ from mallang.commands.outputs import json_line
 from mallang.errors import UserError, nearest, some_of
 
 if TYPE_CHECKING:
-    from mallang.tasks.surprise import Scored
+    from mallang.tasks.surprisal import Scored
 
 EXAMPLES = (
     'mallang score runs/transformer-miniworld "민수는 사과를 먹었다." "Minsu ate an apple."',
@@ -67,7 +67,7 @@ Total = Annotated[
 BUILT_IN = {"miniworld-ko": "ko", "miniworld-en": "en"}
 """Minimal pairs that are always there."""
 SCALE = ((2.0, "green"), (5.0, "yellow"), (9.0, "magenta"), (math.inf, "red"))
-"""Up to how many bits a token is printed in which colour."""
+"""Up to how many bits per token is printed in which color."""
 
 
 def command(
@@ -221,7 +221,7 @@ def tell(model: Any, texts: Iterator[str], *, json: bool, total: bool, quiet: bo
 
 
 def described(scored: Scored) -> str:
-    """A text in two lines: its log-probability, and each token with its surprisal, coloured at a terminal."""
+    """A text in two lines: its log-probability, and each token with its surprisal, colored at a terminal."""
     return f"{summary(scored.token_scores)}\n" + "  ".join(
         f"{paint(token, bits)} {bits:.2f}" for token, bits in zip(readable(scored), scored.surprisals, strict=True)
     )
@@ -242,7 +242,7 @@ def summary(numbers: Sequence[float]) -> str:
     """Log-probabilities in one line."""
     bits = -sum(numbers) / math.log(2)
     return (
-        f"{sum(numbers):.4f} = {bits:.2f} bits, {len(numbers)} tokens, {bits / max(1, len(numbers)):.2f} bits a token"
+        f"{sum(numbers):.4f} = {bits:.2f} bits, {len(numbers)} tokens, {bits / max(1, len(numbers)):.2f} bits per token"
     )
 
 
@@ -253,11 +253,11 @@ def perplexity(numbers: Sequence[float]) -> float:
 
 
 def paint(text: str, bits: float) -> str:
-    """A token in the colour of its surprisal; plain in a pipe and with NO_COLOR."""
+    """A token in the color of its surprisal; plain in a pipe and with NO_COLOR."""
     text = console.visible(text)
     if os.environ.get("NO_COLOR") or not sys.stdout.isatty():
         return text
-    return typer.style(text, fg=next(colour for most, colour in SCALE if bits < most or most == math.inf))
+    return typer.style(text, fg=next(color for most, color in SCALE if bits < most or most == math.inf))
 
 
 def as_line(scored: Scored) -> dict[str, Any]:
@@ -282,7 +282,7 @@ def choose(model: Any, texts: Sequence[str], by: str, *, json: bool, quiet: bool
         return
     tell(model, iter(texts), json=False, total=False, quiet=quiet)
     better = better_of(found)
-    unit = "nats a token" if by == "token" else "nats"
+    unit = "nats per token" if by == "token" else "nats"
     print(f"better formed: {better}  (by {abs(found.margin):.4f} {unit})" if better else "both are equally probable")
 
 

@@ -38,7 +38,7 @@ EXAMPLES = (
 Start = Annotated[
     Path | None,
     typer.Option(
-        "--from", metavar="RUN", help="Start from this run's weights and tokeniser.", autocompletion=complete_run,
+        "--from", metavar="RUN", help="Start from this run's weights and tokenizer.", autocompletion=complete_run,
         callback=check_run, show_default=False,
     ),
 ]  # fmt: skip
@@ -74,7 +74,7 @@ def command(
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Train a recipe. The same command on an unfinished run goes on where it stopped.
+    """Train a recipe. The same command on an unfinished run continues where it stopped.
 
     Ctrl-C saves and leaves. Several processes: torchrun --nproc-per-node 2 -m mallang train RECIPE
     """

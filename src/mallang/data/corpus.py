@@ -101,7 +101,7 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of text, read anew at each iteration; nothing is kept in memory."""
+    """Rows of text, read again at each iteration; nothing is kept in memory."""
 
     name: str
     columns: tuple[str, ...]
@@ -146,7 +146,7 @@ class Corpus:
     """Splits by name, and what may be done with them."""
 
     name: str
-    licence: str
+    license: str
     splits: Mapping[str, Rows]
     kind: str = "own"
     absent: Mapping[str, UserError] = field(default_factory=dict)
@@ -237,8 +237,8 @@ def _open_several(config: Config, roles: tuple[str, ...]) -> Corpus:
         else:
             if members:
                 splits[split] = Rows.joined(members, roles, config.untagged if is_train else 0.0)
-    licence = "; ".join(f"{name}: {corpus.licence}" for name, corpus in opened.items())
-    return Corpus(" + ".join(opened), licence, splits, absent=absent)
+    license = "; ".join(f"{name}: {corpus.license}" for name, corpus in opened.items())
+    return Corpus(" + ".join(opened), license, splits, absent=absent)
 
 
 def _open_member(name: str, config: Config, roles: tuple[str, ...]) -> Corpus:
@@ -268,7 +268,7 @@ def _open_named(name: str, config: Config, roles: tuple[str, ...]) -> Corpus:
             splits[split] = Rows(f"{name} {split}", roles or picks, how.at(folder), picks)
     if not splits:
         raise next(iter(absent.values()))
-    return Corpus(name, entry.licence, splits, entry.kind, absent)
+    return Corpus(name, entry.license, splits, entry.kind, absent)
 
 
 def _open_miniworld(config: Config, roles: tuple[str, ...]) -> Corpus:

@@ -39,7 +39,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Order:
+class BatchRequest:
     """One batch to be made: its number through all epochs, its epoch and the examples of its rows."""
 
     number: int
@@ -56,27 +56,27 @@ class Position:
     place: int = 0
 
 
-def orders(
+def requests(
     source: Source, start: Position, *, rank: int = 0, processes: int = 1, step: int | None = None
-) -> Iterator[tuple[Order, Position]]:
+) -> Iterator[tuple[BatchRequest, Position]]:
     """This process's batches from a position on, without end.
 
     The batches of a step, one a process unless `step` says how many, are dealt out one after the other. A batch comes
     with the position after its whole step, which is the same in all processes and where a checkpoint may go on.
     """
     number, first, whole = start.number, start.place, step or processes
-    mine: list[Order] = []
+    mine: list[BatchRequest] = []
     for epoch in itertools.count(start.epoch):
         plan = source.plan(epoch)
         for place in range(first, len(plan)):
             turn = (number - start.number) % whole
             if turn % processes == rank:
-                mine.append(Order(number, epoch, plan[place]))
+                mine.append(BatchRequest(number, epoch, plan[place]))
             number += 1
             if turn == whole - 1:
                 is_last = place + 1 == len(plan)
                 after = Position(number, epoch + is_last, 0 if is_last else place + 1)
-                yield from ((order, after) for order in mine)
+                yield from ((request, after) for request in mine)
                 mine = []
         first = 0
 
@@ -93,8 +93,8 @@ def load(
 ) -> Iterator[tuple[Batch, Position]]:
     """This process's batches from a position on, without end, made by `workers` background processes."""
     loader = DataLoader(
-        Kitchen(source),
-        sampler=Endless(source, start, rank, processes, step),
+        BatchDataset(source),
+        sampler=InfiniteSampler(source, start, rank, processes, step),
         batch_size=None,
         collate_fn=as_it_is,
         worker_init_fn=leave_signals,
@@ -121,7 +121,7 @@ def leave_signals(worker: int) -> None:
 
 
 @dataclass(frozen=True)
-class Endless:
+class InfiniteSampler:
     """What the loader iterates over to learn which batch is next."""
 
     source: Source
@@ -130,8 +130,8 @@ class Endless:
     processes: int
     step: int | None
 
-    def __iter__(self) -> Iterator[tuple[Order, Position]]:
-        return orders(self.source, self.start, rank=self.rank, processes=self.processes, step=self.step)
+    def __iter__(self) -> Iterator[tuple[BatchRequest, Position]]:
+        return requests(self.source, self.start, rank=self.rank, processes=self.processes, step=self.step)
 
 
 def as_it_is(made: Any) -> Any:
@@ -139,7 +139,7 @@ def as_it_is(made: Any) -> Any:
     return made
 
 
-class Kitchen(Dataset[tuple[Batch, Position]]):
+class BatchDataset(Dataset[tuple[Batch, Position]]):
     """Makes the batches that were ordered."""
 
     def __init__(self, source: Source) -> None:
@@ -147,12 +147,12 @@ class Kitchen(Dataset[tuple[Batch, Position]]):
         self.epoch = -1
         self.examples: Sequence[Any] = ()
 
-    def __getitem__(self, wanted: tuple[Order, Position]) -> tuple[Batch, Position]:
-        order, after = wanted
-        if order.epoch != self.epoch:
-            self.examples, self.epoch = self.source.examples(order.epoch), order.epoch
+    def __getitem__(self, wanted: tuple[BatchRequest, Position]) -> tuple[Batch, Position]:
+        request, after = wanted
+        if request.epoch != self.epoch:
+            self.examples, self.epoch = self.source.examples(request.epoch), request.epoch
         batch = self.source.prepare(
-            gather(self.examples, order.rows), generator(self.source.seed, PREPARE, order.number)
+            gather(self.examples, request.rows), generator(self.source.seed, PREPARE, request.number)
         )
         return (batch if self.source.shapes is None else self.source.shapes.fill(batch)), after
 

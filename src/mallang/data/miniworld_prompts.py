@@ -3,7 +3,7 @@
     민수는 빵을 먹었다. → 푸비 음식 / 유나는 배를 탔다. → 다카 탈것 / 그는 물을 마셨다. → 푸비 음식 / …
 
 A sentence is about food, clothes, a vehicle or an animal. In three episodes of four the label of each topic is a
-nonsense word that is drawn anew, so that no model can know it before it has seen an example: what the first
+nonsense word that is drawn again, so that no model can know it before it has seen an example: what the first
 sentence's label is can only be guessed, what the ninth's is follows from the eight before it. In the others a topic's
 label is its own name. The topic's name follows every label, as an explanation: without it a small model takes far
 longer to see what an example is about while it reads the label, and that is what it must know to learn from it.

@@ -2,7 +2,7 @@
 
     key of w₁ … wₙ = (place of w₁ … wₙ₋₁ in the array of the order below) × words + wₙ
 
-So a key is a single number of 64 bits whatever the order, the n-grams that go on from one history lie together, and
+So a key is a single number of 64 bits whatever the order, the n-grams that continue from one history lie together, and
 those of a history are found by one binary search. Words are the places of order 1.
 """
 

@@ -1,9 +1,9 @@
-"""Rows of text as flat integer files: tokenised once, kept in the cache folder, read through memory maps.
+"""Rows of text as flat integer files: tokenized once, kept in the cache folder, read through memory maps.
 
     cache/prepared/<sum>/  0.tokens 0.offsets 1.tokens 1.offsets …   manifest.json
 
-Row i of a column is `tokens[offsets[i]:offsets[i + 1]]`. The sum covers the rows, the tokenisers and the filters, so
-that an entry never grows stale; the manifest holds sizes and sums, so that a damaged one is made anew.
+Row i of a column is `tokens[offsets[i]:offsets[i + 1]]`. The sum covers the rows, the tokenizers and the filters, so
+that an entry never grows stale; the manifest holds sizes and sums, so that a damaged one is made again.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Report = Callable[[int], object]
 
 @runtime_checkable
 class TextEncoder(Protocol):
-    """What is needed of a tokeniser."""
+    """What is needed of a tokenizer."""
 
     @property
     def vocabulary(self) -> Vocabulary:
@@ -110,9 +110,9 @@ def prepare(
     cache: Path | None = None,
     report: Report | None = None,
 ) -> Prepared:
-    """The rows as ids, from the cache if they are there; one tokeniser a column."""
+    """The rows as ids, from the cache if they are there; one tokenizer a column."""
     if len(tokenizers) != len(rows.columns):
-        raise ValueError(f"{len(tokenizers)} tokenisers for the columns {', '.join(rows.columns)}")
+        raise ValueError(f"{len(tokenizers)} tokenizers for the columns {', '.join(rows.columns)}")
     fingerprint = _sum([FORMAT, rows.fingerprint, [t.fingerprint for t in tokenizers], asdict(filters)])
     final = (cache or storage.cache_folder()) / "prepared" / fingerprint[:32]
     found = open_prepared(final)
@@ -177,7 +177,7 @@ def _write(
     fingerprint: str,
     report: Report,
 ) -> None:
-    """Tokenise chunk after chunk into the files of a folder."""
+    """Tokenize chunk after chunk into the files of a folder."""
     account = Account(filters, rows.name)
     repeated = _repeated(rows) if filters.drop_duplicates else None
     try:
@@ -207,7 +207,7 @@ def _open_writer(folder: Path, column: int, tokenizer: TextEncoder, stack: ExitS
 def _first_look(
     chunk: list[Row], filters: Filters, repeated: Bool[np.ndarray, " all"] | None, read: int
 ) -> Int8[np.ndarray, " rows"]:
-    """What can be said of rows before they are tokenised."""
+    """What can be said of rows before they are tokenized."""
     fate = np.zeros(len(chunk), np.int8)
     if repeated is not None:
         fate[repeated[read : read + len(chunk)]] = REASONS.index("duplicate")
@@ -224,7 +224,7 @@ def _write_chunk(
     filters: Filters,
     writers: Sequence[Writer],
 ) -> None:
-    """Tokenise what is left of a chunk, judge it by its lengths, write what is kept; `fate` is brought up to date."""
+    """Tokenize what is left of a chunk, judge it by its lengths, write what is kept; `fate` is brought up to date."""
     places = np.flatnonzero(fate == 0)
     if not len(places):
         return

@@ -191,7 +191,7 @@ def cells(path: Path, kind: Kind, strict: bool = True) -> Iterator[tuple[int, li
 
 
 def conll(files: Files) -> Iterator[Row]:
-    """A row a sentence: the tokens of each column joined by tabs, for a token may be a space."""
+    """A row per sentence: the tokens of each column joined by tabs, for a token may be a space."""
     width = len(files.columns)
     sentence: list[list[str]] = []
     for number, line in enumerate(lines(files.paths[0], files.strict), 1):

@@ -1,4 +1,4 @@
-"""Corpora by name: what each is, under which licence, where it comes from, and how its splits are read.
+"""Corpora by name: what each is, under which license, where it comes from, and how its splits are read.
 
 The table itself is registry.toml. A set is what is published together (`klue`), a corpus is what one trains on:
 the set itself (`multi30k`) or one of its parts (`klue/nli`). The sha256 of every file is known, so that the same
@@ -72,7 +72,7 @@ class Entry:
     name: str
     about: str
     kind: str
-    licence: str
+    license: str
     text: str
     """The column that holds the text, for a task that asks for no more than `text`."""
     splits: Mapping[str, Split]
@@ -221,7 +221,7 @@ def _read_entry(name: str, facts: dict[str, Any], home: DataSet) -> Entry:
         rows, paths = told.pop("rows"), tuple(Path(path) for path in told.pop("files"))
         splits[split] = Split(Files(paths=paths, **told), rows)
     text = facts.get("text", "text")
-    return Entry(name, facts["about"], facts["kind"], facts["licence"], text, splits, home)
+    return Entry(name, facts["about"], facts["kind"], facts["license"], text, splits, home)
 
 
 def _address(base: str, url: str | None) -> str | None:

@@ -21,12 +21,11 @@ GOLDEN, FIRST, SECOND = (np.uint64(each) for each in (0x9E3779B97F4A7C15, 0xBF58
 
 
 class Resegmented(Sequence[Example]):
-    """The examples of an epoch, each cut anew when asked for, from random numbers of (seed, epoch, example) alone.
+    """The examples of an epoch, each cut again when asked for, from random numbers of (seed, epoch, example) alone.
 
-    Batches are planned by the lengths of the text as it was prepared, and what is cut anew has more tokens: a batch may
-    be wider than planned, and takes that much more memory. An example of which a side would grow beyond `longest`
-    tokens keeps that side as it was prepared: what a model can read, it can still read.
-    """
+    Batches are planned by the lengths of the text as it was prepared, and what is cut again has more tokens: a batch
+    may be wider than planned, and takes that much more memory. An example of which a side would grow beyond `longest`
+    tokens keeps that side as it was prepared: what a model can read, it can still read."""
 
     def __init__(
         self,
@@ -55,8 +54,8 @@ class Resegmented(Sequence[Example]):
         columns = []
         plain = zip(*(self.examples[number] for number in numbers), strict=True)
         for texts, dropout, key in zip(plain, self.dropouts, self.keys, strict=True):
-            anew = texts if dropout is None else dropout.cut(texts, partial(uniform, key, names))
-            columns.append([new if len(new) <= self.longest else old for new, old in zip(anew, texts, strict=True)])
+            again = texts if dropout is None else dropout.cut(texts, partial(uniform, key, names))
+            columns.append([new if len(new) <= self.longest else old for new, old in zip(again, texts, strict=True)])
         return list(zip(*columns, strict=True))
 
 
@@ -80,7 +79,7 @@ def mix(numbers: UInt64[np.ndarray, " numbers"]) -> UInt64[np.ndarray, " numbers
 
 
 def dropouts_of(tokenizers: Sequence[Tokenizer], probability: float) -> list[Dropout | None]:
-    """What cuts each column anew: one for equal tokenisers, for it remembers much; none where nothing is merged."""
+    """What cuts each column again: one for equal tokenizers, for it remembers much; none where nothing is merged."""
     made: dict[Tokenizer, Dropout] = {}
     for tokenizer in tokenizers:
         if tokenizer.config.unit in UNITS and tokenizer not in made:

@@ -97,34 +97,33 @@ def by_length(lengths: Sequence[int], tokens: int, parts: int = 1) -> list[list[
 
 
 class Streams(Sequence[Rows]):
-    """One long text in parallel rows: row r of every batch goes on where row r of the batch before ended.
+    """One long text in parallel rows: row r of every batch continues where row r of the batch before ended.
 
     The rows are as even as they can be, so that only the last batch of an epoch may have a row that is one label
-    shorter. With several `lanes` the batches take turns: batch k belongs to lane k mod lanes, and each lane has rows
-    of its own, so that micro-batches of one update, or several processes, each go on with theirs.
-    """
+    shorter. With several `streams` the batches take turns: batch k belongs to stream k mod streams, and each stream has
+    rows of its own, so that micro-batches of one update, or several processes, each continue with theirs."""
 
     def __init__(
-        self, labels: int, *, rows: int, width: int, lanes: int = 1, jitter: tuple[int, int] | None = None
+        self, labels: int, *, rows: int, width: int, streams: int = 1, jitter: tuple[int, int] | None = None
     ) -> None:
-        if labels < rows * lanes:
+        if labels < rows * streams:
             raise UserError(
-                f"the text has {labels} tokens, too few for {rows * lanes} parallel rows",
+                f"the text has {labels} tokens, too few for {rows * streams} parallel rows",
                 todo="lower train.batch_tokens, which divided by task.context is the number of rows",
             )
-        self.rows, self.lanes = rows, lanes
-        self.starts = np.arange(rows * lanes + 1) * labels // (rows * lanes)
+        self.rows, self.streams = rows, streams
+        self.starts = np.arange(rows * streams + 1) * labels // (rows * streams)
         longest = int(np.diff(self.starts).max())
         self.edges = jittered(longest, width, jitter) if jitter else np.append(np.arange(0, longest, width), longest)
 
     def __len__(self) -> int:
-        return (len(self.edges) - 1) * self.lanes
+        return (len(self.edges) - 1) * self.streams
 
     def __getitem__(self, position: int) -> Rows:  # type: ignore[override]
         if not 0 <= position < len(self):
             raise IndexError(position)
-        window, lane = divmod(position, self.lanes)
-        mine = slice(lane * self.rows, (lane + 1) * self.rows)
+        window, stream = divmod(position, self.streams)
+        mine = slice(stream * self.rows, (stream + 1) * self.rows)
         starts, ends = self.starts[:-1][mine], self.starts[1:][mine]
         begins, stops = starts + self.edges[window], np.minimum(starts + self.edges[window + 1], ends)
         return [(int(begin), int(stop)) for begin, stop in zip(begins, stops, strict=True)]

@@ -7,7 +7,7 @@ sentence's length limit without `</s>` is returned, as unfinished, only when non
 
 Two rules say when a sentence is done. "complete": `beam` hypotheses are complete. "optimal": no open hypothesis can
 still enter the n-best list. Every further log-probability is at most 0, so an open hypothesis with the sum s ≤ 0 can
-end with no more than s; and since no length penalty falls with the length, its normalised score is at most
+end with no more than s; and since no length penalty falls with the length, its normalized score is at most
 s / penalty(limit). The best open hypothesis has the highest bound; once the worst of the n-best reaches it, the rest
 of the search could change nothing. A beam of 1 follows a single path, which ends with its first `</s>` under either
 rule: it is greedy search.
@@ -51,7 +51,7 @@ class Beams(Search):
     """What was said: first the n-best list, then the open ones; `<pad>`, which is never said, after the end."""
     token_scores: Float[Tensor, "sentences paths limit"]
     done: Float64[Tensor, "sentences nbest"]
-    """The normalised scores of the n-best list, −∞ where there is none yet."""
+    """The normalized scores of the n-best list, −∞ where there is none yet."""
     totals: Float64[Tensor, "sentences width"]
     """The sums of the open ones. In double precision, where adding up to 2^29 single numbers of like size rounds
     nothing: ties stay ties."""
@@ -91,7 +91,7 @@ class Beams(Search):
     def grow(
         self, log_probs: Float[Tensor, "rows vocabulary"], said: Int[Tensor, ""], vocabulary: Vocabulary, config: Config
     ) -> tuple[Beams, Int[Tensor, " rows"], Int[Tensor, " rows"]]:
-        """One token further: the beams, the tokens of the open ones, and which row each of them goes on from."""
+        """One token further: the beams, the tokens of the open ones, and which row each of them continues from."""
         totals, cells = top_k_sums(self.totals, log_probs, 2 * self.width)
         ends = cells % log_probs.shape[1] == vocabulary.eos
         done, listed, completed = self.complete(totals, ends, said + 1, config)
@@ -139,7 +139,7 @@ class Beams(Search):
         Int[Tensor, " rows"],
         Int[Tensor, " rows"],
     ]:
-        """The labels and scores of the chosen, the tokens of the open ones, and which row each of them goes on from.
+        """The labels and scores of the chosen, the tokens of the open ones, and which row each of them continues from.
 
         The chosen are counted through the n-best list and then the candidates, which are cells of open hypotheses ×
         words.

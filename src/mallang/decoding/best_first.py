@@ -1,22 +1,22 @@
 """Best-first search: the best of all outputs, and whether that is certain; for any model that has `start` and `step`.
 
-A beginning with the sum s can be continued in many ways, but every further log-probability is at most 0, so none of its
+A prefix with the sum s can be continued in many ways, but every further log-probability is at most 0, so none of its
 outputs has a sum above s. Sums are at most 0 and no length penalty falls with the length, so after the penalty
 
     normalized ≤ s / penalty(limit)                 average: s / limit    gnmt: s / ((5 + limit) / 6)^α    none: s
 
-An output that is known already, the incumbent, ends the matter for all beginnings whose bound lies below it. The search
-starts with what a beam finds, reads the beginning with the highest bound, puts its continuations in the place of it,
+An output that is known already, the incumbent, ends the matter for all prefixes whose bound lies below it. The search
+starts with what a beam finds, reads the prefix with the highest bound, puts its continuations in the place of it,
 takes its ending if that is better than the incumbent, and goes on until no bound reaches the incumbent: then it is the
-best, for certain. Of a model that may be anything no search can know that with fewer beginnings read, since one that
-was not read might go on with probability 1 to the end; only the order in which better incumbents turn up may differ.
+best, for certain. Of a model that may be anything no search can know that with fewer prefixes read, since one that
+was not read might continue with probability 1 to the end; only the order in which better incumbents turn up may differ.
 (Stahlberg and Byrne 2019, arXiv:1908.10090, search depth first with the same bound without a penalty.)
 
-How many beginnings must be read depends on the penalty: of any length at most exp(−v · penalty(limit)) have a bound
+How many prefixes must be read depends on the penalty: of any length at most exp(−v · penalty(limit)) have a bound
 above the incumbent v, as their probabilities sum to one at most. Without a penalty that is one over the incumbent's
 probability. With the average it is that to the power of limit / length: so a lower `max_ratio` or `max_length` helps.
 
-Memory: nothing of the model's is kept but what `start` gave. A beginning is read anew as a whole, many in one step,
+Memory: nothing of the model's is kept but what `start` gave. A prefix is read again as a whole, many in one step,
 shorter ones filled up behind. Of those that are open no more are kept than may still be read, as two numbers and a
 pointer each: with what has been read less than `max_expansions` times the longest output.
 """
@@ -72,9 +72,9 @@ class Solution:
     proven: bool
     """Whether it is certain that these are the best."""
     expansions: int
-    """How many beginnings were read; those of the beam search before are not counted."""
+    """How many prefixes were read; those of the beam search before are not counted."""
     bound: float
-    """No output has a normalised score above this."""
+    """No output has a normalized score above this."""
 
 
 def search(model: Autoregressive, batch: Batch, config: Config, rules: Rules | None = None) -> list[list[Hypothesis]]:
@@ -125,7 +125,7 @@ def incumbents(model: Autoregressive, batch: Batch, config: Config, rules: Rules
 
 @dataclass(frozen=True)
 class Pick:
-    """A beginning that is to be read."""
+    """A prefix that is to be read."""
 
     said: tuple[int, ...]
     scores: tuple[float, ...]
@@ -133,7 +133,7 @@ class Pick:
 
 
 OPEN = np.dtype([("total", np.float64), ("score", np.float32), ("parent", np.int32), ("token", np.int32)])
-"""A beginning that lies open: its sum, the log-probability of its last token, what it follows, and that token."""
+"""A prefix that lies open: its sum, the log-probability of its last token, what it follows, and that token."""
 Frontier = npt.NDArray[np.void]
 
 
@@ -145,9 +145,9 @@ class Hunt:
     config: Config
     vocabulary: Vocabulary
     read: list[Pick] = field(default_factory=list)
-    """The beginnings that were read: what lies open follows one of them."""
+    """The prefixes that were read: what lies open follows one of them."""
     open: Frontier = field(default_factory=lambda: np.array([(0.0, 0.0, -1, -1)], OPEN))
-    """The beginnings that lie open, best first; at first the empty one, which follows none."""
+    """The prefixes that lie open, best first; at first the empty one, which follows none."""
     left_out: float = -math.inf
     """The highest sum that was put aside."""
     done: list[Hypothesis] = field(default_factory=list)
@@ -157,12 +157,12 @@ class Hunt:
 
     @property
     def remaining(self) -> int:
-        """How many beginnings may still be read."""
+        """How many prefixes may still be read."""
         return self.config.max_expansions - len(self.read)
 
     @property
     def lowest(self) -> float:
-        """The sum below which a beginning cannot lead into the n-best list any more."""
+        """The sum below which a prefix cannot lead into the n-best list any more."""
         return lowest_sum(self.done, self.limit, self.config)
 
     @property
@@ -171,13 +171,13 @@ class Hunt:
         return self.remaining > 0 and len(self.open) > 0 and bool(self.open["total"][0] >= self.lowest)
 
     def take(self, count: int) -> list[Pick]:
-        """The best beginnings, which are read now."""
+        """The best prefixes, which are read now."""
         count = min(count, self.remaining, int((self.open["total"] >= self.lowest).sum()))
-        picks = [self.beginning(*one) for one in self.open[:count].tolist()]
+        picks = [self.prefix(*one) for one in self.open[:count].tolist()]
         self.open = self.open[count:]
         return picks
 
-    def beginning(self, total: float, score: float, parent: int, token: int) -> Pick:
+    def prefix(self, total: float, score: float, parent: int, token: int) -> Pick:
         """What lies open, token by token."""
         if parent < 0:
             return Pick((), (), 0.0)
@@ -195,7 +195,7 @@ class Hunt:
         return len(pick.said) + 1 == self.limit
 
     def add(self, pick: Pick, ending: float, tokens: Any, scores: Any, left_out: float) -> None:
-        """A beginning was read: its ending, and what else may follow, by ascending ids."""
+        """A prefix was read: its ending, and what else may follow, by ascending ids."""
         self.read.append(pick)
         if ending > -math.inf:
             self.found(self.output(pick, self.vocabulary.eos, ending))
@@ -218,7 +218,7 @@ class Hunt:
         self.open = self.open[order[: self.remaining]]
 
     def output(self, pick: Pick, token: int, score: float) -> Hypothesis:
-        """The beginning with one more token, as an output."""
+        """The prefix with one more token, as an output."""
         return hypothesis([*pick.said, token], [*pick.scores, score], self.vocabulary, self.config)
 
     def found(self, one: Hypothesis) -> None:
@@ -243,7 +243,7 @@ class Hunt:
 
 
 def lowest_sum(done: Sequence[Hypothesis], limit: int, config: Config) -> float:
-    """The sum that a beginning must have to lead into a list of outputs; any will do while the list is not full."""
+    """The sum that a prefix must have to lead into a list of outputs; any will do while the list is not full."""
     if len(done) < config.nbest or not done[-1].finished:
         return -math.inf
     return done[-1].normalized * float(penalty(limit, config)) * (1 + SLACK)
@@ -295,7 +295,7 @@ class Reader:
 def absorb(
     hunts: Sequence[Hunt], portion: Sequence[tuple[int, Pick]], log_probs: Float[Tensor, "rows vocabulary"]
 ) -> None:
-    """Give every sentence what follows the beginnings it took, but for what it cannot use."""
+    """Give every sentence what follows the prefixes it took, but for what it cannot use."""
     eos = hunts[0].vocabulary.eos
     before = [[pick.total, max(hunts[number].floor(pick), -1e300)] for number, pick in portion]
     total, floor = torch.tensor(before, dtype=torch.float64, device=log_probs.device)[:, :, None].unbind(dim=1)

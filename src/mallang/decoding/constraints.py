@@ -77,7 +77,7 @@ class Constraints:
 
 
 def widened(values: Int[Tensor, " sentences"], width: int) -> Int[Tensor, " rows"]:
-    """One number a sentence as one a hypothesis."""
+    """One number per sentence as one a hypothesis."""
     return values[:, None].expand(-1, width).reshape(-1)
 
 

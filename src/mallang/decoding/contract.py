@@ -5,7 +5,7 @@
 
 rows = sentences × width, the hypotheses of one sentence lying together. A step may consume the state it is given.
 Every score is a sum of natural logarithms and includes that of `</s>`. `<pad>` and `<s>` are never generated, yet
-the scores are the model's own: they are not renormalised over what is left.
+the scores are the model's own: they are not renormalized over what is left.
 """
 
 from __future__ import annotations

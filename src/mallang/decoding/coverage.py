@@ -4,7 +4,7 @@
 
 p_ij is how much output token i (`</s>` counted) looks at source token j: a source token that was looked at once in all
 costs nothing. The paper adds the term while it searches; here nothing is recorded during search, so the hypotheses that
-a beam ends with are read once more with their attention seen, and ranked anew. Weights are those of the last
+a beam ends with are read once more with their attention seen, and ranked again. Weights are those of the last
 layer that looks at the source, the mean over its heads, and over the models of an ensemble.
 """
 
@@ -63,7 +63,7 @@ def coverage(model: Any, batch: Batch, hypotheses: Sequence[Hypothesis]) -> list
 
 
 def cross_attention(model: Any, batch: Batch) -> Float[Tensor, "batch time source"]:
-    """How much each output token looks at each source token: the last layer that does, the mean of its heads."""
+    """How much each output token attends to each source token: the last layer that does, the mean of its heads."""
     found = []
     for member in model.members if isinstance(model, Ensemble) else [model]:
         with inference(member), record_attention(member) as maps:

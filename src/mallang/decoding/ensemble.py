@@ -4,7 +4,7 @@ At every step each model gives its log-probabilities; their mean, made to sum to
 
     log p(word) = mean of the models' log p(word) − log of what that adds up to over all words
 
-It is the renormalised geometric mean of the probabilities: a word that one model finds impossible is impossible.
+It is the renormalized geometric mean of the probabilities: a word that one model finds impossible is impossible.
 Search, sampling and scoring see one model like any other, so a score is what rescoring the output gives.
 """
 
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from mallang.data.batch import Batch
 from mallang.layers.cache import Nest, State
-from mallang.layers.reading import Reading, ReadsOn
+from mallang.layers.stateful import Stateful, StatefulOutput
 from mallang.models.contract import longest_of
 from mallang.text.vocabulary import Vocabulary
 
@@ -86,25 +86,25 @@ class Ensemble(nn.Module):
         return list(self.members)
 
 
-class ReadingEnsemble(Ensemble):
-    """Language models that all can go on where their last window ended, as one that can."""
+class StatefulEnsemble(Ensemble):
+    """Language models that all can continue where their last window ended, as one that can."""
 
-    def read_on(self, batch: Batch, carry: Nest) -> Reading:
+    def forward_stateful(self, batch: Batch, carry: Nest) -> StatefulOutput:
         """Every model reads the window from its own carry; as in `forward`, what they say stands for hidden vectors."""
         own = [None] * len(self.members) if carry is None else carry
         parts = self.parts()
-        readings = [member.read_on(batch, before) for member, before in zip(parts, own, strict=True)]
+        readings = [member.forward_stateful(batch, before) for member, before in zip(parts, own, strict=True)]
         said = [member.output(reading.hidden) for member, reading in zip(parts, readings, strict=True)]
-        return Reading(mean_log_probs(said), [reading.carry for reading in readings])
+        return StatefulOutput(mean_log_probs(said), [reading.carry for reading in readings])
 
 
 def ensemble_of(members: Sequence[nn.Module]) -> Ensemble:
     """Language models as one, which carries a state from window to window where each of them does."""
-    return (ReadingEnsemble if all(isinstance(member, ReadsOn) for member in members) else Ensemble)(members)
+    return (StatefulEnsemble if all(isinstance(member, Stateful) for member in members) else Ensemble)(members)
 
 
 def mean_log_probs(logits: Sequence[Float[Tensor, "*batch vocabulary"]]) -> Float[Tensor, "*batch vocabulary"]:
-    """The mean of the models' log-probabilities; their softmax is the normalised geometric mean."""
+    """The mean of the models' log-probabilities; their softmax is the normalized geometric mean."""
     total = logits[0].float().log_softmax(dim=-1)
     for more in logits[1:]:
         total = total + more.float().log_softmax(dim=-1)

@@ -67,7 +67,7 @@ def _every_output(
             for said, scores in zip(labels.tolist(), final.tolist(), strict=True)
             if scores[-1] > -math.inf and step >= config.min_length
         ]
-        # Each hypothesis goes on with every word: the copies of one lie together, as in the widened state.
+        # Each hypothesis continues with every word: the copies of one lie together, as in the widened state.
         chosen = torch.tensor(words, device=labels.device).repeat(len(labels))[:, None]
         labels = torch.cat([labels.repeat_interleave(len(words), dim=0), chosen], dim=1)
         token_scores = torch.cat(

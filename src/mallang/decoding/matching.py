@@ -2,7 +2,7 @@
 
 A word such as "cat" may be one token, three, or the middle of a longer one ("concatenate"). So words are looked for in
 the text itself: an automaton reads it letter by letter, and since every token is a few letters, a table says to which
-state each token leads from each state. To follow a hypothesis is then to look up one number a token.
+state each token leads from each state. To follow a hypothesis is then to look up one number per token.
 
 A word is found where no letter or digit touches it; the letter after it has to be seen, or the end of the output. A
 word that is required must also be set off from what stands before it: "book. zebra", not "book.zebra" or "ship'zebra".
@@ -59,7 +59,7 @@ class Spelling:
     texts: tuple[str, ...]
     """The characters of each token, with the space before them; of a byte unit a character stands for a byte."""
     tokenizer: Tokenizer | None = None
-    """How phrases are normalised; none: they are taken as they are."""
+    """How phrases are normalized; none: they are taken as they are."""
 
     @classmethod
     def of(cls, tokenizer: Tokenizer) -> Spelling:
@@ -131,7 +131,7 @@ class Spelling:
         return text
 
     def is_letter(self, character: str) -> bool:
-        """Whether a word goes on with this character; of bytes only ASCII can be told."""
+        """Whether a word continues with this character; of bytes only ASCII can be told."""
         if self.tokenizer is not None and self.tokenizer.config.unit in BYTE_UNITS and not character.isascii():
             return False
         return character.isalnum() or character == "_" or unicodedata.category(character).startswith("M")
@@ -245,15 +245,15 @@ def letter_moves(patterns: Sequence[Pattern], kinds: Sequence[tuple[str | None, 
             rests.setdefault(pattern[done:], len(rests))
     heads = [rest[0] if rest else None for rest in rests]
     tails = [rests[rest[1:]] for rest in rests]
-    anew = frozenset(rests[pattern] for pattern in patterns)
-    first = frozenset(tails[rest] for rest in anew if not heads[rest])
+    again = frozenset(rests[pattern] for pattern in patterns)
+    first = frozenset(tails[rest] for rest in again if not heads[rest])
     nothing: frozenset[int] = frozenset()
     numbers = {first: START} | ({nothing: START + 1} if first else {})
     waiting, rows = list(numbers), [[FOUND] * (len(kinds) + 1)]
     for begun in waiting:
         row = []
         for kind in kinds:
-            after = frozenset(tails[rest] for rest in begun | anew if fits(heads[rest], kind))
+            after = frozenset(tails[rest] for rest in begun | again if fits(heads[rest], kind))
             if rests[()] in after:
                 row.append(FOUND)
                 continue

@@ -20,7 +20,7 @@ ROUGH: WeakKeyDictionary[nn.Module, nn.Module] = WeakKeyDictionary()
 def at_precision(model: Autoregressive, config: Config) -> Autoregressive:
     """The model itself, or a bfloat16 copy with its present weights.
 
-    The copy is made once and filled anew each time, so weights that changed are seen. A copy rather than autocast:
+    The copy is made once and filled again each time, so weights that changed are seen. A copy rather than autocast:
     that would convert every weight at every step.
     """
     # What looks for the best output of all compares close ones: bfloat16 would decide by rounding.

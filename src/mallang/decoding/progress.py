@@ -52,7 +52,8 @@ class Search(ABC):
     def grow(
         self, log_probs: Float[Tensor, "rows vocabulary"], said: Int[Tensor, ""], vocabulary: Vocabulary, config: Config
     ) -> tuple[Search, Int[Tensor, " rows"], Int[Tensor, " rows"] | None]:
-        """One token further: the hypotheses, the tokens they end with, and which row each goes on from (none: its own).
+        """One token further: the hypotheses, the tokens they end with, and which row each continues from (none: its
+        own).
 
         `said` tokens were said before this one.
         """
@@ -91,7 +92,7 @@ class Progress:
         search: Search,
         config: Config,
         rules: Rules | None,
-        room: Room | None = None,
+        room: CacheCapacity | None = None,
     ) -> Progress:
         """Read the source and `<s>`, once per sentence, and choose the first tokens; `room` reserves memory."""
         tokens = torch.full((len(batch), 1), model.vocabulary.bos, device=batch.tokens.device)
@@ -137,7 +138,7 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class Room:
+class CacheCapacity:
     """How much memory to reserve: for how many steps, in slots of which multiple."""
 
     steps: int

@@ -1,4 +1,4 @@
-"""A language model that goes on from a prompt, as a model like any other: no search knows that there was one.
+"""A language model that continues from a prompt, as a model like any other: no search knows that there was one.
 
     batch.tokens   <s> The dog      read by `start`, but for the last token, at once
     a search says  <s>              and the model reads "dog" in its place
@@ -27,7 +27,7 @@ LOGITS = 2**27
 
 
 class Prompted(nn.Module):
-    """The model that goes on from the tokens of a batch."""
+    """The model that continues from the tokens of a batch."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()

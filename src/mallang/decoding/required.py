@@ -78,7 +78,8 @@ def search(
 
 
 Offers: TypeAlias = dict[int, tuple[float, tuple[int, ...]]]
-"""The tokens that a hypothesis may go on with, each with its log-probability and the states of the phrases after it."""
+"""The tokens that a hypothesis may continue with, each with its log-probability and the states of the phrases after
+it."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ class Beam:
     def grow(
         self, offers: Sequence[Offers], step: int, wanted: Wanted, vocabulary: Vocabulary, config: Config
     ) -> list[int]:
-        """One token further; gives the places in the beam that its hypotheses go on from."""
+        """One token further; gives the places in the beam that its hypotheses continue from."""
         grown: list[tuple[int, Path]] = []
         for place, path in enumerate(self.open):
             for token, (log_prob, states) in offers[place].items():
@@ -216,7 +217,8 @@ class Wanted:
     def offers(
         self, log_probs: Float[Tensor, "rows vocabulary"], paths: Sequence[Path], eos: int, config: Config
     ) -> list[Offers]:
-        """What each hypothesis may go on with: its most probable tokens, those that bring a phrase nearer, `</s>`."""
+        """What each hypothesis may continue with: its most probable tokens, those that bring a phrase nearer,
+        `</s>`."""
         states = torch.tensor([path.states for path in paths], dtype=torch.long, device=log_probs.device)
         ending = (self.table[states, eos] == FOUND).all(dim=1)
         log_probs = log_probs.masked_fill(log_probs.isnan(), -torch.inf)

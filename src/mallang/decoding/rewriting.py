@@ -3,9 +3,8 @@
 Not in compiling.py, since the compiler takes two seconds to import; and not in a function of it, so that compiled code
 can be kept under the name of the class and found again.
 
-Such a graph may write into tensors, so it matters where a node stands: a norm goes into the linear map after it only if
-nothing between the two could change what it reads.
-"""
+Such a graph may write into tensors, so it matters where a node stands: a norm goes into the linear layer after it only
+if nothing between the two could change what it reads."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ JOINED: Any = torch.ops.mallang.norm_linear.default
 
 
 class ForOneRow(CustomGraphPass):
-    """Norms go into the linear maps after them, and the biases of all others become sums of their own."""
+    """Norms go into the linear layers after them, and the biases of all others become sums of their own."""
 
     def __init__(self) -> None:
         self.joins = norm_linear.works()  # tried now: while a compiler is at work nothing can be
@@ -40,7 +39,7 @@ class ForOneRow(CustomGraphPass):
 
 
 class Linear(NamedTuple):
-    """What a linear map was called with, by name or by place."""
+    """What a linear layer was called with, by name or by place."""
 
     input: Node
     weight: Node
@@ -58,7 +57,7 @@ class Norm(NamedTuple):
 
 
 def join_norms(graph: Graph) -> None:
-    """Write every linear map of a norm, where a kernel takes both, as that kernel."""
+    """Write every linear layer of a norm, where a kernel takes both, as that kernel."""
     for node in graph.find_nodes(op="call_function", target=LINEAR):
         linear = Linear(*node.args, **node.kwargs)
         norm = norm_before(node, linear.input)
@@ -74,7 +73,7 @@ def join_norms(graph: Graph) -> None:
 
 
 def norm_before(node: Node, source: Node) -> Norm | None:
-    """The norm that a linear map reads, if nobody but linear maps needs it and nothing is written in between."""
+    """The norm that a linear layer reads, if nobody but linear layers needs it and nothing is written in between."""
     while is_reshape(source):
         source = source.args[0]  # type: ignore[assignment]
     if source.op != "call_function" or source.target is not F.layer_norm:

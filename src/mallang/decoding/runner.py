@@ -37,7 +37,7 @@ from mallang.data.batch import Batch
 from mallang.decoding.capture import NotStaticError, Pool, Replay, captures, leaves_of, shape_of, write
 from mallang.decoding.compiling import compiled
 from mallang.decoding.contract import Autoregressive, Config, Hypothesis, Rules, inference, is_in_training
-from mallang.decoding.progress import Progress, Room, Search
+from mallang.decoding.progress import CacheCapacity, Progress, Search
 from mallang.errors import UserError
 from mallang.kernels import decode_attention
 from mallang.kernels.prepacked import PrepackedWeights
@@ -144,7 +144,7 @@ class Reserved(Plain):
 
     def begin(self, batch: Batch, search: Search, rules: Rules | None) -> Progress:
         """Read the source and choose the first tokens."""
-        return Progress.begin(self.model, batch, search, self.config, rules, Room(self.steps))
+        return Progress.begin(self.model, batch, search, self.config, rules, CacheCapacity(self.steps))
 
     def advance(self, progress: Progress) -> Progress:
         """One step, in more room if the room is used up; attention looks no further than it is filled."""
@@ -220,7 +220,7 @@ class Opening:
     """Reading sources of one shape and choosing the first tokens, in place."""
 
     def __init__(self, runner: Captured, inputs: tuple[Batch, Search, Rules | None]) -> None:
-        model, config, room = held_weakly(runner.model), runner.config, Room(runner.steps, ALIGN)
+        model, config, room = held_weakly(runner.model), runner.config, CacheCapacity(runner.steps, ALIGN)
         batch, search, rules = held = map_nest(inputs, torch.clone)
 
         def begin() -> Progress:

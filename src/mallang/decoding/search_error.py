@@ -15,7 +15,7 @@ from mallang.decoding.contract import Config, Hypothesis
 from mallang.errors import UserError
 
 TOLERANCE = 1e-4
-"""Of a normalised score, the least that counts as a loss."""
+"""Of a normalized score, the least that counts as a loss."""
 Searcher = Callable[[Config], list[list[Hypothesis]]]
 """Finds the outputs of all sentences by a configuration."""
 
@@ -33,7 +33,7 @@ class Row:
     share: float | None
     """The same as a share of those whose best output is known; none if it is known of none."""
     loss: float | None
-    """What the normalised score lacks, the mean over those that are known and not cut."""
+    """What the normalized score lacks, the mean over those that are known and not cut."""
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,7 @@ def stop_at(stops: Sequence[str], spelling: Spelling, device: torch.device | Non
 
     One that no tokens can spell is refused.
     """
-    patterns = [tuple(spelt(stop, spelling.tokenizer)) for stop in stops]
+    patterns = [tuple(spelled(stop, spelling.tokenizer)) for stop in stops]
     for stop, pattern in zip(stops, patterns, strict=True):
         if int(look_for_patterns([pattern], spelling).steps[START]) >= NEVER:
             raise UserError(
@@ -81,7 +81,7 @@ def may_grow(pattern: Pattern, tokenizer: Tokenizer | None) -> bool:
     return tokenizer is not None and tokenizer.config.unit == "jamo" and ("\u1100" <= last <= "\u11a7")
 
 
-def spelt(stop: str, tokenizer: Tokenizer | None) -> str:
+def spelled(stop: str, tokenizer: Tokenizer | None) -> str:
     """A stop string in the characters that tokens are made of; white space at its ends stays."""
     if not isinstance(stop, str) or not stop:
         raise UserError(f"a stop string must be a text, but is {stop!r}")

@@ -59,7 +59,7 @@ class Node:
     normalized: float
     """The sum after the length penalty, as if the output ended here."""
     bound: float
-    """No output that begins like this has a higher normalised score."""
+    """No output that begins like this has a higher normalized score."""
     fate: Fate
 
 
@@ -213,7 +213,7 @@ def why_stopped(said: int, notes: Notes) -> Fate:
 
 
 def record_best_first(model: Autoregressive, batch: Batch, notes: Notes, rules: Rules | None) -> list[Hypothesis]:
-    """What a best-first search finds, and the beginnings that it read, each with its best continuations."""
+    """What a best-first search finds, and the prefixes that it read, each with its best continuations."""
     read: dict[tuple[int, ...], Float[Tensor, " vocabulary"]] = {}
     (solution,) = best_first.solve(
         model, batch, notes.config, rules, watch=lambda said, row: read.__setitem__(said, row.cpu())
@@ -241,7 +241,7 @@ def record_best_first(model: Autoregressive, batch: Batch, notes: Notes, rules: 
 
 
 def fate_of(said: tuple[int, ...], could_win: bool, read: Any, given: Any, notes: Notes) -> Fate:
-    """What became of a beginning in a best-first search; `given` are the beginnings of its outputs."""
+    """What became of a prefix in a best-first search; `given` are the prefixes of its outputs."""
     if said[-1] == notes.vocabulary.eos:
         return "ended"
     if said in read:

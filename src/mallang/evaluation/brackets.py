@@ -1,4 +1,4 @@
-"""How good parse trees are: labelled precision, recall and F1 of their brackets, in the manner of PARSEVAL.
+"""How good parse trees are: labeled precision, recall and F1 of their brackets, in the manner of PARSEVAL.
 
     brackets(["(S (NP XX )NP (VP XX )VP )S"], ["(S (NP XX )NP (VP XX )VP )S"])["F1"]
 

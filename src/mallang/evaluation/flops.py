@@ -5,7 +5,7 @@
     count.flops
 
 A multiplication and an addition are two floating-point operations (FLOPs). Matrix products and convolutions are
-counted, those of the backward pass too; what is done to each number by itself (activations, norms, the optimiser) is
+counted, those of the backward pass too; what is done to each number by itself (activations, norms, the optimizer) is
 not: it is a small share of the arithmetic, and everyone leaves it out. A model that is fitted without gradients may
 have no products at all: of a fit every number counts that is computed or added. Attention is counted over the whole
 square of positions, with or without a mask.

@@ -28,11 +28,11 @@ class Matches:
         here = np.empty(len(ids), dtype=np.int64)
         here[self.order] = np.arange(len(ids))
         mine = np.arange(self.begin, self.begin + len(text))
-        before, after = (self.common(mine, side[here[mine]]) for side in self.neighbours())
+        before, after = (self.common(mine, side[here[mine]]) for side in self.neighbors())
         self.lengths = np.maximum(before, after)
         """For every place of the text, how many ids from there on stand together in the corpus."""
 
-    def neighbours(self) -> tuple[Int[np.ndarray, " ids"], Int[np.ndarray, " ids"]]:
+    def neighbors(self) -> tuple[Int[np.ndarray, " ids"], Int[np.ndarray, " ids"]]:
         """For every place in the order, the suffix of the corpus before it and the one after it; its end for none."""
         numbers = np.arange(len(self.order))
         is_corpus = self.order < self.corpus

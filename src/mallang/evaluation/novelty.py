@@ -1,4 +1,4 @@
-"""How much of a text stands in a corpus already: plagiarism, or what a model learned by heart.
+"""How much of a text stands in a corpus already: plagiarism, or what a model memorized.
 
     report = novelty(["유나는 배를 탔다."], corpus_lines, Config(unit="word"))
     print(report)                                # share of n-grams found, whole lines found, longest spans

@@ -23,21 +23,20 @@ def perplexities(
     *,
     ends: bool = True,
     tokenizer: str | None = None,
-    manner: str | None = None,
+    context_mode: str | None = None,
 ) -> dict[str, Score]:
     """The scores "token", "word" and "byte" of a text, from one number per sentence in every list.
 
     `log_probs` are natural logarithms summed over a sentence; the counts are those of its text, without `</s>`. With
     `ends` the sums include `</s>`, and it is counted as one token, one word and one byte (the end of the line) of
-    every sentence. `tokenizer` says in the signature what a token is, `manner` how the text was read: its layout, the
-    context that a token could see, and the stride of windows.
-    """
+    every sentence. `tokenizer` says in the signature what a token is, `context_mode` how the text was read: its layout,
+    the context that a token could see, and the stride of windows."""
     counts = {"token": tokens, "word": words, "byte": bytes}
     for name, numbers in counts.items():
         if len(numbers) != len(log_probs):
             raise UserError(f"there are {len(log_probs)} sentences but {len(numbers)} counts of their {name}s")
     end = 1 if ends else 0
-    read = [] if manner is None else [manner]
+    read = [] if context_mode is None else [context_mode]
     cut = [] if tokenizer is None else [f"tok:{tokenizer}"]
     scores = {}
     for unit, numbers in counts.items():

@@ -46,9 +46,9 @@ class Score:
 
 @dataclass(frozen=True)
 class Statistics:
-    """What a measure of a whole corpus is computed from: some numbers a sentence, which are summed first.
+    """What a measure of a whole corpus is computed from: some numbers per sentence, which are summed first.
 
-    So the measure of any sentences drawn from the corpus is that of the sum of their rows, without counting anew.
+    So the measure of any sentences drawn from the corpus is that of the sum of their rows, without counting again.
     """
 
     name: str

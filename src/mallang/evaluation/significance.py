@@ -4,12 +4,12 @@
 
 Both tests compare two systems on the same sentences. Paired bootstrap resampling (Koehn, 2004, "Statistical
 Significance Tests for Machine Translation Evaluation") draws the sentences again and again, the same for both. Paired
-approximate randomisation (Riezler and Maxwell, 2005) exchanges the two outputs of random sentences: if the systems
+approximate randomization (Riezler and Maxwell, 2005) exchanges the two outputs of random sentences: if the systems
 are equal, it cannot matter whose output is whose. Draws are sacreBLEU's, number for number, and so are p-values, but
 where draws equal what was seen: here those count.
 
-Nothing is counted anew for a draw: how often each sentence was drawn, times the statistics of the sentences, is one
-matrix product for many draws at once.
+Nothing is counted again for a draw: how often each sentence was drawn, times the statistics of the sentences, is one
+matmul for many draws at once.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from mallang.evaluation.translation import References
 Metric = str | Callable[[Sequence[str], References], Statistics]
 """bleu, chrf, words, exact or brackets; or a function from outputs and references to statistics."""
 TRIALS = 10_000
-"""Exchanges of an approximate randomisation, as many as sacreBLEU makes."""
+"""Exchanges of an approximate randomization, as many as sacreBLEU makes."""
 ROUNDING = 1e-9
 """Differences that are smaller are the same."""
 AT_ONCE = 4_000_000
@@ -46,7 +46,7 @@ class Comparison:
     p_value: float
     """How often chance alone makes a difference as large, if the systems are equal; the smaller the more certain.
 
-    That of the bootstrap is one-sided near a clear difference, as sacreBLEU's: about half that of randomisation.
+    That of the bootstrap is one-sided near a clear difference, as sacreBLEU's: about half that of randomization.
     """
     count: int
     """How many sentences were compared."""
@@ -103,7 +103,7 @@ def paired_bootstrap(
     )
 
 
-def paired_randomisation(
+def paired_randomization(
     outputs_a: Sequence[str],
     outputs_b: Sequence[str],
     references: References,

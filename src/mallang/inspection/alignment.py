@@ -30,7 +30,7 @@ from mallang.inspection.attention import AttentionMap, Side, attention_maps, sid
 from mallang.inspection.figures import draw_attention
 from mallang.layers.attention import Observable
 from mallang.tasks import autoencoding, generation, translator
-from mallang.tasks.continuation import Draft
+from mallang.tasks.continuation import Continuation
 from mallang.text.tokenizer import Tokenizer
 from mallang.text.vocabulary import BOS, EOS
 
@@ -114,10 +114,10 @@ def attention_after(model: generation.Verbs, text: str, target: str | None, sear
     check_attentive(model.model)
     prompt = model.reader.prompt(text if target is None else text + target)
     if target is None:
-        draft, config = prompt_to_search(model, text, search)
-        ((found, *_),) = model.ask([draft], config, None)
+        continuation, config = prompt_to_search(model, text, search)
+        ((found, *_),) = model.ask([continuation], config, None)
         said, labels = list(found.tokens), list(found.labels(EOS))
-        first, output = len(prompt.ids) - 1, draft_output(model, draft, found)
+        first, output = len(prompt.ids) - 1, continuation_output(model, continuation, found)
     elif search:
         raise UserError("options of the search have no effect on a given target", todo="leave one of them out")
     else:
@@ -147,7 +147,7 @@ def attention_after(model: generation.Verbs, text: str, target: str | None, sear
     return Seen(text, output, sum(score(model.model, batch)[0][first:]), maps, words_of)
 
 
-def prompt_to_search(model: generation.Verbs, text: str, search: Mapping[str, Any]) -> tuple[Draft, Config]:
+def prompt_to_search(model: generation.Verbs, text: str, search: Mapping[str, Any]) -> tuple[Continuation, Config]:
     """A text before anything follows it, and how that is searched for: one line, as far as the model reads."""
     prompt = model.reader.prompt(text)
     if model.reader.context is not None and len(prompt.ids) >= model.reader.context:
@@ -155,12 +155,12 @@ def prompt_to_search(model: generation.Verbs, text: str, search: Mapping[str, An
             f"the prompt has {len(prompt.ids)} tokens, but the model reads fewer than {model.reader.context} at once",
             todo="give less of it",
         )
-    return Draft(prompt, 0), change_search(model.config, dict(search))
+    return Continuation(prompt, 0), change_search(model.config, dict(search))
 
 
-def draft_output(model: generation.Verbs, draft: Draft, found: Hypothesis) -> str:
+def continuation_output(model: generation.Verbs, continuation: Continuation, found: Hypothesis) -> str:
     """What was written after a prompt."""
-    return replace(draft, lines=[list(found.tokens)]).output(model.tokenizer)
+    return replace(continuation, lines=[list(found.tokens)]).output(model.tokenizer)
 
 
 def read(model: Any, text: str, tag: Sequence[int]) -> tuple[Batch, Words]:

@@ -25,7 +25,7 @@ class AttentionMap:
     name: str
     """The layer: "encoder.0.self", "decoder.1.cross"."""
     weights: Float[Tensor, "heads query key"]
-    """How much each query looks at each key, in every head; a row sums to one."""
+    """How much each query attends to each key, in every head; a row sums to one."""
     queries: tuple[str, ...]
     """Who looks. In a decoder the token about to be said, if the batch has labels, else the one just read."""
     keys: tuple[str, ...]

@@ -72,7 +72,7 @@ def examine_files(run: Run) -> list[Finding]:
                 "damaged checkpoints",
                 len(damaged) == len(paths) and not run.is_finished,
                 f"{len(damaged)} of {len(paths)} checkpoints are damaged",
-                "remove them: a training goes on from the newest whole one; look at the disk that they lie on",
+                "remove them: a training run continues from the newest whole one; look at the disk that they lie on",
                 len(damaged),
                 len(paths),
                 f"{damaged[0][0].name}: {damaged[0][1]}",
@@ -108,7 +108,8 @@ def examine_weights(run: Run) -> list[Finding]:
             "NaN weights",
             True,
             f"{sum(broken.values()):,} of {values:,} weights in {where} are NaN or infinite",
-            "train again with a lower optimizer.rate, a longer schedule.warmup, optimizer.clip=1.0, or "
+            "train again with a lower optimizer.learning_rate, a longer schedule.warmup, optimizer.max_grad_norm=1.0, "
+            "or "
             "train.precision=fp32",
             sum(broken.values()),
             values,
@@ -128,7 +129,7 @@ def examine_tokenizers(run: Run, columns: tuple[str, ...]) -> tuple[dict[str, To
 
 
 def examine_training(entries: Sequence[Mapping[str, Any]], words: int | None = None) -> list[Finding]:
-    """How a training went, from its metrics; `words` is the size of the target vocabulary."""
+    """How a training run went, from its metrics; `words` is the size of the target vocabulary."""
     train = [entry for entry in entries if entry.get("kind") == "train" and "loss" in entry]
     valid = [entry for entry in entries if entry.get("kind") == "valid" and "nll" in entry]
     findings = [falling(train), learned(valid, words), overfitted(train, valid), improving(valid)]
@@ -139,7 +140,10 @@ def falling(train: Sequence[Mapping[str, Any]]) -> Finding | None:
     """Whether the training loss is a number, and goes down."""
     losses = [float(entry["loss"]) for entry in train]
     broken = next((entry for entry in train if not math.isfinite(float(entry["loss"]))), None)
-    remedy = "train with a lower optimizer.rate, a longer schedule.warmup, optimizer.clip=1.0, or train.precision=fp32"
+    remedy = (
+        "train with a lower optimizer.learning_rate, a longer schedule.warmup, optimizer.max_grad_norm=1.0, "
+        "or train.precision=fp32"
+    )
     if broken is not None:
         return Finding("diverged", True, f"the training loss is no number at step {broken['step']}", remedy)
     if len(losses) < 5:
@@ -167,8 +171,8 @@ def learned(valid: Sequence[Mapping[str, Any]], words: int | None) -> Finding | 
         "hardly learned",
         True,
         f"a token of the validation text costs {best:.2f} nats; to know nothing costs {math.log(words):.2f}",
-        "train longer (train.steps, train.epochs) than schedule.warmup; if it was long, raise optimizer.rate and check "
-        "that the lines of both sides, if there are two, belong together",
+        "train longer (train.steps, train.epochs) than schedule.warmup; if it was long, raise "
+        "optimizer.learning_rate and check that the lines of both sides, if there are two, belong together",
     )
 
 
@@ -182,7 +186,7 @@ def overfitted(train: Sequence[Mapping[str, Any]], valid: Sequence[Mapping[str, 
     remedy = "use more text, more model.dropout or a smaller model, and let train.patience stop it"
     if last > 1.05 * best + 0.02:
         end = valid[-1]["step"]
-        told = f"validation was best at step {step} ({best:.3f} nats a token) and is {last:.3f} at step {end}"
+        told = f"validation was best at step {step} ({best:.3f} nats per token) and is {last:.3f} at step {end}"
         return Finding("over-fitting", False, told, f"{remedy}; train.final=best keeps the best weights")
     seen = next((float(entry["nll"]) for entry in reversed(train) if "nll" in entry), None)
     if seen is not None and last > 2 * seen and last > seen + 0.7:
@@ -192,11 +196,11 @@ def overfitted(train: Sequence[Mapping[str, Any]], valid: Sequence[Mapping[str, 
 
 
 def improving(valid: Sequence[Mapping[str, Any]]) -> Finding | None:
-    """Whether a training was ended while it was still getting better."""
+    """Whether a training run was ended while it was still getting better."""
     values = [float(entry["nll"]) for entry in valid]
     if len(values) < 3 or values[-1] != min(values) or values[-2] - values[-1] < 0.02 + 0.02 * values[-2]:
         return None
-    told = f"validation still improved at the end: {values[-2]:.3f}, then {values[-1]:.3f} nats a token"
+    told = f"validation still improved at the end: {values[-2]:.3f}, then {values[-1]:.3f} nats per token"
     return Finding("ended early", False, told, "train longer: more train.steps or train.epochs")
 
 
@@ -241,7 +245,7 @@ def of_language_model(finding: Finding) -> Finding:
     """The finding with a remedy for a model that has no source."""
     if finding.name not in ("one output", "copied source", "empty outputs"):
         return finding
-    remedy = "train longer or on more text, with a lower optimizer.rate or a longer schedule.warmup"
+    remedy = "train longer or on more text, with a lower optimizer.learning_rate or a longer schedule.warmup"
     what = finding.what.replace("repeat their source instead of translating it", "repeat their prompt")
     return replace(finding, what=what, remedy=f"{remedy}; see that the training text has no such lines")
 

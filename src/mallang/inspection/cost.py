@@ -23,7 +23,7 @@ from mallang.find import find
 from mallang.layers.cache import map_nest
 from mallang.models.contract import Fitted, longest_of
 from mallang.tasks import generation, translator
-from mallang.tasks.contract import Laying
+from mallang.tasks.contract import TextLayout
 from mallang.training.checkpoint import is_read_only, replace_file, to_json
 from mallang.training.loop import seed_everything
 from mallang.training.run import RECIPE, Run
@@ -93,7 +93,7 @@ def count(run: Run) -> float:
 def some_batches(materials: Materials, recipe: Any) -> Iterator[Batch]:
     """Batches from all over the first epoch, smaller than those of training: they are padded as little."""
     task, train = materials.task, materials.train
-    widest = (task.width if isinstance(task, Laying) else None) or int(train.lengths.max()) + 1
+    widest = (task.width if isinstance(task, TextLayout) else None) or int(train.lengths.max()) + 1
     tokens = max(min(recipe.train.batch_tokens, TOKENS), widest)
     plan = task.plan(train, tokens=tokens, sentences=recipe.train.batch_sentences, seed=recipe.seed, epoch=0)
     examples = task.examples(train, recipe.seed, 0)

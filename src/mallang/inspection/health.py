@@ -96,7 +96,7 @@ def examine(found: Outputs, training: Training | None) -> list[Finding]:
     checks: list[Callable[[Outputs], Finding | None]] = [one_output, empty, cut_off, loops, copied]
     findings = [check(found) for check in checks]
     if training is not None:
-        findings += [length_drift(found, training.ratio), memorised(found, training)]
+        findings += [length_drift(found, training.ratio), memorized(found, training)]
         findings.append(other_script("output", found.outputs, training.scripts["target"]))
     return [finding for finding in findings if finding is not None]
 
@@ -129,7 +129,7 @@ def one_output(found: Outputs) -> Finding | None:
         "one output",
         True,
         what,
-        "the model does not look at its source yet: train longer, with a lower optimizer.rate or a longer "
+        "the model does not look at its source yet: train longer, with a lower optimizer.learning_rate or a longer "
         "schedule.warmup, and see that the lines of both files belong together (mallang data check)",
         times,
         len(pairs),
@@ -219,7 +219,7 @@ def length_drift(found: Outputs, usual: float) -> Finding | None:
     )
 
 
-def memorised(found: Outputs, training: Training) -> Finding | None:
+def memorized(found: Outputs, training: Training) -> Finding | None:
     """Training targets come out word for word where something else was wanted."""
     places = [
         i
@@ -230,7 +230,7 @@ def memorised(found: Outputs, training: Training) -> Finding | None:
         and row_sum((plain(source),)) not in training.sources
     ]
     return places_finding(
-        found, places, 0.1, "memorised", "outputs are lines of the training text, but not the translation wanted",
+        found, places, 0.1, "memorized", "outputs are lines of the training text, but not the translation wanted",
         "the model has learned lines by heart: train on more text, with more model.dropout, a smaller model, or "
         "stop earlier (train.patience)",
     )  # fmt: skip

@@ -51,7 +51,7 @@ class LanguageSystem:
     scores: Mapping[str, Value]
     signatures: Mapping[str, str]
     difference: Difference | None
-    """The test against the baseline, by nats a word; None for the baseline itself."""
+    """The test against the baseline, by nats per word; None for the baseline itself."""
     parameters: float | None
     weights: int
     """Bytes of its weights in use."""
@@ -184,7 +184,7 @@ def system_of(
     model = middle.model.model
     difference = None
     if group is not baseline:
-        difference = paired_bootstrap(middle.outputs, baseline.middle.outputs, middle.references, surprise)
+        difference = paired_bootstrap(middle.outputs, baseline.middle.outputs, middle.references, surprisal)
     return LanguageSystem(
         name=group.name,
         runs=tuple(str(entrant.path) for entrant in group.entrants),
@@ -203,7 +203,7 @@ def system_of(
     )
 
 
-def surprise(outputs: Sequence[str], lines: References) -> Statistics:
+def surprisal(outputs: Sequence[str], lines: References) -> Statistics:
     """Nats a word, from the log-probability of every line; `</s>` is a word."""
     table = np.array(
         [[-float(output), len(str(line).split()) + 1] for output, line in zip(outputs, lines, strict=True)]

@@ -8,7 +8,7 @@ word of a window follows `<s>` alone, the next one has one word to go by, and so
 shows as a curve that goes on falling; one that looks back four words ends to fall there. A window is a line where a
 model has learned from lines by themselves (`lines`), else so many words of text, over the ends of lines (`stream`).
 
-Positions are counted in words between blanks, `</s>` as one of its own, and what is told is nats a word, the sum over
+Positions are counted in words between blanks, `</s>` as one of its own, and what is told is nats per word, the sum over
 its tokens: so models of different units can be held against each other, on the same words. Of a model that reads no
 more than so many tokens at once a window ends there.
 """

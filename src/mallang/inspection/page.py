@@ -1,6 +1,6 @@
 """Attention as one HTML file that needs nothing else: no network, no font, no library.
 
-The tables are text and coloured cells, so Hangul is as readable as in any page. All text travels as JSON and is put
+The tables are text and colored cells, so Hangul is as readable as in any page. All text travels as JSON and is put
 into the page as text, never as HTML; the page itself forbids whatever would be loaded from elsewhere.
 """
 

@@ -1,7 +1,7 @@
 """Vectors of words or texts as points on a plane, by PCA or t-SNE.
 
 PCA keeps the two directions in which the points spread most; it is exact, and distances shrink but never swap on these
-axes. t-SNE (van der Maaten and Hinton 2008) keeps neighbours together instead; distances between far points mean
+axes. t-SNE (van der Maaten and Hinton 2008) keeps neighbors together instead; distances between far points mean
 nothing in it, and another seed gives another map.
 """
 
@@ -29,7 +29,7 @@ LONGEST = 24
 
 @dataclass(frozen=True)
 class Map:
-    """Labelled points on a plane."""
+    """Labeled points on a plane."""
 
     labels: tuple[str, ...]
     points: Float[np.ndarray, "labels 2"]
@@ -57,7 +57,7 @@ class Map:
 def make_map(
     labels: Sequence[str], vectors: Float[np.ndarray, "labels dim"], method: str = "pca", seed: int = 1
 ) -> Map:
-    """The map of labelled vectors; `seed` matters to t-SNE alone."""
+    """The map of labeled vectors; `seed` matters to t-SNE alone."""
     if method not in get_args(Method):
         raise UserError(f"a map cannot be made by {method!r}", todo=nearest(method, get_args(Method)))
     if len(labels) < 3:
@@ -71,24 +71,24 @@ def make_map(
 def pca(vectors: Float[np.ndarray, "rows dim"]) -> tuple[Float[np.ndarray, "rows 2"], tuple[float, float]]:
     """The two principal components of each row, and the share of the variance that each of them has.
 
-    By the singular values of the centred rows. A direction and its opposite are as good: the one is taken whose
+    By the singular values of the centered rows. A direction and its opposite are as good: the one is taken whose
     largest entry is positive.
     """
-    centred = np.asarray(vectors, dtype=np.float64)
-    centred = centred - centred.mean(axis=0)
-    _, spread, directions = np.linalg.svd(centred, full_matrices=False)
+    centered = np.asarray(vectors, dtype=np.float64)
+    centered = centered - centered.mean(axis=0)
+    _, spread, directions = np.linalg.svd(centered, full_matrices=False)
     largest = directions[np.arange(len(directions)), np.abs(directions).argmax(axis=1)]
     directions = directions * np.where(largest < 0, -1.0, 1.0)[:, None]
-    points, shares = np.zeros((len(centred), 2)), [0.0, 0.0]
+    points, shares = np.zeros((len(centered), 2)), [0.0, 0.0]
     variance = spread**2
     for axis in range(min(2, len(directions))):
-        points[:, axis] = centred @ directions[axis]
+        points[:, axis] = centered @ directions[axis]
         shares[axis] = float(variance[axis] / variance.sum()) if variance.sum() else 0.0
     return points, (shares[0], shares[1])
 
 
 def tsne(vectors: Float[np.ndarray, "rows dim"], seed: int = 1) -> Float[np.ndarray, "rows 2"]:
-    """t-SNE by scikit-learn, begun from PCA; with few rows each has few neighbours."""
+    """t-SNE by scikit-learn, begun from PCA; with few rows each has few neighbors."""
     manifold = require("sklearn.manifold", "maps")
     perplexity = min(30.0, (len(vectors) - 1) / 3)
     start = "pca" if min(vectors.shape) >= 2 else "random"

@@ -61,14 +61,14 @@ def schedule_curve(recipe: Recipe) -> ScheduleCurve:
         raise UserError("the noam schedule needs to know a size, but the model's config has no `dim`")
     total = recipe.train.steps or updates_of(recipe)
     each = (multiplier(recipe.schedule, step, total=total, dim=dim or 1) for step in range(1, total + 1))
-    return ScheduleCurve(tuple(recipe.optimizer.rate * factor for factor in each))
+    return ScheduleCurve(tuple(recipe.optimizer.learning_rate * factor for factor in each))
 
 
 def updates_of(recipe: Recipe) -> int:
     """The updates of so many epochs, by one process on a CPU."""
     config = recipe.train
     batches = len(source_of(recipe, prepare_data(recipe, None), torch.device("cpu")).plan(0))
-    return math.ceil(batches * (config.epochs or 10) / (config.micro_batches or config.accumulation))
+    return math.ceil(batches * (config.epochs or 10) / (config.micro_batches or config.gradient_accumulation))
 
 
 def draw_schedules(path: Path, curves: Mapping[str, ScheduleCurve]) -> Path:

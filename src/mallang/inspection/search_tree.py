@@ -1,6 +1,6 @@
 """The search for one translation as a picture: what was weighed at every step, what was kept, what was pruned and why.
 
-From left to right a token each step; of the continuations of a beginning the best stands highest. PNG and SVG are drawn
+From left to right a token each step; of the continuations of a prefix the best stands highest. PNG and SVG are drawn
 by matplotlib; an HTML page needs nothing else, and says of every candidate its numbers when it is pointed at.
 """
 
@@ -221,7 +221,7 @@ def legend(spots: Any) -> list[tuple[str, str]]:
 
 
 def mark(node: Node) -> str:
-    """A token as it is shown, with a cross after what was pruned: not by its colour alone."""
+    """A token as it is shown, with a cross after what was pruned: not by its color alone."""
     pruned: Sequence[str] = ("beam", "bound", "budget")
     return show(node.token) + (" ×" if node.fate in pruned else "")
 
@@ -235,5 +235,5 @@ def details(node: Node) -> str:
     """All that is known of a candidate."""
     return (
         f"{node.token}  probability {math.exp(node.log_prob):.4g}, sum {node.total:.4f}, "
-        f"normalised {node.normalized:.4f}, no output that begins so above {node.bound:.4f}: {FATES[node.fate]}"
+        f"normalized {node.normalized:.4f}, no output that begins so above {node.bound:.4f}: {FATES[node.fate]}"
     )

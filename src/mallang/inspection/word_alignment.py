@@ -3,10 +3,10 @@
 Outputs are given, not searched for: gold links are between the words of a source and of its reference. A link goes
 from a target word to the source word it looks at most, or to every one it looks at enough.
 
-When does a model look at the source word of "ship"? At the step that says "ship", one would think, and so it is in the
-models with a recurrent state. A Transformer reads its own output too, and some of its heads look at the word they have
-just read: the step after the one that says it (Chen et al. 2020, Accurate Word Alignment Induction from Neural Machine
-Translation, arXiv:2004.14837). So both steps are tried for every layer and head, and the valid split chooses.
+When does a model attend to the source word of "ship"? At the step that says "ship", one would think, and so it is in
+the models with a recurrent state. A Transformer reads its own output too, and some of its heads attend to the word they
+have just read: the step after the one that says it (Chen et al. 2020, Accurate Word Alignment Induction from Neural
+Machine Translation, arXiv:2004.14837). So both steps are tried for every layer and head, and the valid split chooses.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def links_by(way: Way, weights: Weights) -> set[Link]:
 
 
 def attentive(model: translator.Verbs, weights: Sequence[Weights]) -> Weights:
-    """The weights of the first pair that has words, or a message where the model looks at no source."""
+    """The weights of the first pair that has words, or a message where the model attends to no source."""
     for each in weights:
         if each:
             return each
@@ -146,7 +146,7 @@ def links(weights: Float[Tensor, "target source"], threshold: float | None) -> s
 
 
 def word_weights(model: translator.Verbs, pairs: Iterable[tuple[str, str]]) -> Iterator[Weights]:
-    """How much each target word looks at each source word, for given pairs, in every layer, head and step."""
+    """How much each target word attends to each source word, for given pairs, in every layer, head and step."""
     check_attentive(model.model)
     pairs = list(pairs)
     for begin in range(0, len(pairs), BATCH):
@@ -165,7 +165,7 @@ def word_weights(model: translator.Verbs, pairs: Iterable[tuple[str, str]]) -> I
 def between_words(looks: dict[str, Tensor], keys: Words, queries: Words) -> Weights:
     """Weights between words, those of `</s>` left out, the mean of the heads first. A word is read one step later.
 
-    Every word has its place: one without a token looks at nothing, and nothing looks at it.
+    Every word has its place: one without a token attends to nothing, and nothing looks at it.
     """
     found: Weights = {}
     sources, targets = pieces(keys).T, pieces(queries)

@@ -41,7 +41,7 @@ ZERO = 99
 """What is 10 to minus this power, or less, stands for 0; no weight is 10 to this power, or more."""
 UNKNOWN = ("<UNK>", "<Unk>")
 """How others spell `<unk>`."""
-REMEDY = "write it anew with the tool it comes from"
+REMEDY = "write it again with the tool it comes from"
 
 
 def write(ngrams: Ngrams, tokens: Sequence[str], path: Path, comment: str = "") -> None:
@@ -141,7 +141,7 @@ def read_all(path: Path) -> tuple[tuple[str, ...], Ngrams, list[str]]:
             reader = Reader(path, stream)
             return *reader.read(), reader.comments
     except (EOFError, gzip.BadGzipFile) as error:
-        raise UserError(f"the file is damaged: {error}", where=str(path), todo="get it anew") from error
+        raise UserError(f"the file is damaged: {error}", where=str(path), todo="get it again") from error
     except OSError as error:
         raise UserError(f"cannot read: {error.strerror or error}", where=str(path)) from error
 

@@ -25,8 +25,8 @@ BLOCK = (
     ("self_attention/linear_0", "self_attention.query_key_value"),
     ("self_attention/linear_1", "self_attention.output"),
     ("ffn/layer_norm", "feedforward_norm"),
-    ("ffn/linear_0", "feedforward.widen"),
-    ("ffn/linear_1", "feedforward.narrow"),
+    ("ffn/linear_0", "feedforward.up_proj"),
+    ("ffn/linear_1", "feedforward.down_proj"),
 )
 """Their name and ours for each part of a block. Both keep W^Q, W^K and W^V in one matrix, in this order."""
 CROSS = (

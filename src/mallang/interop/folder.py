@@ -46,8 +46,8 @@ def transformer_of(model: Verbs) -> Transformer:
     """The network of a loaded run, if it is one that can be exported."""
     if model.task.source.config.unit == "morpheme":
         raise UserError(
-            "a source that an analyser cuts at its morphemes cannot be exported: tokenizer.json does not hold the "
-            "analyser, so the folder would be of no use without mallang",
+            "a source that an analyzer cuts at its morphemes cannot be exported: tokenizer.json does not hold the "
+            "analyzer, so the folder would be of no use without mallang",
             todo='train with text.source_unit="bpe", or another unit',
         )
     if not isinstance(model.model, Transformer):

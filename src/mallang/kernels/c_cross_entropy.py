@@ -19,7 +19,7 @@ def c_cross_entropy_(
 ) -> Float32[Tensor, "sums positions"]:
     """The smoothed loss and the negative log-likelihood of each row; logits become softmax − (1 − smoothing) · one-hot.
 
-    Rows labelled `<pad>` cost nothing and become zero. What smoothing takes from every word alike is not subtracted.
+    Rows labeled `<pad>` cost nothing and become zero. What smoothing takes from every word alike is not subtracted.
     """
     kernels, (rows, words), labels = c_library.library(), logits.shape, labels.contiguous()
     assert kernels is not None

@@ -56,7 +56,7 @@ def fused_cross_entropy_(
 ) -> Float[Tensor, "sums positions"]:
     """The smoothed loss and the negative log-likelihood of each row; logits become softmax − (1 − smoothing) · one-hot.
 
-    Rows labelled `<pad>` cost nothing and become zero, as do columns beyond the words. What smoothing takes from every
+    Rows labeled `<pad>` cost nothing and become zero, as do columns beyond the words. What smoothing takes from every
     word alike is not subtracted.
     """
     assert logits.stride(1) == 1

@@ -409,7 +409,7 @@ void log_softmax(const float *logits, long rows, long words, long row, float *ou
 /* ---- the loss of logits and its gradient ------------------------------------------------------------------------- */
 
 /* Each row becomes softmax - (1 - smoothing) · one-hot of its label, and gives its smoothed loss and its negative
-   log-likelihood; one labelled `pad` becomes zero and costs nothing. Three passes over a row find it in the cache of its
+   log-likelihood; one labeled `pad` becomes zero and costs nothing. Three passes over a row find it in the cache of its
    core, all but the first. Differences from the highest are summed, not logits: those may be large and nearly equal. */
 void cross_entropy(float *logits, long rows, long words, long row, const int64_t *labels, long pad, double smoothing,
                       float *losses, float *nlls, int threads) {

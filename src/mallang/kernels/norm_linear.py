@@ -1,7 +1,7 @@
 """LayerNorm and the linear layer after it for a single row on a GPU, in one Triton kernel.
 
 A decode step with one hypothesis multiplies every weight with one row. To start a kernel takes a GPU as long as
-that, so the fewer there are, the better. Here every program normalises the row for itself, which is next to nothing,
+that, so the fewer there are, the better. Here every program normalizes the row for itself, which is next to nothing,
 and then multiplies it with a few rows of the weight.
 
     y = W ((x − mean) / √(variance + ε) ∘ gain + shift) + b
@@ -23,7 +23,7 @@ ROWS = 8
 WIDEST = 4096
 """Numbers of x that a program holds."""
 MOST = 2**14
-"""Rows of a weight for which it pays: of more, too many programs would normalise."""
+"""Rows of a weight for which it pays: of more, too many programs would normalize."""
 
 
 def is_made_for(x: Tensor, gain: Tensor, shift: Tensor | None, weight: Tensor, bias: Tensor | None) -> bool:

@@ -70,7 +70,7 @@ def run_layers(
     wanted = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else x.dtype
     computed = computed_as(wanted)
     if not (in_one_piece and computed == weights[0].dtype == torch.float32):
-        weights = list(InOnePiece.apply(computed, MODES[kind], *weights))  # type: ignore[no-untyped-call]
+        weights = list(FlattenedWeights.apply(computed, MODES[kind], *weights))  # type: ignore[no-untyped-call]
     with torch.autocast("cuda", enabled=False):
         outputs, after = whole(kind, x.to(computed), memory.to(computed), weights)
     return outputs.to(wanted), after.to(wanted)
@@ -126,7 +126,7 @@ def computed_as(wanted: torch.dtype) -> torch.dtype:
     return torch.float32 if wanted == torch.bfloat16 and (version or 0) < 91300 else wanted
 
 
-class InOnePiece(torch.autograd.Function):
+class FlattenedWeights(torch.autograd.Function):
     """Weights in another type, lying in memory one after the other in cuDNN's order; else it would copy and warn."""
 
     @staticmethod

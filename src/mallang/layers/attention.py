@@ -27,8 +27,8 @@ from mallang.layers.linear import Linear
 __all__ = [
     "Attention",
     "CrossAttention",
-    "Extensible",
-    "KeysValues",
+    "KeyValue",
+    "LayerCache",
     "Mask",
     "Observable",
     "Observer",
@@ -42,8 +42,8 @@ __all__ = [
 ]
 
 
-class KeysValues(NamedTuple):
-    """What attention looks at, projected once."""
+class KeyValue(NamedTuple):
+    """What attention attends to, projected once."""
 
     keys: Float[Tensor, "_batch _heads _key _key_dim"]
     values: Float[Tensor, "_batch _heads _key _value_dim"]
@@ -57,17 +57,17 @@ class KeysValues(NamedTuple):
         self,
         keys: Float[Tensor, "batch heads new key_dim"],
         values: Float[Tensor, "batch heads new value_dim"],
-    ) -> KeysValues:
+    ) -> KeyValue:
         """The old ones and the new."""
-        return KeysValues(torch.cat((self.keys, keys), dim=2), torch.cat((self.values, values), dim=2))
+        return KeyValue(torch.cat((self.keys, keys), dim=2), torch.cat((self.values, values), dim=2))
 
-    def for_decoding(self) -> KeysValues:
+    def for_decoding(self) -> KeyValue:
         """Laid out in memory for many decode steps."""
-        return KeysValues(*kv_cache.decode_layout(self.keys, self.values))
+        return KeyValue(*kv_cache.decode_layout(self.keys, self.values))
 
 
 @runtime_checkable
-class Extensible(Protocol):
+class LayerCache(Protocol):
     """The past of one layer: keys and values of what was read, to which new ones are added."""
 
     @property
@@ -82,7 +82,7 @@ class Extensible(Protocol):
     def at(self) -> Tensor | slice | None:
         """The slots of the new ones, where there are slots for them."""
 
-    def extend(self, keys: Tensor, values: Tensor) -> KeysValues:
+    def extend(self, keys: Tensor, values: Tensor) -> KeyValue:
         """The old ones and the new."""
 
 
@@ -115,7 +115,7 @@ class Attention(nn.Module):
 
 
 class SelfAttention(Attention):
-    """Every position looks at the positions of its own sequence."""
+    """Every position attends to the positions of its own sequence."""
 
     def __init__(
         self, dim: int, heads: int, key_dim: int, value_dim: int, dropout: float = 0.0, bias: bool = True
@@ -125,13 +125,13 @@ class SelfAttention(Attention):
         self.query_key_value = Linear(dim, sum(self.sizes), bias=bias)  # one product instead of three
 
     def input_weights(self) -> list[Tensor]:
-        """The matrices W^Q, W^K and W^V, parts of one: an initialisation may treat each by itself."""
+        """The matrices W^Q, W^K and W^V, parts of one: an initialization may treat each by itself."""
         return list(self.query_key_value.weight.detach().split_with_sizes(self.sizes))
 
     def forward(
-        self, x: Float[Tensor, "rows time dim"], mask: Mask = None, past: Extensible | None = None
-    ) -> tuple[Float[Tensor, "rows time dim"], KeysValues]:
-        """The new x, and the keys and values of all positions so far: give them as `past` to go on from here.
+        self, x: Float[Tensor, "rows time dim"], mask: Mask = None, past: LayerCache | None = None
+    ) -> tuple[Float[Tensor, "rows time dim"], KeyValue]:
+        """The new x, and the keys and values of all positions so far: give them as `past` to continue from here.
 
         Where the past has a row per sentence, the width folds into the query axis as in cross-attention.
         """
@@ -141,8 +141,8 @@ class SelfAttention(Attention):
         if past is not None and not self.recorders and not (self.training and self.dropout):
             context = write_and_attend(projected, queries, past.at, past.keys, past.values, mask)
             if context is not None:
-                return self.output(context).view_as(x), KeysValues(past.keys, past.values)
-        seen = KeysValues(keys, values) if past is None else past.extend(keys, values)
+                return self.output(context).view_as(x), KeyValue(past.keys, past.values)
+        seen = KeyValue(keys, values) if past is None else past.extend(keys, values)
         return self.attend(queries, *seen, mask).view_as(x), seen
 
     def project(
@@ -166,14 +166,14 @@ class SelfAttention(Attention):
         queries, keys, values = map(self.split_heads, projected.split_with_sizes(self.sizes, dim=-1))
         return queries, keys, values
 
-    def remember_nothing(self, x: Float[Tensor, "rows time dim"]) -> KeysValues:
+    def remember_nothing(self, x: Float[Tensor, "rows time dim"]) -> KeyValue:
         """The past of rows that have read nothing yet, in the precision that keys and values will have."""
         _, keys, values = self.project(x[:, :0])
-        return KeysValues(keys, values)
+        return KeyValue(keys, values)
 
 
 class CrossAttention(Attention):
-    """Every position looks at another sequence, the memory."""
+    """Every position attends to another sequence, the memory."""
 
     def __init__(
         self, dim: int, heads: int, key_dim: int, value_dim: int, dropout: float = 0.0, bias: bool = True
@@ -187,12 +187,12 @@ class CrossAttention(Attention):
         """The matrices W^Q, W^K and W^V, two of them parts of one."""
         return [self.query.weight.detach(), *self.key_value.weight.detach().split_with_sizes(self.sizes)]
 
-    def remember(self, memory: Float[Tensor, "sentences source dim"]) -> KeysValues:
+    def remember(self, memory: Float[Tensor, "sentences source dim"]) -> KeyValue:
         """The keys and values of a memory: once per sentence, however many steps and hypotheses look at it."""
-        return KeysValues(*map(self.split_heads, self.key_value(memory).split(self.sizes, dim=-1)))
+        return KeyValue(*map(self.split_heads, self.key_value(memory).split(self.sizes, dim=-1)))
 
     def forward(
-        self, x: Float[Tensor, "rows time dim"], memory: KeysValues, mask: Mask = None
+        self, x: Float[Tensor, "rows time dim"], memory: KeyValue, mask: Mask = None
     ) -> Float[Tensor, "rows time dim"]:
         """The new x. Rows may be sentences × width: the width then folds into the query axis, nothing is copied."""
         sentences = len(memory.keys)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from mallang.layers.attention import CrossAttention, Extensible, KeysValues, Mask, SelfAttention
+from mallang.layers.attention import CrossAttention, KeyValue, LayerCache, Mask, SelfAttention
 from mallang.layers.dropout import Dropout
 from mallang.layers.feedforward import FeedForward
 
@@ -49,7 +49,7 @@ class Block(nn.Module):
         self,
         x: Float[Tensor, "rows time dim"],
         mask: Mask = None,
-        memory: KeysValues | None = None,
+        memory: KeyValue | None = None,
         memory_mask: Mask = None,
     ) -> Float[Tensor, "rows time dim"]:
         """The new x; the memory is what `remember` made of it."""
@@ -58,11 +58,11 @@ class Block(nn.Module):
     def step(
         self,
         x: Float[Tensor, "rows time dim"],
-        past: Extensible | None,
+        past: LayerCache | None,
         mask: Mask = None,
-        memory: KeysValues | None = None,
+        memory: KeyValue | None = None,
         memory_mask: Mask = None,
-    ) -> tuple[Float[Tensor, "rows time dim"], KeysValues]:
+    ) -> tuple[Float[Tensor, "rows time dim"], KeyValue]:
         """The new x of positions that follow the past, and the past of the positions after them."""
         attended, seen = self.self_attention(self.enter(x, self.self_norm), mask, past)
         x = self.leave(x, attended, self.self_norm)
@@ -72,7 +72,7 @@ class Block(nn.Module):
         fed = self.feedforward(self.enter(x, self.feedforward_norm))
         return self.leave(x, fed, self.feedforward_norm), seen
 
-    def remember(self, memory: Float[Tensor, "sentences source dim"]) -> KeysValues:
+    def remember(self, memory: Float[Tensor, "sentences source dim"]) -> KeyValue:
         """The keys and values that this block's cross-attention needs of a memory."""
         return self.cross_attention.remember(memory)
 

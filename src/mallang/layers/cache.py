@@ -4,9 +4,10 @@
 for each beam. `moving` is what was generated so far (keys and values, hidden states): a row per hypothesis, where
 rows = sentences × width and the hypotheses of one sentence lie together.
 
-Keys and values come in two forms. `Past` grows: every step joins the new ones to the old, every reordering copies
-them. `Room` is allocated once, and nothing in it is ever moved: the hypotheses of a sentence write into one row of
-slots, and a mask says which slots each of them descends from. To reorder hypotheses is to reorder their masks.
+Keys and values come in two forms. `DynamicCache` grows: every step joins the new ones to the old, every reordering
+copies them. `StaticCache` is allocated once, and nothing in it is ever moved: the hypotheses of a sentence write into
+one row of slots, and a mask says which slots each of them descends from. To reorder hypotheses is to reorder their
+masks.
 
     sentence "…"   slots  <s> | a b c | d e f | g h i |     three hypotheses, three steps
     hypothesis 1 sees      ×    ×       ×       ×           "a d g"
@@ -25,7 +26,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from mallang.kernels import kv_cache
-from mallang.layers.attention import Extensible, KeysValues, Mask, causal_mask
+from mallang.layers.attention import KeyValue, LayerCache, Mask, causal_mask
 
 Nest: TypeAlias = Any
 """Any nest of dicts, lists, tuples and caches of tensors whose first axis is rows; None and numbers pass through."""
@@ -41,7 +42,7 @@ class State:
     def select(self, rows: Int[Tensor, " new_rows"]) -> State:
         """Go on with these hypotheses, in this order; one may be taken several times."""
 
-        def selected(leaf: Tensor | Past | Room) -> Tensor | Past | Room:
+        def selected(leaf: Tensor | DynamicCache | StaticCache) -> Tensor | DynamicCache | StaticCache:
             return leaf.index_select(0, rows) if isinstance(leaf, Tensor) else leaf.select(rows)
 
         return State(self.fixed, map_nest(self.moving, selected, CACHES))
@@ -49,7 +50,7 @@ class State:
     def keep(self, sentences: Int[Tensor, " kept"], rows: Int[Tensor, " kept_rows"]) -> State:
         """Go on with these sentences only, and with these rows of hypotheses."""
 
-        def kept(leaf: Tensor | Past | Room) -> Tensor | Past | Room:
+        def kept(leaf: Tensor | DynamicCache | StaticCache) -> Tensor | DynamicCache | StaticCache:
             return leaf.index_select(0, rows) if isinstance(leaf, Tensor) else leaf.keep(sentences, rows)
 
         fixed = map_nest(self.fixed, lambda tensor: rows_of(tensor, sentences))
@@ -66,10 +67,10 @@ class State:
     def reserve(self, steps: int, width: int, align: int = 1) -> State:
         """Widen, with room for so many steps of one token: caches keep their shapes from here on.
 
-        Slots come in multiples of `align`, which some kernels like.
+        StaticLayerCache come in multiples of `align`, which some kernels like.
         """
 
-        def wide(leaf: Tensor | Past) -> Tensor | Room:
+        def wide(leaf: Tensor | DynamicCache) -> Tensor | StaticCache:
             return (
                 leaf.repeat_interleave(width, dim=0) if isinstance(leaf, Tensor) else leaf.reserve(steps, width, align)
             )
@@ -77,19 +78,20 @@ class State:
         return State(self.fixed, map_nest(self.moving, wide, CACHES))
 
     def enlarge(self, steps: int) -> State:
-        """Room for so many steps in all; what has no room needs none."""
+        """StaticCache for so many steps in all; what has no room needs none."""
         return State(self.fixed, map_nest(self.moving, lambda leaf: leaf.enlarge(steps), CACHES, tensors=False))
 
     def look(self, steps: int) -> State:
-        """Let attention look at the slots of so many steps only, the coming one included: the others are not filled."""
+        """Let attention attend to the slots of so many steps only, the coming one included: the others are not
+        filled."""
         return State(self.fixed, map_nest(self.moving, lambda leaf: leaf.look(steps), CACHES, tensors=False))
 
 
 @dataclass(frozen=True)
-class Past:
+class DynamicCache:
     """The keys and values of all tokens so far, for each layer of a stack, growing with every step."""
 
-    layers: Sequence[KeysValues]
+    layers: Sequence[KeyValue]
 
     @property
     def length(self) -> int:
@@ -101,29 +103,29 @@ class Past:
         """How many it can hold: no end is known."""
         return None
 
-    def enter(self, time: int, window: int | None) -> tuple[Sequence[Extensible], Mask]:
+    def enter(self, time: int, window: int | None) -> tuple[Sequence[LayerCache], Mask]:
         """Each layer ready for `time` new tokens, and what those may see."""
         return self.layers, causal_mask(time, self.length, window, self.layers[0].keys.device)
 
-    def leave(self, layers: Sequence[KeysValues]) -> Past:
+    def leave(self, layers: Sequence[KeyValue]) -> DynamicCache:
         """After the step, with what each layer has now."""
-        return Past(layers)
+        return DynamicCache(layers)
 
-    def select(self, rows: Int[Tensor, " new_rows"]) -> Past:
+    def select(self, rows: Int[Tensor, " new_rows"]) -> DynamicCache:
         """Go on with these hypotheses."""
         return map_nest(self, lambda tensor: tensor.index_select(0, rows))  # type: ignore[no-any-return]
 
-    def keep(self, sentences: Int[Tensor, " kept"], rows: Int[Tensor, " kept_rows"]) -> Past:
+    def keep(self, sentences: Int[Tensor, " kept"], rows: Int[Tensor, " kept_rows"]) -> DynamicCache:
         """Go on with these rows."""
         return self.select(rows)
 
-    def reserve(self, steps: int, width: int, align: int = 1) -> Room:
+    def reserve(self, steps: int, width: int, align: int = 1) -> StaticCache:
         """What was read so far is common to all hypotheses of a sentence and lies there once; then room for more."""
         (sentences, _, length, _), like = self.layers[0].keys.shape, self.layers[0].keys
         base = -(-length // align) * align
         slots = -(-(base + steps * width) // align) * align
-        room = Room(
-            layers=[KeysValues(*kv_cache.allocate(*layer, sentences, slots, width)) for layer in self.layers],
+        room = StaticCache(
+            layers=[KeyValue(*kv_cache.allocate(*layer, sentences, slots, width)) for layer in self.layers],
             mask=like.new_full((sentences * width, slots), -torch.inf),
             length=torch.full((), length, device=like.device),
             places=torch.arange(width, device=like.device) + base - length * width,
@@ -139,10 +141,10 @@ class Past:
 
 
 @dataclass(frozen=True)
-class Room:
+class StaticCache:
     """The same with room for what is to come: allocated once, never moved, one token a step."""
 
-    layers: Sequence[KeysValues]
+    layers: Sequence[KeyValue]
     """Keys and values of all slots of each sentence: [sentences, heads, slots, head_dim]."""
     mask: Float[Tensor, "rows slots"]
     """0 where a hypothesis descends from the slot, −∞ elsewhere: added to the scores of attention."""
@@ -155,13 +157,13 @@ class Room:
     base: int
     """The first slot of a hypothesis."""
     seen: int
-    """How many slots attention looks at: all, or where the host counts along those filled after this step."""
+    """How many slots attention attends to: all, or where the host counts along those filled after this step."""
     counted: bool = False
     """Whether the host counts along: the slots of this step are then the last that are seen."""
 
     @property
     def width(self) -> int:
-        """Hypotheses a sentence."""
+        """Hypotheses per sentence."""
         return len(self.places)
 
     @property
@@ -169,7 +171,7 @@ class Room:
         """How many tokens it can hold."""
         return self.read + (self.mask.shape[1] - self.base) // self.width
 
-    def enter(self, time: int, window: int | None) -> tuple[Sequence[Extensible], Mask]:
+    def enter(self, time: int, window: int | None) -> tuple[Sequence[LayerCache], Mask]:
         """Each layer ready for one new token a hypothesis, and what that may see: its ancestors and itself."""
         if time != 1:
             raise ValueError(f"with room reserved a step reads one token, not {time}")
@@ -182,45 +184,45 @@ class Room:
             position = torch.where(slot < self.base, slot, self.read + (slot - self.base) // self.width)
             mask = mask.masked_fill(position < self.length - window, -torch.inf)
         where = slice(self.seen - self.width, self.seen) if self.counted else at
-        layers = [Slots(layer.keys, layer.values, where, self.seen) for layer in self.layers]
+        layers = [StaticLayerCache(layer.keys, layer.values, where, self.seen) for layer in self.layers]
         return layers, mask.view(sentences, 1, self.width, self.seen)
 
-    def leave(self, layers: Sequence[KeysValues]) -> Room:
+    def leave(self, layers: Sequence[KeyValue]) -> StaticCache:
         """After the step: one token longer, in the same memory."""
         return replace(self, length=self.length + 1)
 
-    def select(self, rows: Int[Tensor, " new_rows"]) -> Room:
+    def select(self, rows: Int[Tensor, " new_rows"]) -> StaticCache:
         """Go on with these hypotheses of the same sentences: only what they descend from changes."""
         return replace(self, mask=self.mask.index_select(0, rows))
 
-    def keep(self, sentences: Int[Tensor, " kept"], rows: Int[Tensor, " kept_rows"]) -> Room:
+    def keep(self, sentences: Int[Tensor, " kept"], rows: Int[Tensor, " kept_rows"]) -> StaticCache:
         """Go on with these sentences."""
         return replace(self.moved(sentences, self.mask.shape[1]), mask=self.mask.index_select(0, rows))
 
-    def enlarge(self, steps: int) -> Room:
+    def enlarge(self, steps: int) -> StaticCache:
         """The same with room for so many steps."""
         everyone = torch.arange(len(self.layers[0].keys), device=self.mask.device)
         slots = max(self.mask.shape[1], self.base + steps * self.width)
         mask = torch.nn.functional.pad(self.mask, (0, slots - self.mask.shape[1]), value=-torch.inf)
         return replace(self.moved(everyone, slots), mask=mask, seen=slots)
 
-    def moved(self, sentences: Int[Tensor, " kept"], slots: int) -> Room:
+    def moved(self, sentences: Int[Tensor, " kept"], slots: int) -> StaticCache:
         """The keys and values of these sentences, as far as they are filled, in new memory."""
         layers = []
         for layer in self.layers:
-            new = KeysValues(*kv_cache.allocate(*layer, len(sentences), slots, self.width))
+            new = KeyValue(*kv_cache.allocate(*layer, len(sentences), slots, self.width))
             for part, old in zip(new, layer, strict=True):
                 part[:, :, : self.seen] = old[:, :, : self.seen].index_select(0, sentences)
             layers.append(new)
         return replace(self, layers=layers)
 
-    def look(self, steps: int) -> Room:
-        """Let attention look at the slots of so many steps only, the coming one included."""
+    def look(self, steps: int) -> StaticCache:
+        """Let attention attend to the slots of so many steps only, the coming one included."""
         return replace(self, seen=self.base + steps * self.width, counted=True)
 
 
-class Slots(NamedTuple):
-    """One layer's share of a `Room`, and where this step writes."""
+class StaticLayerCache(NamedTuple):
+    """One layer's share of a `StaticCache`, and where this step writes."""
 
     keys: Float[Tensor, "sentences heads slots key_dim"]
     values: Float[Tensor, "sentences heads slots value_dim"]
@@ -231,10 +233,10 @@ class Slots(NamedTuple):
         self,
         keys: Float[Tensor, "sentences heads width key_dim"],
         values: Float[Tensor, "sentences heads width value_dim"],
-    ) -> KeysValues:
-        """Write the new ones to their slots; everything that attention looks at."""
+    ) -> KeyValue:
+        """Write the new ones to their slots; everything that attention attends to."""
         kv_cache.write(self.keys, self.values, keys, values, self.at)
-        return KeysValues(self.keys[:, :, : self.seen], self.values[:, :, : self.seen])
+        return KeyValue(self.keys[:, :, : self.seen], self.values[:, :, : self.seen])
 
 
 def rows_of(tensor: Tensor, rows: Int[Tensor, " kept"]) -> Tensor:
@@ -244,7 +246,7 @@ def rows_of(tensor: Tensor, rows: Int[Tensor, " kept"]) -> Tensor:
     return taken.permute([order.index(axis) for axis in range(tensor.ndim)])
 
 
-CACHES = (Past, Room)
+CACHES = (DynamicCache, StaticCache)
 
 
 def map_nest(nest: Nest, change: Callable[[Any], Any], leaves: tuple[type, ...] = (), tensors: bool = True) -> Nest:

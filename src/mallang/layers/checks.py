@@ -21,7 +21,7 @@ def check_sizes(config: Any, *sizes: str, dropouts: Sequence[str] = ("dropout",)
 
 def check_alike(config: Any, output: str) -> None:
     """Refuse one weight for embeddings and output where the size named `output` is not that of the embeddings."""
-    if config.share != "none" and config.embedding_dim != getattr(config, output):
+    if config.tie_weights != "none" and config.embedding_dim != getattr(config, output):
         raise ValueError(
             f"embeddings and output can share a weight only if their sizes are alike, but embedding_dim is "
             f"{config.embedding_dim} and {output} {getattr(config, output)}"
@@ -32,16 +32,16 @@ def check_shared(share: str, vocabulary: Vocabulary, source_vocabulary: Vocabula
     """Refuse one weight for both sides where each side has a vocabulary of its own."""
     if share == "all" and vocabulary != source_vocabulary:
         raise UserError(
-            'model.share = "all" needs one vocabulary, but the source and the target have their own '
+            'model.tie_weights = "all" needs one vocabulary, but the source and the target have their own '
             f"({len(source_vocabulary)} and {len(vocabulary)} tokens)",
-            todo='learn one tokenizer for both sides, or set model.share = "target"',
+            todo='learn one tokenizer for both sides, or set model.tie_weights = "target"',
         )
 
 
 def check_tied(config: Any) -> None:
     """Refuse one weight for embedding and output where their vectors differ in size."""
-    if config.tied and config.dim != config.embedding_dim:
+    if config.tie_weights and config.dim != config.embedding_dim:
         raise ValueError(
-            f"tied needs embedding and hidden vectors of one size, but embedding_dim is {config.embedding_dim} "
+            f"tie_weights needs embedding and hidden vectors of one size, but embedding_dim is {config.embedding_dim} "
             f"and dim {config.dim}"
         )

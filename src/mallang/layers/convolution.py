@@ -1,14 +1,14 @@
 """Convolutions over time, plain and gated (Dauphin et al. 2017, arXiv:1612.08083), and what training them well takes.
 
-    plain    output_i = W [x_{i−left}; …; x_{i+right}] + bias      left + right + 1 = width
+    plain    output_i = W [x_{i−left}; …; x_{i+right}] + bias      left + right + 1 = kernel_size
     gated    output_i = a ⊙ σ(b)      [a; b] as above, of twice the size
-    dilated  the same with width inputs that lie `dilation` positions apart (Yu and Koltun 2016, arXiv:1511.07122)
+    dilated  the same with kernel_size inputs that lie `dilation` positions apart (Yu and Koltun 2016, arXiv:1511.07122)
 
-A convolution over time is one matrix product over windows that lie side by side. Written so it needs no axis swapped,
+A convolution over time is one matmul over windows that lie side by side. Written so it needs no axis swapped,
 works on a window kept from earlier steps as on a whole sentence, and took a CPU 0.6 times what `conv1d` took.
 
-Gradients may be scaled on the way back. Weights may be normalised (Salimans and Kingma 2016, arXiv:1602.07868) while
-they are trained; a model in use has them folded, or every step of a search would compute them anew.
+Gradients may be scaled on the way back. Weights may be normalized (Salimans and Kingma 2016, arXiv:1602.07868) while
+they are trained; a model in use has them folded, or every step of a search would compute them again.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from torch.nn.utils import parametrize
 
 
 class Convolution(nn.Module):
-    """One linear map of the vectors in a window, the same at every position."""
+    """One linear layer of the vectors in a window, the same at every position."""
 
     def __init__(
-        self, dim: int, width: int, causal: bool = False, output_dim: int | None = None, dilation: int = 1
+        self, dim: int, kernel_size: int, causal: bool = False, output_dim: int | None = None, dilation: int = 1
     ) -> None:
         super().__init__()
-        self.dim, self.width, self.dilation = dim, width, dilation
-        self.kept = (width - 1) * dilation
-        self.left = self.kept if causal else (width - 1) // 2 * dilation
-        self.linear = nn.Linear(width * dim, output_dim or dim)
+        self.dim, self.kernel_size, self.dilation = dim, kernel_size, dilation
+        self.kept = (kernel_size - 1) * dilation
+        self.left = self.kept if causal else (kernel_size - 1) // 2 * dilation
+        self.linear = nn.Linear(kernel_size * dim, output_dim or dim)
 
     def forward(self, x: Float[Tensor, "rows time dim"]) -> Float[Tensor, "rows time output_dim"]:
         """The new x; before the first and after the last position lie zeros."""
@@ -47,7 +47,7 @@ class Convolution(nn.Module):
 
     def slide(self, x: Float[Tensor, "rows padded dim"]) -> Float[Tensor, "rows time output_dim"]:
         """One output for every whole window."""
-        slid: Tensor = self.linear(windows_of(x, self.width, self.dilation))
+        slid: Tensor = self.linear(windows_of(x, self.kernel_size, self.dilation))
         return slid
 
 
@@ -55,22 +55,24 @@ class GatedConvolution(Convolution):
     """A convolution of some width whose second half of channels decides what of the first half goes through."""
 
     def __init__(
-        self, dim: int, width: int, causal: bool = False, output_dim: int | None = None, dilation: int = 1
+        self, dim: int, kernel_size: int, causal: bool = False, output_dim: int | None = None, dilation: int = 1
     ) -> None:
-        super().__init__(dim, width, causal, 2 * (output_dim or dim), dilation)
+        super().__init__(dim, kernel_size, causal, 2 * (output_dim or dim), dilation)
 
     def slide(self, x: Float[Tensor, "rows padded dim"]) -> Float[Tensor, "rows time output_dim"]:
         """One output for every whole window."""
         return F.glu(super().slide(x), dim=-1)
 
 
-def windows_of(x: Float[Tensor, "rows padded dim"], width: int, dilation: int = 1) -> Float[Tensor, "rows time joined"]:
+def windows_of(
+    x: Float[Tensor, "rows padded dim"], kernel_size: int, dilation: int = 1
+) -> Float[Tensor, "rows time joined"]:
     """The vectors of every whole window side by side; with a dilation those that lie so far apart."""
-    return x.unfold(1, (width - 1) * dilation + 1, 1)[..., ::dilation].transpose(2, 3).flatten(2)
+    return x.unfold(1, (kernel_size - 1) * dilation + 1, 1)[..., ::dilation].transpose(2, 3).flatten(2)
 
 
 def fold_weights(model: nn.Module) -> None:
-    """Put in the place of every normalised weight what it comes to: for use, the parts of it are trained no more."""
+    """Put in the place of every normalized weight what it comes to: for use, the parts of it are trained no more."""
     for module in list(model.modules()):
         if parametrize.is_parametrized(module, "weight"):
             # A deep copy has the very class of its original, and removal takes `weight` out of the class.

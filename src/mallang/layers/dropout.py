@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from mallang.kernels.dropout import dropout, dropout_mask
 
-__all__ = ["Dropout", "LockedDropout", "dropout_mask", "drops"]
+__all__ = ["Dropout", "VariationalDropout", "dropout_mask", "drops"]
 
 
 class Dropout(nn.Dropout):
@@ -18,7 +18,7 @@ class Dropout(nn.Dropout):
         return dropout(x, self.p) if self.training and self.p else x
 
 
-class LockedDropout(nn.Dropout):
+class VariationalDropout(nn.Dropout):
     """The same values of a row dropped at every time (variational dropout: Gal and Ghahramani 2016, arXiv:1512.05287).
 
     What was dropped once stays dropped to the end of the text, so that the noise a recurrent layer reads is constant.

@@ -38,11 +38,11 @@ class FeedForward(nn.Module):
 
     def __init__(self, dim: int, hidden_dim: int, activation: Activation = "relu", bias: bool = True) -> None:
         super().__init__()
-        self.widen = Linear(dim, hidden_dim, bias=bias)
+        self.up_proj = Linear(dim, hidden_dim, bias=bias)
         self.activation = ACTIVATIONS[activation]
-        self.narrow = Linear(hidden_dim, dim, bias=bias)
+        self.down_proj = Linear(hidden_dim, dim, bias=bias)
 
     def forward(self, x: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
         """The new x."""
-        y: Tensor = self.narrow(self.activation(self.widen(x)))
+        y: Tensor = self.down_proj(self.activation(self.up_proj(x)))
         return y

@@ -37,7 +37,7 @@ EPSILON = 3e-6
 FALLBACK = (0.0, 0.5, 1.0, 1.5)
 """Discounts of counts 0, 1, 2 and more where a text is too small to estimate them, as in KenLM."""
 ROUNDS, ENOUGH = 100, 1e-6
-"""The most rounds of expectation and maximisation, and the gain in nats a word at which they end."""
+"""The most rounds of expectation and maximization, and the gain in nats per word at which they end."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Estimate:
     """Of the n-grams of every order but the last, as histories of the next."""
 
     def table(self, counts: Counts, kept: Sequence[Bool[np.ndarray, " _"]]) -> Ngrams:
-        """The n-grams that are kept, numbered anew."""
+        """The n-grams that are kept, numbered again."""
         keys, numbers = [], np.arange(counts.words)
         for order, flags in zip(counts.orders[1:], kept[1:], strict=True):
             chosen = order.keys[flags]
@@ -230,7 +230,7 @@ def fit_shares(counts: Counts, held_out: Text) -> tuple[list[float], list[float]
     """The shares of orders 1 up that make held-out text likeliest, and its loss in nats a word before each round.
 
     From the longest history that is known a word is told by its order or else by one below. Which one is not known, so
-    it is shared out among them (expectation) and the shares are counted (maximisation), again and again.
+    it is shared out among them (expectation) and the shares are counted (maximization), again and again.
     """
     told, known = looked_up(counts, held_out)
     shares, losses = np.full(told.shape[1], 0.5), []

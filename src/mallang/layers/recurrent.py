@@ -35,7 +35,7 @@ Kind = Literal["lstm", "gru"]
 
 
 class Recurrent(nn.RNNBase):
-    """A stack of recurrent layers that goes on from a state, with dropout between the layers."""
+    """A stack of recurrent layers that continues from a state, with dropout between the layers."""
 
     def __init__(self, kind: Cell, input_dim: int, dim: int, layers: int = 1, dropout: float = 0.0) -> None:
         super().__init__(MODES[kind], input_dim, dim, layers, batch_first=True)
@@ -69,7 +69,7 @@ class Recurrent(nn.RNNBase):
 
     def run(self, x: Tensor, memory: Memory, weights: list[Tensor]) -> tuple[Tensor, Memory]:
         """The layers of these weights in one go."""
-        return run_layers(self.kind, x, memory, weights, self.lies_in_one_piece(weights))
+        return run_layers(self.kind, x, memory, weights, self.is_flattened(weights))
 
     def nothing(self, x: Float[Tensor, "rows time inputs"]) -> Memory:
         """The state of zeros, before anything was read."""
@@ -80,7 +80,7 @@ class Recurrent(nn.RNNBase):
         """Of each layer: W, U, and the biases of both."""
         return list(self._flat_weights)  # type: ignore[arg-type]
 
-    def lies_in_one_piece(self, weights: list[Tensor]) -> bool:
+    def is_flattened(self, weights: list[Tensor]) -> bool:
         """Whether these are the weights of all layers, where torch has put them for cuDNN."""
         return len(weights) == 4 * self.num_layers
 
@@ -153,7 +153,7 @@ class BidirectionalReader(nn.Module):
 
 
 class Maxout(nn.Module):
-    """Each output is the larger one of two linear maps (Goodfellow et al. 2013, arXiv:1302.4389)."""
+    """Each output is the larger one of two linear layers (Goodfellow et al. 2013, arXiv:1302.4389)."""
 
     def __init__(self, input_dim: int, dim: int) -> None:
         super().__init__()

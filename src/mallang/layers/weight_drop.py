@@ -1,4 +1,4 @@
-"""A recurrent stack that is kept from learning its text by heart: locked dropout between its layers, U dropped.
+"""A recurrent stack that is kept from learning its text by heart: variational dropout between its layers, U dropped.
 
 Weight drop (DropConnect on U: Wan et al. 2013; for LSTMs Merity et al. 2017, arXiv:1708.02182) sets single weights
 from state to state to zero, once for a whole text. The recurrence itself stays one call of cuDNN: nothing happens
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from mallang.layers.dropout import LockedDropout, dropout_mask
+from mallang.layers.dropout import VariationalDropout, dropout_mask
 from mallang.layers.recurrent import Cell, Recurrent
 
 
@@ -24,11 +24,11 @@ class WeightDropped(Recurrent):
         layers: int = 1,
         dropout: float = 0.0,
         weight_dropout: float = 0.0,
-        locked: bool = True,
+        variational: bool = True,
     ) -> None:
         super().__init__(kind, input_dim, dim, layers, dropout)
-        if locked:
-            self.between = LockedDropout(dropout)
+        if variational:
+            self.between = VariationalDropout(dropout)
         self.weight_dropout = weight_dropout
 
     @property
@@ -43,6 +43,6 @@ class WeightDropped(Recurrent):
             own[1::4] = [u * dropout_mask(u, self.weight_dropout) for u in own[1::4]]
         return own
 
-    def lies_in_one_piece(self, weights: list[Tensor]) -> bool:
-        """Not where some of it was made anew."""
-        return not self.drops_weights and super().lies_in_one_piece(weights)
+    def is_flattened(self, weights: list[Tensor]) -> bool:
+        """Not where some of it was made again."""
+        return not self.drops_weights and super().is_flattened(weights)

@@ -2,7 +2,7 @@
 
 Reducing the Dimensionality of Data with Neural Networks. Hinton and Salakhutdinov 2006, doi:10.1126/science.1127647.
 
-New against a linear map to few numbers, as PCA is one: layers with a non-linearity on both sides of the code. With a
+New against a linear layer to few numbers, as PCA is one: layers with a non-linearity on both sides of the code. With a
 code of two numbers the code is a map. Word order is not seen: see sutskever.py for an autoencoder of sequences.
 
     source → bag of words → encoder layers → code → decoder layers → a logit a word: is it in the text?
@@ -26,7 +26,7 @@ from mallang.data.batch import Batch
 from mallang.layers.bag import bag_of
 from mallang.layers.checks import check_sizes
 from mallang.layers.encoded import Encoded
-from mallang.layers.initialisation import xavier
+from mallang.layers.initialization import xavier
 from mallang.text.vocabulary import Vocabulary
 
 __all__ = ["SIZES", "Autoencoder", "Config", "Model"]
@@ -86,7 +86,7 @@ class Autoencoder(nn.Module):
 
 
 def layers(sizes: Sequence[int], activation: Activation) -> Iterator[nn.Module]:
-    """Linear maps from each size to the next, with the non-linearity between them and none after the last."""
+    """Linear layers from each size to the next, with the non-linearity between them and none after the last."""
     kinds: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh, "logistic": nn.Sigmoid}
     for place, (before, after) in enumerate(pairwise(sizes)):
         if place:

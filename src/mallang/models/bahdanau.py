@@ -3,7 +3,7 @@
 Neural Machine Translation by Jointly Learning to Align and Translate. Bahdanau, Cho, Bengio 2014, arXiv:1409.0473.
 
 New against Cho's encoder-decoder: the encoder reads both ways and keeps a vector of every word, and before each word
-that it writes the decoder looks at those which fit its state. So nothing has to pass through a vector of fixed size,
+that it writes the decoder attends to those which fit its state. So nothing has to pass through a vector of fixed size,
 and long sentences no longer fail.
 
     source → embedding → GRU →, GRU ← → memory [→h_j; ←h_j]       s_0 = tanh(W_s ←h_1)
@@ -14,7 +14,7 @@ and long sentences no longer fail.
 
 Where this differs from the paper: the GRU is torch's, which resets after the product with U; its readout, equation 4
 in the text, takes s_i, while the appendix prints s_{i−1}; the weights start by Xavier's rule, W_s, W_a and the gates
-too. `dropout` and `share` are later habits and off, as in the paper.
+too. `dropout` and `tie_weights` are later habits and off, as in the paper.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from mallang.layers.cache import State
 from mallang.layers.checks import check_alike, check_shared, check_sizes
 from mallang.layers.dropout import Dropout
 from mallang.layers.head import Projection
-from mallang.layers.initialisation import xavier
+from mallang.layers.initialization import xavier
 from mallang.layers.recurrent import BidirectionalReader, Maxout
 from mallang.layers.scores import AdditiveScore, ScoredAttention
 from mallang.text.vocabulary import Vocabulary
@@ -58,7 +58,7 @@ class Config:
     """Size of the maxout layer before the words."""
     dropout: float = 0.0
     """Share of values dropped from embeddings, from the memory and before the words."""
-    share: Literal["all", "target", "none"] = "none"
+    tie_weights: Literal["all", "target", "none"] = "none"
     """One weight for both embeddings and the output (needs one vocabulary), for the decoder's two, or for none."""
 
     def __post_init__(self) -> None:
@@ -73,11 +73,11 @@ class Bahdanau(nn.Module):
 
     def __init__(self, config: Config, vocabulary: Vocabulary, source_vocabulary: Vocabulary) -> None:
         super().__init__()
-        check_shared(config.share, vocabulary, source_vocabulary)
+        check_shared(config.tie_weights, vocabulary, source_vocabulary)
         self.config, self.vocabulary, self.source_vocabulary = config, vocabulary, source_vocabulary
         words, dim, gates = config.embedding_dim, config.dim, 3 * config.dim
         self.embedding = nn.Embedding(len(vocabulary), words)
-        self.own_source_embedding = None if config.share == "all" else nn.Embedding(len(source_vocabulary), words)
+        self.own_source_embedding = None if config.tie_weights == "all" else nn.Embedding(len(source_vocabulary), words)
         self.encoder = BidirectionalReader("gru", words, dim)
         self.first_state = nn.Linear(dim, dim)  # W_s
         self.word_gates = nn.Linear(words, gates)  # W, W_r, W_z
@@ -85,7 +85,9 @@ class Bahdanau(nn.Module):
         self.state_gates = nn.Linear(dim, gates)  # U, U_r, U_z
         self.cross_attention = ScoredAttention(AdditiveScore(dim, 2 * dim, config.score_dim))  # W_a, U_a, v
         self.readout = Maxout(dim + words + 2 * dim, config.readout_dim)  # [U_o V_o C_o]
-        self.head = Projection(config.readout_dim, len(vocabulary), self.embedding if config.share != "none" else None)
+        self.head = Projection(
+            config.readout_dim, len(vocabulary), self.embedding if config.tie_weights != "none" else None
+        )
         self.dropout = Dropout(config.dropout)
         self.init_weights()
 

@@ -32,8 +32,8 @@ from mallang.layers.characters import Characters, Highway
 from mallang.layers.checks import check_sizes
 from mallang.layers.dropout import Dropout
 from mallang.layers.head import Projection
-from mallang.layers.reading import Reading
 from mallang.layers.recurrent import Memory, Recurrent
+from mallang.layers.stateful import StatefulOutput
 from mallang.text.vocabulary import Vocabulary
 
 __all__ = ["SIZES", "CharAware", "Config", "Model"]
@@ -97,10 +97,10 @@ class CharAware(nn.Module):
         """The hidden vector of every position: all that is known before its next token is chosen."""
         return self.read(batch.tokens, None)[0]
 
-    def read_on(self, batch: Batch, carry: Memory | None) -> Reading:
+    def forward_stateful(self, batch: Batch, carry: Memory | None) -> StatefulOutput:
         """The same where an earlier batch of these rows ended, or from zeros; and where this one ends."""
         hidden, memory = self.read(batch.tokens, carry)
-        return Reading(hidden, memory.detach())
+        return StatefulOutput(hidden, memory.detach())
 
     def read(
         self, tokens: Int[Tensor, "rows time"], memory: Memory | None

@@ -14,9 +14,8 @@ carried along; and a maxout layer before the words.
 Where this differs from the paper: the GRU is torch's, which resets after the product with U, and C c is not reset at
 all; an encoder's n has no bias, which keeps padding from changing anything (see recurrent.py); the matrix to the words
 is not split in two; embeddings are multiplied by √embedding_dim, as the Transformer's are, so that the GRU is awake
-from the start. `dropout` and `share` are later habits and off, as in the paper. The paper scored phrases for another
-system; here the model translates.
-"""
+from the start. `dropout` and `tie_weights` are later habits and off, as in the paper. The paper scored phrases for
+another system; here the model translates."""
 
 from __future__ import annotations
 
@@ -34,7 +33,7 @@ from mallang.layers.checks import check_alike, check_shared, check_sizes
 from mallang.layers.dropout import Dropout
 from mallang.layers.encoded import Encoded
 from mallang.layers.head import Projection
-from mallang.layers.initialisation import xavier
+from mallang.layers.initialization import xavier
 from mallang.layers.recurrent import Maxout, Memory, Reader, Recurrent
 from mallang.text.vocabulary import Vocabulary
 
@@ -55,7 +54,7 @@ class Config:
     """Size of the maxout layer before the words."""
     dropout: float = 0.0
     """Share of values dropped from embeddings, from the summary and before the words."""
-    share: Literal["all", "target", "none"] = "none"
+    tie_weights: Literal["all", "target", "none"] = "none"
     """One weight for both embeddings and the output (needs one vocabulary), for the decoder's two, or for none."""
 
     def __post_init__(self) -> None:
@@ -70,17 +69,19 @@ class Cho(nn.Module):
 
     def __init__(self, config: Config, vocabulary: Vocabulary, source_vocabulary: Vocabulary) -> None:
         super().__init__()
-        check_shared(config.share, vocabulary, source_vocabulary)
+        check_shared(config.tie_weights, vocabulary, source_vocabulary)
         self.config, self.vocabulary, self.source_vocabulary = config, vocabulary, source_vocabulary
         words, dim = config.embedding_dim, config.dim
         self.embedding = nn.Embedding(len(vocabulary), words)
-        self.own_source_embedding = None if config.share == "all" else nn.Embedding(len(source_vocabulary), words)
+        self.own_source_embedding = None if config.tie_weights == "all" else nn.Embedding(len(source_vocabulary), words)
         self.encoder = Reader("gru", words, dim)
         self.summary = nn.Linear(dim, dim)  # V
         self.first_state = nn.Linear(dim, dim)  # V'
         self.decoder = Recurrent("gru", words + dim, dim)  # [W C], U
         self.readout = Maxout(words + dim + dim, config.readout_dim)  # [O_y O_s O_c]
-        self.head = Projection(config.readout_dim, len(vocabulary), None if config.share == "none" else self.embedding)
+        self.head = Projection(
+            config.readout_dim, len(vocabulary), None if config.tie_weights == "none" else self.embedding
+        )
         self.dropout = Dropout(config.dropout)
         self.init_weights()
 

@@ -8,7 +8,7 @@ beside the text that it predicts. All else is optional: a model has a capability
     isinstance(model, Encoder)       it gives a vector for a whole text
 
 `Autoregressive` (decoding/contract.py), `Observable` (layers/attention.py), `OutputProjection` (layers/head.py),
-`ReadsOn` (layers/reading.py) and `ReadsSpelling` (layers/characters.py) are declared in the same way, beside the code
+`Stateful` (layers/stateful.py) and `ReadsSpelling` (layers/characters.py) are declared in the same way, beside the code
 that needs them.
 """
 

@@ -10,18 +10,18 @@ further back than `context` tokens is seen.
 
     tokens → embedding → convolution → [convolution × block_layers, residual] × blocks → hidden → logits
 
-    windowed   h_t = tanh(W [e_{t−width+1}; …; e_t] + b)      gated = false, blocks = 0: nplm of order width + 1
-    gated      h = a ⊙ σ(b)    [a; b] = W [x_{t−width+1}; …; x_t] + c, weight-normalised
+    windowed   h_t = tanh(W [e_{t−kernel_size+1}; …; e_t] + b)      gated = false, blocks = 0: nplm of order kernel_size
+    + 1 gated      h = a ⊙ σ(b)    [a; b] = W [x_{t−kernel_size+1}; …; x_t] + c, weight-normalized
 
 With `dilation` each layer sees inputs that lie further apart than those of the layer below, by that factor, so that
 `context` grows exponentially with the layers and not linearly: dilation = 2 as in WaveNet (van den Oord et al. 2016,
-arXiv:1609.03499), dilation = width to see every token of width^layers once.
+arXiv:1609.03499), dilation = kernel_size to see every token of width^layers once.
 
 A residual sum of two is scaled by √½, as in the authors' code, so that its variance stays as it was.
 
 Where this differs from the paper: a full softmax, which can be tied to the embedding, not an adaptive one; dropout, for
 corpora as small as Penn Treebank. While it writes, every layer keeps the inputs that its next window needs;
-`read_on` carries them from one window of text to the next, so that where a text is cut makes no difference.
+`forward_stateful` carries them from one window of text to the next, so that where a text is cut makes no difference.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from mallang.layers.checks import check_sizes, check_tied
 from mallang.layers.convolution import Convolution, GatedConvolution
 from mallang.layers.dropout import Dropout, dropout_mask
 from mallang.layers.head import Projection
-from mallang.layers.reading import Reading
+from mallang.layers.stateful import StatefulOutput
 from mallang.text.vocabulary import Vocabulary
 
 __all__ = ["SIZES", "Config", "ConvLM", "Model"]
@@ -66,7 +66,7 @@ class Config:
     """Convolutions in a block, between the narrow ones if it has them."""
     bottleneck: int | None = None
     """Channels inside a block, which then begins and ends with a convolution of width 1; none given: dim."""
-    width: int = 4
+    kernel_size: int = 4
     """Tokens that a convolution sees, the current one included."""
     dilation: int = 1
     """Factor by which the distance between the inputs of a convolution grows with each layer; 1: side by side."""
@@ -74,7 +74,7 @@ class Config:
     """Channels of every block, and size of the hidden vectors."""
     embedding_dim: int = 280
     """Size of the vector of a token."""
-    tied: bool = False
+    tie_weights: bool = False
     """One weight for embedding and output; both must be of one size."""
     weight_norm: bool = True
     """Whether the length of each row of a convolution's matrix is learned apart from its direction."""
@@ -89,7 +89,9 @@ class Config:
 
     def __post_init__(self) -> None:
         shares = ("dropout", "input_dropout", "output_dropout", "word_dropout")
-        check_sizes(self, "block_layers", "bottleneck", "width", "dilation", "dim", "embedding_dim", dropouts=shares)
+        check_sizes(
+            self, "block_layers", "bottleneck", "kernel_size", "dilation", "dim", "embedding_dim", dropouts=shares
+        )
         if self.blocks < 0:
             raise ValueError(f"blocks must be at least 0, but is {self.blocks}")
         for name, default in (("block_layers", 2), ("bottleneck", None), ("dropout", 0.0), ("dilation", 1)):
@@ -113,20 +115,20 @@ class ConvLM(nn.Module):
         self.config, self.vocabulary = config, vocabulary
         self.embedding = nn.Embedding(len(vocabulary), config.embedding_dim)
         self.input_dropout = Dropout(config.input_dropout)
-        self.first = make_convolution(config, config.embedding_dim, config.width, config.dim)
+        self.first = make_convolution(config, config.embedding_dim, config.kernel_size, config.dim)
         self.blocks = nn.ModuleList(Block(config, 1 + number * config.block_layers) for number in range(config.blocks))
         self.output_dropout = Dropout(config.output_dropout)
-        self.head = Projection(config.dim, len(vocabulary), self.embedding if config.tied else None, bias=True)
+        self.head = Projection(config.dim, len(vocabulary), self.embedding if config.tie_weights else None, bias=True)
         self.init_weights()
 
     def forward(self, batch: Batch) -> Float[Tensor, "batch time dim"]:
         """The hidden vector of every position: all that is known before its next token is chosen."""
         return self.read(batch.tokens, self.nothing(batch))[0]
 
-    def read_on(self, batch: Batch, carry: list[Tensor] | None) -> Reading:
+    def forward_stateful(self, batch: Batch, carry: list[Tensor] | None) -> StatefulOutput:
         """The same where an earlier batch of these rows ended, or before any; and where this one ends."""
         hidden, windows = self.read(batch.tokens, self.nothing(batch) if carry is None else carry)
-        return Reading(hidden, [window.detach() for window in windows])
+        return StatefulOutput(hidden, [window.detach() for window in windows])
 
     def read(
         self, tokens: Int[Tensor, "rows time"], windows: Sequence[Float[Tensor, "rows kept _"]]
@@ -200,23 +202,23 @@ class Block(nn.Module):
         super().__init__()
         inside = config.bottleneck or config.dim
         self.dropout = Dropout(config.dropout)
-        self.narrow = make_convolution(config, config.dim, 1, inside) if config.bottleneck else None
+        self.down_proj = make_convolution(config, config.dim, 1, inside) if config.bottleneck else None
         self.wide = nn.ModuleList(
-            make_convolution(config, inside, config.width, inside, config.dilation ** (below + number))
+            make_convolution(config, inside, config.kernel_size, inside, config.dilation ** (below + number))
             for number in range(config.block_layers)
         )
-        self.widen = make_convolution(config, inside, 1, config.dim) if config.bottleneck else None
+        self.up_proj = make_convolution(config, inside, 1, config.dim) if config.bottleneck else None
 
     def forward(
         self, x: Float[Tensor, "rows time dim"], windows: Sequence[Float[Tensor, "rows kept inside"]]
     ) -> tuple[Float[Tensor, "rows time dim"], list[Tensor]]:
         """The new x of tokens that follow the windows, and the windows after them."""
-        new, after = x if self.narrow is None else self.narrow(self.dropout(x)), []
+        new, after = x if self.down_proj is None else self.down_proj(self.dropout(x)), []
         layer: Any
         for layer, window in zip(self.wide, windows, strict=True):
             new, window = layer.step(self.dropout(new), window)
             after.append(window)
-        new = new if self.widen is None else self.widen(self.dropout(new))
+        new = new if self.up_proj is None else self.up_proj(self.dropout(new))
         return (new + x) * HALF, after
 
 
@@ -228,10 +230,10 @@ class TanhConvolution(Convolution):
         return torch.tanh(super().slide(x))
 
 
-def make_convolution(config: Config, dim: int, width: int, output_dim: int, dilation: int = 1) -> Convolution:
+def make_convolution(config: Config, dim: int, kernel_size: int, output_dim: int, dilation: int = 1) -> Convolution:
     """One layer, with gates or without."""
     kind = GatedConvolution if config.gated else TanhConvolution
-    return kind(dim, width, causal=True, output_dim=output_dim, dilation=dilation)
+    return kind(dim, kernel_size, causal=True, output_dim=output_dim, dilation=dilation)
 
 
 def layers_of(config: Config) -> int:
@@ -242,13 +244,13 @@ def layers_of(config: Config) -> int:
 def context_of(config: Config) -> int:
     """How many tokens a prediction can depend on."""
     spacings: list[int] = [config.dilation**layer for layer in range(layers_of(config))]
-    return 1 + (config.width - 1) * sum(spacings)
+    return 1 + (config.kernel_size - 1) * sum(spacings)
 
 
 SIZES: dict[str, dict[str, Any]] = {
-    "tiny": {"blocks": 2, "block_layers": 1, "width": 3, "dim": 32, "embedding_dim": 32},
-    "small": {"blocks": 2, "dim": 256, "embedding_dim": 256, "tied": True},
-    "windowed": {"gated": False, "blocks": 0, "width": 5, "dim": 100, "embedding_dim": 60, "weight_norm": False},
+    "tiny": {"blocks": 2, "block_layers": 1, "kernel_size": 3, "dim": 32, "embedding_dim": 32},
+    "small": {"blocks": 2, "dim": 256, "embedding_dim": 256, "tie_weights": True},
+    "windowed": {"gated": False, "blocks": 0, "kernel_size": 5, "dim": 100, "embedding_dim": 60, "weight_norm": False},
     "base": {},
 }
 """Named shapes, as changes to the defaults; windowed is nplm's default slid along."""

@@ -13,8 +13,8 @@ told by a learned vector added to it. Every sum of two is scaled by √½, so th
                    └────────────────── g ───→ query (W h + g)·√½ of every layer
 
 Details follow the authors' code (fairseq): attention reads the output of the gates before the residual is added, z gets
-its gradient divided by twice the number of attentive layers, and all matrices are weight-normalised (Salimans and
-Kingma 2016). `share` is ours: the paper has a table of its own for each embedding and for the output.
+its gradient divided by twice the number of attentive layers, and all matrices are weight-normalized (Salimans and
+Kingma 2016). `tie_weights` is ours: the paper has a table of its own for each embedding and for the output.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 
 from mallang.data.batch import Batch
-from mallang.layers.attention import Attention, KeysValues, Mask, additive, padding_mask
+from mallang.layers.attention import Attention, KeyValue, Mask, additive, padding_mask
 from mallang.layers.cache import State
 from mallang.layers.checks import check_shared, check_sizes
 from mallang.layers.convolution import GatedConvolution, scale_gradient
@@ -59,19 +59,19 @@ class Config:
     """Channels of every convolution."""
     embedding_dim: int | None = None
     """Size of word vectors, of the encoder's output and of the queries; none given: dim."""
-    width: int = 3
+    kernel_size: int = 3
     """Positions that a convolution sees."""
     dropout: float = 0.1
     """Share of values dropped before each convolution, after the embedding and before the output."""
     max_length: int = 1024
     """The most tokens a text may have: a position vector is learned for each."""
-    share: Literal["all", "target", "none"] = "none"
+    tie_weights: Literal["all", "target", "none"] = "none"
     """One weight for both embeddings and the output (needs one vocabulary), for the decoder's two, or for none."""
     weight_norm: bool = True
     """Whether the length of each row of a matrix is learned apart from its direction."""
 
     def __post_init__(self) -> None:
-        check_sizes(self, "layers", "decoder_layers", "dim", "embedding_dim", "width", "max_length")
+        check_sizes(self, "layers", "decoder_layers", "dim", "embedding_dim", "kernel_size", "max_length")
 
 
 class ConvS2S(nn.Module):
@@ -81,7 +81,7 @@ class ConvS2S(nn.Module):
 
     def __init__(self, config: Config, vocabulary: Vocabulary, source_vocabulary: Vocabulary) -> None:
         super().__init__()
-        check_shared(config.share, vocabulary, source_vocabulary)
+        check_shared(config.tie_weights, vocabulary, source_vocabulary)
         self.config, self.vocabulary, self.source_vocabulary = config, vocabulary, source_vocabulary
         dim, size = config.dim, config.embedding_dim or config.dim
         decoder_layers = config.decoder_layers or config.layers
@@ -90,13 +90,13 @@ class ConvS2S(nn.Module):
         self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.layers))
         self.source_output = nn.Linear(dim, size)
         self.embedding = make_embedding(
-            config, len(vocabulary), self.source_embedding if config.share == "all" else None
+            config, len(vocabulary), self.source_embedding if config.tie_weights == "all" else None
         )
         self.input = nn.Linear(size, dim)
         self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(decoder_layers))
         self.last = nn.Linear(dim, size)
         self.dropout = Dropout(config.dropout)
-        tied = None if config.share == "none" else self.embedding.table
+        tied = None if config.tie_weights == "none" else self.embedding.table
         self.head = Projection(size, len(vocabulary), tied, bias=True)
         self.init_weights()
 
@@ -106,8 +106,8 @@ class ConvS2S(nn.Module):
         hidden, _ = self.write(self.embedding(batch.tokens), memory, memory_mask, self.nothing(memory))
         return hidden
 
-    def read(self, batch: Batch) -> tuple[KeysValues, Bool[Tensor, "batch 1 1 source"]]:
-        """The encoder: what all layers of the decoder look at, and what of it may be seen."""
+    def read(self, batch: Batch) -> tuple[KeyValue, Bool[Tensor, "batch 1 1 source"]]:
+        """The encoder: what all layers of the decoder attend to, and what of it may be seen."""
         embedded = self.source_embedding(batch.source)
         padding = ~batch.source_mask[:, :, None]
         x = self.source_input(embedded)
@@ -116,12 +116,12 @@ class ConvS2S(nn.Module):
         z = scale_gradient(self.source_output(x), 0.5 / len(self.decoder))
         words = batch.source_mask.sum(dim=1)[:, None, None]
         values = (z + embedded) * HALF * words.sqrt()  # m·√(1/m): the mean of m values, as if it were their sum
-        return KeysValues(z[:, None], values.to(z.dtype)[:, None]), padding_mask(batch.source_mask)
+        return KeyValue(z[:, None], values.to(z.dtype)[:, None]), padding_mask(batch.source_mask)
 
     def write(
         self,
         embedded: Float[Tensor, "rows time size"],
-        memory: KeysValues,
+        memory: KeyValue,
         memory_mask: Mask,
         windows: Sequence[Float[Tensor, "rows kept dim"]],
     ) -> tuple[Float[Tensor, "rows time size"], list[Tensor]]:
@@ -133,9 +133,9 @@ class ConvS2S(nn.Module):
             after.append(window)
         return self.dropout(self.last(x)), after
 
-    def nothing(self, memory: KeysValues) -> list[Float[Tensor, "rows kept dim"]]:
+    def nothing(self, memory: KeyValue) -> list[Float[Tensor, "rows kept dim"]]:
         """The windows before the first token: zeros."""
-        zeros = memory.keys.new_zeros(len(memory.keys), self.config.width - 1, self.config.dim)
+        zeros = memory.keys.new_zeros(len(memory.keys), self.config.kernel_size - 1, self.config.dim)
         return [zeros] * len(self.decoder)
 
     def output(self, hidden: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch words"]:
@@ -192,7 +192,7 @@ class EncoderLayer(nn.Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.dropout = Dropout(config.dropout)
-        self.convolution = GatedConvolution(config.dim, config.width)
+        self.convolution = GatedConvolution(config.dim, config.kernel_size)
 
     def forward(
         self, x: Float[Tensor, "batch source dim"], padding: Bool[Tensor, "batch source 1"]
@@ -209,7 +209,7 @@ class DecoderLayer(nn.Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.dropout = Dropout(config.dropout)
-        self.convolution = GatedConvolution(config.dim, config.width, causal=True)
+        self.convolution = GatedConvolution(config.dim, config.kernel_size, causal=True)
         self.cross_attention = StepAttention(config.dim, config.embedding_dim or config.dim)
 
     def forward(
@@ -217,7 +217,7 @@ class DecoderLayer(nn.Module):
         x: Float[Tensor, "rows time dim"],
         window: Float[Tensor, "rows kept dim"],
         embedded: Float[Tensor, "rows time size"],
-        memory: KeysValues,
+        memory: KeyValue,
         memory_mask: Mask,
     ) -> tuple[Float[Tensor, "rows time dim"], Float[Tensor, "rows kept dim"]]:
         """The new x of tokens that follow the window, and the window of those after them."""
@@ -240,7 +240,7 @@ class StepAttention(Attention):
         self,
         x: Float[Tensor, "rows time dim"],
         embedded: Float[Tensor, "rows time size"],
-        memory: KeysValues,
+        memory: KeyValue,
         mask: Mask,
     ) -> Float[Tensor, "rows time dim"]:
         """What the layer is told. Rows may be sentences × width: the width then folds into the query axis."""

@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from mallang.data.batch import Batch
 from mallang.layers.attention import Mask, SelfAttention, causal_mask, segment_mask
 from mallang.layers.block import Block, Blocks
-from mallang.layers.cache import Past, State
+from mallang.layers.cache import DynamicCache, State
 from mallang.layers.checks import check_sizes
 from mallang.layers.dropout import Dropout
 from mallang.layers.embedding import Embedding
@@ -67,7 +67,7 @@ class Config:
     output_dropout: float = 0.0
     """Share of values dropped before the logits; the papers drop none."""
     norm: Literal["pre", "post", "none"] = "pre"
-    """Layer normalisation before each sublayer and at the end, after each as in GPT-1, or nowhere."""
+    """Layer normalization before each sublayer and at the end, after each as in GPT-1, or nowhere."""
     scaled_residuals: bool = True
     """Let what each sublayer adds begin smaller, by 1/√(2 · layers), as GPT-2 does."""
     activation: Literal["gelu-tanh", "gelu", "relu", "relu-squared"] = "gelu-tanh"
@@ -149,7 +149,7 @@ class GPT(nn.Module):
     def start(self, batch: Batch) -> State:
         """Nothing is read yet."""
         x = self.embedding(batch.tokens[:, :0])
-        return State({}, moving=Past([block.self_attention.remember_nothing(x) for block in self.decoder]))
+        return State({}, moving=DynamicCache([block.self_attention.remember_nothing(x) for block in self.decoder]))
 
     def step(self, tokens: Int[Tensor, "rows time"], state: State) -> tuple[Float[Tensor, "rows time words"], State]:
         """The logits after each of these tokens, which follow those of earlier steps."""
@@ -176,7 +176,7 @@ class GPT(nn.Module):
                 nn.init.zeros_(module.bias)
         if self.config.scaled_residuals:
             for block in self.decoder:
-                for last in (block.self_attention.output, block.feedforward.narrow):
+                for last in (block.self_attention.output, block.feedforward.down_proj):
                     nn.init.normal_(last.weight, std=0.02 / math.sqrt(2 * self.config.layers))
 
 
@@ -231,8 +231,8 @@ HF_NAMES = {
     "decoder.{}.self_attention.query_key_value": ("h.{}.attn.c_attn", "h.{}.attn.c_attn"),
     "decoder.{}.self_attention.output": ("h.{}.attn.c_proj", "h.{}.attn.c_proj"),
     "decoder.{}.feedforward_norm": ("h.{}.ln_2", "h.{}.ln_2"),
-    "decoder.{}.feedforward.widen": ("h.{}.mlp.c_fc", "h.{}.mlp.c_fc"),
-    "decoder.{}.feedforward.narrow": ("h.{}.mlp.c_proj", "h.{}.mlp.c_proj"),
+    "decoder.{}.feedforward.up_proj": ("h.{}.mlp.c_fc", "h.{}.mlp.c_fc"),
+    "decoder.{}.feedforward.down_proj": ("h.{}.mlp.c_proj", "h.{}.mlp.c_proj"),
     "decoder_norm": ("ln_f", None),
 }
 """What the parts are called in `transformers`, in GPT-2 and in GPT-1; matrices named c_… lie there transposed."""

@@ -2,10 +2,10 @@
 
 The Mathematics of Statistical Machine Translation. Brown, Della Pietra, Della Pietra, Mercer 1993, model 1.
 
-What every later model is held against: it knows words and nothing of their order, number or neighbours. Its table
+What every later model is held against: it knows words and nothing of their order, number or neighbors. Its table
 t(target word | source word) is read from a bilingual lexicon, or estimated from pairs of sentences by IBM model 1: each
 target word was made by one of the source words or by none, which one is not known, so it is shared out among them
-(expectation) and the shares are counted (maximisation), again and again; the likelihood of the text never falls.
+(expectation) and the shares are counted (maximization), again and again; the likelihood of the text never falls.
 
     share of source word i in target word j = t(j | i) / Σ_i′ t(j | i′)
     t(target | source) = its shares, summed over the text / those of all target words for that source word
@@ -50,7 +50,7 @@ class Config:
     file: str | None = None
     """A bilingual lexicon to use, a source word and a target word a line; none given: estimated from the text."""
     passes: int = 10
-    """Rounds of expectation and maximisation over the text."""
+    """Rounds of expectation and maximization over the text."""
     candidates: int = 32
     """Translations that are kept for every source word, the likeliest."""
     smoothing: float = 0.5
@@ -144,7 +144,7 @@ class Lexicon(nn.Module):
         yield {"entries": len(entries), "pairs": len(pairs), "source_words": words}
 
     def estimate(self, stream: Iterable[Batch]) -> Iterator[Mapping[str, float]]:
-        """IBM model 1; what is told of each pass is the loss of the table before it, in nats a target word."""
+        """IBM model 1; what is told of each pass is the loss of the table before it, in nats per target word."""
         pairs = self.pairs_of(stream)
         table = self.share(pairs, torch.ones(len(pairs), dtype=torch.float64, device=pairs.device))
         found = Found(pairs)

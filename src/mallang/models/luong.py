@@ -35,7 +35,7 @@ from mallang.layers.cache import State
 from mallang.layers.checks import check_alike, check_shared, check_sizes
 from mallang.layers.dropout import Dropout
 from mallang.layers.head import Projection
-from mallang.layers.initialisation import xavier
+from mallang.layers.initialization import xavier
 from mallang.layers.recurrent import Memory, Reader, Recurrent
 from mallang.layers.scores import ConcatScore, DotScore, GeneralScore, Score, ScoredAttention
 from mallang.layers.stepping import LSTMSteps
@@ -62,7 +62,7 @@ class Config:
     """Give each step the attentional vector of the one before: better informed, but the steps wait for each other."""
     dropout: float = 0.2
     """Share of values dropped from embeddings, between layers and before the words."""
-    share: Literal["all", "target", "none"] = "none"
+    tie_weights: Literal["all", "target", "none"] = "none"
     """One weight for both embeddings and the output (needs one vocabulary), for the decoder's two, or for none."""
 
     def __post_init__(self) -> None:
@@ -77,16 +77,16 @@ class Luong(nn.Module):
 
     def __init__(self, config: Config, vocabulary: Vocabulary, source_vocabulary: Vocabulary) -> None:
         super().__init__()
-        check_shared(config.share, vocabulary, source_vocabulary)
+        check_shared(config.tie_weights, vocabulary, source_vocabulary)
         self.config, self.vocabulary, self.source_vocabulary = config, vocabulary, source_vocabulary
         words, dim, stack = config.embedding_dim, config.dim, (config.dim, config.layers, config.dropout)
         self.embedding = nn.Embedding(len(vocabulary), words)
-        self.own_source_embedding = None if config.share == "all" else nn.Embedding(len(source_vocabulary), words)
+        self.own_source_embedding = None if config.tie_weights == "all" else nn.Embedding(len(source_vocabulary), words)
         self.encoder = Reader("lstm", words, *stack)
         self.decoder = Recurrent("lstm", words + dim if config.input_feeding else words, *stack)
         self.cross_attention = ScoredAttention(make_score(config))
         self.combine = nn.Linear(2 * dim, dim, bias=False)  # W_c
-        self.head = Projection(dim, len(vocabulary), self.embedding if config.share != "none" else None)
+        self.head = Projection(dim, len(vocabulary), self.embedding if config.tie_weights != "none" else None)
         self.dropout = Dropout(config.dropout)
         self.init_weights()
 

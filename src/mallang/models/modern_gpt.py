@@ -6,18 +6,18 @@ smallest size to the same loss on a fraction of the tokens. New against GPT, wit
     rotary positions     queries and keys are turned, nothing is added to the tokens; Su et al. 2021, arXiv:2104.09864;
                          positions = "learned"
     QK-norm              queries and keys have one length, so that no score grows without end; Henry et al. 2020,
-                         arXiv:2010.04245; query_key_norm = false
+                         arXiv:2010.04245; qk_norm = false
     RMS norm             vectors are divided by their size, with no mean taken off and nothing learned; Zhang and
                          Sennrich 2019, arXiv:1910.07467; also right after the embedding; norm = "layer"
     ReLU²                So et al. 2021, arXiv:2109.08668; activation = "gelu-tanh"
     a head of its own    embedding and output are no longer one weight; tied = true
     a start from zero    the head, and the last map of every sublayer, begin as zeros: at first every word is as
                          probable as any other and every block is the identity (Zhang et al. 2019, arXiv:1901.09321);
-                         zero_start = false
+                         zero_init = false
     no biases            as in PaLM (Chowdhery et al. 2022, arXiv:2204.02311)
     a soft cap           logits = cap · tanh(logits / cap), as in Gemma 2 (arXiv:2408.00118), where soft_cap is given
 
-Its optimiser is Muon: `optimizer.name = "muon"`.
+Its optimizer is Muon: `optimizer.name = "muon"`.
 
     tokens → embedding → norm → blocks (norm → attention, norm → feed-forward) → norm → hidden → logits
 """
@@ -34,8 +34,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from mallang.data.batch import Batch
-from mallang.layers.attention import Extensible, KeysValues, Mask, SelfAttention, causal_mask, segment_mask
-from mallang.layers.cache import Past, State
+from mallang.layers.attention import KeyValue, LayerCache, Mask, SelfAttention, causal_mask, segment_mask
+from mallang.layers.cache import DynamicCache, State
 from mallang.layers.checks import check_sizes
 from mallang.layers.dropout import Dropout
 from mallang.layers.feedforward import FeedForward
@@ -70,15 +70,15 @@ class Config:
     """Restricted self-attention: how many tokens back a token sees; none given: all of them."""
     positions: Literal["rotary", "learned", "none"] = "rotary"
     """Queries and keys turned by an angle, one learned vector added at each position, or no positions at all."""
-    query_key_norm: bool = True
+    qk_norm: bool = True
     """Norm queries and keys before they meet."""
     norm: Literal["rms", "layer", "none"] = "rms"
-    """Vectors divided by their size, layer normalisation with a learned scale, or nothing."""
+    """Vectors divided by their size, layer normalization with a learned scale, or nothing."""
     activation: Literal["relu-squared", "relu", "gelu", "gelu-tanh"] = "relu-squared"
     """The non-linearity of the feed-forward networks."""
-    tied: bool = False
+    tie_weights: bool = False
     """One weight for the embedding and the output."""
-    zero_start: bool = True
+    zero_init: bool = True
     """Begin with zeros in the head, unless it is tied, and in the last map of every sublayer."""
     soft_cap: float | None = None
     """Logits bend towards this number and never pass it, such as 15; none given: they are free."""
@@ -115,7 +115,7 @@ class ModernGPT(nn.Module):
         self.embedding_norm = make_norm(config)
         self.decoder = ModernBlocks(ModernBlock(config) for _ in range(config.layers))
         self.decoder_norm = make_norm(config)
-        head = Projection(config.dim, len(vocabulary), self.embedding if config.tied else None)
+        head = Projection(config.dim, len(vocabulary), self.embedding if config.tie_weights else None)
         self.head = head if config.soft_cap is None else Capped(head, config.soft_cap)
         self.init_weights()
 
@@ -139,7 +139,7 @@ class ModernGPT(nn.Module):
     ) -> tuple[Float[Tensor, "rows time dim"], Float[Tensor, "time half 2"] | None]:
         """The vectors of tokens, and the angles of where they stand.
 
-        Angles need not begin anew in each segment of a packed row: only their differences are ever seen.
+        Angles need not begin again in each segment of a packed row: only their differences are ever seen.
         """
         x: Tensor = self.embedding(tokens)
         if self.positions is not None:
@@ -166,7 +166,7 @@ class ModernGPT(nn.Module):
     def start(self, batch: Batch) -> State:
         """Nothing is read yet."""
         x = self.embedding(batch.tokens[:, :0])
-        return State({}, moving=Past([block.self_attention.remember_nothing(x) for block in self.decoder]))
+        return State({}, moving=DynamicCache([block.self_attention.remember_nothing(x) for block in self.decoder]))
 
     def step(self, tokens: Int[Tensor, "rows time"], state: State) -> tuple[Float[Tensor, "rows time words"], State]:
         """The logits after each of these tokens, which follow those of earlier steps."""
@@ -190,14 +190,14 @@ class ModernGPT(nn.Module):
             if isinstance(module, nn.Linear):  # of standard deviation 0.5 / √inputs, as in modded-nanogpt
                 bound = 0.5 * math.sqrt(3 / module.in_features)
                 nn.init.uniform_(module.weight, -bound, bound)
-        table = 0.02 if self.config.tied else 1.0
+        table = 0.02 if self.config.tie_weights else 1.0
         for part in (self.embedding, *([] if self.positions is None else [self.positions.table])):
             nn.init.normal_(part.weight, std=table)
-        if self.config.zero_start:
+        if self.config.zero_init:
             for block in self.decoder:
                 nn.init.zeros_(block.self_attention.output.weight)
-                nn.init.zeros_(block.feedforward.narrow.weight)
-            if not self.config.tied:
+                nn.init.zeros_(block.feedforward.down_proj.weight)
+            if not self.config.tie_weights:
                 nn.init.zeros_(self.head.weight)
 
 
@@ -207,7 +207,7 @@ class ModernBlock(nn.Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.self_norm = make_norm(config)
-        self.self_attention = TurningAttention(config)
+        self.self_attention = RotaryAttention(config)
         self.feedforward_norm = make_norm(config)
         hidden_dim = config.hidden_dim or 4 * config.dim
         self.feedforward = FeedForward(config.dim, hidden_dim, config.activation, bias=False)
@@ -218,8 +218,8 @@ class ModernBlock(nn.Module):
         x: Float[Tensor, "rows time dim"],
         mask: Mask,
         angles: Float[Tensor, "time half 2"] | None,
-        past: Extensible | None = None,
-    ) -> tuple[Float[Tensor, "rows time dim"], KeysValues]:
+        past: LayerCache | None = None,
+    ) -> tuple[Float[Tensor, "rows time dim"], KeyValue]:
         """The new x, and the keys and values of all positions so far."""
         attended, seen = self.self_attention(self.self_norm(x), mask, past, angles)
         x = x + self.dropout(attended)
@@ -234,21 +234,21 @@ class ModernBlocks(nn.ModuleList):
         def __iter__(self) -> Iterator[ModernBlock]: ...
 
 
-class TurningAttention(SelfAttention):
+class RotaryAttention(SelfAttention):
     """Self-attention whose queries and keys are normed and turned to where they stand."""
 
     def __init__(self, config: Config) -> None:
         share = config.dim // config.heads
         super().__init__(config.dim, config.heads, share, share, config.attention_dropout, bias=False)
-        self.normed = config.query_key_norm
+        self.normed = config.qk_norm
 
     def forward(
         self,
         x: Float[Tensor, "rows time dim"],
         mask: Mask = None,
-        past: Extensible | None = None,
+        past: LayerCache | None = None,
         angles: Float[Tensor, "time half 2"] | None = None,
-    ) -> tuple[Float[Tensor, "rows time dim"], KeysValues]:
+    ) -> tuple[Float[Tensor, "rows time dim"], KeyValue]:
         """The new x, and the keys and values of all positions so far, the keys already turned."""
         folded = x if past is None else x.reshape(len(past.keys), -1, x.shape[-1])
         queries, keys, values = self.project(folded)
@@ -256,7 +256,7 @@ class TurningAttention(SelfAttention):
             queries, keys = rms_norm(queries), rms_norm(keys)
         if angles is not None:  # hypotheses that share a past stand at one position: one angle serves them all
             queries, keys = rotate(queries, angles), rotate(keys, angles)
-        seen = KeysValues(keys, values) if past is None else past.extend(keys, values)
+        seen = KeyValue(keys, values) if past is None else past.extend(keys, values)
         return self.attend(queries, *seen, mask).view_as(x), seen
 
 
@@ -281,7 +281,7 @@ def make_norm(config: Config) -> nn.Module:
 
 
 SIZES: dict[str, dict[str, Any]] = {
-    "tiny": {"layers": 2, "dim": 32, "heads": 4, "max_length": 64, "zero_start": False},
+    "tiny": {"layers": 2, "dim": 32, "heads": 4, "max_length": 64, "zero_init": False},
     "mini": {"layers": 4, "dim": 128, "heads": 4, "max_length": 256},
     "small": {"layers": 6, "dim": 384, "heads": 6, "max_length": 256},
     "base": {},

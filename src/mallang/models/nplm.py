@@ -12,9 +12,8 @@ tells something of "the dog was". The history is as short as an n-gram's, but an
 A text is read with the window slid along, so that all positions are computed at once: see conv_lm, of which this is the
 plainest. Before the beginning of a text the vectors are zeros.
 
-Where this differs from the paper: dropout, and `tied`, which makes U the table of the embedding; the paper predates
-both. The paper mixes its network with an n-gram model; nothing is mixed here.
-"""
+Where this differs from the paper: dropout, and `tie_weights`, which makes U the table of the embedding; the paper
+predates both. The paper mixes its network with an n-gram model; nothing is mixed here."""
 
 from __future__ import annotations
 
@@ -31,8 +30,8 @@ from mallang.layers.checks import check_sizes, check_tied
 from mallang.layers.convolution import windows_of
 from mallang.layers.dropout import Dropout
 from mallang.layers.head import Projection
-from mallang.layers.initialisation import xavier
-from mallang.layers.reading import Reading
+from mallang.layers.initialization import xavier
+from mallang.layers.stateful import StatefulOutput
 from mallang.text.vocabulary import PAD, Vocabulary
 
 __all__ = ["NPLM", "SIZES", "Config", "Model"]
@@ -52,7 +51,7 @@ class Config:
     """Size of the hidden layer."""
     direct: bool = False
     """Whether the vectors of the window also go to the output directly, past the hidden layer."""
-    tied: bool = False
+    tie_weights: bool = False
     """One weight for embedding and output; both must be of one size."""
     dropout: float = 0.0
     """Share of values dropped from the vectors of tokens and from the hidden layer."""
@@ -61,7 +60,7 @@ class Config:
         check_sizes(self, "embedding_dim", "dim")
         if self.order < 2:
             raise ValueError(f"order must be at least 2, one token to read and one to predict, but is {self.order}")
-        if self.tied and self.direct:
+        if self.tie_weights and self.direct:
             raise ValueError("direct connections need a weight of their own, so tied = true is impossible with them")
         check_tied(self)
 
@@ -79,16 +78,16 @@ class NPLM(nn.Module):
         self.dropout = Dropout(config.dropout)
         self.hidden = nn.Linear(joined, config.dim)
         said = config.dim + joined if config.direct else config.dim
-        self.head = Projection(said, len(vocabulary), self.embedding if config.tied else None, bias=True)
+        self.head = Projection(said, len(vocabulary), self.embedding if config.tie_weights else None, bias=True)
         self.init_weights()
 
     def forward(self, batch: Batch) -> Float[Tensor, "batch time dim"]:
         """The hidden vector of every position: all that is known before its next token is chosen."""
         return self.read(batch.tokens, self.nothing(batch))[0]
 
-    def read_on(self, batch: Batch, carry: Int[Tensor, "batch kept"] | None) -> Reading:
+    def forward_stateful(self, batch: Batch, carry: Int[Tensor, "batch kept"] | None) -> StatefulOutput:
         """The same with the last tokens of an earlier batch of these rows before it; and the last of this one."""
-        return Reading(*self.read(batch.tokens, self.nothing(batch) if carry is None else carry))
+        return StatefulOutput(*self.read(batch.tokens, self.nothing(batch) if carry is None else carry))
 
     def read(
         self, tokens: Int[Tensor, "rows time"], before: Int[Tensor, "rows kept"]

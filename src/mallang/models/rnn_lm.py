@@ -12,16 +12,15 @@ New against the feed-forward model, nplm: the window is gone. All that was read 
     tokens → embedding → layer → … → layer → hidden → logits
      word ↗  input ↗    ↻ U: weight   between     output ↗       where training drops something
 
-A state can go on from one batch to the next: `read_on` gives it back without its history (truncated backpropagation
-through time); `forward` starts from zeros and its gradient goes back to the first word.
+A state can continue from one batch to the next: `forward_stateful` gives it back without its history (truncated
+backpropagation through time); `forward` starts from zeros and its gradient goes back to the first word.
 
-`locked` drops the same values at every time; `word_dropout` takes whole words out of the table, `weight_dropout` single
-weights of U. `ar` and `tar` are sums for the loss: of what is said squared, and of how it changes squared.
+`variational` drops the same values at every time; `word_dropout` takes whole words out of the table, `weight_dropout`
+single weights of U. `ar` and `tar` are sums for the loss: of what is said squared, and of how it changes squared.
 
 Where this differs from the papers: Mikolov's f is the logistic function, here it is tanh or relu, which cuDNN has. With
-`tied` the last layer has the size of the embedding, as in the AWD-LSTM. The pairs of `tar` lie within one batch, and
-their sum is divided by the tokens, not by the pairs. GRUs and LSTMs are torch's: no peepholes, reset after U.
-"""
+`tie_weights` the last layer has the size of the embedding, as in the AWD-LSTM. The pairs of `tar` lie within one batch,
+and their sum is divided by the tokens, not by the pairs. GRUs and LSTMs are torch's: no peepholes, reset after U."""
 
 from __future__ import annotations
 
@@ -34,10 +33,10 @@ from torch import Tensor, nn
 from mallang.data.batch import Batch
 from mallang.layers.cache import State
 from mallang.layers.checks import check_sizes
-from mallang.layers.dropout import Dropout, LockedDropout, dropout_mask
+from mallang.layers.dropout import Dropout, VariationalDropout, dropout_mask
 from mallang.layers.head import Projection
-from mallang.layers.reading import Reading
 from mallang.layers.recurrent import Memory
+from mallang.layers.stateful import StatefulOutput
 from mallang.layers.weight_drop import WeightDropped
 from mallang.text.vocabulary import Vocabulary
 
@@ -60,7 +59,7 @@ class Config:
     """Size of the vector of a token."""
     dim: int = 650
     """Size of the state of a layer."""
-    tied: bool = False
+    tie_weights: bool = False
     """One weight for embedding and output; the last layer then has the size of the embedding."""
     dropout: float = 0.5
     """Share of values dropped between layers, and before and after them where nothing else is given."""
@@ -68,7 +67,7 @@ class Config:
     """Share of values dropped from the vectors of tokens; none given: `dropout`."""
     output_dropout: float | None = None
     """Share of values dropped from the hidden vectors; none given: `dropout`."""
-    locked: bool = False
+    variational: bool = False
     """Drop the same values of a row at every time (variational), not others at each."""
     word_dropout: float = 0.0
     """Share of the words of the table whose vectors are zero throughout a batch."""
@@ -87,8 +86,8 @@ class Config:
         check_sizes(self, "layers", "embedding_dim", "dim", dropouts=shares)
         if self.cell != "elman" and self.activation != "tanh":
             raise ValueError(f'activation = "{self.activation}" has no effect on a {self.cell}; it belongs to elman')
-        if self.locked and not any(getattr(self, name) for name in ("dropout", *given)):
-            raise ValueError("locked = true has no effect where nothing is dropped")
+        if self.variational and not any(getattr(self, name) for name in ("dropout", *given)):
+            raise ValueError("variational = true has no effect where nothing is dropped")
         for name in ("ar", "tar"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative, but is {getattr(self, name)}")
@@ -104,24 +103,24 @@ class RNNLM(nn.Module):
     def __init__(self, config: Config, vocabulary: Vocabulary) -> None:
         super().__init__()
         self.config, self.vocabulary = config, vocabulary
-        last = config.embedding_dim if config.tied else config.dim
-        drop = LockedDropout if config.locked else Dropout
+        last = config.embedding_dim if config.tie_weights else config.dim
+        drop = VariationalDropout if config.variational else Dropout
         self.embedding = nn.Embedding(len(vocabulary), config.embedding_dim)
         self.input_dropout = drop(config.dropout if config.input_dropout is None else config.input_dropout)
         self.stacks = nn.ModuleList(make_stacks(config, last))
         self.between = drop(config.dropout)
         self.output_dropout = drop(config.dropout if config.output_dropout is None else config.output_dropout)
-        self.head = Projection(last, len(vocabulary), self.embedding if config.tied else None, bias=True)
+        self.head = Projection(last, len(vocabulary), self.embedding if config.tie_weights else None, bias=True)
         self.init_weights()
 
     def forward(self, batch: Batch) -> Float[Tensor, "batch time dim"]:
         """The hidden vector of every position: all that is known before its next token is chosen."""
         return self.read(batch.tokens, None)[0]
 
-    def read_on(self, batch: Batch, carry: list[Memory] | None) -> Reading:
+    def forward_stateful(self, batch: Batch, carry: list[Memory] | None) -> StatefulOutput:
         """The same where an earlier batch of these rows ended, or from zeros; and where this one ends."""
         hidden, states, after = self.read(batch.tokens, carry)
-        return Reading(hidden, [memory.detach() for memory in after], self.penalties(hidden, states, batch.mask))
+        return StatefulOutput(hidden, [memory.detach() for memory in after], self.penalties(hidden, states, batch.mask))
 
     def read(
         self, tokens: Int[Tensor, "rows time"], memories: list[Memory] | None
@@ -208,10 +207,10 @@ def uniform(weight: Tensor, spread: float) -> None:
 
 
 def make_stacks(config: Config, last: int) -> list[WeightDropped]:
-    """The layers, those of one size together; with `tied` the last one may be of another size."""
+    """The layers, those of one size together; with `tie_weights` the last one may be of another size."""
     cell: Any = config.activation if config.cell == "elman" else config.cell
     alike = config.layers if last == config.dim else config.layers - 1
-    drops = config.dropout, config.weight_dropout, config.locked
+    drops = config.dropout, config.weight_dropout, config.variational
     stacks = [WeightDropped(cell, config.embedding_dim, config.dim, alike, *drops)] if alike else []
     if alike < config.layers:
         stacks.append(WeightDropped(cell, config.dim if alike else config.embedding_dim, last, 1, *drops))
@@ -219,8 +218,8 @@ def make_stacks(config: Config, last: int) -> list[WeightDropped]:
 
 
 AWD: dict[str, Any] = {
-    "layers": 3, "embedding_dim": 400, "dim": 1150, "tied": True, "dropout": 0.25, "input_dropout": 0.4,
-    "output_dropout": 0.4, "locked": True, "word_dropout": 0.1, "weight_dropout": 0.5, "ar": 2.0, "tar": 1.0,
+    "layers": 3, "embedding_dim": 400, "dim": 1150, "tie_weights": True, "dropout": 0.25, "input_dropout": 0.4,
+    "output_dropout": 0.4, "variational": True, "word_dropout": 0.1, "weight_dropout": 0.5, "ar": 2.0, "tar": 1.0,
 }  # fmt: skip
 SIZES: dict[str, dict[str, Any]] = {
     "tiny": {"layers": 2, "embedding_dim": 24, "dim": 32, "dropout": 0.1},

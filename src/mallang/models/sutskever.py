@@ -14,7 +14,7 @@ Where this differs from the paper: an encoder's g has no bias, which keeps paddi
 recurrent.py); the weights start by Xavier's rule, orthogonal ones from state to state, where the paper draws all
 from −0.08 to 0.08, and embeddings are multiplied by √embedding_dim, as the Transformer's are: with small inputs an
 LSTM is slow to wake. `</s>` is part of the source and reversed with it, since `<s>` tells the decoder when to begin.
-`dropout` and `share` are later habits and off, as in the paper.
+`dropout` and `tie_weights` are later habits and off, as in the paper.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from mallang.layers.checks import check_alike, check_shared, check_sizes
 from mallang.layers.dropout import Dropout
 from mallang.layers.encoded import Encoded
 from mallang.layers.head import Projection
-from mallang.layers.initialisation import xavier
+from mallang.layers.initialization import xavier
 from mallang.layers.recurrent import Memory, Reader, Recurrent
 from mallang.text.vocabulary import Vocabulary
 
@@ -55,7 +55,7 @@ class Config:
     """Read the source from its end to its beginning, as in the paper."""
     dropout: float = 0.0
     """Share of values dropped from embeddings, between layers and before the words."""
-    share: Literal["all", "target", "none"] = "none"
+    tie_weights: Literal["all", "target", "none"] = "none"
     """One weight for both embeddings and the output (needs one vocabulary), for the decoder's two, or for none."""
 
     def __post_init__(self) -> None:
@@ -70,15 +70,15 @@ class Sutskever(nn.Module):
 
     def __init__(self, config: Config, vocabulary: Vocabulary, source_vocabulary: Vocabulary) -> None:
         super().__init__()
-        check_shared(config.share, vocabulary, source_vocabulary)
+        check_shared(config.tie_weights, vocabulary, source_vocabulary)
         self.config, self.vocabulary, self.source_vocabulary = config, vocabulary, source_vocabulary
         shape = config.embedding_dim, config.dim, config.layers, config.dropout
         self.embedding = nn.Embedding(len(vocabulary), config.embedding_dim)
-        own = config.share != "all"
+        own = config.tie_weights != "all"
         self.own_source_embedding = nn.Embedding(len(source_vocabulary), config.embedding_dim) if own else None
         self.encoder = Reader("lstm", *shape)
         self.decoder = Recurrent("lstm", *shape)
-        self.head = Projection(config.dim, len(vocabulary), None if config.share == "none" else self.embedding)
+        self.head = Projection(config.dim, len(vocabulary), None if config.tie_weights == "none" else self.embedding)
         self.dropout = Dropout(config.dropout)
         self.init_weights()
 

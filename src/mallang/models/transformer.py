@@ -25,14 +25,14 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from mallang.data.batch import Batch
-from mallang.layers.attention import CrossAttention, KeysValues, SelfAttention, additive, causal_mask, padding_mask
+from mallang.layers.attention import CrossAttention, KeyValue, SelfAttention, additive, causal_mask, padding_mask
 from mallang.layers.block import Block, Blocks
-from mallang.layers.cache import Past, State
+from mallang.layers.cache import DynamicCache, State
 from mallang.layers.checks import check_shared, check_sizes
 from mallang.layers.embedding import Embedding
 from mallang.layers.feedforward import FeedForward
 from mallang.layers.head import Projection
-from mallang.layers.initialisation import xavier
+from mallang.layers.initialization import xavier
 from mallang.layers.position import LearnedPositions, NoPositions, SinusoidalPositions
 from mallang.text.vocabulary import Vocabulary
 
@@ -64,14 +64,14 @@ class Config:
     attention_dropout: float = 0.0
     """Share of attention weights dropped; the paper drops none."""
     norm: Literal["post", "pre", "none"] = "post"
-    """Layer normalisation after each sublayer, as in the paper, before it, or nowhere."""
+    """Layer normalization after each sublayer, as in the paper, before it, or nowhere."""
     positions: Literal["sinusoidal", "learned", "none"] = "sinusoidal"
     """Position vectors from sines, for any length, or learned, up to `max_length`; or no positions at all."""
     max_length: int | None = None
     """The most tokens a text may have; learned positions need it, sinusoidal ones have no limit."""
     window: int | None = None
     """Restricted self-attention: how many positions away a token sees; none given: all of them."""
-    share: Literal["all", "target", "none"] = "all"
+    tie_weights: Literal["all", "target", "none"] = "all"
     """One weight for both embeddings and the output (needs one vocabulary), for the decoder's two, or for none."""
     activation: Literal["relu", "gelu"] = "relu"
     """The non-linearity of the feed-forward networks."""
@@ -100,16 +100,18 @@ class Transformer(nn.Module):
 
     def __init__(self, config: Config, vocabulary: Vocabulary, source_vocabulary: Vocabulary) -> None:
         super().__init__()
-        check_shared(config.share, vocabulary, source_vocabulary)
+        check_shared(config.tie_weights, vocabulary, source_vocabulary)
         self.config, self.vocabulary, self.source_vocabulary = config, vocabulary, source_vocabulary
         self.source_embedding = Embedding(len(source_vocabulary), config.dim, make_positions(config), config.dropout)
         self.encoder = Blocks(make_block(config) for _ in range(config.layers))
         self.encoder_norm = make_final_norm(config)
-        tied = self.source_embedding if config.share == "all" else None
+        tied = self.source_embedding if config.tie_weights == "all" else None
         self.embedding = Embedding(len(vocabulary), config.dim, make_positions(config), config.dropout, tied)
         self.decoder = Blocks(make_block(config, cross=True) for _ in range(config.decoder_layers or config.layers))
         self.decoder_norm = make_final_norm(config)
-        self.head = Projection(config.dim, len(vocabulary), None if config.share == "none" else self.embedding.table)
+        self.head = Projection(
+            config.dim, len(vocabulary), None if config.tie_weights == "none" else self.embedding.table
+        )
         self.init_weights()
 
     def forward(self, batch: Batch) -> Float[Tensor, "batch time dim"]:
@@ -147,8 +149,8 @@ class Transformer(nn.Module):
         """Read the source; nothing is written yet."""
         memory, mask = self.read(batch)
         remembered = [block.remember(memory).for_decoding() for block in self.decoder]
-        nothing = [KeysValues(keys[:, :, :0], values[:, :, :0]) for keys, values in remembered]
-        return State({"memory": remembered, "mask": additive(mask, remembered[0].keys)}, moving=Past(nothing))
+        nothing = [KeyValue(keys[:, :, :0], values[:, :, :0]) for keys, values in remembered]
+        return State({"memory": remembered, "mask": additive(mask, remembered[0].keys)}, moving=DynamicCache(nothing))
 
     def step(self, tokens: Int[Tensor, "rows time"], state: State) -> tuple[Float[Tensor, "rows time words"], State]:
         """The logits after each of these tokens, which follow those of earlier steps."""

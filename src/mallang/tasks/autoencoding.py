@@ -145,7 +145,7 @@ class Task:
             total += float(self.loss(model, batch.to(device), None).sums["loss"])
             count += self.counts(batch)["loss"]
         kind = f"smoothing:{self.config.label_smoothing}" if is_sequential(model) else "each word yes or no"
-        scores = [Score("loss", total / count, f"nats a token|{kind}", count=count)]
+        scores = [Score("loss", total / count, f"nats per token|{kind}", count=count)]
         if metric == "exact":
             verbs = Verbs(self, model, decoding.Config(method="greedy"), max_length=int(corpus.lengths.max()) + 1)
             texts = [text for (text,) in rows]

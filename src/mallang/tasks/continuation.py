@@ -30,7 +30,7 @@ REREAD = 1024
 
 
 @dataclass(frozen=True)
-class Wish:
+class GenerationOptions:
     """What is asked of outputs, besides how they are searched for."""
 
     config: Config
@@ -130,7 +130,7 @@ class Prompt:
 
 
 @dataclass
-class Draft:
+class Continuation:
     """One text under way."""
 
     prompt: Prompt
@@ -141,7 +141,7 @@ class Draft:
     pieces: int = 0
     """How often the model was asked so far."""
     lines: list[list[int]] = field(default_factory=lambda: [[]])
-    """The tokens said, line by line; the first goes on with the last line of the prompt."""
+    """The tokens said, line by line; the first continues with the last line of the prompt."""
     scores: list[float] = field(default_factory=list)
     """The log-probability of each, and of each `</s>`."""
     is_done: bool = False
@@ -167,23 +167,23 @@ class Draft:
         first, *others = self.lines
         return [*self.prompt.ids, *first, *(token for line in others for token in (BOS, *line))]
 
-    def take(self, found: Hypothesis, wish: Wish, tokenizer: Tokenizer) -> None:
+    def take(self, found: Hypothesis, generation: GenerationOptions, tokenizer: Tokenizer) -> None:
         """What the model said this time."""
         self.lines[-1] += found.tokens
         self.scores += found.token_scores
         self.proven = found.proven
-        self.close(found.finished, wish, tokenizer)
+        self.close(found.finished, generation, tokenizer)
 
-    def close(self, finished: bool, wish: Wish, tokenizer: Tokenizer) -> None:
+    def close(self, finished: bool, generation: GenerationOptions, tokenizer: Tokenizer) -> None:
         """The end of a piece, with `</s>` if it is finished: whether there is more to come."""
         self.pieces += 1
-        if self.stop(wish.stop, tokenizer):
+        if self.stop(generation.stop, tokenizer):
             return
-        if finished and len(self.lines) < wish.lines:
+        if finished and len(self.lines) < generation.lines:
             self.lines.append([])
         elif finished:
             self.is_done = True
-        elif len(self.lines[-1]) >= wish.config.max_length or wish.config.method not in WALKS:
+        elif len(self.lines[-1]) >= generation.config.max_length or generation.config.method not in WALKS:
             self.is_done = self.is_cut = True
 
     def stop(self, stops: Sequence[str], tokenizer: Tokenizer, *, growing: bool = False) -> bool:

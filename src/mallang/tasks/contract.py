@@ -1,7 +1,7 @@
 """What a task owes the training loop, and what the verbs of a trained model declare.
 
 Every task file holds `Config`, `Task`, `Verbs` and `DEFAULTS`: what a recipe of this task says unless it says something
-else. What only some tasks or verbs can do is a protocol of its own: `isinstance(task, Laying)`.
+else. What only some tasks or verbs can do is a protocol of its own: `isinstance(task, TextLayout)`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Loss:
-    """Named sums, each to be divided by its global count; `report` is watched but not minimised."""
+    """Named sums, each to be divided by its global count; `report` is watched but not minimized."""
 
     sums: Mapping[str, Tensor]
     report: Mapping[str, Tensor] = field(default_factory=dict)
@@ -64,7 +64,7 @@ class Task(Protocol):
     metrics: Mapping[str, Better]
     """The numbers that `validate` gives, and which way is better."""
     tokenizers: Mapping[str, Tokenizer]
-    """The tokeniser of each column."""
+    """The tokenizer of each column."""
 
     def build(self, model: ModuleType, config: Any) -> nn.Module:
         """The model of this module and configuration for this task's vocabularies."""
@@ -94,7 +94,7 @@ class Task(Protocol):
 
 
 @runtime_checkable
-class Paced(Protocol):
+class StepAware(Protocol):
     """A task whose loss changes with the updates."""
 
     def at_step(self, step: int) -> None:
@@ -102,7 +102,7 @@ class Paced(Protocol):
 
 
 @runtime_checkable
-class Varying(Protocol):
+class RateScaled(Protocol):
     """A task whose batches are not all to move the weights equally far."""
 
     def rate_factor(self, batch: Batch) -> float:
@@ -110,12 +110,12 @@ class Varying(Protocol):
 
 
 @runtime_checkable
-class Laying(Protocol):
+class TextLayout(Protocol):
     """A task that lays text out itself, in windows of one long text for instance."""
 
     carries: bool
-    """Whether a batch goes on where one before it ended; then `plan` is told how many `lanes` there are, the
-    micro-batches of an update, and gives batch k of an epoch to lane k mod lanes."""
+    """Whether a batch continues where one before it ended; then `plan` is told how many `streams` there are, the
+    micro-batches of an update, and gives batch k of an epoch to stream k mod streams."""
     width: int | None
     """How wide all batches are, if they are windows."""
     one_shape: bool

@@ -30,11 +30,11 @@ from mallang.errors import UserError, nearest
 from mallang.evaluation.minimal_pairs import By, Preference, accuracy
 from mallang.evaluation.score import Score
 from mallang.models.contract import TokenScorer, longest_of
-from mallang.tasks.continuation import Draft, Reader, Wish, halved, settled
+from mallang.tasks.continuation import Continuation, GenerationOptions, Reader, halved, settled
 from mallang.tasks.contract import Compared, Evaluated, Written
 from mallang.tasks.embedding import text_vectors, word_vectors
 from mallang.tasks.out_of_vocabulary import forget_oov, ids_to_read
-from mallang.tasks.surprise import Lines, Manner, Scored, line_log_probs
+from mallang.tasks.surprisal import ContextMode, Lines, Scored, line_log_probs
 from mallang.text.tokenizer import Encoding
 from mallang.text.vocabulary import BOS, EOS, PAD, UNK
 
@@ -94,7 +94,7 @@ class Verbs:
         self.device = device_of(model)
         self.tokenizer = task.text
         self.prompted = Prompted(model)
-        limits = [limit for limit in (longest_of(model), task.manner(model).context) if limit]
+        limits = [limit for limit in (longest_of(model), task.context_mode(model).context) if limit]
         self.reader = Reader(task.text, min(limits, default=None), task.config.layout == "stream", model)
 
     @cached_property
@@ -117,31 +117,33 @@ class Verbs:
 
         With `parts` many samples of a prompt come in several results, one after the other.
         """
-        wish, source, done = self.wish(options), iter(prompts), 0
-        rule, count = self.rule(wish), wish.config.nbest
-        each = min(count, CHUNK) if parts and wish.config.method == "sampling" else count
+        generation, source, done = self.generation_options(options), iter(prompts), 0
+        rule, count = self.rule(generation), generation.config.nbest
+        each = min(count, CHUNK) if parts and generation.config.method == "sampling" else count
         while chunk := list(itertools.islice(source, max(1, CHUNK // count))):
             forget_oov(self.model)
             read = self.reader.prompts(chunk)
             for first in range(0, count, each):
-                begun = [Draft(prompt, done + place, sample=first) for place, prompt in enumerate(read)]
-                config = replace(wish.config, nbest=min(each, count - first))
-                for several in self.texts(begun, replace(wish, config=config), rule):
+                begun = [Continuation(prompt, done + place, sample=first) for place, prompt in enumerate(read)]
+                config = replace(generation.config, nbest=min(each, count - first))
+                for several in self.texts(begun, replace(generation, config=config), rule):
                     yield self.result(several, config)
             done += len(chunk)
 
-    def texts(self, begun: Sequence[Draft], wish: Wish, rule: StopStrings | None) -> list[list[Draft]]:
+    def texts(
+        self, begun: Sequence[Continuation], generation: GenerationOptions, rule: StopStrings | None
+    ) -> list[list[Continuation]]:
         """The outputs of every text that has been begun."""
-        texts = [[draft] for draft in begun]
-        for several, found in zip(texts, self.ask(begun, wish.config, rule), strict=True):
+        texts = [[continuation] for continuation in begun]
+        for several, found in zip(texts, self.ask(begun, generation.config, rule), strict=True):
             one = several[0]
             several += [replace(one, sample=one.sample + k, lines=[[]], scores=[]) for k in range(1, len(found))]
-            for draft, hypothesis in zip(several, found, strict=True):
-                draft.take(hypothesis, wish, self.tokenizer)
-        single = wish.config if wish.config.nbest == 1 else replace(wish.config, nbest=1)
-        while going := [draft for several in texts for draft in several if not draft.is_done]:
-            for draft, nbest in zip(going, self.ask(going, single, rule), strict=True):
-                draft.take(nbest[0], wish, self.tokenizer)
+            for continuation, hypothesis in zip(several, found, strict=True):
+                continuation.take(hypothesis, generation, self.tokenizer)
+        single = generation.config if generation.config.nbest == 1 else replace(generation.config, nbest=1)
+        while going := [continuation for several in texts for continuation in several if not continuation.is_done]:
+            for continuation, nbest in zip(going, self.ask(going, single, rule), strict=True):
+                continuation.take(nbest[0], generation, self.tokenizer)
         return texts
 
     def write(self, prompt: str = "", *, echo: bool = True, **options: Any) -> Generator[str, None, Generated]:
@@ -149,30 +151,32 @@ class Verbs:
 
         Together the bits are what `generate` gives, which is also the value that the generator ends with.
         """
-        wish = self.wish(options)
+        generation = self.generation_options(options)
         forget_oov(self.model)
-        rule, draft, told = self.rule(wish), Draft(self.reader.prompt(prompt), 0), 0
-        while not draft.is_done:
-            ids, config = self.piece(draft, wish.config)
+        rule, continuation, told = self.rule(generation), Continuation(self.reader.prompt(prompt), 0), 0
+        while not continuation.is_done:
+            ids, config = self.piece(continuation, generation.config)
             token = None
-            for token, score in stream(self.prompted, prompt_batch([ids]).to(self.device), config, draft.key, rule):
-                draft.scores.append(score)
+            for token, score in stream(
+                self.prompted, prompt_batch([ids]).to(self.device), config, continuation.key, rule
+            ):
+                continuation.scores.append(score)
                 if token != EOS:
-                    draft.lines[-1].append(token)
-                if draft.stop(wish.stop, self.tokenizer, growing=True):
+                    continuation.lines[-1].append(token)
+                if continuation.stop(generation.stop, self.tokenizer, growing=True):
                     break
-                text = draft.text(self.tokenizer) if echo else draft.output(self.tokenizer)
-                if (sure := settled(text, self.tokenizer, wish.stop)) > told:
+                text = continuation.text(self.tokenizer) if echo else continuation.output(self.tokenizer)
+                if (sure := settled(text, self.tokenizer, generation.stop)) > told:
                     yield text[told:sure]
                     told = sure
-            if not draft.is_done:
-                draft.close(token == EOS, wish, self.tokenizer)
-        result = self.result([draft], wish.config)
+            if not continuation.is_done:
+                continuation.close(token == EOS, generation, self.tokenizer)
+        result = self.result([continuation], generation.config)
         if rest := (result.text if echo else result.output)[told:]:
             yield rest
         return result
 
-    def wish(self, options: Mapping[str, Any]) -> Wish:
+    def generation_options(self, options: Mapping[str, Any]) -> GenerationOptions:
         """What is asked for, checked."""
         changes = {name: value for name, value in options.items() if name not in OWN}
         if "max_tokens" in options:
@@ -199,26 +203,28 @@ class Verbs:
                 f"{lines} lines of {config.nbest} outputs at once can be sampled, but not found by {config.method}",
                 todo="leave out lines or nbest, or choose method=sampling",
             )
-        return Wish(config, lines, stops)
+        return GenerationOptions(config, lines, stops)
 
-    def rule(self, wish: Wish) -> StopStrings | None:
+    def rule(self, generation: GenerationOptions) -> StopStrings | None:
         """What ends outputs at stop strings; those that reach over the end of a line are seen in the text alone."""
-        within = [stop for stop in wish.stop if wish.lines == 1 or "\n" not in stop]
+        within = [stop for stop in generation.stop if generation.lines == 1 or "\n" not in stop]
         return stop_at(within, self.spelling, self.device) if within else None
 
-    def piece(self, draft: Draft, config: decoding.Config) -> tuple[list[int], decoding.Config]:
+    def piece(self, continuation: Continuation, config: decoding.Config) -> tuple[list[int], decoding.Config]:
         """What the model reads for the next piece of a text, and how that is searched for."""
-        said = len(draft.lines[-1])
-        ids, room = self.reader.window(draft.ids, config.max_length - said, again=draft.pieces > 0)
+        said = len(continuation.lines[-1])
+        ids, room = self.reader.window(continuation.ids, config.max_length - said, again=continuation.pieces > 0)
         least = min(room, max(1, config.min_length - said))
         return ids, replace(config, max_length=room, min_length=least)
 
-    def ask(self, drafts: Sequence[Draft], config: decoding.Config, rule: StopStrings | None) -> list[list[Hypothesis]]:
+    def ask(
+        self, continuations: Sequence[Continuation], config: decoding.Config, rule: StopStrings | None
+    ) -> list[list[Hypothesis]]:
         """The next piece of every text; those that read and may say equally many tokens are searched together.
 
         Many samples of a text are drawn as if it had been given several times.
         """
-        pieces = [self.piece(draft, config) for draft in drafts]
+        pieces = [self.piece(continuation, config) for continuation in continuations]
         most = WIDTH if config.method == "sampling" else config.nbest
         budget, count = BATCH_TOKENS.get(self.device.type, 4096), workers(config, self.device)
         alike: dict[tuple[int, int, int, int], list[tuple[int, int]]] = {}
@@ -235,29 +241,32 @@ class Verbs:
         def together(group: list[tuple[int, int]]) -> list[list[Hypothesis]]:
             batch = prompt_batch([pieces[place][0] for place, _ in group]).to(self.device)
             some = replace(pieces[group[0][0]][1], nbest=min(most, config.nbest - group[0][1]))
-            numbers = [(drafts[place].key, drafts[place].first_sample + first) for place, first in group]
+            numbers = [(continuations[place].key, continuations[place].first_sample + first) for place, first in group]
             return search(self.prompted, batch, some, numbers, rule)
 
-        found: list[list[Hypothesis]] = [[] for _ in drafts]
+        found: list[list[Hypothesis]] = [[] for _ in continuations]
         for group, outputs in zip(groups, spread(self.prompted, together, groups, count), strict=True):
             for (place, _), nbest in zip(group, outputs, strict=True):
                 found[place] += nbest
         return found
 
-    def result(self, drafts: Sequence[Draft], config: decoding.Config) -> Generated:
+    def result(self, continuations: Sequence[Continuation], config: decoding.Config) -> Generated:
         """What is told of the outputs of one prompt."""
-        best, prompt = drafts[0], drafts[0].prompt
+        best, prompt = continuations[0], continuations[0].prompt
         notes = prompt.notes(self.reader)
         unknown = sum(line.count(UNK) for line in best.lines)
         if unknown and self.tokenizer.config.unit != "space":  # there `<unk>` is a word like others
             notes.append(f"unknown tokens left out: {unknown}")
         if best.proven is False:
             notes.append("not proven to be the best: max_expansions were not enough")
-        outputs = [draft.output(self.tokenizer) for draft in drafts]
+        outputs = [continuation.output(self.tokenizer) for continuation in continuations]
         if isinstance(self.model, TokenScorer):
-            self.score_again(drafts)
-        sums = [sum(draft.scores) for draft in drafts]
-        ranks = [total / penalty(max(1, len(draft.scores)), config) for total, draft in zip(sums, drafts, strict=True)]
+            self.score_again(continuations)
+        sums = [sum(continuation.scores) for continuation in continuations]
+        ranks = [
+            total / penalty(max(1, len(continuation.scores)), config)
+            for total, continuation in zip(sums, continuations, strict=True)
+        ]
         return Generated(
             input=prompt.text,
             output=outputs[0],
@@ -265,33 +274,33 @@ class Verbs:
             score=sums[0],
             tokens=best.tokens(self.tokenizer),
             nbest=tuple(zip(outputs, sums, map(float, ranks), strict=True)),
-            texts=tuple(draft.text(self.tokenizer) for draft in drafts),
+            texts=tuple(continuation.text(self.tokenizer) for continuation in continuations),
             note="; ".join(notes),
             is_cut=best.is_cut,
             first=best.sample,
             token_scores=tuple(best.scores),
         )
 
-    def score_again(self, drafts: Sequence[Draft]) -> None:
+    def score_again(self, continuations: Sequence[Continuation]) -> None:
         """The scores of outputs as `score` gives them, where a model scores texts in a way of its own.
 
-        A search needs something to go on with, also after words that n-grams have never met: there all of it has the
+        A search needs something to continue with, also after words that n-grams have never met: there all of it has the
         probability 0, and so has the output.
         """
         rows = []
-        for draft in drafts:
-            first, *others = draft.lines
-            said = [*first, *(token for line in others for token in (EOS, *line)), EOS][: len(draft.scores)]
-            rows.append((draft.prompt.ids, said))
+        for continuation in continuations:
+            first, *others = continuation.lines
+            said = [*first, *(token for line in others for token in (EOS, *line)), EOS][: len(continuation.scores)]
+            rows.append((continuation.prompt.ids, said))
         read = [[*prompt, *(BOS if token == EOS else token for token in said)][:-1] for prompt, said in rows if said]
         asked = [[*[PAD] * (len(prompt) - 1), *said] for prompt, said in rows if said]
         if not read:
             return
         tokens, lengths = pad_rows(read)
         batch = Batch(tokens=tokens, lengths=lengths, labels=pad_rows(asked)[0])
-        going = [draft for draft, (_, said) in zip(drafts, rows, strict=True) if said]
-        for draft, numbers in zip(going, scoring.score(self.model, batch.to(self.device)), strict=True):
-            draft.scores = numbers
+        going = [continuation for continuation, (_, said) in zip(continuations, rows, strict=True) if said]
+        for continuation, numbers in zip(going, scoring.score(self.model, batch.to(self.device)), strict=True):
+            continuation.scores = numbers
 
     def score(self, texts: str | Iterable[str]) -> Any:
         """How probable the model finds one text, or each of many, token by token."""
@@ -302,12 +311,12 @@ class Verbs:
     def score_chunks(self, texts: Iterable[str]) -> Iterator[list[Scored]]:
         """The scores of a long stream of texts, piece by piece; each text by itself, after `<s>`."""
         source, context = iter(texts), self.reader.context
-        manner = Manner("lines", context, max(1, context // 2) if context else None)
+        context_mode = ContextMode("lines", context, max(1, context // 2) if context else None)
         while chunk := list(itertools.islice(source, CHUNK)):
             encoded = [self.tokenizer.encode(text) for text in chunk]
             forget_oov(self.model)
             read = ids_to_read(self.model, self.tokenizer, chunk, [line.ids for line in encoded])
-            found = line_log_probs(self.model, Lines(read), manner)
+            found = line_log_probs(self.model, Lines(read), context_mode)
             yield [self.scored(*each) for each in zip(chunk, encoded, found, strict=True)]
 
     def scored(self, text: str, line: Encoding, numbers: Float64[np.ndarray, " labels"]) -> Scored:

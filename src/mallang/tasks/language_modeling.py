@@ -1,8 +1,8 @@
-"""Language modelling: what comes next, in sentences, in one long text, or in packed documents.
+"""Language modeling: what comes next, in sentences, in one long text, or in packed documents.
 
     sentences   each line by itself, padded, lines of like length together
     stream      all lines as one text, in windows of `context` tokens:
-                sequential: parallel rows that go on where they ended, with the state carried along (truncated
+                sequential: parallel rows that continue where they ended, with the state carried along (truncated
                 back-propagation through time, over `context` tokens); shuffled: windows in random order
     packed      several whole documents in a row of `context` tokens, none of which sees another
 
@@ -29,12 +29,12 @@ from mallang.errors import UserError
 from mallang.evaluation.perplexity import perplexities
 from mallang.evaluation.score import Score
 from mallang.layers.head import cross_entropy_of
-from mallang.layers.reading import Reading, ReadsOn
+from mallang.layers.stateful import Stateful, StatefulOutput
 from mallang.models.contract import Segmented, is_probability, longest_of, signature_of
 from mallang.tasks.contract import Better, Group, Loss
 from mallang.tasks.generation import Verbs
 from mallang.tasks.out_of_vocabulary import forget_oov, ids_to_read
-from mallang.tasks.surprise import Backward, Lines, Manner, line_log_probs
+from mallang.tasks.surprisal import Backward, ContextMode, Lines, line_log_probs
 from mallang.text.tokenizer import Tokenizer
 from mallang.text.vocabulary import PAD
 
@@ -55,9 +55,9 @@ class Config:
     context: int | None = None
     """Width of a window, in tokens: stream and packed need it."""
     order: Literal["sequential", "shuffled"] = "sequential"
-    """Windows of a stream go on where the last ones ended and carry the state along, or come in random order."""
+    """Windows of a stream continue where the last ones ended and carry the state along, or come in random order."""
     jitter: bool = False
-    """Draw each window's width in a sequential stream anew, about `context`, and scale its rate, as AWD-LSTM does."""
+    """Draw each window's width in a sequential stream again, about `context`, and scale its rate, as AWD-LSTM does."""
     stride: int | None = None
     """Tokens that a window predicts in evaluation, seeing those before them; none: all, windows do not overlap."""
 
@@ -95,7 +95,7 @@ class Task:
         if self.text.domains:
             raise UserError("domains are told by tags before a source, and a language model has no source")
         self.carries = config.layout == "stream" and config.order == "sequential"
-        """Whether a batch goes on where the one before it ended."""
+        """Whether a batch continues where the one before it ended."""
         self.one_shape = config.context is not None and not config.jitter
         """Whether all batches are alike but for the last of an epoch, so that a compiler may count on it."""
         self.width = config.context
@@ -115,7 +115,7 @@ class Task:
     def check(self, model: nn.Module) -> None:
         """Refuse what this model cannot do, or would not notice."""
         config, longest = self.config, longest_of(model)
-        if self.carries and not isinstance(model, ReadsOn):
+        if self.carries and not isinstance(model, Stateful):
             raise UserError(
                 "task.order = 'sequential' carries a state from window to window, and this model has none",
                 todo="task.order=shuffled",
@@ -131,7 +131,7 @@ class Task:
                 todo=f"task.context={longest}",
             )
         if config.stride:
-            check_stride("task.stride", config.stride, self.manner(model).context)
+            check_stride("task.stride", config.stride, self.context_mode(model).context)
 
     def filters(self, data: Data) -> tuple[Filters, Filters]:
         """Which rows are trained on and which are judged: of one long text, and of held-out text, all."""
@@ -171,9 +171,9 @@ class Task:
         multiple: int = 1,
         seed: int,
         epoch: int,
-        lanes: int = 1,
+        streams: int = 1,
     ) -> Sequence[Rows]:
-        """Lines of like length together, windows, or filled rows; `lanes` is how many batches make an update."""
+        """Lines of like length together, windows, or filled rows; `streams` is how many batches make an update."""
         lines, width = corpus.epoch(seed, epoch), self.config.context
         if width is None:
             lengths = lines.lengths + 1
@@ -190,7 +190,7 @@ class Task:
         if self.config.order == "shuffled":
             return Shuffled(labels, rows=rows, width=width, seed=seed, epoch=epoch)
         jitter = (seed, epoch) if self.config.jitter else None
-        return Streams(labels, rows=rows, width=width, lanes=lanes, jitter=jitter)
+        return Streams(labels, rows=rows, width=width, streams=streams, jitter=jitter)
 
     def prepare(self, rows: list[tuple[Any, ...]], random: np.random.Generator) -> Batch:
         """`<s>` and the words predict the words and `</s>`."""
@@ -206,16 +206,18 @@ class Task:
     def loss(self, model: Any, batch: Batch, carry: Any) -> Loss:
         """Cross-entropy, summed, and the penalties of the model; the plain sum is reported as `nll`."""
         assert batch.labels is not None
-        reading = model.read_on(batch, carry) if isinstance(model, ReadsOn) else Reading(model(batch), None)
-        hidden, labels = reading.hidden.flatten(0, 1), batch.labels.flatten()
+        output = (
+            model.forward_stateful(batch, carry) if isinstance(model, Stateful) else StatefulOutput(model(batch), None)
+        )
+        hidden, labels = output.hidden.flatten(0, 1), batch.labels.flatten()
         if not hidden.is_cuda:  # a GPU would have to wait for the host to learn how many there are
             asked = labels != PAD
             hidden, labels = hidden[asked], labels[asked]
         loss, nll = cross_entropy_of(model, hidden, labels)
-        for penalty in reading.penalties.values():
+        for penalty in output.penalties.values():
             loss = loss + penalty
-        report = {"nll": nll.detach(), **{name: value.detach() for name, value in reading.penalties.items()}}
-        return Loss(sums={"loss": loss}, report=report, carry=reading.carry if self.carries else None)
+        report = {"nll": nll.detach(), **{name: value.detach() for name, value in output.penalties.items()}}
+        return Loss(sums={"loss": loss}, report=report, carry=output.carry if self.carries else None)
 
     def rate_factor(self, batch: Batch) -> float:
         """The width of a jittered window over `context`: one that says less moves the weights less.
@@ -230,34 +232,34 @@ class Task:
         """All parameters alike."""
         return [Group(list(model.named_parameters()))]
 
-    def manner(self, model: object, rows: int = 1, stride: int | None = None) -> Manner:
+    def context_mode(self, model: object, rows: int = 1, stride: int | None = None) -> ContextMode:
         """In which way a text is read in evaluation; `rows` is of use to a carried text alone."""
         stride = stride or self.config.stride
-        if self.config.layout == "stream" and isinstance(model, ReadsOn):
-            return Manner("carried", stride=stride, rows=rows)
+        if self.config.layout == "stream" and isinstance(model, Stateful):
+            return ContextMode("carried", stride=stride, rows=rows)
         if self.config.layout == "stream":
-            return Manner("sliding", self.config.context, stride)
-        return Manner("lines", self.config.context or longest_of(model), stride)
+            return ContextMode("sliding", self.config.context, stride)
+        return ContextMode("lines", self.config.context or longest_of(model), stride)
 
-    def asked_manner(self, model: object, rows: int = 1, stride: int | None = None) -> Manner:
+    def asked_context_mode(self, model: object, rows: int = 1, stride: int | None = None) -> ContextMode:
         """The same as someone asks for it, who is told what has no effect."""
-        manner = self.manner(model, rows, stride)
-        if rows > 1 and manner.kind != "carried":
+        context_mode = self.context_mode(model, rows, stride)
+        if rows > 1 and context_mode.kind != "carried":
             raise UserError("parallel rows are for a text that is carried on; this model reads windows or lines")
         if stride is not None:
-            check_stride("stride", stride, manner.context)
-        elif manner.stride:  # an ensemble may read less at once than the model that the task was checked with
-            check_stride("task.stride", manner.stride, manner.context)
+            check_stride("stride", stride, context_mode.context)
+        elif context_mode.stride:  # an ensemble may read less at once than the model that the task was checked with
+            check_stride("task.stride", context_mode.stride, context_mode.context)
         if rows < 1:
             raise UserError(f"a text cannot be read in {rows} rows", todo="give 1 or more")
-        return manner
+        return context_mode
 
     def validate(self, model: nn.Module, corpus: Prepared, rows: Sequence[tuple[str, ...]], metric: str) -> list[Score]:
         """The mean loss a token, `</s>` counted."""
-        manner = self.manner(model, VALIDATION_ROWS)
-        found = np.concatenate(line_log_probs(model, Backward(corpus) if self.backward else corpus, manner))
-        what = "nats a token" if is_probability(model) else "scores of tokens, no probabilities"
-        signed = f"{what}|</s> counted|{joined_signature(model, manner)}{'|backward' if self.backward else ''}"
+        context_mode = self.context_mode(model, VALIDATION_ROWS)
+        found = np.concatenate(line_log_probs(model, Backward(corpus) if self.backward else corpus, context_mode))
+        what = "nats per token" if is_probability(model) else "scores of tokens, no probabilities"
+        signed = f"{what}|</s> counted|{joined_signature(model, context_mode)}{'|backward' if self.backward else ''}"
         return [Score("loss", -float(found.mean()), signed, count=len(found))]
 
     def perplexity(
@@ -272,17 +274,17 @@ class Task:
                 "what this model gives are scores that do not sum to 1 over all words, so it has no perplexity",
                 todo="mallang score compares texts by it; model.smoothing=katz has probabilities",
             )
-        manner = self.asked_manner(model, rows, stride)
+        context_mode = self.asked_context_mode(model, rows, stride)
         forget_oov(model)
         lines = ids_to_read(model, self.text, texts, self.text.encode_batch(list(texts)))
-        sums = [float(numbers.sum()) for numbers in line_log_probs(model, Lines(lines), manner)]
+        sums = [float(numbers.sum()) for numbers in line_log_probs(model, Lines(lines), context_mode)]
         scores = perplexities(
             sums,
             tokens=[len(line) for line in lines],
             words=[len(text.split()) for text in texts],
             bytes=[len(text.encode()) for text in texts],
             tokenizer=self.text.config.unit,
-            manner=joined_signature(model, manner),
+            context_mode=joined_signature(model, context_mode),
         )
         return list(scores.values()), sums
 
@@ -299,6 +301,6 @@ def check_stride(name: str, stride: int, context: int | None) -> None:
         raise UserError(what, todo="raise it" if stride < 1 else "lower it")
 
 
-def joined_signature(model: object, manner: Manner) -> str:
+def joined_signature(model: object, context_mode: ContextMode) -> str:
     """In which way a text was read, and what the model adds to that."""
-    return "|".join(part for part in (manner.signature, signature_of(model)) if part)
+    return "|".join(part for part in (context_mode.signature, signature_of(model)) if part)

@@ -9,7 +9,7 @@ gets after the same examples and an empty question (contextual calibration, Zhao
 `"length"` takes the mean over the tokens of a label, so that a long one loses nothing by its length. To write, the
 model goes on after the prompt and stops where the next example would begin.
 
-With `relabel` the labels of every question are other words, drawn anew: what a model gets right then it has learned
+With `relabel` the labels of every question are other words, drawn again: what a model gets right then it has learned
 from the examples, for there is nowhere else to know it from (Wei et al. 2023, arXiv:2303.03846).
 """
 
@@ -104,7 +104,7 @@ class Prompter:
             )
 
     def choose(self, texts: Sequence[str], shots: Sequence[Example] = (), count: int = 0) -> list[Answer]:
-        """The label of each text, by so many of the examples, which are drawn anew for every text."""
+        """The label of each text, by so many of the examples, which are drawn again for every text."""
         if len(self.labels) < 2:
             raise UserError(
                 f"there must be two labels to choose from, not {len(self.labels)}", todo="--labels good,bad"

@@ -96,7 +96,7 @@ class Task:
         self.dropouts = dropouts_of([self.source, self.target], share) if share else []
         is_sampled = config.scheduled_sampling != "none"
         self.sampling = ScheduledSampling(config.sampling) if is_sampled else None
-        self.can_compile = self.sampling is None  # every width would be compiled anew, step after step
+        self.can_compile = self.sampling is None  # every width would be compiled again, step after step
 
     def build(self, model: ModuleType, config: Any) -> nn.Module:
         """The model for these two vocabularies."""
@@ -116,7 +116,7 @@ class Task:
         return built
 
     def examples(self, corpus: Prepared, seed: int, epoch: int) -> Prepared | Drawn | Resegmented:
-        """The pairs that an epoch reads: all, or what the weights of corpora say; with BPE-dropout, cut anew."""
+        """The pairs that an epoch reads: all, or what the weights of corpora say; with BPE-dropout, cut again."""
         drawn: Prepared | Drawn = corpus.epoch(seed, epoch)
         if not self.dropouts:
             return drawn
@@ -195,8 +195,8 @@ class Task:
             count += self.counts(batch)["loss"]
         smoothing = self.config.label_smoothing
         scores = [
-            Score("loss", total / count, f"nats a token|smoothing:{smoothing}", count=count),
-            Score("nll", nll / count, "nats a token|</s> counted", count=count),
+            Score("loss", total / count, f"nats per token|smoothing:{smoothing}", count=count),
+            Score("nll", nll / count, "nats per token|</s> counted", count=count),
         ]
         if metric != "loss":
             verbs = Verbs(self, model, decoding.Config(method="greedy"), max_length=int(corpus.lengths.max()) + 1)

@@ -24,8 +24,8 @@ from mallang.evaluation.perplexity import perplexities
 from mallang.evaluation.quality import quality
 from mallang.evaluation.score import Score
 from mallang.tasks.contract import Compared, Evaluated, Written
-from mallang.tasks.demands import Demands, Request, requests
 from mallang.tasks.embedding import text_vectors, word_vectors
+from mallang.tasks.lexical_constraints import LexicalConstraints, Request, requests
 from mallang.tasks.long_texts import split_long
 from mallang.tasks.unknown import UnknownWords, read_lexicon
 from mallang.text.vocabulary import BOS, EOS
@@ -93,7 +93,7 @@ class Verbs:
     def __init__(self, task: Task, model: Any, config: decoding.Config, max_length: int) -> None:
         self.task, self.model, self.config, self.max_length = task, model, config, max_length
         self.device = next(model.parameters()).device
-        self.demands = Demands(task.target)
+        self.constraints = LexicalConstraints(task.target)
 
     def translate(self, texts: Text | Iterable[Text], **options: Any) -> Any:
         """Translate one text or many; `beam=5` or `method="greedy"` change the search, `domain="bible"` the domain.
@@ -123,7 +123,7 @@ class Verbs:
         source, done = requests(texts, prefix, require, forbid), 0
         while chunk := list(itertools.islice(source, CHUNK)):
             for request in chunk:
-                self.demands.check(request, config)
+                self.constraints.check(request, config)
             pieces = [request.split(split_long(request.text, self.task.source, self.max_length)) for request in chunk]
             flat = [piece for text_pieces in pieces for piece in text_pieces]
             flat_tags = [tag for text_pieces, tag in zip(pieces, tags, strict=False) for _ in text_pieces]
@@ -132,7 +132,7 @@ class Verbs:
             outputs = iter(zip(found, self.spell(flat, found, flat_tags, unknown), strict=True))
             for request, text_pieces in zip(chunk, pieces, strict=True):
                 nbest, words = zip(*(next(outputs) for _ in text_pieces), strict=True)
-                notes = self.demands.notes(request, [first for first, *_ in nbest], replaced=replace_unknown)
+                notes = self.constraints.notes(request, [first for first, *_ in nbest], replaced=replace_unknown)
                 yield self.join(request.text, nbest, words, notes)
 
     def tags(self, domain: Domain) -> Iterator[list[int]]:
@@ -159,7 +159,7 @@ class Verbs:
             batch = Batch(tokens=start, lengths=torch.ones_like(lengths), source=rectangle, source_lengths=lengths)
             numbers = [first + place for place in group]
             demands = [asked[place] for place in group]
-            return self.demands.search(self.model, batch.to(self.device), config, numbers, demands)
+            return self.constraints.search(self.model, batch.to(self.device), config, numbers, demands)
 
         groups = by_length([len(row) for row in ids], tokens // width, count)
         found: list[list[Hypothesis]] = [[] for _ in texts]

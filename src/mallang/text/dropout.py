@@ -29,7 +29,7 @@ from mallang.text.vocabulary import SPECIALS
 UNITS = ("bpe", "byte-bpe")
 """Units that merge, and whose pieces tell where the words of the text were."""
 MOST = 1_000_000
-"""Cuts that are remembered, some 250 MB; then remembering begins anew, which changes speed alone."""
+"""Cuts that are remembered, some 250 MB; then remembering begins again, which changes speed alone."""
 WORD, MARKS, ALONE, BLANK, SPACE, ANY = range(6)
 """Kinds of pieces. Letters stay with letters and marks with marks; "<" and a tab stand alone; a space belongs to what
 follows; an unknown character may be anything."""
@@ -40,7 +40,7 @@ Draw: TypeAlias = Callable[[Ids], NDArray[np.float64]]
 
 
 class Dropout:
-    """Cuts texts that one tokenizer has cut already anew, with merges dropped at random."""
+    """Cuts texts that one tokenizer has cut already again, with merges dropped at random."""
 
     def __init__(self, tokenizer: Tokenizer, probability: float) -> None:
         if tokenizer.config.unit not in UNITS:
@@ -87,16 +87,16 @@ class Dropout:
             return list(texts)
         skips = np.zeros(len(chances), dtype=np.int64)
         skips[drops] = np.log(np.maximum(chances[drops], 1e-300)) / math.log(self.probability)
-        anew = self.join_all(
+        again = self.join_all(
             flat.tolist(), skips.tolist(), starts[[changed, changed + 1]], first[[changed, changed + 1]]
         )
         # Each changed word gives its place to its new pieces.
-        sizes[changed] = [len(pieces) for pieces in anew]
+        sizes[changed] = [len(pieces) for pieces in again]
         after = np.append(0, np.cumsum(sizes))
         is_new = np.repeat(np.isin(np.arange(len(sizes)), changed), sizes)
         was_new = np.repeat(np.isin(np.arange(len(sizes)), changed), np.diff(starts))
         pieces = np.empty(after[-1], dtype=np.int64)
-        pieces[is_new] = [piece for word in anew for piece in word]
+        pieces[is_new] = [piece for word in again for piece in word]
         pieces[~is_new] = flat[~was_new]
         return np.split(pieces, after[np.searchsorted(starts, bounds)][1:-1])
 

@@ -1,6 +1,6 @@
 """Korean text cut where its morphemes meet: 학교에서 먹었다 becomes 학교|에서 먹|었|다.
 
-The analyser, Kiwi, names the morphemes and where in the text each lies. Only the places are used: pieces are always
+The analyzer, Kiwi, names the morphemes and where in the text each lies. Only the places are used: pieces are always
 parts of the text itself, so joining them gives it back. A syllable that holds parts of two morphemes stays whole, as 했
 (하 + 았) does. Within morphemes BPE goes on (Park et al. 2020, An Empirical Study of Tokenization Strategies for
 Various Korean NLP Tasks, arXiv:2010.02534). Text without Hangul is not looked at, and cuts between two other characters
@@ -25,7 +25,7 @@ from mallang.errors import require
 from mallang.text.pieces import not_text
 
 BATCH = 1024
-"""Lines that are analysed together, by several threads."""
+"""Lines that are analyzed together, by several threads."""
 HANGUL = re.compile("[가-힣ㄱ-ㆎ\u1100-\u11ff\ua960-\ua97c\ud7b0-\ud7fb]")
 
 
@@ -41,7 +41,7 @@ class Analyzer(Protocol):
 
 
 class Kiwi:
-    """The analyser of kiwipiepy (Lee 2024), with its own model and dictionary."""
+    """The analyzer of kiwipiepy (Lee 2024), with its own model and dictionary."""
 
     def __init__(self) -> None:
         package = require("kiwipiepy", "ko")
@@ -56,12 +56,12 @@ class Kiwi:
 
 @cache
 def analyzer() -> Analyzer:
-    """The analyser, loaded once; it takes a second and some 300 MB."""
+    """The analyzer, loaded once; it takes a second and some 300 MB."""
     return Kiwi()
 
 
 def analyzer_like(name: str) -> Analyzer:
-    """The analyser that is here; whoever expects another one is warned, for it may cut some words differently."""
+    """The analyzer that is here; whoever expects another one is warned, for it may cut some words differently."""
     found = analyzer()
     if found.name != name:
         warnings.warn(
@@ -73,7 +73,7 @@ def analyzer_like(name: str) -> Analyzer:
 
 
 def chunks(texts: Sequence[str], normalizer: Normalizer, analyzer: Analyzer) -> list[list[str]]:
-    """Each text, normalised and with a space before it, cut between the morphemes of a word; not between words."""
+    """Each text, normalized and with a space before it, cut between the morphemes of a word; not between words."""
     normal = [normalizer.normalize_str(text) for text in texts]
     is_korean = [HANGUL.search(text) is not None for text in normal]
     korean = [text for text, is_one in zip(normal, is_korean, strict=True) if is_one]
@@ -98,7 +98,7 @@ def encode(text: str, backend: Tokenizer, analyzer: Analyzer) -> tuple[list[int]
     """The ids of a text, and which of its characters each stands for."""
     (parts,) = chunks([text], backend.normalizer, analyzer)
     encoded = backend.encode(parts, is_pretokenized=True, add_special_tokens=False)
-    # One unknown token a character of the normalised text tells where in the text that came from.
+    # One unknown token a character of the normalized text tells where in the text that came from.
     aligner = Tokenizer(models.BPE({"?": 0}, [], unk_token="?"))
     aligner.normalizer = backend.normalizer
     origins = aligner.encode(text).offsets

@@ -14,8 +14,8 @@
 | wordpiece | a merged piece, ## within a word, as in BERT           | without the exact white space           |
 | unigram   | a likely piece, ▁ for a space before                   | exactly, but for unknown characters     |
 
-"Exactly" means the text after normalisation. Text cannot spell a special token: "<s>" is three characters. `space` is
-for text that was tokenised by others, where `<unk>` stands for a word that is not told (the Penn Treebank, WikiText).
+"Exactly" means the text after normalization. Text cannot spell a special token: "<s>" is three characters. `space` is
+for text that was tokenized by others, where `<unk>` stands for a word that is not told (the Penn Treebank, WikiText).
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Config:
             if self.shared and getattr(self, name) is not None:
                 raise UserError(
                     f"text.{name} = {getattr(self, name)!r} needs two tokenizers, but source and target share one",
-                    todo="text.shared=false, and model.share=target where the model shares its embeddings",
+                    todo="text.shared=false, and model.tie_weights=target where the model shares its embeddings",
                 )
         for name in ("min_count", "sample"):
             if getattr(self, name) < 1:
@@ -215,7 +215,7 @@ class Tokenizer:
     @cached_property
     def analyzer(self) -> morphemes.Analyzer:
         """What finds morphemes, where they are the unit."""
-        return morphemes.analyzer_like(json.loads(self.files[1]).get("analyzer", "another analyser"))
+        return morphemes.analyzer_like(json.loads(self.files[1]).get("analyzer", "another analyzer"))
 
     def encode(self, text: str) -> Encoding:
         """The tokens of a text, without `<s>` and `</s>`, and where in the text each lies."""

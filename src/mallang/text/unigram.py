@@ -1,7 +1,7 @@
-"""Learning the pieces of a unigram tokeniser: the vocabulary under which the counted words are likeliest.
+"""Learning the pieces of a unigram tokenizer: the vocabulary under which the counted words are likeliest.
 
 Kudo, Subword Regularization, 2018, arXiv 1804.10959. Many frequent substrings compete; expectation and
-maximisation estimate how often each is used, and the quarter that would be missed least leaves, until the wanted
+maximization estimate how often each is used, and the quarter that would be missed least leaves, until the wanted
 number is left. The `tokenizers` library reads such a model, but learns another one from the same text each time.
 
     counted words -> candidates -> lattice of every way to cut every word -> uses -> fewer candidates … -> pieces

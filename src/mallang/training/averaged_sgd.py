@@ -7,7 +7,7 @@ validation is worse than the best of those made before the last `trigger` ones: 
     validations  5.1  4.9  4.7  4.6  4.8  4.5  4.55  4.65  |  trigger 2: worse than 4.6, which was long ago: begin
     mean ← mean + (weights − mean) / number of updates since then          validated, and what the run ends with
 
-The updates themselves go on from the weights, never from their mean.
+The updates themselves continue from the weights, never from their mean.
 """
 
 from __future__ import annotations
@@ -94,7 +94,9 @@ def average_of(model: nn.Module, config: Config, ema: float, final: str) -> Aver
     if config.name != "asgd":
         return Average(model, ema) if ema else None
     if ema:
-        raise UserError('train.ema and optimizer.name = "asgd" both average the weights', todo="leave train.ema out")
+        raise UserError(
+            'train.ema_decay and optimizer.name = "asgd" both average the weights', todo="leave train.ema_decay out"
+        )
     if final == "average":
         raise UserError(
             'optimizer.name = "asgd" ends with a mean of its own; train.final = "average" is that of checkpoints',

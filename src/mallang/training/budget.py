@@ -182,7 +182,7 @@ def restore(loop: Loop, weights: dict[str, torch.Tensor]) -> None:
     """Undo all updates: the loop is again what it was when it was made."""
     set_weights(loop.model, weights, "trial")
     loop.optimizer.state.clear()
-    loop.average = average_of(loop.model, loop.plan.optimizer, loop.config.ema, loop.config.final)
+    loop.average = average_of(loop.model, loop.plan.optimizer, loop.config.ema_decay, loop.config.final)
     loop.step, loop.saved, loop.progress = 0, 0, Progress()
     loop.carries = Carries(loop.each_step, loop.world)
     loop.sums, loop.norm, loop.waited = {}, torch.zeros(()), 0.0

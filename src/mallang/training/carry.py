@@ -1,9 +1,8 @@
 """The state that a model carries from one update to the next, for every row of a stream.
 
-The micro-batches of an update are lanes: lane j reads rows of its own, whichever process computes it. So what is
-carried belongs to a lane, two processes do what one with twice the accumulation does, and a checkpoint holds all lanes.
-An epoch begins with nothing carried.
-"""
+The micro-batches of an update are streams: stream j reads rows of its own, whichever process computes it. So what is
+carried belongs to a stream, two processes do what one with twice the accumulation does, and a checkpoint holds all
+streams. An epoch begins with nothing carried."""
 
 from __future__ import annotations
 
@@ -22,10 +21,10 @@ from mallang.training.distributed import World
 
 
 class Carries:
-    """The states of the lanes that this process computes."""
+    """The states of the streams that this process computes."""
 
-    def __init__(self, lanes: int, world: World) -> None:
-        self.lanes, self.world = lanes, world
+    def __init__(self, streams: int, world: World) -> None:
+        self.streams, self.world = streams, world
         self.kept: dict[int, Nest] = {}
 
     def begin(self, place: int) -> None:
@@ -33,25 +32,25 @@ class Carries:
         if place == 0:
             self.kept = {}
 
-    def get(self, lane: int) -> Nest:
-        """What a lane goes on from; nothing at the beginning of an epoch."""
-        return self.kept.get(lane)
+    def get(self, stream: int) -> Nest:
+        """What a stream continues from; nothing at the beginning of an epoch."""
+        return self.kept.get(stream)
 
-    def put(self, lane: int, carry: Nest) -> None:
-        """What a lane has come to."""
+    def put(self, stream: int, carry: Nest) -> None:
+        """What a stream has come to."""
         if carry is not None:
-            self.kept[lane] = carry
+            self.kept[stream] = carry
 
     def tensors(self) -> dict[str, Tensor]:
-        """The states of all lanes by name, those of other processes included; all processes ask for them together."""
+        """The states of all streams by name, those of other processes included; all processes ask for them together."""
         if not self.kept:  # then no process has any
             return {}
         blank = [torch.zeros_like(leaf) for leaf in leaves(next(iter(self.kept.values())))]
         found = {}
-        for lane in range(self.lanes):
-            own = leaves(self.kept[lane]) if lane in self.kept else blank
+        for stream in range(self.streams):
+            own = leaves(self.kept[stream]) if stream in self.kept else blank
             for number, leaf in enumerate(own):
-                found[f"{lane}.{number}"] = leaf.detach().clone()
+                found[f"{stream}.{number}"] = leaf.detach().clone()
         for leaf in found.values():
             self.world.sum_tensor(leaf)
         return found
@@ -61,16 +60,16 @@ class Carries:
         self.kept = {}
         if place == 0 or not saved:
             return
-        lanes = 1 + max(int(name.split(".")[0]) for name in saved)
-        if lanes != self.lanes:
+        streams = 1 + max(int(name.split(".")[0]) for name in saved)
+        if streams != self.streams:
             raise UserError(
-                f"this run reads its text in the rows of {lanes} micro-batches, and would now have {self.lanes}",
-                todo=f"train.micro_batches={lanes} for any number of processes, or as many processes as before",
+                f"this run reads its text in the rows of {streams} micro-batches, and would now have {self.streams}",
+                todo=f"train.micro_batches={streams} for any number of processes, or as many processes as before",
             )
         like, device = carry_like(model), device_of(model)
-        for lane in range(self.world.rank, lanes, self.world.size):
-            mine = [saved[f"{lane}.{number}"].to(device) for number in range(len(leaves(like)))]
-            self.kept[lane] = filled(like, mine)
+        for stream in range(self.world.rank, streams, self.world.size):
+            mine = [saved[f"{stream}.{number}"].to(device) for number in range(len(leaves(like)))]
+            self.kept[stream] = filled(like, mine)
 
 
 def leaves(nest: Nest) -> list[Tensor]:
@@ -90,4 +89,4 @@ def carry_like(model: Any) -> Nest:
     """What a model carries, in its shape: it reads a single token for that."""
     one = Batch(tokens=torch.full((1, 1), BOS), lengths=torch.ones(1, dtype=torch.long)).to(device_of(model))
     with inference(model):
-        return model.read_on(one, None).carry
+        return model.forward_stateful(one, None).carry

@@ -122,7 +122,7 @@ def newest(folder: Path, say: Callable[[str], None]) -> Checkpoint | None:
 
 
 def resume(folder: Path, say: Callable[[str], None]) -> Checkpoint | None:
-    """The checkpoint to go on from; damaged ones after it are put aside, or they would pass for the newest."""
+    """The checkpoint to continue from; damaged ones after it are put aside, or they would pass for the newest."""
     saved = newest(folder, say)
     after = [path for path in found(folder) if saved is None or step_of(path) > saved.step]
     for path in after:
@@ -142,7 +142,7 @@ def await_step(folder: Path, step: int) -> Checkpoint:
     while (problem := damage(path)) is not None:
         if time.monotonic() > end:
             raise UserError(
-                f"the first process goes on from {path}, but this one cannot read it: {problem}",
+                f"the first process continues from {path}, but this one cannot read it: {problem}",
                 todo="put the runs on a file system that all machines share: --runs FOLDER",
             )
         time.sleep(0.2)
@@ -216,7 +216,7 @@ def replace_file(path: Path, content: bytes) -> None:
 def unwritable(folder: Path, error: OSError) -> UserError:
     """The one message for a disk that is full or a folder that may not be written."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        todo = "free some space, then give the same command again: it goes on from the last checkpoint"
+        todo = "free some space, then give the same command again: it continues from the last checkpoint"
         return UserError(f"cannot write: {error.strerror}", where=str(folder), todo=todo)
     return UserError(f"cannot write: {error.strerror or error}", where=str(folder), todo="choose another with --runs")
 

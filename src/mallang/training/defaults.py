@@ -29,7 +29,7 @@ MOST_ROWS = 2_000_000
 BYTES_A_TOKEN = 4
 """UTF-8 bytes of a subword, about: one for both Latin letters, of one byte, and Hangul, of three."""
 FEW = 1000
-"""With fewer examples a model can memorise them, and little more."""
+"""With fewer examples a model can memorize them, and little more."""
 FEWEST_TO_SPLIT = 20
 """With fewer rows none is held out for validation."""
 SHARES = (0.1, 0.2, 0.3, 0.4, 0.5)
@@ -68,28 +68,28 @@ SHAPES: Mapping[str, tuple[Values, ...]] = {
         {"layers": 6, "dim": 512, "heads": 8, "hidden_dim": 2048, "norm": "pre"},
     ),
     "bahdanau": (
-        {"embedding_dim": 256, "dim": 256, "score_dim": 256, "readout_dim": 256, "share": "all"},
-        {"embedding_dim": 256, "dim": 512, "score_dim": 512, "readout_dim": 256, "share": "all"},
+        {"embedding_dim": 256, "dim": 256, "score_dim": 256, "readout_dim": 256, "tie_weights": "all"},
+        {"embedding_dim": 256, "dim": 512, "score_dim": 512, "readout_dim": 256, "tie_weights": "all"},
         {"embedding_dim": 620, "dim": 1000, "score_dim": 1000, "readout_dim": 500},
     ),
     "luong": (
-        {"layers": 2, "embedding_dim": 256, "dim": 256, "share": "all"},
-        {"layers": 2, "embedding_dim": 512, "dim": 512, "share": "all"},
+        {"layers": 2, "embedding_dim": 256, "dim": 256, "tie_weights": "all"},
+        {"layers": 2, "embedding_dim": 512, "dim": 512, "tie_weights": "all"},
         {"layers": 4, "embedding_dim": 1000, "dim": 1000},
     ),
     "sutskever": (
-        {"layers": 2, "embedding_dim": 256, "dim": 256, "share": "all"},
-        {"layers": 2, "embedding_dim": 512, "dim": 512, "share": "all"},
+        {"layers": 2, "embedding_dim": 256, "dim": 256, "tie_weights": "all"},
+        {"layers": 2, "embedding_dim": 512, "dim": 512, "tie_weights": "all"},
         {"layers": 4, "embedding_dim": 1000, "dim": 1000},
     ),
     "cho": (
-        {"embedding_dim": 256, "dim": 256, "readout_dim": 256, "share": "all"},
-        {"embedding_dim": 256, "dim": 768, "readout_dim": 256, "share": "all"},
+        {"embedding_dim": 256, "dim": 256, "readout_dim": 256, "tie_weights": "all"},
+        {"embedding_dim": 256, "dim": 768, "readout_dim": 256, "tie_weights": "all"},
         {"embedding_dim": 256, "dim": 1000, "readout_dim": 500},
     ),
     "convs2s": (
-        {"layers": 3, "decoder_layers": 3, "dim": 256, "share": "all"},
-        {"layers": 4, "decoder_layers": 3, "dim": 256, "share": "all"},
+        {"layers": 3, "decoder_layers": 3, "dim": 256, "tie_weights": "all"},
+        {"layers": 4, "decoder_layers": 3, "dim": 256, "tie_weights": "all"},
         {"layers": 10, "decoder_layers": 10, "dim": 512},
     ),
     "gpt": (
@@ -98,25 +98,25 @@ SHAPES: Mapping[str, tuple[Values, ...]] = {
         {"layers": 12, "dim": 768, "heads": 12, "max_length": 512},
     ),
     "modern_gpt": (
-        {"layers": 4, "dim": 128, "heads": 4, "max_length": 512, "tied": True},
-        {"layers": 6, "dim": 384, "heads": 6, "max_length": 512, "tied": True},
+        {"layers": 4, "dim": 128, "heads": 4, "max_length": 512, "tie_weights": True},
+        {"layers": 6, "dim": 384, "heads": 6, "max_length": 512, "tie_weights": True},
         {"layers": 12, "dim": 768, "heads": 6, "max_length": 512},
     ),
     "rnn_lm": (
-        {"layers": 1, "embedding_dim": 256, "dim": 256, "tied": True},
-        {"layers": 2, "embedding_dim": 512, "dim": 512, "tied": True},
-        {"layers": 2, "embedding_dim": 1024, "dim": 1024, "tied": True},
+        {"layers": 1, "embedding_dim": 256, "dim": 256, "tie_weights": True},
+        {"layers": 2, "embedding_dim": 512, "dim": 512, "tie_weights": True},
+        {"layers": 2, "embedding_dim": 1024, "dim": 1024, "tie_weights": True},
     ),
     "char_aware": ({"layers": 1, "dim": 256}, {"layers": 2, "dim": 304}, {"layers": 2, "dim": 656}),
     "conv_lm": (
-        {"blocks": 2, "block_layers": 2, "dim": 256, "embedding_dim": 256, "tied": True},
-        {"blocks": 4, "block_layers": 2, "dim": 512, "embedding_dim": 512, "tied": True},
+        {"blocks": 2, "block_layers": 2, "dim": 256, "embedding_dim": 256, "tie_weights": True},
+        {"blocks": 4, "block_layers": 2, "dim": 512, "embedding_dim": 512, "tie_weights": True},
         {"blocks": 4, "block_layers": 2, "dim": 800, "embedding_dim": 280},
     ),
     "nplm": (
-        {"embedding_dim": 128, "dim": 128, "tied": True},
-        {"embedding_dim": 256, "dim": 256, "tied": True},
-        {"embedding_dim": 400, "dim": 400, "tied": True},
+        {"embedding_dim": 128, "dim": 128, "tie_weights": True},
+        {"embedding_dim": 256, "dim": 256, "tie_weights": True},
+        {"embedding_dim": 400, "dim": 400, "tie_weights": True},
     ),
     "autoencoder": ({"hidden_dims": [256], "dim": 32}, {"hidden_dims": [500, 250], "dim": 32}, {}),
 }
@@ -284,7 +284,7 @@ def shape(tier: Tier, model: str, given: Mapping[str, Any]) -> Values:
     """The model: its shape unless a size was chosen, and its dropout where it has one."""
     chosen = {} if "size" in given["model"] or model not in SHAPES else dict(SHAPES[model][tier.size])
     if given.get("text", {}).get("shared") is False:
-        chosen.pop("share", None)
+        chosen.pop("tie_weights", None)
     if "max_length" in given["data"]:  # of lines that the fitted model might not have room for
         chosen.pop("max_length", None)
     if "dropout" in schema.part("model", model)["properties"]:
@@ -321,7 +321,7 @@ def rates(tier: Tier, model: str, given: Mapping[str, Any]) -> Values:
     if "name" in given.get("optimizer", {}):
         return {}
     is_fitted = model == "transformer" and not {"size", "dim"} & set(given["model"])
-    return {"clip": 1.0, "rate": tier.rate} if is_fitted else {"clip": 1.0}
+    return {"max_grad_norm": 1.0, "learning_rate": tier.rate} if is_fitted else {"max_grad_norm": 1.0}
 
 
 def updates(counted: Counted, tier: Tier, given: Mapping[str, Any]) -> int | None:
@@ -340,7 +340,7 @@ def held_out_share(counted: Counted) -> float:
     if counted.examples < FEWEST_TO_SPLIT:
         raise UserError(
             f"{counted.name} holds {counted}, too few to keep some of them for validation",
-            todo="give data.valid=FILE; the same file is allowed, and tells how well it is memorised",
+            todo="give data.valid=FILE; the same file is allowed, and tells how well it is memorized",
         )
     if not counted.places:
         return float(f"{min(0.1, 1000 / counted.examples):.1g}")
@@ -349,7 +349,7 @@ def held_out_share(counted: Counted) -> float:
             return share
     raise UserError(
         f"{counted.name} holds {counted}, too many of them equal to keep some for validation",
-        todo="give data.valid=FILE; the same file is allowed, and tells how well it is memorised",
+        todo="give data.valid=FILE; the same file is allowed, and tells how well it is memorized",
     )
 
 
@@ -369,7 +369,7 @@ def told(counted: Counted, values: Values) -> list[str]:
         lines.append(f"fitted to {counted}: {' '.join(flat)}")
     if counted.examples < FEW and len(values) > 1:
         lines.append(
-            f"warning: {counted} are few: the model will memorise them and say little else well; "
+            f"warning: {counted} are few: the model will memorize them and say little else well; "
             "some thousand are a beginning"
         )
     return lines

@@ -20,7 +20,7 @@ LEARNED = 0.01
 def check_health(
     model: nn.Module, *, step: int, rate: float, norm: float, loss: float | None, first_loss: float | None, saved: int
 ) -> None:
-    """Stop a training whose numbers are no longer numbers, whose loss has run away, or that cannot learn."""
+    """Stop a training run whose numbers are no longer numbers, whose loss has run away, or that cannot learn."""
     is_finite = math.isfinite(norm) and (loss is None or math.isfinite(loss))
     ran_away = loss is not None and first_loss is not None and loss > max(TOO_HIGH * first_loss, first_loss + NATS)
     stands_still = is_finite and norm == 0 and loss is not None and loss > LEARNED
@@ -37,9 +37,10 @@ def check_health(
         what,
         where=f"step {step}: loss {shown}, gradient norm {norm:.4g}, learning rate {rate:.3g}; last good checkpoint: "
         + (f"step {saved}" if saved else "none"),
-        todo="train.engine=plain, to see whether the engine is to blame"
+        todo="train.engine=eager, to see whether the engine is to blame"
         if stands_still
-        else "a lower optimizer.rate, a longer schedule.warmup, optimizer.clip=1.0, or train.precision=fp32",
+        else "a lower optimizer.learning_rate, a longer schedule.warmup, optimizer.max_grad_norm=1.0, "
+        "or train.precision=fp32",
     )
 
 

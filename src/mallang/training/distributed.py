@@ -3,7 +3,7 @@
 The processes of a step do what one process with accumulation would do: micro-batch m goes to process m mod size,
 each part of the loss is divided by its count over all of them, and the gradients are added up.
 
-`torchrun` starts the processes, on one machine or on several, and starts them anew when one is lost; they then go on
+`torchrun` starts the processes, on one machine or on several, and starts them again when one is lost; they then go on
 from the last checkpoint. Numbers and messages travel through gloo, gradients on GPUs through NCCL: a number never makes
 the host wait for a GPU.
 """
@@ -152,7 +152,7 @@ def connect(device: torch.device, *, even_alone: bool = False) -> World:
     if may_restart() and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
         # The store then outlives a restart, and new processes take the addresses of dead ones for those of the others.
         raise UserError(
-            "torchrun --max-restarts cannot start processes anew as it is set up",
+            "torchrun --max-restarts cannot start processes again as it is set up",
             todo=f"give it a setting: {SETTING}=1 torchrun …",
         )
     if not dist.is_initialized():
@@ -177,7 +177,7 @@ def disconnect() -> None:
 
 
 def may_restart() -> bool:
-    """Whether the launcher starts the processes anew when one is lost."""
+    """Whether the launcher starts the processes again when one is lost."""
     return number("TORCHELASTIC_MAX_RESTARTS", 0) > 0
 
 
@@ -204,12 +204,12 @@ def told() -> Iterator[None]:
         reason = re.sub(r"^\[\S+\]\s*|\. This is.*$", "", str(error).strip(), flags=re.DOTALL)
         raise UserError(
             f"another process of this training is lost: {reason.splitlines()[0] if reason else type(error).__name__}",
-            todo="the same command goes on from the last checkpoint; torchrun --max-restarts gives it by itself",
+            todo="the same command continues from the last checkpoint; torchrun --max-restarts gives it by itself",
         ) from error
 
 
 def follow_parent() -> None:
-    """Save and leave when the launcher dies: nobody could stop this process any more, or start it anew."""
+    """Save and leave when the launcher dies: nobody could stop this process any more, or start it again."""
     parent = os.getppid()
 
     def watch() -> None:

@@ -1,4 +1,4 @@
-"""The end of a training: the weights, the card, and the word that the run is finished."""
+"""The end of a training run: the weights, the card, and the word that the run is finished."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from mallang.training.weights import mean_weights
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What came of a training."""
+    """What came of a training run."""
 
     model: nn.Module
     weights: Mapping[str, Tensor]
     """Those the run ends with; the model may have others by now."""
     device: torch.device
-    licence: str
+    license: str
     steps: int
     """Updates, or passes over the text where there are no gradients."""
     tokens: int
@@ -83,7 +83,7 @@ def card_of(recipe: Recipe, run: Run, outcome: Outcome) -> str:
         "",
         f"- paper: {recipe.paper or 'not named'}",
         f"- data: {data.get('corpus', 'unknown')} (sha256 {str(data.get('train', ''))[:16]}…)",
-        f"- licence of the data: {outcome.licence or 'not stated'}",
+        f"- license of the data: {outcome.license or 'not stated'}",
         f"- training: {outcome.steps} steps, {outcome.tokens:,} tokens, {outcome.seconds:.0f} s",
         f"- machine: {platform.machine()}, {outcome.device}, torch {torch.__version__}",
         f"- seed: {recipe.seed}",

@@ -1,8 +1,8 @@
-"""Micro-batches as large as a GPU's memory allows, on request: `train.fit = true`.
+"""Micro-batches as large as a GPU's memory allows, on request: `train.auto_micro_batch = true`.
 
 An update reads batch_tokens × accumulation tokens; that stays as the recipe says, so that the training is the same.
 What is looked for is the fewest pieces it can be cut into: 1, 2, 4 … of them, until one fits. Each size is tried for
-real: forward and backward of the largest batches an epoch has, beside what the optimiser will keep for every weight.
+real: forward and backward of the largest batches an epoch has, beside what the optimizer will keep for every weight.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mallang.data.loader import gather
 from mallang.data.prepared import Prepared
 from mallang.data.sampler import Rows
 from mallang.errors import UserError
-from mallang.tasks.contract import Laying, Task
+from mallang.tasks.contract import Task, TextLayout
 from mallang.training.loop import Config
 from mallang.training.step import Step
 
@@ -31,10 +31,10 @@ SPARE = 0.1
 
 def fitted(config: Config, fits: Callable[[int], bool], longest: int) -> Config:
     """The same training with the fewest micro-batches that fit; `longest` is the widest example."""
-    total, pieces = config.batch_tokens * config.accumulation, 1
+    total, pieces = config.batch_tokens * config.gradient_accumulation, 1
     while (tokens := -(-total // pieces)) >= longest:
         if fits(tokens):
-            return replace(config, batch_tokens=tokens, accumulation=pieces, fit=False)
+            return replace(config, batch_tokens=tokens, gradient_accumulation=pieces, auto_micro_batch=False)
         pieces *= 2
     raise UserError(
         f"not even the longest example, of {longest} tokens, fits into the GPU's memory",
@@ -43,8 +43,10 @@ def fitted(config: Config, fits: Callable[[int], bool], longest: int) -> Config:
 
 
 def restored(config: Config, found: Mapping[str, int]) -> Config:
-    """What was found when the run was begun: it goes on with the same batches."""
-    return replace(config, fit=False, batch_tokens=found["batch_tokens"], accumulation=found["accumulation"])
+    """What was found when the run was begun: it continues with the same batches."""
+    return replace(
+        config, auto_micro_batch=False, batch_tokens=found["batch_tokens"], gradient_accumulation=found["accumulation"]
+    )
 
 
 class Trial:
@@ -53,19 +55,20 @@ class Trial:
     def __init__(self, task: Task, model: nn.Module, corpus: Prepared, config: Config, device: torch.device) -> None:
         if device.type != "cuda":
             raise UserError(
-                "train.fit looks at a GPU's memory, but this training runs on a CPU", todo="train.fit=false"
+                "train.auto_micro_batch looks at a GPU's memory, but this training runs on a CPU",
+                todo="train.auto_micro_batch=false",
             )
         self.task, self.model, self.corpus, self.config, self.device = task, model, corpus, config, device
         self.longest = width_of(task) or int(corpus.lengths.max()) + 2
 
     def fits(self, tokens: int) -> bool:
         """Try it."""
-        copies = 2 + bool(self.config.ema)  # the optimiser's two moments, and the moving average
+        copies = 2 + bool(self.config.ema_decay)  # the optimizer's two moments, and the moving average
         kept: list[Any] = []
         self.model.train()
         try:
             kept = [torch.empty_like(p) for p in self.model.parameters() for _ in range(copies)]
-            step = Step(self.task, self.model, self.device, self.config.precision, "plain")
+            step = Step(self.task, self.model, self.device, self.config.precision, "eager")
             for batch in largest(self.task, self.corpus, tokens, self.config.batch_sentences):
                 step.run(batch, [1] * len(self.task.parts))
             torch.cuda.synchronize(self.device)
@@ -82,7 +85,7 @@ class Trial:
 
 def largest(task: Task, corpus: Prepared, tokens: int, sentences: int | None) -> list[Batch]:
     """The batch with the most tokens on all sides, and the one with the most rows, padded as training pads them."""
-    shapes = task.shapes(tokens, sentences) if isinstance(task, Laying) else Shapes(tokens, sentences)
+    shapes = task.shapes(tokens, sentences) if isinstance(task, TextLayout) else Shapes(tokens, sentences)
     multiple = shapes.multiple if shapes else 1
     plan = task.plan(corpus, tokens=tokens, sentences=sentences, multiple=multiple, seed=0, epoch=0)
     examples, random = task.examples(corpus, 0, 0), np.random.default_rng(0)
@@ -103,4 +106,4 @@ def chosen_rows(task: Task, corpus: Prepared, plan: Sequence[Rows]) -> list[Rows
 
 def width_of(task: Task) -> int | None:
     """How wide all batches of a task are, if they are windows."""
-    return task.width if isinstance(task, Laying) else None
+    return task.width if isinstance(task, TextLayout) else None

@@ -4,9 +4,8 @@
 
 `stream` holds the batches of the training text and can be read again and again, always in the same order. Run folder,
 card, validation and `mallang.load` are those of any training. There are no checkpoints: a fit that was stopped begins
-anew. Of a recipe's [train] only what READ names has a meaning, and nothing of [optimizer] and [schedule]; whatever else
-is set is refused.
-"""
+again. Of a recipe's [train] only what READ names has a meaning, and nothing of [optimizer] and [schedule]; whatever
+else is set is refused."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ import torch
 
 from mallang import schema
 from mallang.data.batch import Batch
-from mallang.data.loader import Kitchen, Order, Position, Source
+from mallang.data.loader import BatchDataset, BatchRequest, Position, Source
 from mallang.errors import UserError
 from mallang.evaluation.score import Score
 from mallang.models.contract import Fitted
@@ -46,7 +45,7 @@ def check_used(recipe: Recipe, *, processes: int, started: bool) -> None:
             todo=f"leave it out; of [train] it reads {', '.join(READ)}",
         )
     if started:
-        raise UserError(f"--from has no effect: {recipe.model_name} is fitted anew", todo="leave it out")
+        raise UserError(f"--from has no effect: {recipe.model_name} is fitted again", todo="leave it out")
     if processes > 1:
         raise UserError(f"{recipe.model_name} is fitted by one process, not {processes}", todo="start it alone")
 
@@ -67,9 +66,9 @@ class Stream:
     """Tokens that were read so far, over all passes."""
 
     def __iter__(self) -> Iterator[Batch]:
-        kitchen = Kitchen(replace(self.source, shapes=None))
+        dataset = BatchDataset(replace(self.source, shapes=None))
         for number, rows in enumerate(self.source.plan(0)):
-            batch, _ = kitchen[Order(number, 0, rows), Position()]
+            batch, _ = dataset[BatchRequest(number, 0, rows), Position()]
             self.tokens += max(self.task.counts(batch).values())
             yield batch.to(self.device)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from torch import nn
 
 from mallang.errors import UserError
-from mallang.layers.initialisation import torch_defaults
+from mallang.layers.initialization import torch_defaults
 from mallang.training.loop import Config
 from mallang.training.run import WEIGHTS, Run
 from mallang.training.weights import set_weights

@@ -25,7 +25,7 @@ from mallang.data.loader import Position, Source, load
 from mallang.errors import UserError
 from mallang.evaluation.score import Score
 from mallang.models.contract import Configured, dim_of
-from mallang.tasks.contract import Laying, Paced, Task, Varying
+from mallang.tasks.contract import RateScaled, StepAware, Task, TextLayout
 from mallang.training import checkpoint as checkpoints
 from mallang.training import optimizer as optimizers
 from mallang.training.averaged_sgd import Mean, average_of
@@ -55,10 +55,10 @@ class Config:
     """Padded tokens in a micro-batch, counted on its longer side."""
     batch_sentences: int | None = None
     """Most examples in a micro-batch."""
-    accumulation: int = 1
+    gradient_accumulation: int = 1
     """Micro-batches that each process adds up before an update."""
     micro_batches: int | None = None
-    """Micro-batches of an update over all processes, however many there are, in place of `accumulation`."""
+    """Micro-batches of an update over all processes, however many there are, in place of `gradient_accumulation`."""
     validate_every: int | None = None
     """Updates between validations; once an epoch where not given."""
     save_every: int | None = None
@@ -76,17 +76,17 @@ class Config:
     """Validated checkpoints that are kept, and averaged where `final` says so."""
     final: Literal["best", "last", "average", "ema"] = "best"
     """Weights the run ends with: best validation, last step, mean of those kept, or moving average."""
-    ema: float = 0.0
+    ema_decay: float = 0.0
     """Share of the old that a moving average of the weights keeps each update, such as 0.999; 0 = none."""
     precision: Precision = "auto"
     """auto: bf16 autocast on a GPU, fp32 on a CPU; bf16-weights: all in bf16, faster, over fp32 weights as well; fp8:
     the same with products of 8 bits, faster yet."""
     initialization: Literal["paper", "default"] = "paper"
     """Initial weights as the model's paper has them, or torch's defaults for each layer, to see what that costs."""
-    fit: bool = False
+    auto_micro_batch: bool = False
     """Cut each update's tokens into as few micro-batches as the GPU's memory holds."""
     engine: Engine = "auto"
-    """Compute a step op by op (plain), replayed (graphs), or compiled; auto: graphs on a GPU, plain on a CPU."""
+    """Run a step eagerly, as replayed CUDA graphs, or compiled; auto: cuda-graphs on a GPU, eager on a CPU."""
     workers: int = 1
     """Background processes that make batches; 0 makes them in between."""
     threads: int | None = None
@@ -97,19 +97,19 @@ class Config:
     def __post_init__(self) -> None:
         if self.steps is not None and self.epochs is not None:
             raise ValueError(f"steps = {self.steps} and epochs = {self.epochs} cannot both decide how long to train")
-        if self.final == "ema" and not self.ema:
-            raise ValueError('final = "ema" needs ema above 0, such as 0.999')
-        if not 0.0 <= self.ema < 1.0:
-            raise ValueError(f"ema must lie between 0 and 1, but is {self.ema}")
-        if self.ema and self.final not in ("ema", "best"):
-            raise ValueError(f'ema = {self.ema} has no effect on final = "{self.final}"; choose best or ema')
+        if self.final == "ema" and not self.ema_decay:
+            raise ValueError('final = "ema" needs ema_decay above 0, such as 0.999')
+        if not 0.0 <= self.ema_decay < 1.0:
+            raise ValueError(f"ema_decay must lie between 0 and 1, but is {self.ema_decay}")
+        if self.ema_decay and self.final not in ("ema", "best"):
+            raise ValueError(f'ema_decay has no effect on final = "{self.final}": choose best or ema')
         if self.keep > 1 and self.final != "average":
             raise ValueError(f'keep = {self.keep} checkpoints are only of use with final = "average"')
-        if self.fit and self.micro_batches is not None:
-            raise ValueError("fit = true decides how many micro-batches there are; leave micro_batches out")
-        if self.micro_batches is not None and self.accumulation > 1:
-            raise ValueError(f"micro_batches and accumulation = {self.accumulation} cannot both say how many there are")
-        for name in ("steps", "epochs", "batch_tokens", "batch_sentences", "accumulation", "micro_batches",
+        if self.auto_micro_batch and self.micro_batches is not None:
+            raise ValueError("auto_micro_batch chooses the number of micro-batches: leave micro_batches out")
+        if self.micro_batches is not None and self.gradient_accumulation > 1:
+            raise ValueError("micro_batches and gradient_accumulation cannot both be given")
+        for name in ("steps", "epochs", "batch_tokens", "batch_sentences", "gradient_accumulation", "micro_batches",
                      "validate_every", "save_every", "log_every", "patience", "seconds", "keep",
                      "threads"):  # fmt: skip
             value = getattr(self, name)
@@ -136,7 +136,7 @@ class Plan:
     device: torch.device
     world: World
     recorder: Recorder
-    licence: str = ""
+    license: str = ""
 
 
 class Loop:
@@ -150,8 +150,8 @@ class Loop:
         self.names: dict[Tensor, str] = {parameter: name for group in groups for name, parameter in group.parameters}
         self.optimizer = optimizers.build(plan.optimizer, groups, self.model)
         each = self.task, self.model, plan.device, self.config.precision, self.config.engine
-        self.gradients = Step(*each, one_shape=isinstance(self.task, Laying) and self.task.one_shape)
-        self.average = average_of(self.model, plan.optimizer, self.config.ema, self.config.final)
+        self.gradients = Step(*each, one_shape=isinstance(self.task, TextLayout) and self.task.one_shape)
+        self.average = average_of(self.model, plan.optimizer, self.config.ema_decay, self.config.final)
         self.step, self.saved, self.progress = 0, 0, Progress()
         self.origin = (0, 0)
         """The step and the number of the micro-batch that this process began at."""
@@ -170,7 +170,7 @@ class Loop:
     @property
     def each_step(self) -> int:
         """Micro-batches of an update, over all processes."""
-        return self.config.micro_batches or self.config.accumulation * self.world.size
+        return self.config.micro_batches or self.config.gradient_accumulation * self.world.size
 
     @property
     def total(self) -> int:
@@ -225,18 +225,18 @@ class Loop:
         if asked:
             return True
         self.step += 1
-        rate = self.plan.optimizer.rate * self.progress.plateau.scale * self.multiplier() * self.rate_factor(drawn)
-        optimizers.set_rate(self.optimizer, rate)
-        if isinstance(self.task, Paced):
+        rate = self.plan.optimizer.learning_rate * self.progress.plateau.scale * self.multiplier()
+        optimizers.set_rate(self.optimizer, rate * self.rate_factor(drawn))
+        if isinstance(self.task, StepAware):
             self.task.at_step(self.step)
         self.model.train()
         self.optimizer.zero_grad(set_to_none=not self.gradients.keeps_gradients)
         self.carries.begin(self.progress.position.place)
         for number, (batch, _) in enumerate(drawn):
-            lane = number * self.world.size + self.world.rank
-            seed_everything(self.plan.seed, self.step, lane)
-            loss = self.gradients.run(batch, totals, self.carries.get(lane))
-            self.carries.put(lane, loss.carry)
+            stream = number * self.world.size + self.world.rank
+            seed_everything(self.plan.seed, self.step, stream)
+            loss = self.gradients.run(batch, totals, self.carries.get(stream))
+            self.carries.put(stream, loss.carry)
             self.remember({**loss.sums, **loss.report})
         self.world.sum_gradients(self.parameters)
         self.norm = optimizers.clip_gradients(self.parameters, self.plan.optimizer)
@@ -258,7 +258,7 @@ class Loop:
 
     def rate_factor(self, drawn: list[tuple[Batch, Position]]) -> float:
         """What the task says of this update: the mean over the micro-batches of all processes."""
-        if not isinstance(self.task, Varying):
+        if not isinstance(self.task, RateScaled):
             return 1.0
         total = torch.tensor(sum(self.task.rate_factor(batch) for batch, _ in drawn), dtype=torch.float64)
         self.world.sum_tensor(total)
@@ -379,13 +379,13 @@ class Loop:
             self.carries.restore(saved.tensors.get("carry"), self.model, self.progress.position.place)
             if self.average is not None:
                 self.average.restore(saved.tensors.get("average", {}), self.progress.trigger.updates(self.step))
-            share = 1.0 if self.world.is_first else 0.0  # the sums are those of all: one process goes on with them
+            share = 1.0 if self.world.is_first else 0.0  # the sums are those of all: one process continues with them
             self.sums = {
                 name: torch.tensor(share * value, dtype=torch.float64, device=self.plan.device)
                 for name, value in self.progress.sums.items()
             }
             self.origin = (self.step, self.progress.position.number)
-            self.plan.recorder.say(f"going on from step {self.step}")
+            self.plan.recorder.say(f"resuming from step {self.step}")
         if self.world.is_first:
             self.plan.recorder.cut_back(self.step)
 

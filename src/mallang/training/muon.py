@@ -50,24 +50,24 @@ def build(config: Config, groups: Sequence[Group], model: nn.Module) -> Muon:
         hidden = [p for _, p in group.parameters if is_matrix(p) and p.dim() == 2 and p not in tables]
         decayed = [p for _, p in group.parameters if is_matrix(p) and (p.dim() > 2 or p in tables)]
         plain = [p for _, p in group.parameters if not is_matrix(p)]
-        scale = group.scale * (config.adam_rate or config.rate) / config.rate
+        scale = group.scale * (config.adam_learning_rate or config.learning_rate) / config.learning_rate
         if hidden:
-            matrices.append({"params": hidden, "scale": group.scale, "weight_decay": config.decay})
-        others += [{"params": decayed, "scale": scale, "weight_decay": config.decay}] if decayed else []
+            matrices.append({"params": hidden, "scale": group.scale, "weight_decay": config.weight_decay})
+        others += [{"params": decayed, "scale": scale, "weight_decay": config.weight_decay}] if decayed else []
         others += [{"params": plain, "scale": scale, "weight_decay": 0.0}] if plain else []
     if not matrices:
         raise UserError("muon is for models with matrices between their layers", todo="optimizer.name=adamw")
     rest = (
-        torch.optim.AdamW(others, lr=config.rate, betas=config.betas, eps=config.epsilon, fused=True)
+        torch.optim.AdamW(others, lr=config.learning_rate, betas=config.betas, eps=config.epsilon, fused=True)
         if others
         else None
     )
     momentum = MOMENTUM if config.momentum is None else config.momentum
-    return Muon(matrices, rest, rate=config.rate, momentum=momentum, pieces=pieces_of(model))
+    return Muon(matrices, rest, rate=config.learning_rate, momentum=momentum, pieces=pieces_of(model))
 
 
 class Muon(torch.optim.Optimizer):
-    """Both rules as one optimiser: one list of groups, one memory, one step."""
+    """Both rules as one optimizer: one list of groups, one memory, one step."""
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ def orthogonal(matrices: Float[Tensor, "count rows columns"]) -> Float[Tensor, "
 
 
 def is_matrix(parameter: Tensor) -> bool:
-    """Whether it has rows and columns; a bias, a norm or the gains of weight normalisation, one column, have not."""
+    """Whether it has rows and columns; a bias, a norm or the gains of weight normalization, one column, have not."""
     return sum(size > 1 for size in parameter.shape) > 1
 
 
@@ -153,7 +153,7 @@ def pieces_of(model: nn.Module) -> dict[Tensor, Sequence[int]]:
             for parameter in module.parameters():
                 if parameter.dim() == 2 and len(parameter) % module.hidden_size == 0:
                     pieces[parameter] = [int(module.hidden_size)] * (len(parameter) // int(module.hidden_size))
-        elif isinstance(module, GatedConvolution | Highway | Maxout):  # a normalised weight has another name
+        elif isinstance(module, GatedConvolution | Highway | Maxout):  # a normalized weight has another name
             halves = (parameter for parameter in module.parameters() if parameter.dim() == 2)
             pieces.update((parameter, [len(parameter) // 2] * 2) for parameter in halves)
     return pieces

@@ -1,4 +1,4 @@
-"""Turning gradients into changed weights: the optimisers by name, weight decay, clipping, moving averages."""
+"""Turning gradients into changed weights: the optimizers by name, weight decay, clipping, moving averages."""
 
 from __future__ import annotations
 
@@ -18,38 +18,38 @@ from mallang.training.weights import own_weights, set_weights
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """The optimiser and its peak learning rate."""
+    """The optimizer and its peak learning rate."""
 
     name: Literal["adam", "adamw", "sgd", "asgd", "muon"] = "adam"
     """Which rule turns gradients into changes; asgd is sgd that ends with a mean of its weights."""
-    rate: float = 1e-3
+    learning_rate: float = 1e-3
     """Peak learning rate; for noam the factor before dim^-0.5."""
     betas: tuple[float, float] = (0.9, 0.98)
     """adam, adamw, muon: how much of the old first and second moment is kept."""
     epsilon: float = 1e-9
     """adam, adamw, muon: added to the root of the second moment."""
-    decay: float = 0.0
+    weight_decay: float = 0.0
     """Weight decay of matrices; biases and norms have none. adamw and muon decouple it from the gradient."""
     momentum: float | None = None
     """sgd, asgd: share of the last change that goes on, 0 if none is given; muon: 0.95 if none is given."""
-    adam_rate: float | None = None
+    adam_learning_rate: float | None = None
     """muon: peak rate of embeddings, output and vectors, which adamw changes; none given: the same rate."""
     trigger: int = 5
     """asgd: averaging begins when a validation is worse than the best of those before the last so many."""
     average_from: int | None = None
     """asgd: averaging begins at the latest with the first validation from this update on."""
-    clip: float = 0.0
+    max_grad_norm: float = 0.0
     """Longest gradient (norm over all parameters); 0 = any."""
 
     def __post_init__(self) -> None:
-        if self.rate <= 0:
-            raise ValueError(f"rate must be above 0, but is {self.rate}")
+        if self.learning_rate <= 0:
+            raise ValueError(f"learning_rate must be above 0, but is {self.learning_rate}")
         if self.name in ("adam", "adamw") and self.momentum:  # runs of earlier versions say 0
             raise ValueError(f"momentum belongs to sgd and muon; {self.name} has betas")
-        if self.name != "muon" and self.adam_rate is not None:
-            raise ValueError(f"adam_rate belongs to muon; {self.name} has one rate")
-        if self.adam_rate is not None and self.adam_rate <= 0:
-            raise ValueError(f"adam_rate must be above 0, but is {self.adam_rate}")
+        if self.name != "muon" and self.adam_learning_rate is not None:
+            raise ValueError(f"adam_learning_rate belongs to muon; {self.name} has one rate")
+        if self.adam_learning_rate is not None and self.adam_learning_rate <= 0:
+            raise ValueError(f"adam_learning_rate must be above 0, but is {self.adam_learning_rate}")
         if not 0 <= (self.momentum or 0.0) < 1:
             raise ValueError(f"momentum must be at least 0 and less than 1, but is {self.momentum}")
         if self.name != "asgd" and (self.trigger, self.average_from) != (5, None):
@@ -58,7 +58,7 @@ class Config:
             raise ValueError("trigger and average_from must not be negative")
         if self.name in ("sgd", "asgd") and (self.betas, self.epsilon) != ((0.9, 0.98), 1e-9):
             raise ValueError("betas and epsilon belong to adam and adamw; sgd has momentum")
-        if self.decay < 0 or self.clip < 0 or self.epsilon <= 0:
+        if self.weight_decay < 0 or self.max_grad_norm < 0 or self.epsilon <= 0:
             raise ValueError("decay and clip must not be negative, and epsilon must be above 0")
         if not all(0 <= beta < 1 for beta in self.betas):
             raise ValueError(f"betas must lie between 0 and 1, but are {self.betas}")
@@ -70,7 +70,7 @@ def copies_of(config: Config) -> int:
 
 
 def build(config: Config, groups: Sequence[Group], model: nn.Module | None = None) -> torch.optim.Optimizer:
-    """One optimiser over the task's parameter groups; each group's rate is scaled as the task says.
+    """One optimizer over the task's parameter groups; each group's rate is scaled as the task says.
 
     Muon treats the parts of a model differently, so it must see the model.
     """
@@ -83,12 +83,14 @@ def build(config: Config, groups: Sequence[Group], model: nn.Module | None = Non
         for decayed in (True, False):
             chosen = [p for _, p in group.parameters if muon.is_matrix(p) == decayed]
             if chosen:
-                decay = config.decay if decayed else 0.0
-                parts.append({"params": chosen, "scale": group.scale, "weight_decay": decay, "lr": config.rate})
+                decay = config.weight_decay if decayed else 0.0
+                parts.append(
+                    {"params": chosen, "scale": group.scale, "weight_decay": decay, "lr": config.learning_rate}
+                )
     if config.name in ("sgd", "asgd"):
-        return torch.optim.SGD(parts, lr=config.rate, momentum=config.momentum or 0.0)
+        return torch.optim.SGD(parts, lr=config.learning_rate, momentum=config.momentum or 0.0)
     kind = torch.optim.AdamW if config.name == "adamw" else torch.optim.Adam
-    return kind(parts, lr=config.rate, betas=config.betas, eps=config.epsilon, fused=True)
+    return kind(parts, lr=config.learning_rate, betas=config.betas, eps=config.epsilon, fused=True)
 
 
 def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
@@ -98,16 +100,16 @@ def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
 
 
 def clip_gradients(parameters: Iterable[nn.Parameter], config: Config) -> Tensor:
-    """The norm of all gradients before clipping; above `clip` they are scaled down to it."""
+    """The norm of all gradients before clipping; above `max_grad_norm` they are scaled down to it."""
     chosen = [parameter for parameter in parameters if parameter.grad is not None]
     norm = torch.nn.utils.get_total_norm([parameter.grad for parameter in chosen if parameter.grad is not None])
-    if config.clip > 0:
-        torch.nn.utils.clip_grads_with_norm_(chosen, config.clip, norm)
+    if config.max_grad_norm > 0:
+        torch.nn.utils.clip_grads_with_norm_(chosen, config.max_grad_norm, norm)
     return norm
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer, names: dict[Tensor, str]) -> dict[str, Tensor]:
-    """The optimiser's memory as named tensors: `exp_avg/encoder.0.weight`."""
+    """The optimizer's memory as named tensors: `exp_avg/encoder.0.weight`."""
     return {
         f"{key}/{names[parameter]}": torch.as_tensor(value)
         for parameter, memory in optimizer.state.items()
@@ -125,7 +127,7 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, names: dict[Tensor, str]
             ending = f"/{names[parameter]}"
             found = {key.removesuffix(ending): value for key, value in saved.items() if key.endswith(ending)}
             if "momentum" in found and "momentum" not in group:
-                continue  # a column of gains, once Muon's and now AdamW's, begins anew
+                continue  # a column of gains, once Muon's and now AdamW's, begins again
             if found:
                 optimizer.state[parameter] = {key: value.to(parameter.device) for key, value in found.items()}
 

@@ -31,7 +31,7 @@ TRAINING = re.compile(
     rf"|({STEP_FOLDER})/(manifest\.json|state\.json|({'|'.join(TENSORS)})\.safetensors)"
     r"|tensorboard/events\.out\.tfevents\.[^/]+"
 )
-"""What a training writes, by its path in the folder."""
+"""What a training run writes, by its path in the folder."""
 VERBS = re.compile(r"(\.draft-)?cost\.json|outputs/(\.draft-)?[^/]+\.txt|scores/(\.draft-)?[^/]+\.json")
 """What other verbs write there."""
 FOLDERS = re.compile(rf"{CHECKPOINTS}|\.draft-trial|{STEP_FOLDER}|outputs|scores|tensorboard")
@@ -41,7 +41,7 @@ HOUR = 60 * 60
 
 
 def remove(folder: Path) -> list[str]:
-    """Remove a run, except the lock and run.json, which is written anew; what is not ours stays and is returned."""
+    """Remove a run, except the lock and run.json, which is written again; what is not ours stays and is returned."""
     refuse_strange(folder)
     found = list(walk(folder))  # before anything goes: scores vouch for outputs
     ours = {name: path for path, name in found if is_own(path, name)}

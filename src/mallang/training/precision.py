@@ -70,7 +70,7 @@ def check(precision: Precision, device: torch.device, model: nn.Module) -> None:
     weights = [part.weight for part in model.modules() if isinstance(part, Linear)]
     if not any(fp8.fits(weight) and len(weight) <= fp8.WIDEST for weight in weights):
         raise UserError(
-            f'train.precision = "fp8" has no effect on this model: none of its layers has a linear map whose sizes are '
+            f'train.precision = "fp8" has no effect on this model: it has no linear layer whose sizes are '
             f"multiples of {fp8.ALIGN} and at most {fp8.WIDEST}",
             todo="train.precision=auto",
         )
@@ -89,7 +89,7 @@ def autocast(precision: Precision, device: torch.device) -> contextlib.AbstractC
 class Rounded(nn.Module):
     """A loss that is computed with bfloat16 copies of a model's weights; its gradients reach the weights themselves.
 
-    The copies are made anew for each micro-batch, as part of what is computed: that takes a hundredth of its time.
+    The copies are made again for each micro-batch, as part of what is computed: that takes a hundredth of its time.
     What a layer computes for itself and never saves, as a table of sines, is not copied: it may grow on the way, and a
     grown copy would be thrown away.
     """

@@ -80,7 +80,7 @@ class Recorder:
         self.bar = None
 
     def show(self, step: int, text: str) -> None:
-        """Say how a training stands."""
+        """Say how a training run stands."""
         if self.bar is not None:
             self.bar.update(self.bar.task_ids[0], completed=step, description=visible(text))
         elif not self.quiet:

@@ -56,7 +56,7 @@ INFO, RECIPE, WEIGHTS, LOCK = own_files.INFO, own_files.RECIPE, "model.safetenso
 
 @dataclass(frozen=True)
 class Run:
-    """A folder that holds a training or what came of it."""
+    """A folder that holds a training run or what came of it."""
 
     folder: Path
     info: dict[str, Any]
@@ -136,7 +136,7 @@ class Run:
         return {name.removeprefix("model."): value for name, value in load_tensors(path).items()}
 
     def tokenizers(self, columns: tuple[str, ...]) -> dict[str, Tokenizer]:
-        """The tokeniser of each column; one for all where they share it."""
+        """The tokenizer of each column; one for all where they share it."""
         main = Tokenizer.load(self.folder)
         own = {column: self.folder / f"tokenizer.{column}.json" for column in columns}
         found = {
@@ -297,7 +297,7 @@ def differences(run: Run, recipe: Recipe, start: Path | None) -> list[str]:
 
 
 def is_left_over(path: Path, recipe: Recipe) -> bool:
-    """Whether a training of this recipe that was killed in its first moments may have left this file."""
+    """Whether a training run of this recipe that was killed in its first moments may have left this file."""
     if path.name == RECIPE and path.is_file():
         # Half a recipe is what a kill leaves while it is written; another recipe is someone's own.
         return recipe.resolved.to_toml().encode().startswith(path.read_bytes())

@@ -9,7 +9,7 @@ from typing import Literal
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """The learning-rate schedule. The rate it bends is `optimizer.rate`."""
+    """The learning-rate schedule. The rate it bends is `optimizer.learning_rate`."""
 
     name: Literal["noam", "inverse-sqrt", "linear", "cosine", "exponential", "constant", "plateau"] = "inverse-sqrt"
     """noam: dim^-0.5 · min(step^-0.5, step · warmup^-1.5), as in the Transformer paper; the others peak at the rate."""

@@ -1,7 +1,7 @@
 """How the gradients of one micro-batch are computed: op by op, as a replayed CUDA graph, or compiled.
 
-    plain    every operation is launched by Python, one after the other
-    graphs   the operations of a micro-batch are recorded once for each shape and replayed by the GPU in one go:
+    eager    every operation is launched by Python, one after the other
+    cuda-graphs  the operations of a micro-batch are recorded once for each shape and replayed by the GPU at once:
              a small model's step is then no longer bound by how fast Python can launch kernels
     compile  torch.compile fuses the operations first; on a GPU the fused ones are recorded and replayed as well
 
@@ -29,17 +29,17 @@ from mallang.tasks.contract import Loss, Task
 from mallang.training.carry import leaves
 from mallang.training.precision import COPIED, Precision, Rounded, autocast, check
 
-Engine = Literal["auto", "plain", "graphs", "compile"]
+Engine = Literal["auto", "eager", "cuda-graphs", "compile"]
 SHAPES = 128
 """Most shapes that are recorded; batches of still others run op by op."""
 
 
 def choose_engine(engine: Engine, device: torch.device) -> Engine:
-    """What `auto` means here: graphs on a GPU, nothing on a CPU, where launching is cheap."""
+    """What `auto` means here: cuda-graphs on a GPU, eager on a CPU, where launching is cheap."""
     if engine == "auto":
-        return "graphs" if device.type == "cuda" else "plain"
-    if engine == "graphs" and device.type != "cuda":
-        raise UserError('train.engine = "graphs" needs a GPU', todo="train.engine=plain or train.engine=compile")
+        return "cuda-graphs" if device.type == "cuda" else "eager"
+    if engine == "cuda-graphs" and device.type != "cuda":
+        raise UserError('train.engine = "cuda-graphs" needs a GPU', todo="train.engine=eager or train.engine=compile")
     return engine
 
 
@@ -62,17 +62,18 @@ class Step:
         if self.engine == "compile" and not task.can_compile:
             raise UserError(
                 "a loss that goes token by token, as that of scheduled sampling, is not compiled",
-                todo="train.engine=plain, or on a GPU train.engine=graphs",
+                todo="train.engine=eager, or on a GPU train.engine=cuda-graphs",
             )
         if self.engine == "compile" and not one_shape and any(isinstance(part, Recurrent) for part in model.modules()):
             raise UserError(
-                "a recurrent model would be compiled anew for every length of text",
-                todo="train.engine=plain, or on a GPU train.engine=graphs",
+                "a recurrent model would be compiled again for every length of text",
+                todo="train.engine=eager, or on a GPU train.engine=cuda-graphs",
             )
-        # Where batches have many shapes it is compiled once for all: for each would take longer than most trainings.
+        # Where batches have many shapes it is compiled once for all: for each would take longer than most training
+        # runs.
         loss = Rounded(task.loss, model, precision).rounded if precision in COPIED else task.loss
         self.loss = torch.compile(loss, dynamic=not one_shape) if self.engine == "compile" else loss
-        self.keeps_gradients = self.engine != "plain" and device.type == "cuda"
+        self.keeps_gradients = self.engine != "eager" and device.type == "cuda"
         """Whether gradients must stay where they are: set them to zero, not to None."""
         self.recorded: dict[tuple[Any, ...], Recorded | None] = {}
         self.stream = torch.cuda.Stream(device) if self.keeps_gradients else None  # type: ignore[no-untyped-call]

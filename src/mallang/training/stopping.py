@@ -1,4 +1,4 @@
-"""Ctrl-C and `kill` ask a training to save and leave; the second Ctrl-C does not ask."""
+"""Ctrl-C and `kill` ask a training run to save and leave; the second Ctrl-C does not ask."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from mallang.find import find
 from mallang.kernels.memory import check_weights
 from mallang.models.contract import Fitted, is_fitted
 from mallang.recipe import Recipe
-from mallang.tasks.contract import Laying, Task
+from mallang.tasks.contract import Task, TextLayout
 from mallang.text.tokenizer import Tokenizer
 from mallang.training import checkpoint as checkpoints
 from mallang.training import distributed, fitting, precision
@@ -46,20 +46,20 @@ from mallang.training.weights import own_weights
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What a training needs to know besides its recipe."""
+    """What a training run needs to know besides its recipe."""
 
     folder: Path
     device: str = "auto"
     fresh: bool = False
     start: Path | None = None
-    """A run to take tokenisers and weights from."""
+    """A run to take tokenizers and weights from."""
     quiet: bool = False
     console: Console | None = None
 
 
 @dataclass(frozen=True)
 class Materials:
-    """Text made ready: the task with its tokenisers, and the splits as arrays."""
+    """Text made ready: the task with its tokenizers, and the splits as arrays."""
 
     task: Task
     corpus: Corpus
@@ -70,7 +70,7 @@ class Materials:
 def train(recipe: Recipe, options: Options) -> Run:
     """Train a recipe in its folder, from wherever it stands, to the end."""
     if options.fresh and distributed.may_restart():
-        raise UserError("--fresh and torchrun --max-restarts: every restart would begin anew", todo="--name NAME")
+        raise UserError("--fresh and torchrun --max-restarts: every restart would begin again", todo="--name NAME")
     check_initial(recipe.train, options.start)
     device = distributed.own_device(options.device)
     check_device(recipe.train, device)
@@ -82,12 +82,12 @@ def train(recipe: Recipe, options: Options) -> Run:
         if is_fitted(find("models", recipe.model_name)):
             fitting.check_used(recipe, processes=world.size, started=options.start is not None)
         if not world.is_first:
-            # The first process has the folder, the tokenisers and the arrays ready before it tells.
+            # The first process has the folder, the tokenizers and the arrays ready before it tells.
             info = world.share(None)
             run = await_run(options.folder, info)
             return run if run.is_finished else train_here(recipe, run, options, world, device, console)
         check_place(options.folder, recipe, fresh=options.fresh)
-        # Of processes that are started anew the first may come before the one before it has left.
+        # Of processes that are started again the first may come before the one before it has left.
         with locked(options.folder, patience=distributed.GRACE if distributed.may_restart() else 0.0):
             done = finished_already(recipe, options) if distributed.may_restart() else None
             if done is not None:
@@ -103,12 +103,15 @@ def check_device(config: Config, device: torch.device) -> None:
     """What this device cannot do is told before any work is done."""
     choose_engine(config.engine, device)
     precision.check_device(config.precision, device)
-    if config.fit and device.type != "cuda":
-        raise UserError("train.fit looks at a GPU's memory, but this training runs on a CPU", todo="train.fit=false")
+    if config.auto_micro_batch and device.type != "cuda":
+        raise UserError(
+            "train.auto_micro_batch looks at a GPU's memory, but this training runs on a CPU",
+            todo="train.auto_micro_batch=false",
+        )
 
 
 def finished_already(recipe: Recipe, options: Options) -> Run | None:
-    """The run, if it came to its end just before the processes were started anew."""
+    """The run, if it came to its end just before the processes were started again."""
     if not (options.folder / INFO).exists():
         return None
     run = Run.open(options.folder)
@@ -116,7 +119,7 @@ def finished_already(recipe: Recipe, options: Options) -> Run | None:
 
 
 def train_here(recipe: Recipe, run: Run, options: Options, world: World, device: torch.device, console: Console) -> Run:
-    """One process's part of a training."""
+    """One process's part of a training run."""
     quiet = options.quiet or not world.is_first
     board = recipe.train.tensorboard and world.is_first
     recorder = Recorder(run.folder, console=console, quiet=quiet, tensorboard=board)
@@ -140,7 +143,7 @@ def train_here(recipe: Recipe, run: Run, options: Options, world: World, device:
     valid_rows = list(materials.corpus.split("valid"))
     if isinstance(model, Fitted):
         return fit_here(recipe, run, materials, model, recorder, valid_rows)
-    if recipe.train.fit:
+    if recipe.train.auto_micro_batch:
         recipe = with_fitted_batches(recipe, run, materials, model, world)
     loop = Loop(
         Plan(
@@ -156,7 +159,7 @@ def train_here(recipe: Recipe, run: Run, options: Options, world: World, device:
             device=device,
             world=world,
             recorder=recorder,
-            licence=materials.corpus.licence,
+            license=materials.corpus.license,
         )
     )
     with listening() as stop:
@@ -165,7 +168,7 @@ def train_here(recipe: Recipe, run: Run, options: Options, world: World, device:
         is_finished = loop.run(stop)
     recorder.close()
     if not is_finished:
-        recorder.say(f"stopped and saved at step {loop.step}; the same command goes on from there")
+        recorder.say(f"stopped and saved at step {loop.step}; the same command continues from there")
         raise SystemExit(128 + signal.SIGTERM) if stop.signal == signal.SIGTERM else KeyboardInterrupt
     if world.is_first:
         run = finish(run, recipe, outcome_of(recipe, loop))
@@ -188,7 +191,7 @@ def fit_here(
         model=model,
         weights=own_weights(model),
         device=device,
-        licence=materials.corpus.licence,
+        license=materials.corpus.license,
         steps=came.passes,
         tokens=came.tokens,
         seconds=came.seconds,
@@ -201,7 +204,7 @@ def fit_here(
 def prepare_data(
     recipe: Recipe, folder: Path | None, start: Path | None = None, say: Callable[[str], None] = lambda text: None
 ) -> Materials:
-    """Open the corpus, learn or load the tokenisers, turn the text into arrays."""
+    """Open the corpus, learn or load the tokenizers, turn the text into arrays."""
     kind = find("tasks", recipe.task_name).Task
     check_metric(recipe, kind.metrics)
     check_search(recipe, kind.unread)
@@ -218,7 +221,7 @@ def prepare_data(
     if folder is not None and not (folder / "tokenizer.json").exists():
         save_tokenizers(folder, tokenizers)
     task = kind(recipe.task, tokenizers)
-    filters, anything = task.filters(recipe.data) if isinstance(task, Laying) else usual_filters(recipe.data)
+    filters, anything = task.filters(recipe.data) if isinstance(task, TextLayout) else usual_filters(recipe.data)
     chosen = [tokenizers[column] for column in kind.columns]
     tags = tokenizers[kind.columns[0]].domains
     prepared = prepare_split(rows, chosen, filters, tags)
@@ -239,7 +242,7 @@ def usual_filters(data: Any) -> tuple[Filters, Filters]:
 
 
 def tokenizers_of(start: Path, recipe: Recipe, columns: tuple[str, ...]) -> dict[str, Tokenizer]:
-    """The tokenisers of the run to start from; its weights mean nothing with others."""
+    """The tokenizers of the run to start from; its weights mean nothing with others."""
     run = Run.open(start)
     theirs, ours = asdict(run.recipe().text), asdict(recipe.text)
     changes = [f"text.{key}: {theirs[key]} → {ours[key]}" for key in ours if theirs[key] != ours[key]]
@@ -313,7 +316,7 @@ def with_fitted_batches(recipe: Recipe, run: Run, materials: Materials, model: t
     if known is None and world.is_first:
         trial = Trial(materials.task, model, materials.train, recipe.train, next(model.parameters()).device)
         found = fitted(recipe.train, trial.fits, trial.longest)
-        known = {"batch_tokens": found.batch_tokens, "accumulation": found.accumulation}
+        known = {"batch_tokens": found.batch_tokens, "accumulation": found.gradient_accumulation}
         run.update(fitted=known)
     return replace(recipe, train=restored(recipe.train, world.share(known)))
 
@@ -321,11 +324,11 @@ def with_fitted_batches(recipe: Recipe, run: Run, materials: Materials, model: t
 def source_of(recipe: Recipe, materials: Materials, device: torch.device, processes: int = 1) -> Source:
     """Where the loop draws its batches from; an engine that prepares for every shape meets a short list of them."""
     task, config = materials.task, recipe.train
-    few_shapes = device.type == "cuda" and choose_engine(config.engine, device) != "plain"
-    # Batches that go on where others ended must know how many of them make an update.
-    is_carried = isinstance(task, Laying) and task.carries
-    lanes = {"lanes": config.micro_batches or config.accumulation * processes} if is_carried else {}
-    shapes_of = task.shapes if isinstance(task, Laying) else Shapes
+    few_shapes = device.type == "cuda" and choose_engine(config.engine, device) != "eager"
+    # Batches that continue where others ended must know how many of them make an update.
+    is_carried = isinstance(task, TextLayout) and task.carries
+    streams = {"streams": config.micro_batches or config.gradient_accumulation * processes} if is_carried else {}
+    shapes_of = task.shapes if isinstance(task, TextLayout) else Shapes
     shapes = shapes_of(config.batch_tokens, config.batch_sentences) if few_shapes else None
     return Source(
         examples=lambda epoch: task.examples(materials.train, recipe.seed, epoch),
@@ -336,7 +339,7 @@ def source_of(recipe: Recipe, materials: Materials, device: torch.device, proces
             multiple=shapes.multiple if shapes else 1,
             seed=recipe.seed,
             epoch=epoch,
-            **lanes,
+            **streams,
         ),
         prepare=task.prepare,
         seed=recipe.seed,
@@ -356,7 +359,7 @@ def scores_of(
 
 
 def remember_data(run: Run, materials: Materials, world: World) -> Run:
-    """Write down which data this is, and refuse to go on with another."""
+    """Write down which data this is, and refuse to continue with another."""
     data = {"corpus": materials.corpus.name, "train": materials.train.fingerprint, "valid": materials.valid.fingerprint}
     before = run.info.get("data")
     if before is not None and before != data:
@@ -379,7 +382,7 @@ def outcome_of(recipe: Recipe, loop: Loop) -> Outcome:
         model=loop.model,
         weights=final_weights(plan.folder / "checkpoints", recipe.train, progress.best_step, plan.recorder.say),
         device=plan.device,
-        licence=plan.licence,
+        license=plan.license,
         steps=loop.step,
         tokens=progress.tokens,
         seconds=progress.seconds,

@@ -42,7 +42,7 @@ def set_weights(model: nn.Module, weights: Mapping[str, Tensor], where: Path | s
             raise UserError(
                 f"the weights do not fit the recipe: {error}",
                 where=str(where),
-                todo="use the recipe and the tokeniser that the weights were trained with",
+                todo="use the recipe and the tokenizer that the weights were trained with",
             ) from error
         return
     own = own_weights(model)
@@ -54,7 +54,7 @@ def set_weights(model: nn.Module, weights: Mapping[str, Tensor], where: Path | s
                 f"the weights do not fit the recipe: {name} is {shape_of(there)} in the file but "
                 f"{shape_of(here)} in the model",
                 where=str(where),
-                todo="use the recipe and the tokeniser that the weights were trained with",
+                todo="use the recipe and the tokenizer that the weights were trained with",
             )
     with torch.no_grad():
         for name, tensor in own.items():

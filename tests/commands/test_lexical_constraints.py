@@ -114,7 +114,7 @@ def test_an_ensemble_of_two_runs(trained: Path, second: Path) -> None:
     ]
     assert scores[0] == pytest.approx(joined["score"], abs=1e-3)
     assert scores[0] == pytest.approx(scores[1], abs=1e-3)  # the order of the runs does not matter
-    # Normalising a mean of logarithms can only add to it.
+    # Normalizing a mean of logarithms can only add to it.
     assert scores[0] >= (scores[2] + scores[3]) / 2 - 1e-3
 
 

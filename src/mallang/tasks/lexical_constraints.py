@@ -88,7 +88,7 @@ def requests(
         )
 
 
-class Demands:
+class LexicalConstraints:
     """The demands on outputs in the words of one tokenizer."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:

@@ -54,8 +54,8 @@ def make(folder, steps=9):
     )
     return Loop(
         Plan(
-            config=loops.Config(steps=steps, log_every=1, validate_every=4, workers=0, accumulation=2),
-            optimizer=optimizer.Config(rate=0.01), seed=1, task=task, model=model, source=source,
+            config=loops.Config(steps=steps, log_every=1, validate_every=4, workers=0, gradient_accumulation=2),
+            optimizer=optimizer.Config(learning_rate=0.01), seed=1, task=task, model=model, source=source,
             schedule=Rates(name="constant", warmup=0), validate=lambda: [Score("loss", 1.0, "toy")], folder=folder,
             device=torch.device("cpu"), world=World(),
             recorder=Recorder(folder, console=Console(file=io.StringIO()), quiet=True),
@@ -91,7 +91,7 @@ def test_a_step_is_not_compiled():
 def test_a_replayed_step_sees_the_new_probability(name):
     """One recording serves every update: what it reads more and more of must change between replays."""
     cuda, module, found = torch.device("cuda"), find("models", name), {}
-    for engine in ("plain", "graphs"):
+    for engine in ("eager", "cuda-graphs"):
         task = make_task()
         torch.manual_seed(3)
         model = task.build(module, module.Config(**module.SIZES["tiny"])).to(cuda).train()
@@ -106,8 +106,8 @@ def test_a_replayed_step_sees_the_new_probability(name):
             gradient = sum(float(p.grad.norm()) for p in model.parameters() if p.grad is not None)
             losses.append((float(loss.sums["loss"]), float(loss.report["own"]), gradient))
         found[engine] = losses
-    assert found["plain"][4][1] > found["plain"][3][1] > found["plain"][2][1] == 0
-    np.testing.assert_allclose(found["graphs"], found["plain"], rtol=1e-3)
+    assert found["eager"][4][1] > found["eager"][3][1] > found["eager"][2][1] == 0
+    np.testing.assert_allclose(found["cuda-graphs"], found["eager"], rtol=1e-3)
 
 
 @pytest.mark.slow
@@ -117,7 +117,7 @@ def test_two_processes_equal_one(tmp_path: Path) -> None:
     for home in (one, two):
         home.mkdir()
         write_corpus(home)
-    assert mallang(*RECIPE, *options, "train.accumulation=2", cwd=one).code == 0
+    assert mallang(*RECIPE, *options, "train.gradient_accumulation=2", cwd=one).code == 0
     ended = torchrun(*RECIPE, *options, cwd=two)
     assert ended.code == 0, ended.err
     for left, right in zip(metrics(two / RUN), metrics(one / RUN), strict=True):

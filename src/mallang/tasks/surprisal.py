@@ -1,6 +1,6 @@
 """The log-probability of every token of a whole text under a language model, each computed once.
 
-    carried   the text is one stream; a model that can go on where it ended reads it from the first word to the last
+    carried   the text is one stream; a model that can continue where it ended reads it from the first word to the last
     sliding   the text is one stream; a model with a limited context reads windows of it, each of which predicts its
               last `stride` tokens and sees as many before them as fit
     lines     every line by itself after `<s>`; one that is longer than the model's context by sliding windows
@@ -36,7 +36,7 @@ STEP = 512
 
 
 @dataclass(frozen=True)
-class Manner:
+class ContextMode:
     """In which way a text is read."""
 
     kind: Literal["carried", "sliding", "lines"]
@@ -119,40 +119,40 @@ class Backward:
         return (self.corpus[number][0][::-1],)
 
 
-def line_log_probs(model: Any, lines: Any, manner: Manner) -> list[Float64[np.ndarray, " _"]]:
+def line_log_probs(model: Any, lines: Any, context_mode: ContextMode) -> list[Float64[np.ndarray, " _"]]:
     """For every line the natural log-probability of each of its tokens and of `</s>`.
 
     `lines` is a corpus of one column: prepared text, or `Lines`; or `Backward`, read line by line.
     """
     with inference(model):
-        if manner.kind == "lines":
-            return by_lines(model, lines, manner)
+        if context_mode.kind == "lines":
+            return by_lines(model, lines, context_mode)
         stream = Stream(lines)
-        flat = (carried if manner.kind == "carried" else sliding)(model, stream, manner)
+        flat = (carried if context_mode.kind == "carried" else sliding)(model, stream, context_mode)
     return np.split(flat, stream.ends[:-1])
 
 
-def carried(model: Any, stream: Stream, manner: Manner) -> Float64[np.ndarray, " labels"]:
+def carried(model: Any, stream: Stream, context_mode: ContextMode) -> Float64[np.ndarray, " labels"]:
     """The text in a few parallel rows, each from its first word to its last."""
     device = device_of(model)
-    rows = min(manner.rows, len(stream))
+    rows = min(context_mode.rows, len(stream))
     found, carry = np.empty(len(stream)), None
     for windows in Streams(len(stream), rows=rows, width=STEP):
         batch = closed(model, windows_batch([window for (window,) in stream.gather(windows)])).to(device)
-        reading = model.read_on(batch, carry)
+        output = model.forward_stateful(batch, carry)
         assert batch.labels is not None
-        carry, asked = reading.carry, batch.labels != PAD
-        numbers = label_log_probs(model, reading.hidden[asked], batch.labels[asked]).double().cpu().numpy()
+        carry, asked = output.carry, batch.labels != PAD
+        numbers = label_log_probs(model, output.hidden[asked], batch.labels[asked]).double().cpu().numpy()
         found[np.concatenate([np.arange(begin, end) for begin, end in windows])] = numbers
     return found
 
 
-def sliding(model: Any, stream: Stream, manner: Manner) -> Float64[np.ndarray, " labels"]:
+def sliding(model: Any, stream: Stream, context_mode: ContextMode) -> Float64[np.ndarray, " labels"]:
     """The text in windows that overlap, or lie end to end."""
-    assert manner.context is not None
+    assert context_mode.context is not None
     found = np.empty(len(stream))
-    bounds = windows_of(len(stream), manner.context, manner.stride or manner.context)
-    together = max(1, BATCH_TOKENS.get(device_of(model).type, 4096) // manner.context)
+    bounds = windows_of(len(stream), context_mode.context, context_mode.stride or context_mode.context)
+    together = max(1, BATCH_TOKENS.get(device_of(model).type, 4096) // context_mode.context)
     for first in range(0, len(bounds), together):
         some = bounds[first : first + together]
         batch = windows_batch([stream.window(int(begin), int(end)) for begin, _, end in some])
@@ -161,13 +161,13 @@ def sliding(model: Any, stream: Stream, manner: Manner) -> Float64[np.ndarray, "
     return found
 
 
-def by_lines(model: Any, lines: Any, manner: Manner) -> list[Float64[np.ndarray, " _"]]:
+def by_lines(model: Any, lines: Any, context_mode: ContextMode) -> list[Float64[np.ndarray, " _"]]:
     """Every line by itself, those of like length together."""
     lengths = lines.lengths[:, 0].astype(np.int64) + 1
-    most = manner.context or int(lengths.max(initial=1))
+    most = context_mode.context or int(lengths.max(initial=1))
     found: list[Any] = [None] * len(lengths)
     for place in np.flatnonzero(lengths > most):
-        found[place] = sliding(model, Stream(Lines([lines[int(place)][0]])), manner)
+        found[place] = sliding(model, Stream(Lines([lines[int(place)][0]])), context_mode)
     short = np.flatnonzero(lengths <= most)
     budget = max(BATCH_TOKENS.get(device_of(model).type, 4096), most)
     for places in by_length(lengths[short].tolist(), budget):

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from mallang.find import find
-from mallang.layers.initialisation import torch_defaults
+from mallang.layers.initialization import torch_defaults
 from mallang.text.vocabulary import SPECIALS, Vocabulary
 
 WORDS = Vocabulary((*SPECIALS, *map(str, range(296))))
@@ -45,7 +45,7 @@ def test_recurrent_layers_lose_their_orthogonal_matrices_and_their_forget_bias()
         assert is_uniform(weight, 64**-0.5)
 
 
-def test_normalised_weights_are_those_of_a_plain_layer():
+def test_normalized_weights_are_those_of_a_plain_layer():
     model = build("conv_lm", dim=64)
     before = model.first.linear.weight.detach().clone()
     torch_defaults(model)
@@ -54,7 +54,7 @@ def test_normalised_weights_are_those_of_a_plain_layer():
 
 
 def test_what_starts_from_zero_does_so_no_more():
-    model = build("modern_gpt", zero_start=True)
+    model = build("modern_gpt", zero_init=True)
     assert model.head.weight.eq(0).all()
     torch_defaults(model)
     assert all(parameter.abs().max() > 0 for parameter in model.parameters())

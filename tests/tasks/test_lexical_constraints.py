@@ -11,7 +11,7 @@ import torch
 from mallang.decoding.contract import Config as Search
 from mallang.errors import UserError
 from mallang.models import transformer
-from mallang.tasks.demands import Request
+from mallang.tasks.lexical_constraints import Request
 from mallang.tasks.translation import Config, Task, Verbs
 from mallang.text.tokenizer import Config as TextConfig
 from mallang.text.tokenizer import Tokenizer
@@ -96,7 +96,7 @@ def test_what_is_forbidden_does_not_occur_in_any_spelling(translator: Verbs) -> 
 
 @pytest.mark.parametrize("unit", ["bpe", "char", "byte-bpe", "wordpiece", "unigram", "word", "jamo"])
 def test_required_words_are_there_in_every_unit(unit: str) -> None:
-    """Even of a model that has learnt nothing."""
+    """Even of a model that has learned nothing."""
     translator = trained(unit, steps=0)
     for result in translator.translate([pair[0] for pair in PAIRS[:2]], require=["water", "the park"], beam=3):
         assert "water" in str(result) and "the park" in str(result), str(result)
