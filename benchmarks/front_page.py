@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,7 +102,7 @@ SPEED = (
     Row(
         ("train a 6+6-layer Transformer, tokens/s", "6+6층 트랜스포머 학습, 토큰/초"),
         [("", "training-cuda-mallang-compiled")],
-        [("compiled torch.nn.Transformer", "training-cuda-torch.nn.Transformer-compiled"),
+        [("compiled torch.nn.Transformer", "training-cuda-torch.nn.Transformer-compiled-bfloat16"),
          ("Hugging Face Marian", "training-cuda-marian-compiled")],
     ),
     Row(
@@ -169,7 +170,7 @@ TRANSLATION = (
     System("Luong attention, dot", "luong", "luong-multi30k", f"luong-dot-multi30k-en-de-{BLEU}"),
     System("ConvS2S", "convs2s", "convs2s-multi30k", f"convs2s-multi30k-en-de-{BLEU}"),
     System(
-        "Transformer", "transformer", "transformer-multi30k-en-de", f"transformer-multi30k-en-de-{BLEU[:-5]}mean",
+        "Transformer", "transformer", "transformer-multi30k-en-de", f"transformer-multi30k-en-de-{BLEU}",
         "Vaswani et al. 2017, arXiv:1706.03762",
     ),
 )  # fmt: skip
@@ -224,20 +225,35 @@ def zoo_row(system: System) -> list[str]:
         f"[{system.name}](src/mallang/models/{system.file}.py)",
         cited(system.paper or recipe.read(system.recipe).resolved()["paper"]),
         f"`{system.recipe}`",
-        f"{found['value']}" + spread(system.result),
+        ours(system.result),
         "–" if published is None else f"{published}",
         duration(system.result),
     ]
 
 
-def spread(name: str) -> str:
-    """± the standard deviation, of a mean over seeds."""
-    return f"{GLUE}±{GLUE}{value(name.removesuffix('mean') + 'deviation')}" if name.endswith("-mean") else ""
+def seeds_of(name: str) -> list[float]:
+    """The values of all seeds of a result, whose name ends in that of the first."""
+    files = sorted(RESULTS.glob(f"{name.removesuffix('-seed1')}-seed*.json")) if name.endswith("-seed1") else []
+    return [float(json.loads(path.read_text("utf-8"))["value"]) for path in files] or [value(name)]
+
+
+def mean_of(name: str) -> float:
+    """The mean over seeds, to two digits; a single value as it is."""
+    found = seeds_of(name)
+    return found[0] if len(found) == 1 else round(statistics.mean(found), 2)
+
+
+def ours(name: str) -> str:
+    """The mean over seeds, ± the standard deviation where there are several."""
+    found = seeds_of(name)
+    if len(found) == 1:
+        return f"{value(name)}"
+    return f"{statistics.mean(found):.2f}{GLUE}±{GLUE}{statistics.stdev(found):.2f}"
 
 
 def minutes(name: str) -> float:
-    """Minutes of training; of a mean over three seeds those of the first."""
-    return float(str(read(name.replace("-mean", "-seed1"))["seconds"])) / 60
+    """Minutes of training; of several seeds those of the first."""
+    return float(str(read(name)["seconds"])) / 60
 
 
 def duration(name: str) -> str:
@@ -260,7 +276,7 @@ def generations() -> str:
     left = {"NPLM", "Elman RNN", "GPT", "LSTM", "Modern GPT", "AWD-LSTM"}
     models = [(name, LANGUAGE[place]) for name, place in (drawn | {"Modern GPT": 11}).items()]
     language = [
-        Point(name, system.recipe, minutes(system.result), value(system.result), name in left)
+        Point(name, system.recipe, minutes(system.result), mean_of(system.result), name in left)
         for name, system in models
     ]
     names = ("Word by word", "Sutskever", "Cho", "Bahdanau", "Luong", "ConvS2S", "Transformer")
@@ -269,7 +285,7 @@ def generations() -> str:
             name,
             system.recipe,
             minutes(system.result),
-            value(system.result),
+            mean_of(system.result),
             is_left=name not in ("Word by word", "Luong"),
         )
         for name, system in zip(names, TRANSLATION, strict=True)

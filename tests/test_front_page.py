@@ -91,7 +91,7 @@ def test_who_is_said_to_be_faster_is_faster():
 def test_the_figure_shows_the_values_of_the_results():
     said = [each.text for each in ElementTree.fromstring(front_page.generations()).iter() if each.tag.endswith("text")]
     for system in (*front_page.LANGUAGE[1:5], front_page.LANGUAGE[9], *front_page.TRANSLATION):
-        assert any(text.endswith(f" {front_page.value(system.result):.1f}") for text in said), system.name
+        assert any(text.endswith(f" {front_page.mean_of(system.result):.1f}") for text in said), system.name
 
 
 def test_the_attention_is_that_of_real_sentences():

@@ -27,8 +27,8 @@ WORDS = {
     r"\b(feedforward|self)\.(widen|narrow)\b": "up_proj, down_proj",
     r"\bturned (weights?|matri\w+|tables?)\b|_turned\b": "transposed",
     r"\b(forced |a |the )beginnings?\b(?! of)": "prefix",
-    r"\b[aA] training\b(?! (run|set|step|text|loop|corpus|batch|data|task|command|process|file|line|log|example|curve))|"
-    r"\btrainings\b": "a training run",
+    r"\b[aA] training\b(?! (run|set|step|text|loop|corpus|batch|data|task|command|process|file|line|log|example|"
+    r"curve))|\btrainings\b": "a training run",
     r"\b(goes|go|going|went) on (where|from|with)\b": "resumes, continues",
     r"\banew\b": "again",
     r"\b(is|are|was|were|be) told\b": "is reported",
@@ -40,8 +40,7 @@ WORDS = {
     r"\bnot? a? ?numbers? any ?more\b|\bwhat is not a number\b|\bno longer numbers\b": "NaN",
     r"\b(nats|bits|tokens|words|rows?|files?|lines?|vectors?|slots?|steps?|updates|sentences|hypotheses|scores?|numbers?|"
     r"weights?|seconds|bytes|columns?|keys?) an? (token|verb|word|step|line|second|sentence|row|hypothesis|update|"
-    r"document|process|layer|head|key|model|recipe|corpus|character|value|section|weight|epoch|source|column|batch)\b":
-    "per (nats per token)",
+    r"document|process|layer|head|key|model|recipe|corpus|character|value|section|weight|epoch|source|column|batch)\b": "per (nats per token)",
     r"\b\w*(tokenis|normalis|initialis|optimis|memoris|penalis|minimis|maximis|randomis|regularis|quantis)"
     r"(e|ed|es|er|ers|ing|ation|ations)\b": "American spelling: -ize",
     r"\b\w*(colour|neighbour|behaviour|favour|licence|centred|labelled|modelling|analyser)\w*\b": "American spelling",
