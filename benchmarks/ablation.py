@@ -68,7 +68,7 @@ DECODE_CPU = ("c-prepacked-matmul", "c-decode-attention", "c-cache-write", "c-lo
 LUONG = {"layers": 2, "dim": 512, "embedding_dim": 512, "dropout": 0.1, "input_feeding": True}
 BAHDANAU = {"dim": 512, "embedding_dim": 512, "dropout": 0.1, "score_dim": 512, "readout_dim": 512}
 LINES = {
-    "gpu-gpt-training-fp8": gpt_training("fp8", ("cross-entropy",)),
+    "gpu-gpt-training-fp8": gpt_training("fp8", ("cross-entropy", "fp8-feed-forward")),
     "gpu-gpt-training-bf16": gpt_training("bf16-weights", ("cross-entropy",)),
     "gpu-training": training("cuda", ("cross-entropy", "sdpa-backend")),
     "gpu-generation-1": generation(

@@ -109,16 +109,25 @@ def multiply(
     x: Float[Tensor, "rows inputs"], weight: Float[Tensor, "outputs inputs"], bias: Float[Tensor, " outputs"] | None
 ) -> Float[Tensor, "rows outputs"]:
     """x Wᵀ + b."""
-    (rows, row_scales), (columns, column_scales) = quantize(x), quantize(weight)
+    return multiply_quantized(quantize(x), weight, bias)
+
+
+Quantized = tuple[Float[Tensor, "rows columns"], Float[Tensor, "rows 1"]]
+"""A matrix in FP8, and the scale of each of its rows."""
+
+
+def multiply_quantized(
+    x: Quantized, weight: Float[Tensor, "outputs inputs"], bias: Float[Tensor, " outputs"] | None
+) -> Float[Tensor, "rows outputs"]:
+    """x Wᵀ + b where x is quantized already."""
+    (rows, row_scales), (columns, column_scales) = x, quantize(weight)
     return torch._scaled_mm(
         rows, columns.T, scale_a=row_scales, scale_b=column_scales.T, bias=bias, out_dtype=weight.dtype,
         use_fast_accum=True,
     )  # fmt: skip
 
 
-def quantize(
-    matrix: Float[Tensor, "rows columns"],
-) -> tuple[Float[Tensor, "rows columns"], Float[Tensor, "rows 1"]]:
+def quantize(matrix: Float[Tensor, "rows columns"]) -> Quantized:
     """A matrix in FP8 and the scale of each of its rows; a compiler fuses this with what comes before."""
     # A row of zeros has a scale, too. Numbers, not names: a compiler for many shapes stumbles over the latter here.
     scales = (matrix.abs().amax(dim=1, keepdim=True).float() / 448.0).clamp(min=2.0**-100)

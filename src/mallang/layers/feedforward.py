@@ -10,12 +10,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from mallang.kernels.feed_forward import feed_forward, gelu_tanh
 from mallang.layers.linear import Linear
-
-
-def gelu_tanh(x: Tensor) -> Tensor:
-    """GELU as 0.5 x (1 + tanh(√(2/π) (x + 0.044715 x³))): the approximation that GPT was trained with."""
-    return F.gelu(x, approximate="tanh")
 
 
 def relu_squared(x: Tensor) -> Tensor:
@@ -44,5 +40,4 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
         """The new x."""
-        y: Tensor = self.down_proj(self.activation(self.up_proj(x)))
-        return y
+        return feed_forward(x, self.up_proj, self.down_proj, self.activation)
