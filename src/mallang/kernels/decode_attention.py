@@ -25,7 +25,7 @@ WIDEST = 256
 FEW = 256
 """Programs that a GPU runs all at once, each with room of its own."""
 GLANCE = 512
-"""StaticLayerCache of the mask that are looked at together."""
+"""Slots of the mask that are looked at together."""
 BYTES = 2**15
 """Of the keys of a large block, and as many of its values."""
 
@@ -194,7 +194,7 @@ elif triton is not None:
             new_values += sentence * nv_batch + head * nv_head
             new_key = tl.load(new_keys + query[:, None] * nk_query + of_key[None, :] * nk_dim, mask=own_key)
             new_value = tl.load(new_values + query[:, None] * nv_query + of_value[None, :] * nv_dim, mask=own_value)
-        # StaticLayerCache at the end are not filled yet, and before a window nobody looks: a first look at the mask says where.
+        # Slots at the end are not filled yet, and before a window nobody looks: a first look at the mask says where.
         start, end = _look(mask, count, slots, m_query, m_slot, glance, block)
         if writes:
             tl.store(keys + place[:, None] * k_slot + of_key[None, :] * k_dim, new_key, mask=own_key)

@@ -359,9 +359,9 @@ typedef struct {
     long new_value_batch, new_value_head, new_value_row;
     long key_batch, key_head, key_row; /* keys lie as columns, `width` of them from the first slot on */
     long value_batch, value_head, value_row;
-} StaticLayerCache;
+} Slots;
 
-void write_cache(const StaticLayerCache *s, const float *new_keys, const float *new_values, float *keys, float *values) {
+void write_cache(const Slots *s, const float *new_keys, const float *new_values, float *keys, float *values) {
     for (long b = 0; b < s->batch; b++)
         for (long h = 0; h < s->heads; h++) {
             const float *from = new_keys + b * s->new_key_batch + h * s->new_key_head;

@@ -26,7 +26,7 @@ def decode_layout(
 
 
 def allocate(keys: Tensor, values: Tensor, sentences: int, slots: int, width: int) -> Pair:
-    """StaticLayerCache for keys and values like these; they are zero, since 0 × NaN would not be 0.
+    """Slots for keys and values like these; they are zero, since 0 × NaN would not be 0.
 
     For a single query per sentence and without C kernels, keys lie as torch's fused attention reads them.
     """
