@@ -112,7 +112,7 @@ def layers(dim: int, device: str) -> tuple[dict[str, Callable[[Any], Any]], list
     import torch.nn.functional as F
     from torch import Tensor
 
-    from mallang.kernels.windowed_attention import Window
+    from mallang.kernels.attention import Window, plain_attention
     from mallang.layers.attention import SelfAttention
     from mallang.layers.convolution import Convolution
     from mallang.layers.recurrent import Recurrent
@@ -128,7 +128,7 @@ def layers(dim: int, device: str) -> tuple[dict[str, Callable[[Any], Any]], list
 
     def plain(x: Tensor) -> Tensor:
         queries, keys, values = attention.project(x)
-        context = attention.attend_readably(queries, keys, values, "causal")
+        context = plain_attention(queries, keys, values, "causal")
         return attention.output(context.transpose(1, 2).flatten(2))
 
     runs = {

@@ -83,7 +83,7 @@ def test_show_tells_every_value_and_trains_nothing(home: Path) -> None:
     assert "steps = 7 # command line" in lines
     assert 'name = "transformer" # recipe transformer-miniworld' in lines
     assert "dim = 32 # size tiny" in lines
-    assert "decay = 0.0 # default" in lines
+    assert "weight_decay = 0.0 # default" in lines
     assert tomllib.loads(shown.out)["train"]["steps"] == 7
     assert not (home / "runs").exists()
 

@@ -85,7 +85,7 @@ def test_every_test_that_asks_for_a_gpu_is_chosen():
     reasons = {path: asking.findall(path.read_text("utf-8")) for path in TESTS.rglob("test_*.py")}
     assert {reason for found in reasons.values() for reason in found} == {"needs a GPU"}
     assert all(gate.needs_gpu(path) for path, found in reasons.items() if found)
-    assert gate.needs_gpu(TESTS / "layers/test_softmax_gradient.py")
+    assert gate.needs_gpu(TESTS / "kernels/test_fused_cross_entropy.py")
 
 
 @pytest.mark.skipif(False, reason="needs a GPU")

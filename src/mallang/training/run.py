@@ -128,7 +128,7 @@ class Run:
             if self.is_finished:
                 raise UserError(f"{path} is missing", todo="restore the file, or train again")
             raise UserError(
-                f"{self.folder} is not finished: it has no weights yet", todo="give its train command again: it goes on"
+                f"{self.folder} is not finished: it has no weights yet", todo="give its train command again: it resumes"
             )
         expected = self.info.get("weights")
         if expected is not None and sha256(path) != expected:
