@@ -147,7 +147,7 @@ def test_how_often_the_host_looks_changes_nothing(every: int, stop: Any, monkeyp
     config = Config(beam=3, nbest=3, stop=stop, max_length=14)
     expected = beam.search(model, batch, config)
     assert len({len(one[0].tokens) for one in expected}) > 1
-    monkeypatch.setattr(runner, "look_every", lambda device: every)
+    monkeypatch.setattr(runner, "check_every", lambda device: every)
     found = beam.search(model, batch, config)
     assert [[one.tokens for one in sentence] for sentence in found] == [
         [one.tokens for one in sentence] for sentence in expected

@@ -44,7 +44,7 @@ def test_how_often_the_host_looks_changes_nothing(every: int, monkeypatch: pytes
     config = Config(method="greedy", max_length=14)
     expected = greedy.search(model, batch, config)
     assert len({len(one[0].tokens) for one in expected}) > 1
-    monkeypatch.setattr(runner, "look_every", lambda device: every)
+    monkeypatch.setattr(runner, "check_every", lambda device: every)
     for (one,), (other,) in zip(greedy.search(model, batch, config), expected, strict=True):
         assert one.tokens == other.tokens
         assert one.score == pytest.approx(other.score, abs=1e-4)
