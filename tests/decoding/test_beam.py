@@ -206,7 +206,7 @@ def test_a_beam_of_one_ends_with_its_first_ending(stop: Any) -> None:
 def test_a_broken_model_is_named(search: Any, value: float) -> None:
     model = Table(tiny_vocabulary(2), torch.full((6, 6, 6), value))
     config = Config(max_length=4) if search is beam.search else Config(method="greedy", max_length=4)
-    with pytest.raises(UserError, match="no output a probability"):
+    with pytest.raises(UserError, match="no output has a finite score"):
         search(model, empty_batch(2), config)
 
 

@@ -177,7 +177,7 @@ def test_without_an_end_the_unfinished_are_searched_whole() -> None:
 
 def test_a_model_without_any_possible_output_is_named() -> None:
     model = Table(tiny_vocabulary(1), torch.full((5, 5, 5), -math.inf))
-    with pytest.raises(UserError, match="no output a probability"):
+    with pytest.raises(UserError, match="no output has a finite score"):
         best_first.search(model, empty_batch(1), Config(method="best-first", max_length=3))
 
 

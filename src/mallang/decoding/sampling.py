@@ -76,7 +76,7 @@ class Drawn(Walk):
         """A token of each row, drawn at random."""
         return pick(truncate(log_probs, config), self.draws.index_select(2, said[None]).flatten())
 
-    def grow_at_once(self, *_: object) -> None:
+    def grow_from_logits(self, *_: object) -> None:
         """Drawing needs the probabilities of all."""
 
 
