@@ -179,7 +179,7 @@ def test_a_forbidden_word_is_not_said_where_only_an_edge_can_follow(method: Any)
 def test_where_nothing_may_be_said_the_rules_are_named(method: Any) -> None:
     """After "b" only the end could come, but it would be too early."""
     model, rules = random_table(WORDS, 1), constrain(WHOLE, [[5]], [["a", ".", "b b", "b ?", "b?"]])
-    with pytest.raises(UserError, match="the rules leave nothing to say"):
+    with pytest.raises(UserError, match="the constraints exclude every output"):
         search(model, source_batch([[4]]), Config(method=method, max_length=5, min_length=3), rules=rules)
 
 
