@@ -54,19 +54,19 @@ class Config:
     layers: int = 20
     """Convolutions of the encoder, and of the decoder unless `decoder_layers` says otherwise."""
     decoder_layers: int | None = None
-    """Convolutions of the decoder; none given: as many as the encoder has."""
+    """Convolutions of the decoder; default: as many as the encoder has."""
     dim: int = 512
     """Channels of every convolution."""
     embedding_dim: int | None = None
-    """Size of word vectors, of the encoder's output and of the queries; none given: dim."""
+    """Size of word vectors, of the encoder's output and of the queries; default: dim."""
     kernel_size: int = 3
     """Positions that a convolution sees."""
     dropout: float = 0.1
-    """Share of values dropped before each convolution, after the embedding and before the output."""
+    """Dropout before each convolution, after the embedding and before the output."""
     max_length: int = 1024
-    """The most tokens a text may have: a position vector is learned for each."""
+    """The maximum number of tokens of a text: a position vector is learned for each."""
     tie_weights: Literal["all", "target", "none"] = "none"
-    """One weight for both embeddings and the output (needs one vocabulary), for the decoder's two, or for none."""
+    """Tie both embeddings and the output projection (needs one vocabulary), those of the decoder, or none."""
     weight_norm: bool = True
     """Whether the length of each row of a matrix is learned apart from its direction."""
 
@@ -101,7 +101,7 @@ class ConvS2S(nn.Module):
         self.init_weights()
 
     def forward(self, batch: Batch) -> Float[Tensor, "batch time dim"]:
-        """The hidden vector of every position: all that is known before its next token is chosen."""
+        """The hidden vector of every position, from which its next token is predicted."""
         memory, memory_mask = self.read(batch)
         hidden, _ = self.write(self.embedding(batch.tokens), memory, memory_mask, self.nothing(memory))
         return hidden
@@ -144,11 +144,11 @@ class ConvS2S(nn.Module):
         return logits
 
     def input_embedding(self) -> nn.Embedding:
-        """The table of the vectors of source tokens."""
+        """The embedding of source tokens."""
         return self.source_embedding.table
 
     def output_projection(self) -> Projection:
-        """The linear layer that `output` is."""
+        """The linear layer that `output` applies."""
         return self.head
 
     def start(self, batch: Batch) -> State:

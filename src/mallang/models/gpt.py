@@ -51,21 +51,21 @@ class Config:
     layers: int = 12
     """Blocks."""
     dim: int = 768
-    """Size of the vector that stands for a token between the layers."""
+    """Size of the hidden vectors (d_model)."""
     heads: int = 12
     """Attention heads of every layer."""
     hidden_dim: int | None = None
-    """Inner size of the feed-forward networks; none given: 4 · dim."""
+    """Hidden size of the feed-forward networks; default: 4 · dim."""
     max_length: int = 1024
-    """The most tokens a text may have: so many positions are learned."""
+    """The maximum number of tokens of a text: so many positions are learned."""
     dropout: float = 0.1
-    """Share of values dropped after each sublayer."""
+    """Dropout after each sublayer."""
     embedding_dropout: float | None = None
-    """Share of values dropped after the embedding; none given: as after a sublayer."""
+    """Dropout after the embedding; default: as after a sublayer."""
     attention_dropout: float = 0.1
-    """Share of attention weights dropped."""
+    """Dropout on attention weights."""
     output_dropout: float = 0.0
-    """Share of values dropped before the logits; the papers drop none."""
+    """Dropout before the logits; the papers drop none."""
     norm: Literal["pre", "post", "none"] = "pre"
     """Layer normalization before each sublayer and at the end, after each as in GPT-1, or nowhere."""
     scaled_residuals: bool = True
@@ -75,7 +75,7 @@ class Config:
     biases: Literal["inner", "none", "all"] = "inner"
     """What has biases: every map and norm but the output, as in the papers, nothing, or the output too."""
     window: int | None = None
-    """Restricted self-attention: how many tokens back a token sees; none given: all of them."""
+    """Restricted self-attention: how many tokens back a token sees; default: all of them."""
     windowed: Literal["all", "alternate"] = "all"
     """Which layers have the window: all, or every second one, as in GPT-3."""
 
@@ -115,7 +115,7 @@ class GPT(nn.Module):
         self.init_weights()
 
     def forward(self, batch: Batch) -> Float[Tensor, "batch time dim"]:
-        """The hidden vector of every position: all that is known before its next token is chosen."""
+        """The hidden vector of every position, from which its next token is predicted."""
         places = None if batch.segments is None else places_within(batch.segments)
         x = self.embedding(batch.tokens, places=places)
         for block, mask in zip(self.decoder, self.masks(batch), strict=True):
@@ -139,15 +139,15 @@ class GPT(nn.Module):
         return logits
 
     def input_embedding(self) -> nn.Embedding:
-        """The table of the vectors of tokens."""
+        """The embedding of tokens."""
         return self.embedding.table
 
     def output_projection(self) -> Projection:
-        """The linear layer that `output` is."""
+        """The linear layer that `output` applies."""
         return self.head
 
     def start(self, batch: Batch) -> State:
-        """Nothing is read yet."""
+        """The initial state, before any token."""
         x = self.embedding(batch.tokens[:, :0])
         return State({}, moving=DynamicCache([block.self_attention.remember_nothing(x) for block in self.decoder]))
 
@@ -164,7 +164,7 @@ class GPT(nn.Module):
 
     @property
     def longest(self) -> int | None:
-        """The most tokens it can read and write."""
+        """The maximum number of tokens that it can read and generate."""
         return self.config.max_length
 
     def init_weights(self) -> None:

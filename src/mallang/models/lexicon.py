@@ -48,7 +48,7 @@ class Config:
     """Where the table comes from, and how much of it is kept."""
 
     file: str | None = None
-    """A bilingual lexicon to use, a source word and a target word a line; none given: estimated from the text."""
+    """A bilingual lexicon to use, a source word and a target word a line; default: estimated from the text."""
     passes: int = 10
     """Rounds of expectation and maximization over the text."""
     candidates: int = 32

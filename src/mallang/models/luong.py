@@ -53,7 +53,7 @@ class Config:
     layers: int = 4
     """LSTM layers of the encoder and of the decoder."""
     embedding_dim: int = 1000
-    """Size of the vector of a word."""
+    """Size of word embeddings."""
     dim: int = 1000
     """Size of a layer's state, and of the attentional vector."""
     score: Literal["dot", "general", "concat"] = "general"
@@ -61,9 +61,9 @@ class Config:
     input_feeding: bool = False
     """Give each step the attentional vector of the one before: better informed, but the steps wait for each other."""
     dropout: float = 0.2
-    """Share of values dropped from embeddings, between layers and before the words."""
+    """Dropout on embeddings, between layers and before the output projection."""
     tie_weights: Literal["all", "target", "none"] = "none"
-    """One weight for both embeddings and the output (needs one vocabulary), for the decoder's two, or for none."""
+    """Tie both embeddings and the output projection (needs one vocabulary), those of the decoder, or none."""
 
     def __post_init__(self) -> None:
         check_sizes(self, "layers", "embedding_dim", "dim")
@@ -91,7 +91,7 @@ class Luong(nn.Module):
         self.init_weights()
 
     def forward(self, batch: Batch) -> Float[Tensor, "batch time dim"]:
-        """The hidden vector of every position: all that is known before its next token is chosen."""
+        """The hidden vector of every position, from which its next token is predicted."""
         hidden, _ = self.write(batch.tokens, self.start(batch))
         return hidden
 
@@ -143,11 +143,11 @@ class Luong(nn.Module):
         return logits
 
     def input_embedding(self) -> nn.Embedding:
-        """The table of the vectors of source tokens."""
+        """The embedding of source tokens."""
         return self.own_source_embedding or self.embedding
 
     def output_projection(self) -> Projection:
-        """The linear layer that `output` is."""
+        """The linear layer that `output` applies."""
         return self.head
 
     def step(self, tokens: Int[Tensor, "rows time"], state: State) -> tuple[Float[Tensor, "rows time words"], State]:

@@ -55,19 +55,19 @@ class Config:
     layers: int = 12
     """Blocks."""
     dim: int = 768
-    """Size of the vector that stands for a token between the layers."""
+    """Size of the hidden vectors (d_model)."""
     heads: int = 6
     """Attention heads of every layer."""
     hidden_dim: int | None = None
-    """Inner size of the feed-forward networks; none given: 4 · dim."""
+    """Hidden size of the feed-forward networks; default: 4 · dim."""
     max_length: int = 1024
-    """The most tokens a text may have: farther than it was trained it would not read well."""
+    """The maximum number of tokens of a text: farther than it was trained it would not read well."""
     dropout: float = 0.0
-    """Share of values dropped after the embedding, after each sublayer and before the logits."""
+    """Dropout after the embedding, after each sublayer and before the logits."""
     attention_dropout: float = 0.0
-    """Share of attention weights dropped."""
+    """Dropout on attention weights."""
     window: int | None = None
-    """Restricted self-attention: how many tokens back a token sees; none given: all of them."""
+    """Restricted self-attention: how many tokens back a token sees; default: all of them."""
     positions: Literal["rotary", "learned", "none"] = "rotary"
     """Queries and keys turned by an angle, one learned vector added at each position, or no positions at all."""
     qk_norm: bool = True
@@ -77,11 +77,11 @@ class Config:
     activation: Literal["relu-squared", "relu", "gelu", "gelu-tanh"] = "relu-squared"
     """The non-linearity of the feed-forward networks."""
     tie_weights: bool = False
-    """One weight for the embedding and the output."""
+    """Tie the embedding and the output projection."""
     zero_init: bool = True
     """Begin with zeros in the head, unless it is tied, and in the last map of every sublayer."""
     soft_cap: float | None = None
-    """Logits bend towards this number and never pass it, such as 15; none given: they are free."""
+    """Logits bend towards this number and never pass it, such as 15; default: they are free."""
 
     def __post_init__(self) -> None:
         sizes = "layers", "dim", "heads", "hidden_dim", "max_length"
@@ -120,7 +120,7 @@ class ModernGPT(nn.Module):
         self.init_weights()
 
     def forward(self, batch: Batch) -> Float[Tensor, "batch time dim"]:
-        """The hidden vector of every position: all that is known before its next token is chosen."""
+        """The hidden vector of every position, from which its next token is predicted."""
         time, window, segments = batch.tokens.shape[1], self.config.window, batch.segments
         check_length(time, self.config.max_length)
         mask = causal_mask(time, 0, window, batch.tokens.device) if segments is None else segment_mask(segments, window)
@@ -156,15 +156,15 @@ class ModernGPT(nn.Module):
         return logits
 
     def input_embedding(self) -> nn.Embedding:
-        """The table of the vectors of tokens."""
+        """The embedding of tokens."""
         return self.embedding
 
     def output_projection(self) -> Projection | None:
-        """The linear layer that `output` is, unless its logits are capped."""
+        """The linear layer that `output` applies, unless its logits are capped."""
         return self.head if isinstance(self.head, Projection) else None
 
     def start(self, batch: Batch) -> State:
-        """Nothing is read yet."""
+        """The initial state, before any token."""
         x = self.embedding(batch.tokens[:, :0])
         return State({}, moving=DynamicCache([block.self_attention.remember_nothing(x) for block in self.decoder]))
 
@@ -181,7 +181,7 @@ class ModernGPT(nn.Module):
 
     @property
     def longest(self) -> int | None:
-        """The most tokens it can read and write."""
+        """The maximum number of tokens that it can read and generate."""
         return self.config.max_length
 
     def init_weights(self) -> None:

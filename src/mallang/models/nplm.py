@@ -46,15 +46,15 @@ class Config:
     order: int = 6
     """n: that many tokens make an n-gram; n − 1 are read, the last one is predicted."""
     embedding_dim: int = 60
-    """Size of the vector of a token."""
+    """Size of token embeddings."""
     dim: int = 100
     """Size of the hidden layer."""
     direct: bool = False
     """Whether the vectors of the window also go to the output directly, past the hidden layer."""
     tie_weights: bool = False
-    """One weight for embedding and output; both must be of one size."""
+    """Tie the embedding and the output projection, which must have the same size."""
     dropout: float = 0.0
-    """Share of values dropped from the vectors of tokens and from the hidden layer."""
+    """Dropout on token embeddings and from the hidden layer."""
 
     def __post_init__(self) -> None:
         check_sizes(self, "embedding_dim", "dim")
@@ -82,7 +82,7 @@ class NPLM(nn.Module):
         self.init_weights()
 
     def forward(self, batch: Batch) -> Float[Tensor, "batch time dim"]:
-        """The hidden vector of every position: all that is known before its next token is chosen."""
+        """The hidden vector of every position, from which its next token is predicted."""
         return self.read(batch.tokens, self.nothing(batch))[0]
 
     def forward_stateful(self, batch: Batch, carry: Int[Tensor, "batch kept"] | None) -> StatefulOutput:
@@ -111,15 +111,15 @@ class NPLM(nn.Module):
         return logits
 
     def input_embedding(self) -> nn.Embedding:
-        """The table of the vectors of tokens."""
+        """The embedding of tokens."""
         return self.embedding
 
     def output_projection(self) -> Projection:
-        """The linear layer that `output` is."""
+        """The linear layer that `output` applies."""
         return self.head
 
     def start(self, batch: Batch) -> State:
-        """Nothing was read yet."""
+        """The initial state, before any token."""
         return State(fixed=None, moving=self.nothing(batch))
 
     def step(self, tokens: Int[Tensor, "rows time"], state: State) -> tuple[Float[Tensor, "rows time words"], State]:

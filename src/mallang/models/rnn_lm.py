@@ -56,21 +56,21 @@ class Config:
     layers: int = 2
     """Recurrent layers."""
     embedding_dim: int = 650
-    """Size of the vector of a token."""
+    """Size of token embeddings."""
     dim: int = 650
-    """Size of the state of a layer."""
+    """Size of the hidden state of each layer."""
     tie_weights: bool = False
     """One weight for embedding and output; the last layer then has the size of the embedding."""
     dropout: float = 0.5
-    """Share of values dropped between layers, and before and after them where nothing else is given."""
+    """Dropout between layers, and before and after them where nothing else is given."""
     input_dropout: float | None = None
-    """Share of values dropped from the vectors of tokens; none given: `dropout`."""
+    """Dropout on token embeddings; default: `dropout`."""
     output_dropout: float | None = None
-    """Share of values dropped from the hidden vectors; none given: `dropout`."""
+    """Dropout on the hidden vectors; default: `dropout`."""
     variational: bool = False
     """Drop the same values of a row at every time (variational), not others at each."""
     word_dropout: float = 0.0
-    """Share of the words of the table whose vectors are zero throughout a batch."""
+    """Word dropout: probability that the embedding of a word is zero throughout a batch."""
     weight_dropout: float = 0.0
     """Share of the weights from state to state that are zero throughout a batch."""
     ar: float = 0.0
@@ -78,7 +78,7 @@ class Config:
     tar: float = 0.0
     """Weight of the temporal penalty, the mean square of the difference of two states in a row; the AWD-LSTM has 1."""
     init: float | None = None
-    """All weights begin evenly in ±init; none given: layers in ±1/√size, embeddings in ±0.1, biases of words at 0."""
+    """All weights begin evenly in ±init; default: layers in ±1/√size, embeddings in ±0.1, biases of words at 0."""
 
     def __post_init__(self) -> None:
         given = [name for name in ("input_dropout", "output_dropout") if getattr(self, name) is not None]
@@ -114,7 +114,7 @@ class RNNLM(nn.Module):
         self.init_weights()
 
     def forward(self, batch: Batch) -> Float[Tensor, "batch time dim"]:
-        """The hidden vector of every position: all that is known before its next token is chosen."""
+        """The hidden vector of every position, from which its next token is predicted."""
         return self.read(batch.tokens, None)[0]
 
     def forward_stateful(self, batch: Batch, carry: list[Memory] | None) -> StatefulOutput:
@@ -141,7 +141,7 @@ class RNNLM(nn.Module):
         return states
 
     def embed(self, tokens: Int[Tensor, "rows time"]) -> Float[Tensor, "rows time word_dim"]:
-        """The vectors of tokens; in training some words have none (Gal and Ghahramani 2016, arXiv:1512.05287)."""
+        """Token embeddings, with word dropout in training (Gal and Ghahramani 2016, arXiv:1512.05287)."""
         x: Tensor = self.embedding(tokens)
         if not self.training or not self.config.word_dropout:
             return x
@@ -168,15 +168,15 @@ class RNNLM(nn.Module):
         return logits
 
     def input_embedding(self) -> nn.Embedding:
-        """The table of the vectors of tokens."""
+        """The embedding of tokens."""
         return self.embedding
 
     def output_projection(self) -> Projection:
-        """The linear layer that `output` is."""
+        """The linear layer that `output` applies."""
         return self.head
 
     def start(self, batch: Batch) -> State:
-        """Nothing was read yet: zeros."""
+        """The initial state: zeros."""
         nothing = self.embedding.weight.new_zeros(len(batch), 1, 1)
         return State(fixed=None, moving=[stack.nothing(nothing) for stack in self.layers()])
 

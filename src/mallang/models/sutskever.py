@@ -48,15 +48,15 @@ class Config:
     layers: int = 4
     """LSTM layers of the encoder, and of the decoder."""
     embedding_dim: int = 1000
-    """Size of the vector of a word."""
+    """Size of word embeddings."""
     dim: int = 1000
-    """Size of the state of a layer."""
+    """Size of the hidden state of each layer."""
     reverse_source: bool = True
     """Read the source from its end to its beginning, as in the paper."""
     dropout: float = 0.0
-    """Share of values dropped from embeddings, between layers and before the words."""
+    """Dropout on embeddings, between layers and before the output projection."""
     tie_weights: Literal["all", "target", "none"] = "none"
-    """One weight for both embeddings and the output (needs one vocabulary), for the decoder's two, or for none."""
+    """Tie both embeddings and the output projection (needs one vocabulary), those of the decoder, or none."""
 
     def __post_init__(self) -> None:
         check_sizes(self, "layers", "embedding_dim", "dim")
@@ -83,7 +83,7 @@ class Sutskever(nn.Module):
         self.init_weights()
 
     def forward(self, batch: Batch) -> Float[Tensor, "batch time dim"]:
-        """The hidden vector of every position: all that is known before its next token is chosen."""
+        """The hidden vector of every position, from which its next token is predicted."""
         _, memory = self.read(batch)
         hidden, _ = self.write(batch.tokens, memory)
         return hidden
@@ -102,7 +102,7 @@ class Sutskever(nn.Module):
         return self.dropout(outputs), memory
 
     def embed(self, tokens: Int[Tensor, "rows time"], table: nn.Embedding) -> Float[Tensor, "rows time word_dim"]:
-        """The vectors of tokens, of variance one also where a table serves the output as well."""
+        """Token embeddings, scaled to variance one also where the table is tied to the output projection."""
         x: Tensor = self.dropout(table(tokens) * math.sqrt(self.config.embedding_dim))
         return x
 
@@ -112,11 +112,11 @@ class Sutskever(nn.Module):
         return logits
 
     def input_embedding(self) -> nn.Embedding:
-        """The table of the vectors of source tokens."""
+        """The embedding of source tokens."""
         return self.own_source_embedding or self.embedding
 
     def output_projection(self) -> Projection:
-        """The linear layer that `output` is."""
+        """The linear layer that `output` applies."""
         return self.head
 
     def start(self, batch: Batch) -> State:

@@ -48,31 +48,31 @@ class Config:
     layers: int = 6
     """Blocks of the encoder, and of the decoder unless `decoder_layers` says otherwise."""
     decoder_layers: int | None = None
-    """Blocks of the decoder; none given: as many as the encoder has."""
+    """Blocks of the decoder; default: as many as the encoder has."""
     dim: int = 512
-    """Size of the vector that stands for a token between the layers."""
+    """Size of the hidden vectors (d_model)."""
     heads: int = 8
     """Attention heads of every layer."""
     hidden_dim: int = 2048
-    """Inner size of the feed-forward networks."""
+    """Hidden size of the feed-forward networks."""
     key_dim: int | None = None
-    """Size of a query and of a key in one head; none given: dim / heads."""
+    """Size of a query and of a key in one head; default: dim / heads."""
     value_dim: int | None = None
-    """Size of a value in one head; none given: dim / heads."""
+    """Size of a value in one head; default: dim / heads."""
     dropout: float = 0.1
-    """Share of values dropped after each sublayer and after the embedding."""
+    """Dropout after each sublayer and after the embedding."""
     attention_dropout: float = 0.0
-    """Share of attention weights dropped; the paper drops none."""
+    """Dropout on attention weights; the paper drops none."""
     norm: Literal["post", "pre", "none"] = "post"
     """Layer normalization after each sublayer, as in the paper, before it, or nowhere."""
     positions: Literal["sinusoidal", "learned", "none"] = "sinusoidal"
     """Position vectors from sines, for any length, or learned, up to `max_length`; or no positions at all."""
     max_length: int | None = None
-    """The most tokens a text may have; learned positions need it, sinusoidal ones have no limit."""
+    """The maximum number of tokens of a text; learned positions need it, sinusoidal ones have no limit."""
     window: int | None = None
-    """Restricted self-attention: how many positions away a token sees; none given: all of them."""
+    """Restricted self-attention: how many positions away a token sees; default: all of them."""
     tie_weights: Literal["all", "target", "none"] = "all"
-    """One weight for both embeddings and the output (needs one vocabulary), for the decoder's two, or for none."""
+    """Tie both embeddings and the output projection (needs one vocabulary), those of the decoder, or none."""
     activation: Literal["relu", "gelu"] = "relu"
     """The non-linearity of the feed-forward networks."""
 
@@ -115,7 +115,7 @@ class Transformer(nn.Module):
         self.init_weights()
 
     def forward(self, batch: Batch) -> Float[Tensor, "batch time dim"]:
-        """The hidden vector of every position: all that is known before its next token is chosen."""
+        """The hidden vector of every position, from which its next token is predicted."""
         memory, memory_mask = self.read(batch)
         x = self.embedding(batch.tokens)
         mask = causal_mask(x.shape[1], window=self.config.window, device=x.device)
@@ -138,11 +138,11 @@ class Transformer(nn.Module):
         return logits
 
     def input_embedding(self) -> nn.Embedding:
-        """The table of the vectors of source tokens."""
+        """The embedding of source tokens."""
         return self.source_embedding.table
 
     def output_projection(self) -> Projection:
-        """The linear layer that `output` is."""
+        """The linear layer that `output` applies."""
         return self.head
 
     def start(self, batch: Batch) -> State:
