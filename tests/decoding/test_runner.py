@@ -435,7 +435,7 @@ def test_a_model_need_not_be_a_module() -> None:
     config = Config(max_length=8)
     with pretend_to_capture():
         same(search(Bare(), source_batch(SOURCES), config), search(table, source_batch(SOURCES), config))
-    with pytest.raises(UserError, match="no torch module"):
+    with pytest.raises(UserError, match="not a torch module"):
         search(Bare(), source_batch(SOURCES), replace(config, precision="bf16"))
 
 

@@ -144,5 +144,5 @@ def test_what_has_no_tree_is_told() -> None:
     for config in (Config(method="sampling"), Config(method="exhaustive", max_length=3), Config(coverage=0.2)):
         with pytest.raises(UserError, match="has no search tree"):
             record(model, source_batch([[4]]), config)
-    with pytest.raises(UserError, match="no search tree"):
+    with pytest.raises(UserError, match="not a search tree"):
         Tree.from_json({"format": "other"})

@@ -212,7 +212,7 @@ def test_a_lexicon_of_other_words_is_refused(tmp_path):
     [
         ({"passes": 0}, "passes must be at least 1, but is 0"),
         ({"candidates": 0}, "candidates must be at least 1"),
-        ({"smoothing": 0.0}, "smoothing must lie between 0 and 1"),
+        ({"smoothing": 0.0}, "smoothing must be between 0 and 1"),
         ({"file": "a.txt", "passes": 3}, "passes = 3 has no effect on a lexicon from a file"),
     ],
 )

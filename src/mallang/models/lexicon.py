@@ -59,7 +59,7 @@ class Config:
     def __post_init__(self) -> None:
         check_sizes(self, "passes", "candidates", dropouts=())
         if not 0 < self.smoothing < 1:
-            raise ValueError(f"smoothing must lie between 0 and 1, but is {self.smoothing}")
+            raise ValueError(f"smoothing must be between 0 and 1, but is {self.smoothing}")
         if self.file is not None and self.passes != Config.passes:
             raise ValueError(f"passes = {self.passes} has no effect on a lexicon from a file")
 
