@@ -22,7 +22,7 @@ SOURCES = [[4, 5], [5], [4, 4, 5, 1], [], [5, 5, 5]]
 
 
 def plain_beam_search(model: Any, batch: Batch, config: Config) -> list[Hypothesis]:
-    """The same search for one sentence in plain Python: no cache, no tensors, hypotheses in lists."""
+    """Beam search for one sentence in plain Python: no cache, no tensors, hypotheses in lists."""
     (limit,) = limits(batch, config)
     open_ones: list[tuple[float, tuple[int, ...], tuple[float, ...]]] = [(0.0, (), ())]
     done: list[Hypothesis] = []
@@ -99,7 +99,7 @@ def test_the_optimal_rule_changes_nothing(seed: int, options: dict[str, Any], nb
         to_the_end = beam.search(model, batch, config)
     for found, wanted in zip(beam.search(model, batch, config), to_the_end, strict=True):
         assert [one.tokens for one in found] == [one.tokens for one in wanted]
-        # Some processors round the products of fewer rows otherwise.
+        # Some processors round the matmuls of fewer rows differently.
         assert [one.score for one in found] == pytest.approx([one.score for one in wanted], abs=1e-5)
 
 
@@ -142,7 +142,7 @@ def test_finished_sentences_leave_and_the_first_step_is_not_widened(stop: Any) -
 
 @pytest.mark.parametrize("every", [2, 3, 100])
 @pytest.mark.parametrize("stop", ["optimal", "complete"])
-def test_how_often_the_host_looks_changes_nothing(every: int, stop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_how_often_the_host_checks_changes_nothing(every: int, stop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     model, batch = random_gru(tiny_vocabulary(6), seed=5), source_batch(SOURCES)
     config = Config(beam=3, nbest=3, stop=stop, max_length=14)
     expected = beam.search(model, batch, config)

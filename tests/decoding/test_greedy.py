@@ -39,7 +39,7 @@ def test_equal_tokens_go_to_the_lower_id() -> None:
 
 
 @pytest.mark.parametrize("every", [2, 3, 100])
-def test_how_often_the_host_looks_changes_nothing(every: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_how_often_the_host_checks_changes_nothing(every: int, monkeypatch: pytest.MonkeyPatch) -> None:
     model, batch = random_gru(tiny_vocabulary(6), seed=1), source_batch(SOURCES)
     config = Config(method="greedy", max_length=14)
     expected = greedy.search(model, batch, config)

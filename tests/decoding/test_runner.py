@@ -96,7 +96,7 @@ class FakeGraph:
 
 
 class WithoutHost(TorchDispatchMode):
-    """Nothing may look at a value, or bring one from the host."""
+    """No operation may read a value on the host, or copy one from it."""
 
     REFUSED = ("aten._local_scalar_dense", "aten.nonzero", "aten.lift_fresh", "aten.equal", "aten.is_nonzero")
 
@@ -107,7 +107,7 @@ class WithoutHost(TorchDispatchMode):
 
 @contextmanager
 def pretend_to_capture(first_steps: int = 3) -> Iterator[list[Callable[[], None]]]:
-    """Everything of the captured runner but the capture: graphs, shapes from lists, counters that are tensors."""
+    """Everything of the captured runner but the capture: cached graphs, bucketed shapes, counters that are tensors."""
     captured: list[Callable[[], None]] = []
 
     def remember(run: Callable[[], None], pool: capture.Pool) -> FakeGraph:
@@ -199,7 +199,7 @@ def test_a_gpu_gives_what_plain_steps_do(kind: Kind, seed: int, config: Config, 
         same(search(model, batch.to("cuda"), replace(exact, runner=how)), want)
 
 
-def test_seats_are_given_up_where_weights_have_moved_or_grown() -> None:
+def test_graphs_are_dropped_where_weights_have_moved_or_grown() -> None:
     table, model, graphs = torch.zeros(4, 2), nn.Module(), runner.GraphCache()
     for rows, kept in ((3, False), (3, True), (4, False), (4, True)):  # the same place all the time
         model.register_buffer("rows", table[:rows])
@@ -221,7 +221,7 @@ def test_a_gpu_captures_again_after_all_graphs_are_gone() -> None:
         assert not graphs.pool.graphs and not graphs.unsupported
 
 
-def test_without_room_for_seats_it_goes_on_without_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_memory_for_graphs_it_runs_without_them(monkeypatch: pytest.MonkeyPatch) -> None:
     def no_room(*_: Any) -> Any:
         raise torch.OutOfMemoryError("none left")
 
@@ -307,7 +307,7 @@ def test_nothing_is_captured_twice_and_memory_stays_where_it_is() -> None:
         assert pointers == sorted(leaf.data_ptr() for graph in graphs.values() for leaf in tensors_of(graph))
 
 
-def test_what_holds_models_keeps_seats_as_they_do() -> None:
+def test_containers_of_models_keep_graphs_as_models_do() -> None:
     prompted = Prompted(KINDS["gpt"].build(tiny_vocabulary(5), 1).eval())
     members = [KINDS["transformer"].build(tiny_vocabulary(5), seed).eval() for seed in (1, 2)]
     for model, batch in ((prompted, prompt_batch([[2, 4]])), (Ensemble(members), source_batch([[4, 5]]))):
@@ -341,7 +341,7 @@ def test_keys_and_values_are_never_moved_while_nobody_leaves() -> None:
     assert len(seen) == 18 and len({tuple(pointers) for pointers in seen[1:]}) == 1
 
 
-def test_seats_are_few_and_go_with_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_graphs_are_few_and_are_freed_with_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "MOST_GRAPHS", 4)
     model, config = KINDS["transformer"].build(tiny_vocabulary(5), 1), Config(max_length=6)
     model.eval()
@@ -358,7 +358,7 @@ def test_seats_are_few_and_go_with_the_model(monkeypatch: pytest.MonkeyPatch) ->
     assert alive() is None
 
 
-def test_seats_take_up_no_more_than_a_share_of_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_graphs_stay_within_the_memory_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     model, config = Prompted(KINDS["gpt"].build(tiny_vocabulary(5), 1).eval()), Config(max_length=6, min_length=6)
 
     def kept_after(*lengths: int) -> dict[Any, Any]:
@@ -545,7 +545,7 @@ def test_integers_are_not_made_bfloat16() -> None:
     assert search(model, source_batch(SOURCES), Config(max_length=4))
 
 
-def test_no_seats_are_left_where_a_search_fails_in_training() -> None:
+def test_no_graphs_are_left_where_a_search_fails_in_training() -> None:
     model = KINDS["transformer"].build(tiny_vocabulary(5), 1).train()
     with pretend_to_capture(), pytest.raises(KeyError), runner.graphs_of(model) as graphs:
         graphs.put("graph", "memory")

@@ -171,7 +171,7 @@ def test_only_the_likeliest_are_kept_and_of_equals_the_first():
     assert model.probabilities[4].tolist() == pytest.approx([0.5, 0.25])
 
 
-def test_each_output_looks_at_its_word():
+def test_each_output_attends_to_its_word():
     model, batch = fitted(), batches([([4, 5], [4, 5]), ([6], [6])])[0]
     with record_attention(model) as maps:
         model(batch)

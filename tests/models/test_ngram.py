@@ -354,7 +354,7 @@ def test_weights_are_fitted_to_held_out_text() -> None:
 
 
 def test_a_saved_table_is_used_where_it_lies(tmp_path: Any) -> None:
-    """Of any length: the arrays of a run are as long as its text made them."""
+    """Tables of any length: the arrays of a run are as long as its text made them."""
     model = fitted(CORPUS, order=4)
     safetensors.torch.save_file(own_weights(model), tmp_path / "model.safetensors")
     saved = safetensors.torch.load_file(tmp_path / "model.safetensors")

@@ -1,4 +1,4 @@
-"""The recurrent language model: what it drops, what it carries, what it is fined for."""
+"""The recurrent language model: its dropout, its carried state, its regularization."""
 
 from __future__ import annotations
 

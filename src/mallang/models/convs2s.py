@@ -227,9 +227,11 @@ class DecoderLayer(nn.Module):
 
 
 class StepAttention(Attention):
-    """Dot-product attention of one decoder layer to the source; all layers attend to the same memory.
+    """Attention of one decoder layer to the source, scored by the dot product of the query and the key.
 
     scores = (W h + g)·√½ · z      context = Σ weights · values      output = W context
+
+    All layers attend to the same memory.
     """
 
     def __init__(self, dim: int, size: int) -> None:

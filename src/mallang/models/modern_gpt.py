@@ -71,7 +71,7 @@ class Config:
     positions: Literal["rotary", "learned", "none"] = "rotary"
     """Rotary position embeddings (RoPE), learned position embeddings, or none."""
     qk_norm: bool = True
-    """Normalize queries and keys before their dot products."""
+    """Normalize queries and keys before attention (QK-norm)."""
     norm: Literal["rms", "layer", "none"] = "rms"
     """RMSNorm without a gain, layer normalization with a learned gain, or no norm."""
     activation: Literal["relu-squared", "relu", "gelu", "gelu-tanh"] = "relu-squared"
