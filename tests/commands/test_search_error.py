@@ -30,7 +30,7 @@ def test_a_table_and_the_same_as_json(trained: Path) -> None:
     ("options", "words"),
     [
         (["--beams", "1,two"], ["--beams 1,two", "--beams 1,2,4,8,16"]),
-        (["--beams", "2,2"], ["no beams to compare: 2, 2"]),
+        (["--beams", "2,2"], ["beam widths cannot be compared: 2, 2"]),
         (["--expansions", "0"], ["--expansions 0"]),
         (["--shortest", "-1"], ["--shortest -1"]),
         (["--search", "method=greedy"], ["method has no effect here"]),

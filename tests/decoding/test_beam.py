@@ -22,7 +22,7 @@ SOURCES = [[4, 5], [5], [4, 4, 5, 1], [], [5, 5, 5]]
 
 
 def plain_beam_search(model: Any, batch: Batch, config: Config) -> list[Hypothesis]:
-    """The same search for one sentence in plain Python: no cache, no tensors, hypotheses in lists."""
+    """Beam search for one sentence in plain Python: no cache, no tensors, hypotheses in lists."""
     (limit,) = limits(batch, config)
     open_ones: list[tuple[float, tuple[int, ...], tuple[float, ...]]] = [(0.0, (), ())]
     done: list[Hypothesis] = []
@@ -99,7 +99,7 @@ def test_the_optimal_rule_changes_nothing(seed: int, options: dict[str, Any], nb
         to_the_end = beam.search(model, batch, config)
     for found, wanted in zip(beam.search(model, batch, config), to_the_end, strict=True):
         assert [one.tokens for one in found] == [one.tokens for one in wanted]
-        # Some processors round the products of fewer rows otherwise.
+        # Some processors round the matmuls of fewer rows differently.
         assert [one.score for one in found] == pytest.approx([one.score for one in wanted], abs=1e-5)
 
 
@@ -142,12 +142,12 @@ def test_finished_sentences_leave_and_the_first_step_is_not_widened(stop: Any) -
 
 @pytest.mark.parametrize("every", [2, 3, 100])
 @pytest.mark.parametrize("stop", ["optimal", "complete"])
-def test_how_often_the_host_looks_changes_nothing(every: int, stop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_how_often_the_host_checks_changes_nothing(every: int, stop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     model, batch = random_gru(tiny_vocabulary(6), seed=5), source_batch(SOURCES)
     config = Config(beam=3, nbest=3, stop=stop, max_length=14)
     expected = beam.search(model, batch, config)
     assert len({len(one[0].tokens) for one in expected}) > 1
-    monkeypatch.setattr(runner, "look_every", lambda device: every)
+    monkeypatch.setattr(runner, "check_every", lambda device: every)
     found = beam.search(model, batch, config)
     assert [[one.tokens for one in sentence] for sentence in found] == [
         [one.tokens for one in sentence] for sentence in expected
@@ -206,7 +206,7 @@ def test_a_beam_of_one_ends_with_its_first_ending(stop: Any) -> None:
 def test_a_broken_model_is_named(search: Any, value: float) -> None:
     model = Table(tiny_vocabulary(2), torch.full((6, 6, 6), value))
     config = Config(max_length=4) if search is beam.search else Config(method="greedy", max_length=4)
-    with pytest.raises(UserError, match="no output a probability"):
+    with pytest.raises(UserError, match="no output has a finite score"):
         search(model, empty_batch(2), config)
 
 

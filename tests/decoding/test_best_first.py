@@ -143,7 +143,7 @@ def test_a_better_output_than_the_beams_is_found_and_proven() -> None:
     assert found.expansions <= 4 + 6  # the empty one, "4", "5", "5 6", and what follows "4" at most
 
 
-def test_a_budget_that_is_too_small_is_told() -> None:
+def test_a_budget_that_is_too_small_is_reported() -> None:
     model, batch = random_table(tiny_vocabulary(3), 7, sharpness=0.1), source_batch([[4, 5], []])
     config = Config(method="best-first", max_length=8, max_expansions=5)
     for solution in best_first.solve(model, batch, config):
@@ -177,7 +177,7 @@ def test_without_an_end_the_unfinished_are_searched_whole() -> None:
 
 def test_a_model_without_any_possible_output_is_named() -> None:
     model = Table(tiny_vocabulary(1), torch.full((5, 5, 5), -math.inf))
-    with pytest.raises(UserError, match="no output a probability"):
+    with pytest.raises(UserError, match="no output has a finite score"):
         best_first.search(model, empty_batch(1), Config(method="best-first", max_length=3))
 
 

@@ -86,7 +86,7 @@ def test_every_search_obeys_and_keeps_the_scores_of_the_model(config: Config, se
 
 @pytest.mark.parametrize("config", SEARCHES, ids=lambda config: config.method)
 def test_both_runners_obey_alike(config: Config) -> None:
-    """Of sentences that end at different times, so that rules are left behind with them."""
+    """Sentences end at different times, and their rules are dropped with them."""
     model = Ensemble([random_table(WORDS, 1), random_gru(WORDS, 2)])
     sources = [[4, 5], [5], [], [6, 6, 6], [4]]
     rules = constrain(SPELLING, [[4], [], [6, 5], [6], []], [["b"], ["a", "ab"], ["a b"], [], ["*b*"]])
@@ -165,7 +165,7 @@ WHOLE = Spelling(WORDS, ("", "?", "", "", " a", " b", "."))
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_forbidden_word_is_not_said_where_only_an_edge_can_follow(method: Any) -> None:
+def test_a_forbidden_word_is_not_generated_where_only_an_edge_can_follow(method: Any) -> None:
     model = random_table(WORDS, 1)
     model.logits[:, :, 4] += 9.0  # it would rather say the forbidden word
     rules = constrain(WHOLE, [[], []], [["a", "."], ["a b"]])
@@ -176,10 +176,10 @@ def test_a_forbidden_word_is_not_said_where_only_an_edge_can_follow(method: Any)
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_where_nothing_may_be_said_the_rules_are_named(method: Any) -> None:
+def test_constraints_that_exclude_every_output_are_reported(method: Any) -> None:
     """After "b" only the end could come, but it would be too early."""
     model, rules = random_table(WORDS, 1), constrain(WHOLE, [[5]], [["a", ".", "b b", "b ?", "b?"]])
-    with pytest.raises(UserError, match="the rules leave nothing to say"):
+    with pytest.raises(UserError, match="the constraints exclude every output"):
         search(model, source_batch([[4]]), Config(method=method, max_length=5, min_length=3), rules=rules)
 
 
@@ -205,7 +205,7 @@ def test_nothing_asked_changes_nothing() -> None:
 
 
 def test_apply_asks_the_host_nothing() -> None:
-    """On the meta device tensors have no content, so whoever looks at it fails."""
+    """Tensors on the meta device have no values, so code that reads one fails."""
     rules = constrain(SPELLING, [[4], []], [["a"], []])
     blank = Constraints(
         **{name: value.to("meta") if isinstance(value, torch.Tensor) else value for name, value in vars(rules).items()}

@@ -99,7 +99,7 @@ def test_search_calls_the_method_that_is_named(method: Any) -> None:
     assert (other == found) == (method != "sampling")
 
 
-def test_pad_and_start_are_never_said_but_keep_their_probability() -> None:
+def test_pad_and_start_are_never_generated_but_keep_their_probability() -> None:
     vocabulary = tiny_vocabulary(2)
     logits = torch.zeros(6, 6, 6)
     logits[:, :, [vocabulary.pad, vocabulary.bos]] = 5.0

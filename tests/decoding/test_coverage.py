@@ -78,7 +78,7 @@ def test_it_is_the_last_layer_and_the_mean_of_its_heads() -> None:
     torch.testing.assert_close(cross_attention(model, batch), maps["decoder.1.cross"].mean(dim=1))
 
 
-def test_an_ensemble_looks_as_its_members_do_on_the_average() -> None:
+def test_an_ensemble_averages_the_attention_of_its_members() -> None:
     members = [small_transformer(WORDS, seed) for seed in (1, 2)]
     batch = source_batch(SOURCES)
     mean = (cross_attention(members[0], batch) + cross_attention(members[1], batch)) / 2
@@ -99,7 +99,7 @@ def test_a_beam_is_ranked_anew() -> None:
             assert nbest[0].score == pytest.approx(sum(nbest[0].token_scores), abs=1e-5)
 
 
-def test_an_output_that_looks_at_more_may_win() -> None:
+def test_an_output_that_attends_to_more_may_win() -> None:
     """The second output is one token longer, and with that token attends to the second source token."""
     model = Looking(torch.tensor([[0.9, 0.05, 0.05], [0.1, 0.1, 0.8], [0.0, 0.9, 0.1]]))
     short, long = output(4), replace(output(4, 5), normalized=-1.5)
@@ -114,7 +114,7 @@ def test_lists_of_unequal_length_and_none() -> None:
     assert [len(nbest) for nbest in found] == [1, 0, 2]
 
 
-def test_a_model_without_attention_is_told() -> None:
+def test_a_model_without_attention_is_refused() -> None:
     with pytest.raises(UserError, match="GRU has no attention"):
         search(random_gru(WORDS, 1), source_batch(SOURCES), Config(max_length=4, coverage=0.2))
 

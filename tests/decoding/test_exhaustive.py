@@ -56,5 +56,5 @@ def test_equals_go_to_the_shorter_then_to_the_lower_ids() -> None:
 
 def test_a_model_without_any_possible_output_is_named() -> None:
     model = Table(tiny_vocabulary(1), torch.full((5, 5, 5), -math.inf))
-    with pytest.raises(UserError, match="no output a probability"):
+    with pytest.raises(UserError, match="no output has a finite score"):
         exhaustive.search(model, empty_batch(1), Config(method="exhaustive", max_length=3))

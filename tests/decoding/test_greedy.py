@@ -39,12 +39,12 @@ def test_equal_tokens_go_to_the_lower_id() -> None:
 
 
 @pytest.mark.parametrize("every", [2, 3, 100])
-def test_how_often_the_host_looks_changes_nothing(every: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_how_often_the_host_checks_changes_nothing(every: int, monkeypatch: pytest.MonkeyPatch) -> None:
     model, batch = random_gru(tiny_vocabulary(6), seed=1), source_batch(SOURCES)
     config = Config(method="greedy", max_length=14)
     expected = greedy.search(model, batch, config)
     assert len({len(one[0].tokens) for one in expected}) > 1
-    monkeypatch.setattr(runner, "look_every", lambda device: every)
+    monkeypatch.setattr(runner, "check_every", lambda device: every)
     for (one,), (other,) in zip(greedy.search(model, batch, config), expected, strict=True):
         assert one.tokens == other.tokens
         assert one.score == pytest.approx(other.score, abs=1e-4)

@@ -204,7 +204,7 @@ def test_what_makes_a_word_longer() -> None:
 
 @pytest.mark.parametrize("phrase", ["", "  ", "*", "**"])
 def test_an_empty_phrase_is_refused(phrase: str) -> None:
-    with pytest.raises(UserError, match="is no word to look for"):
+    with pytest.raises(UserError, match="is not a word to match"):
         spelling_of(["a"]).pattern(phrase)
 
 

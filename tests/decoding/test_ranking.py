@@ -18,7 +18,7 @@ def test_length_penalties() -> None:
     assert penalty(7, Config(length_penalty="none")) == 1
 
 
-def test_a_hypothesis_from_what_was_said() -> None:
+def test_a_hypothesis_from_generated_tokens() -> None:
     vocabulary = tiny_vocabulary(2)
     ended = hypothesis([4, 5, 3, 0, 0], [-1.0, -2.0, -3.0, 0.0, 0.0], vocabulary, Config())
     assert ended == Hypothesis((4, 5), -6.0, -2.0, True, (-1.0, -2.0, -3.0))
@@ -33,7 +33,7 @@ def test_a_hypothesis_from_what_was_said() -> None:
     [([], []), ([0], [0.0]), ([4], [math.nan]), ([4], [-math.inf]), ([4, 0, 0], [-1.0, -math.inf, 0.0])],
 )
 def test_what_has_no_probability_is_no_output(labels: list[int], scores: list[float]) -> None:
-    with pytest.raises(UserError, match="no output a probability"):
+    with pytest.raises(UserError, match="no output has a finite score"):
         hypothesis(labels, scores, tiny_vocabulary(2), Config())
 
 

@@ -96,7 +96,7 @@ class FakeGraph:
 
 
 class WithoutHost(TorchDispatchMode):
-    """Nothing may look at a value, or bring one from the host."""
+    """No operation may read a value on the host, or copy one from it."""
 
     REFUSED = ("aten._local_scalar_dense", "aten.nonzero", "aten.lift_fresh", "aten.equal", "aten.is_nonzero")
 
@@ -107,7 +107,7 @@ class WithoutHost(TorchDispatchMode):
 
 @contextmanager
 def pretend_to_capture(first_steps: int = 3) -> Iterator[list[Callable[[], None]]]:
-    """Everything of the captured runner but the capture: seats, shapes from lists, counters that are tensors."""
+    """Everything of the captured runner but the capture: cached graphs, bucketed shapes, counters that are tensors."""
     captured: list[Callable[[], None]] = []
 
     def remember(run: Callable[[], None], pool: capture.Pool) -> FakeGraph:
@@ -116,7 +116,7 @@ def pretend_to_capture(first_steps: int = 3) -> Iterator[list[Callable[[], None]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(runner, "captures", lambda device: True)
-        patch.setattr(runner, "LOOK_EVERY", {"cpu": 3})
+        patch.setattr(runner, "CHECK_EVERY", {"cpu": 3})
         patch.setattr(runner, "FIRST_STEPS", first_steps)
         patch.setattr(runner, "ALIGN", 4)
         patch.setattr(capture, "capture", remember)
@@ -170,7 +170,7 @@ def test_reserved_memory_gives_what_plain_steps_do(kind: Kind, seed: int, config
 @given(seed=st.integers(0, 1000), config=configs(), data=st.data())
 @settings(deadline=None, max_examples=3)
 def test_captured_steps_give_what_plain_steps_do(kind: Kind, seed: int, config: Config, data: st.DataObject) -> None:
-    """Three batches one after another, so that seats are used again, and weights changed in place between them."""
+    """Three batches one after another, so that graphs are used again, and weights changed in place between them."""
     model = kind.build(tiny_vocabulary(5), seed)
     static = replace(config, runner="static")
     with pretend_to_capture(first_steps=data.draw(st.sampled_from([1, 3, 32]))):
@@ -199,16 +199,16 @@ def test_a_gpu_gives_what_plain_steps_do(kind: Kind, seed: int, config: Config, 
         same(search(model, batch.to("cuda"), replace(exact, runner=how)), want)
 
 
-def test_seats_are_given_up_where_weights_have_moved_or_grown() -> None:
-    table, model, seats = torch.zeros(4, 2), nn.Module(), runner.Seats()
+def test_graphs_are_dropped_where_weights_have_moved_or_grown() -> None:
+    table, model, graphs = torch.zeros(4, 2), nn.Module(), runner.GraphCache()
     for rows, kept in ((3, False), (3, True), (4, False), (4, True)):  # the same place all the time
         model.register_buffer("rows", table[:rows])
-        seats.kept["key"] = "seat"
-        seats.check(model)
-        assert ("key" in seats.kept) == kept
+        graphs.kept["key"] = "graph"
+        graphs.check(model)
+        assert ("key" in graphs.kept) == kept
     model.register_buffer("rows", table.clone())
-    seats.check(model)
-    assert not seats.kept
+    graphs.check(model)
+    assert not graphs.kept
 
 
 @needs_gpu
@@ -216,18 +216,18 @@ def test_a_gpu_captures_again_after_all_graphs_are_gone() -> None:
     model, batch = KINDS["toy gru"].build(tiny_vocabulary(5), 1).cuda(), source_batch(SOURCES).to("cuda")
     for _ in range(3):
         search(model, batch, Config(runner="static", precision="fp32"))
-        seats = runner.SEATS_OF[model]
-        seats.kept.clear()
-        assert not seats.pool.graphs and not seats.useless
+        graphs = runner.GRAPHS_OF[model]
+        graphs.kept.clear()
+        assert not graphs.pool.graphs and not graphs.unsupported
 
 
-def test_without_room_for_seats_it_goes_on_without_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_memory_for_graphs_it_runs_without_them(monkeypatch: pytest.MonkeyPatch) -> None:
     def no_room(*_: Any) -> Any:
         raise torch.OutOfMemoryError("none left")
 
     model, batch = KINDS["toy gru"].build(tiny_vocabulary(5), 1), source_batch(SOURCES)
     expected = search(model, batch, Config(runner="plain"))
-    monkeypatch.setattr(runner, "Seat", no_room)
+    monkeypatch.setattr(runner, "DecodeGraph", no_room)
     with pretend_to_capture():
         same(search(model, batch, Config()), expected)
 
@@ -272,7 +272,7 @@ def check_replaying(compile: bool) -> None:
     plain = replace(config, runner="plain", compile=False)
     for _ in range(3):
         same(search(model, batch, config), search(model, batch, plain))
-    kept = runner.SEATS_OF[model].kept
+    kept = runner.GRAPHS_OF[model].kept
     assert len(kept) == 2 and all(each.replay.graph is not None for each in kept.values())
     with torch.no_grad():
         model.head.weight.mul_(-1.0)
@@ -298,16 +298,16 @@ def test_nothing_is_captured_twice_and_memory_stays_where_it_is() -> None:
     with pretend_to_capture() as captured:
         search(model, source_batch([[4, 5]] * 3), config)
         search(model, source_batch([[5, 4, 4]] * 3), config)
-        seats = runner.SEATS_OF[model].kept
-        pointers = sorted(leaf.data_ptr() for seat in seats.values() for leaf in tensors_of(seat))
+        graphs = runner.GRAPHS_OF[model].kept
+        pointers = sorted(leaf.data_ptr() for graph in graphs.values() for leaf in tensors_of(graph))
         count = len(captured)
-        assert 0 < count <= len(seats)
+        assert 0 < count <= len(graphs)
         search(model, source_batch([[5], [4], [4, 5, 4]]), config)
         assert len(captured) == count
-        assert pointers == sorted(leaf.data_ptr() for seat in seats.values() for leaf in tensors_of(seat))
+        assert pointers == sorted(leaf.data_ptr() for graph in graphs.values() for leaf in tensors_of(graph))
 
 
-def test_what_holds_models_keeps_seats_as_they_do() -> None:
+def test_containers_of_models_keep_graphs_as_models_do() -> None:
     prompted = Prompted(KINDS["gpt"].build(tiny_vocabulary(5), 1).eval())
     members = [KINDS["transformer"].build(tiny_vocabulary(5), seed).eval() for seed in (1, 2)]
     for model, batch in ((prompted, prompt_batch([[2, 4]])), (Ensemble(members), source_batch([[4, 5]]))):
@@ -321,8 +321,8 @@ def test_what_holds_models_keeps_seats_as_they_do() -> None:
     assert is_in_training(Prompted(KINDS["gpt"].build(tiny_vocabulary(5), 1).train()))
 
 
-def tensors_of(seat: Any) -> list[Tensor]:
-    nest = seat.progress if isinstance(seat, runner.Seat) else seat.inputs
+def tensors_of(graph: Any) -> list[Tensor]:
+    nest = graph.progress if isinstance(graph, runner.DecodeGraph) else graph.inputs
     return [leaf for leaf in capture.leaves_of(nest) if isinstance(leaf, Tensor)]
 
 
@@ -341,16 +341,16 @@ def test_keys_and_values_are_never_moved_while_nobody_leaves() -> None:
     assert len(seen) == 18 and len({tuple(pointers) for pointers in seen[1:]}) == 1
 
 
-def test_seats_are_few_and_go_with_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner, "SEATS", 4)
+def test_graphs_are_few_and_are_freed_with_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "MOST_GRAPHS", 4)
     model, config = KINDS["transformer"].build(tiny_vocabulary(5), 1), Config(max_length=6)
     model.eval()
     with pretend_to_capture():
         for count in (1, 2, 3, 5, 7):
             search(model, source_batch([[4, 5]] * count), config)
-        assert len(runner.SEATS_OF[model].kept) == 4
+        assert len(runner.GRAPHS_OF[model].kept) == 4
         search(model.train(), source_batch([[4, 5]]), config)
-        assert not runner.SEATS_OF[model].kept, "training needs the memory"
+        assert not runner.GRAPHS_OF[model].kept, "training needs the memory"
         search(model.eval(), source_batch([[4, 5]]), config)
     alive = weakref.ref(model)
     del model
@@ -358,22 +358,22 @@ def test_seats_are_few_and_go_with_the_model(monkeypatch: pytest.MonkeyPatch) ->
     assert alive() is None
 
 
-def test_seats_take_up_no_more_than_a_share_of_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_graphs_stay_within_the_memory_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     model, config = Prompted(KINDS["gpt"].build(tiny_vocabulary(5), 1).eval()), Config(max_length=6, min_length=6)
 
     def kept_after(*lengths: int) -> dict[Any, Any]:
         for length in lengths:
             search(model, prompt_batch([[2] * length]), config)
-        return runner.SEATS_OF[model].kept
+        return runner.GRAPHS_OF[model].kept
 
     with pretend_to_capture(first_steps=6):
         one = kept_after(1)
-        most = sum(seat.size for seat in one.values() if isinstance(seat, runner.Seat))
+        most = sum(graph.size for graph in one.values() if isinstance(graph, runner.DecodeGraph))
         assert len(one) == 2 and most > 0
         assert len(kept_after(2, 3)) == 6
-        monkeypatch.setattr(runner, "room_on", lambda device: 3 * most)
+        monkeypatch.setattr(runner, "memory_budget", lambda device: 3 * most)
         assert len(kept_after(9)) == 4, "prompts of 3 and of 9 tokens"
-        monkeypatch.setattr(runner, "room_on", lambda device: 0)
+        monkeypatch.setattr(runner, "memory_budget", lambda device: 0)
         assert len(kept_after(10)) == 2, "the last one stays"
 
 
@@ -418,10 +418,10 @@ def test_a_model_that_cannot_be_captured_is_run_otherwise(growing: bool) -> None
     same(search(model, batch, replace(config, runner="static")), expected)  # on a CPU nothing is captured
     with pretend_to_capture():
         same(search(model, batch, config), expected)
-        assert runner.SEATS_OF[model].useless
+        assert runner.GRAPHS_OF[model].unsupported
         same(search(model, batch, config), expected)
-        runner.SEATS_OF[model].useless = False
-        with pytest.raises(UserError, match="cannot be captured: its memory changes"):
+        runner.GRAPHS_OF[model].unsupported = False
+        with pytest.raises(UserError, match="cannot be captured: its state changes its shape"):
             search(model, batch, replace(config, runner="static"))
 
 
@@ -435,7 +435,7 @@ def test_a_model_need_not_be_a_module() -> None:
     config = Config(max_length=8)
     with pretend_to_capture():
         same(search(Bare(), source_batch(SOURCES), config), search(table, source_batch(SOURCES), config))
-    with pytest.raises(UserError, match="no torch module"):
+    with pytest.raises(UserError, match="not a torch module"):
         search(Bare(), source_batch(SOURCES), replace(config, precision="bf16"))
 
 
@@ -545,23 +545,23 @@ def test_integers_are_not_made_bfloat16() -> None:
     assert search(model, source_batch(SOURCES), Config(max_length=4))
 
 
-def test_no_seats_are_left_where_a_search_fails_in_training() -> None:
+def test_no_graphs_are_left_where_a_search_fails_in_training() -> None:
     model = KINDS["transformer"].build(tiny_vocabulary(5), 1).train()
-    with pretend_to_capture(), pytest.raises(KeyError), runner.seats_of(model) as seats:
-        seats.put("seat", "memory")
+    with pretend_to_capture(), pytest.raises(KeyError), runner.graphs_of(model) as graphs:
+        graphs.put("graph", "memory")
         raise KeyError
-    assert not runner.SEATS_OF[model].kept
+    assert not runner.GRAPHS_OF[model].kept
 
 
 def test_compiling_is_for_gpus() -> None:
-    with pytest.raises(UserError, match="compile is for GPUs"):
+    with pytest.raises(UserError, match="compile has an effect on GPUs only"):
         search(random_table(tiny_vocabulary(2), 1), source_batch([[4]]), Config(compile=True))
 
 
 @pytest.mark.parametrize(("number", "multiple", "expected"), [(1, 1, 1), (3, 1, 3), (5, 1, 6), (7, 1, 8), (9, 1, 12)])
 def test_the_short_list(number: int, multiple: int, expected: int) -> None:
-    assert runner.short_list(number, multiple) == expected
-    assert runner.short_list(100, 16) == 128 and runner.short_list(90, 16) == 96 and runner.short_list(128) == 128
+    assert runner.bucket(number, multiple) == expected
+    assert runner.bucket(100, 16) == 128 and runner.bucket(90, 16) == 96 and runner.bucket(128) == 128
 
 
 def test_a_view_of_the_memory_is_read_before_it_is_overwritten() -> None:
@@ -579,7 +579,7 @@ if __name__ == "__main__":
 
 @pytest.mark.parametrize("name", ["gpt", "rnn_lm", "conv_lm"])
 def test_captured_steps_go_on_from_prompts(name: str) -> None:
-    """Prompts of other lengths and other numbers of them, through the same seats."""
+    """Prompts of other lengths and other numbers of them, through the same graphs."""
     vocabulary = tiny_vocabulary(5)
     model = Prompted(KINDS[name].build(vocabulary, 3))
     config = Config(method="greedy", max_length=9, min_length=9, runner="static")

@@ -81,9 +81,9 @@ def test_an_output_that_was_cut_off_is_no_output() -> None:
     assert compare(2, [(cut, cut)]) == Row(2, 0, 0, 0.0, 0.0)  # where nothing ends nothing was missed
 
 
-def test_mistakes_are_told() -> None:
+def test_mistakes_are_reported() -> None:
     for beams in ([], [0, 1], [2, 2]):
-        with pytest.raises(UserError, match="no beams to compare"):
+        with pytest.raises(UserError, match="beam widths cannot be compared"):
             search_error(lambda config: [], Config(), beams)
     with pytest.raises(UserError, match="coverage"):
         search_error(lambda config: [], Config(coverage=0.2), [1])

@@ -53,7 +53,7 @@ def test_outputs_end_with_the_token_that_completes_a_stop_string(config: Config,
         assert one.score == pytest.approx(sum(expected), abs=1e-4)
 
 
-def test_a_beam_compares_what_was_said() -> None:
+def test_a_beam_compares_generated_tokens() -> None:
     """Ending after `ab` costs nothing, so the likelier beginning wins, though the model would hardly end there."""
     logits = torch.full((9, 9, 9), -30.0)
     logits[:, 2, 4], logits[:, 2, 5] = 1.0, 0.0  # a, else b

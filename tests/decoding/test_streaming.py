@@ -47,6 +47,6 @@ def test_who_reads_a_stream_finds_everything_as_it_was() -> None:
     [Config(), Config(method="sampling", nbest=2), Config(method="greedy", runner="static")],
     ids=["beam", "several", "static"],
 )
-def test_what_cannot_be_told_as_it_grows(config: Config) -> None:
+def test_what_cannot_be_streamed(config: Config) -> None:
     with pytest.raises(UserError):
         next(stream(language_table(VOCABULARY, 1), prompt_batch([[2]]), config))

@@ -55,7 +55,7 @@ def check(tree: Tree, found: list[Hypothesis], config: Config, eos: int) -> None
         assert node.total == pytest.approx(before.total + node.log_prob, abs=1e-9)
         assert node.normalized == pytest.approx(node.total / penalty(node.step, config), abs=1e-9)
         assert node.bound >= node.normalized - 1e-9 and node.fate in FATES
-        assert (node.fate == "kept") <= (node.step < last)  # though all that followed may have been too bad to be told
+        assert (node.fate == "kept") <= (node.step < last)  # its continuations may be missing
         assert (node.fate == "limit") <= (node.step == tree.limit)
         assert (node.fate == "ended") <= (node.id == eos)
     names = [(node.parent, node.id) for node in tree.nodes]
@@ -137,12 +137,12 @@ def test_the_beam_of_the_lecture() -> None:
     assert [round(math.exp(tree.nodes[place].total), 3) for place in tree.outputs] == [0.153, 0.153, 0.077]
 
 
-def test_what_has_no_tree_is_told() -> None:
+def test_what_has_no_tree_is_refused() -> None:
     model, batch = random_table(tiny_vocabulary(2), 1), source_batch([[4], [5]])
     with pytest.raises(ValueError, match="one sentence, not 2"):
         record(model, batch, Config())
     for config in (Config(method="sampling"), Config(method="exhaustive", max_length=3), Config(coverage=0.2)):
         with pytest.raises(UserError, match="has no search tree"):
             record(model, source_batch([[4]]), config)
-    with pytest.raises(UserError, match="no search tree"):
+    with pytest.raises(UserError, match="not a search tree"):
         Tree.from_json({"format": "other"})

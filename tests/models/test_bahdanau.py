@@ -44,7 +44,7 @@ def batch_of(source_lengths=(5, 3), lengths=(4, 6), words=11, seed=1):
 
 
 def gru(gates_of_input, gates_of_state, state):
-    """torch's convention: the reset gate acts after the product with U."""
+    """torch's convention: the reset gate acts after the matmul with U."""
     dim = len(state)
     r = torch.sigmoid(gates_of_input[:dim] + gates_of_state[:dim])
     z = torch.sigmoid(gates_of_input[dim : 2 * dim] + gates_of_state[dim : 2 * dim])
@@ -101,7 +101,7 @@ def test_it_is_the_formulas_of_the_paper(seed, data):
 
 
 @torch.no_grad()
-def test_it_looks_from_the_state_before_and_so_the_first_look_does_not_depend_on_the_word():
+def test_it_attends_from_the_state_before_so_the_first_context_does_not_depend_on_the_word():
     model, batch = make(words=12), batch_of()
     other = Batch(
         tokens=batch.tokens + 1, lengths=batch.lengths, source=batch.source, source_lengths=batch.source_lengths
@@ -132,13 +132,13 @@ def test_training_gives_the_gradients_of_the_formulas():
 
 
 @torch.no_grad()
-def test_weights_are_told_once_a_forward_and_sum_to_one():
+def test_weights_are_recorded_once_per_forward_and_sum_to_one():
     model, batch = make(), batch_of()
     with record_attention(model, scores=True) as maps:
         model(batch)
     assert list(maps) == ["cross", "cross.scores"]
     assert maps["cross"].shape == (2, 1, 6, 5)
-    assert maps["cross"][1, :, :, 3:].abs().max() == 0  # nobody looks at padding
+    assert maps["cross"][1, :, :, 3:].abs().max() == 0  # padding gets no attention
     torch.testing.assert_close(maps["cross"].sum(dim=-1), torch.ones(2, 1, 6))
     assert cross_attention(model, batch).shape == (2, 6, 5)
     seen = attention_maps(model, batch)[1]["cross"]
@@ -153,7 +153,7 @@ def test_every_runner_finds_the_same_and_coverage_ranks_it():
     assert [[one.tokens for one in each] for each in plain] == [[one.tokens for one in each] for each in static]
     for each in search(model, batch, Search(beam=3, nbest=3, max_length=2, coverage=0.5)):
         assert [one.normalized for one in each] == sorted((one.normalized for one in each), reverse=True)
-        # Two tokens cannot look at all of three words or five.
+        # Two tokens cannot cover all of three words or five.
         assert all(one.normalized < one.score / len(one.token_scores) for one in each)
 
 

@@ -38,7 +38,7 @@ def batch_of(targets: list[list[int]] = TARGETS) -> Batch:
 
 
 def gru(x: Tensor, h: Tensor, weights: list[Tensor]) -> Tensor:
-    """One step that resets after the product."""
+    """One step that resets after the matmul."""
     w, u, b, d = weights
     (x_r, x_z, x_n), (h_r, h_z, h_n) = (w @ x + b).chunk(3), (u @ h + d).chunk(3)
     r, z = torch.sigmoid(x_r + h_r), torch.sigmoid(x_z + h_z)

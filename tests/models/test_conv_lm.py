@@ -50,7 +50,7 @@ def test_one_layer_without_gates_is_nplm_slid_along(order):
 
 
 def convolved(layer, x, dilation=1):
-    """Through torch's own convolution, with zeros before the beginning, and the gate in two parts."""
+    """Through torch's own convolution, with zeros before the first token, and the gate in two parts."""
     weight = layer.linear.weight.view(len(layer.linear.weight), layer.kernel_size, -1).transpose(1, 2)
     padded = F.pad(x.transpose(1, 2), ((layer.kernel_size - 1) * dilation, 0))
     a, b = F.conv1d(padded, weight, layer.linear.bias, dilation=dilation).transpose(1, 2).chunk(2, dim=-1)

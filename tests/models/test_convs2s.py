@@ -129,7 +129,7 @@ def test_weights_begin_as_the_paper_says():
 
 
 def test_the_encoder_gets_its_gradient_divided():
-    """The same forward pass; what flows into the encoder's output comes back 1/(2 · layers) as large."""
+    """The forward pass is unchanged; the gradient of the encoder's output is scaled by 1/(2 · layers)."""
     model, batch = build(dropout=0.0, decoder_layers=2), a_batch()
     keys = model.read(batch)[0].keys
     keys.sum().backward()

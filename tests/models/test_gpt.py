@@ -111,7 +111,7 @@ def parameters(size, words):
 
 
 def count(config, words):
-    """The same from the formula: tables, and 12 dim² with 13 dim for each block."""
+    """The number of parameters from the formula: embeddings, and 12 dim² + 13 dim for each block."""
     dim = config.dim
     return (words + config.max_length) * dim + config.layers * (12 * dim * dim + 13 * dim) + 2 * dim
 
@@ -139,7 +139,7 @@ def test_the_output_is_the_embedding_and_biases_can_be_left_out():
     close(model.output(model(batch_of())), plain.output(plain(batch_of())) + model.head.bias)
 
 
-def test_dropouts_fall_where_they_are_said_to():
+def test_dropouts_are_where_they_should_be():
     model = make(dropout=0.1, embedding_dropout=0.2, output_dropout=0.3, attention_dropout=0.4)
     assert (model.embedding.dropout.p, model.output_dropout.p) == (0.2, 0.3)
     assert {block.dropout.p for block in model.decoder} == {0.1}

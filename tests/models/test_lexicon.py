@@ -171,7 +171,7 @@ def test_only_the_likeliest_are_kept_and_of_equals_the_first():
     assert model.probabilities[4].tolist() == pytest.approx([0.5, 0.25])
 
 
-def test_each_output_looks_at_its_word():
+def test_each_output_attends_to_its_word():
     model, batch = fitted(), batches([([4, 5], [4, 5]), ([6], [6])])[0]
     with record_attention(model) as maps:
         model(batch)
@@ -212,7 +212,7 @@ def test_a_lexicon_of_other_words_is_refused(tmp_path):
     [
         ({"passes": 0}, "passes must be at least 1, but is 0"),
         ({"candidates": 0}, "candidates must be at least 1"),
-        ({"smoothing": 0.0}, "smoothing must lie between 0 and 1"),
+        ({"smoothing": 0.0}, "smoothing must be between 0 and 1"),
         ({"file": "a.txt", "passes": 3}, "passes = 3 has no effect on a lexicon from a file"),
     ],
 )

@@ -125,7 +125,7 @@ def test_every_runner_finds_the_same(feeding):
 
 
 @torch.no_grad()
-def test_feeding_tells_a_step_where_the_one_before_looked():
+def test_input_feeding_passes_the_attention_of_the_step_before():
     """The state after <s> is the same, but the next one has seen a part of the source through the vector."""
     batch = batch_of((5,), (3,))
     for feeding in (True, False):

@@ -62,12 +62,12 @@ def test_rotary_positions_tell_differences_alone():
     query, key = torch.randn(2, 8).double()
     angles = RotaryPositions(8)(30).double()
 
-    def product(i, j):
+    def dot(i, j):
         return (rotate(query[None], angles[i : i + 1]) @ rotate(key[None], angles[j : j + 1]).T).item()
 
-    assert product(7, 3) == pytest.approx(product(24, 20), abs=1e-6)
-    assert product(7, 3) != pytest.approx(product(7, 4), abs=1e-3)
-    assert product(5, 5) == pytest.approx((query @ key).item(), abs=1e-6)
+    assert dot(7, 3) == pytest.approx(dot(24, 20), abs=1e-6)
+    assert dot(7, 3) != pytest.approx(dot(7, 4), abs=1e-3)
+    assert dot(5, 5) == pytest.approx((query @ key).item(), abs=1e-6)
     assert rotate(query[None], angles[9:10]).norm().item() == pytest.approx(query.norm().item())
 
 

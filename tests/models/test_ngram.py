@@ -354,7 +354,7 @@ def test_weights_are_fitted_to_held_out_text() -> None:
 
 
 def test_a_saved_table_is_used_where_it_lies(tmp_path: Any) -> None:
-    """Of any length: the arrays of a run are as long as its text made them."""
+    """Tables of any length: the arrays of a run are as long as its text made them."""
     model = fitted(CORPUS, order=4)
     safetensors.torch.save_file(own_weights(model), tmp_path / "model.safetensors")
     saved = safetensors.torch.load_file(tmp_path / "model.safetensors")
@@ -407,13 +407,13 @@ def test_there_must_be_a_text_to_count_in() -> None:
         ({"smoothing": "add-k", "alpha": 0.0}, "alpha must be above 0"),
         ({"smoothing": "mle", "min_counts": (1, 2)}, "min_counts"),
         ({"min_counts": (2, 2)}, "begin with 1"),
-        ({"min_counts": (1, 3, 2)}, "never fall"),
+        ({"min_counts": (1, 3, 2)}, "never decrease"),
         ({"min_counts": (1, 1, 1, 2)}, "more than the order"),
         ({"smoothing": "interpolation", "weights": (0.5, 0.5)}, "must be 4 numbers"),
         ({"smoothing": "interpolation", "weights": (0.5, 0.5, 0.5, 0.5)}, "sum to 1"),
         ({"smoothing": "interpolation", "weights": (-0.5, 0.5, 0.5, 0.5)}, "not be negative"),
         ({"smoothing": "interpolation", "weights": (0.25,) * 4, "held_out": 0.2}, "held_out = 0.2 has no effect"),
-        ({"smoothing": "interpolation", "held_out": 1.0}, "held_out must lie"),
+        ({"smoothing": "interpolation", "held_out": 1.0}, "held_out must be"),
         ({"smoothing": "back-off", "threshold": -1}, "threshold"),
         ({"smoothing": "stupid-back-off", "penalty": 0.0}, "penalty"),
         ({"smoothing": "katz", "good_turing": 0}, "good_turing"),

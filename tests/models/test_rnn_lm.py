@@ -1,4 +1,4 @@
-"""The recurrent language model: what it drops, what it carries, what it is fined for."""
+"""The recurrent language model: its dropout, its carried state, its regularization."""
 
 from __future__ import annotations
 
@@ -149,8 +149,8 @@ def test_weights_begin_as_the_papers_say() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"cell": "lstm", "activation": "relu"}, "belongs to elman"),
-        ({"variational": True, "dropout": 0.0}, "nothing is dropped"),
+        ({"cell": "lstm", "activation": "relu"}, "it is for elman"),
+        ({"variational": True, "dropout": 0.0}, "no effect without dropout"),
         ({"input_dropout": 1.0}, "input_dropout"),
         ({"weight_dropout": -0.1}, "weight_dropout"),
         ({"layers": 0}, "layers"),

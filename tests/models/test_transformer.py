@@ -256,8 +256,8 @@ def test_the_cache_is_as_small_as_the_precision_allows():
         ({"dropout": 1.0}, "dropout must be at least 0 and less than 1, but is 1.0"),
         ({"attention_dropout": -0.1}, "attention_dropout must be at least 0 and less than 1, but is -0.1"),
         ({"window": -1}, "window must be at least 0, but is -1"),
-        ({"max_length": 9}, "max_length 9 would do nothing"),
-        ({"positions": "none", "max_length": 9}, "max_length 9 would do nothing: none positions have no limit"),
+        ({"max_length": 9}, "max_length 9 has no effect"),
+        ({"positions": "none", "max_length": 9}, "max_length 9 has no effect: none positions have no limit"),
         ({"positions": "learned"}, "learned positions need max_length"),
     ],
 )

@@ -150,7 +150,7 @@ def test_what_cannot_be_asked_is_refused(translator: Verbs) -> None:
         ({"require": ["water"], "runner": "static"}, "runner = static has no effect on required words"),
         ({"require": ["water"], "compile": True}, "compile = True has no effect on required words"),
         ({"forbid": [""]}, "forbid must be a list of words"),
-        ({"require": ["*"]}, "is no word to look for"),
+        ({"require": ["*"]}, "is not a word to match"),
         ({"lexicon": {"a": "b"}}, "no effect without replace_unknown"),
         ({"replace_unknown": True}, "has no effect on the unit bpe"),
     ):

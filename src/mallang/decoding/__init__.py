@@ -1,1 +1,1 @@
-"""A model to sequences."""
+"""Decoding: from a model to output sequences."""

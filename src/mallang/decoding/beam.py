@@ -1,16 +1,16 @@
 """Beam search: follow the `beam` best hypotheses of every sentence at once, for any model that has `start` and `step`.
 
-At every step the 2 × beam best continuations are drawn up. A continuation with `</s>` that lies among the first
-`beam` of them is complete: it leaves the beam at once and takes no slot. The `beam` best others go on; since each
-hypothesis has one way to end, 2 × beam candidates always leave enough of them. A hypothesis that reaches its
-sentence's length limit without `</s>` is returned, as unfinished, only when none was completed.
+Every step selects the 2 × beam best continuations. A continuation with `</s>` among the first `beam` of them is
+complete: it leaves the beam at once and takes no slot. The `beam` best others stay in the beam; since each hypothesis
+has one way to end, 2 × beam candidates always leave enough of them. A hypothesis that reaches its sentence's length
+limit without `</s>` is returned, as unfinished, only when none was completed.
 
-Two rules say when a sentence is done. "complete": `beam` hypotheses are complete. "optimal": no open hypothesis can
-still enter the n-best list. Every further log-probability is at most 0, so an open hypothesis with the sum s ≤ 0 can
-end with no more than s; and since no length penalty falls with the length, its normalized score is at most
-s / penalty(limit). The best open hypothesis has the highest bound; once the worst of the n-best reaches it, the rest
-of the search could change nothing. A beam of 1 follows a single path, which ends with its first `</s>` under either
-rule: it is greedy search.
+Two stopping criteria decide when a sentence is done. "complete": `beam` hypotheses are complete. "optimal": no open
+hypothesis can still enter the n-best list. Every further log-probability is at most 0, so an open hypothesis with the
+sum s ≤ 0 can end with no more than s; and since no length penalty falls with the length, its normalized score is at
+most s / penalty(limit). The best open hypothesis has the highest bound; once the worst of the n-best reaches it, the
+rest of the search could change nothing. A beam of 1 follows a single path, which ends with its first `</s>` under
+either criterion: it is greedy search.
 """
 
 from __future__ import annotations
@@ -43,24 +43,24 @@ def search(model: Autoregressive, batch: Batch, config: Config, rules: Rules | N
 
 @dataclass(frozen=True)
 class Beams(Search):
-    """The search of some sentences: their n-best lists of what is complete, and the open hypotheses, best first."""
+    """The beams of some sentences: n-best lists of complete hypotheses, and the open hypotheses, best first."""
 
     highest: Float64[Tensor, " sentences"]
     """The length penalty at the limit."""
     labels: Int[Tensor, "sentences paths limit"]
-    """What was said: first the n-best list, then the open ones; `<pad>`, which is never said, after the end."""
+    """The generated tokens: first of the n-best list, then of the open hypotheses; `<pad>` after the end."""
     token_scores: Float[Tensor, "sentences paths limit"]
     done: Float64[Tensor, "sentences nbest"]
-    """The normalized scores of the n-best list, −∞ where there is none yet."""
+    """The normalized scores of the n-best list, −∞ for entries that are still empty."""
     totals: Float64[Tensor, "sentences width"]
-    """The sums of the open ones. In double precision, where adding up to 2^29 single numbers of like size rounds
-    nothing: ties stay ties."""
+    """The log-probability sums of the open hypotheses. In double precision, where adding up to 2^29 float32 numbers of
+    similar size rounds nothing: ties stay ties."""
     completed: Int[Tensor, " sentences"]
     """How many hypotheses were completed."""
 
     @staticmethod
     def start(most: list[int], vocabulary: Vocabulary, config: Config, device: torch.device) -> Beams:
-        """Nothing said, nothing completed; of the equal copies of the first step one counts, the others score −∞."""
+        """Empty hypotheses; the first of the equal copies of each sentence has the sum 0, the others have −∞."""
         check_beam(most, vocabulary, config, device)
         numbers = torch.arange(len(most), device=device)
         none = torch.full((len(most), config.nbest + config.beam), -torch.inf, dtype=torch.float64, device=device)
@@ -80,22 +80,22 @@ class Beams(Search):
 
     @property
     def width(self) -> int:
-        """Open hypotheses of each sentence."""
+        """The number of open hypotheses per sentence."""
         return self.totals.shape[1]
 
     @property
     def said(self) -> Int[Tensor, "rows limit"]:
-        """What each open hypothesis has said."""
+        """The tokens that each open hypothesis has generated."""
         return self.labels[:, -self.width :].flatten(0, 1)
 
     def grow(
         self, log_probs: Float[Tensor, "rows vocabulary"], said: Int[Tensor, ""], vocabulary: Vocabulary, config: Config
     ) -> tuple[Beams, Int[Tensor, " rows"], Int[Tensor, " rows"]]:
-        """One token further: the beams, the tokens of the open ones, and which row each of them continues from."""
+        """Extend by one token: the new beams, the tokens of the open hypotheses, and the rows that they continue."""
         totals, cells = top_k_sums(self.totals, log_probs, 2 * self.width)
         ends = cells % log_probs.shape[1] == vocabulary.eos
         done, listed, completed = self.complete(totals, ends, said + 1, config)
-        # A stable sort of "is it an ending": the others first, in their order.
+        # A stable sort by "ends with </s>": the open ones first, in their order.
         going = ends.int().sort(dim=1, stable=True).indices[:, : self.width]
         chosen = torch.cat([listed, going + config.nbest], dim=1)
         labels, token_scores, tokens, rows = self.follow(chosen, cells, log_probs, said, vocabulary)
@@ -112,15 +112,16 @@ class Beams(Search):
         length: Int[Tensor, ""],
         config: Config,
     ) -> tuple[Float64[Tensor, "sentences nbest"], Int[Tensor, "sentences nbest"], Int[Tensor, " sentences"]]:
-        """The scores of the n-best list with what ended now, where each comes from, and how many have ended so far.
+        """Update the n-best list with the hypotheses that end in this step.
 
-        Places count through the old list first, then through the candidates.
+        Returns its scores, the place that each entry comes from (first the old list, then the candidates), and the
+        number of hypotheses completed so far.
         """
         ended = ends & (totals > -torch.inf)
         ended[:, config.beam :].fill_(False)
         completed = self.completed + ended.sum(dim=1)
         last_chance = (self.limit == length) & (completed == 0)
-        # Until the host looks, sentences that are done go on; their hypotheses can no longer enter any list.
+        # Finished sentences run until the host's next check; their hypotheses can no longer enter any list.
         entering = (ended | (last_chance[:, None] & ~ends)) & ~self.stopped[:, None]
         normalized = (totals / penalty(length.double(), config)).masked_fill(~entering, -torch.inf)
         done, listed = top_k(torch.cat([self.done, normalized], dim=1), config.nbest)
@@ -139,10 +140,10 @@ class Beams(Search):
         Int[Tensor, " rows"],
         Int[Tensor, " rows"],
     ]:
-        """The labels and scores of the chosen, the tokens of the open ones, and which row each of them continues from.
+        """Labels and scores of the chosen paths, tokens of the open hypotheses, and the rows that these continue.
 
-        The chosen are counted through the n-best list and then the candidates, which are cells of open hypotheses ×
-        words.
+        `chosen` counts through the n-best list and then the candidates; a candidate is a cell of the table open
+        hypotheses × vocabulary.
         """
         (sentences, nbest), words = self.done.shape, log_probs.shape[1]
         listed = torch.arange(nbest, device=cells.device).expand(sentences, -1)
@@ -165,7 +166,7 @@ class Beams(Search):
         nbest = self.done.shape[1]
         columns = (self.numbers, self.labels[:, :nbest], self.token_scores[:, :nbest], self.done)
         for number, labels, scores, normalized in zip(*(column.tolist() for column in columns), strict=True):
-            # Where fewer were found than asked for, the rest of the list scores −∞; the first must be there.
+            # If fewer were found than requested, the rest of the list scores −∞; the first must exist.
             listed = [rank for rank, score in enumerate(normalized) if rank == 0 or score > -torch.inf]
             if number >= 0:
                 found[number] = ranked(hypothesis(labels[rank], scores[rank], vocabulary, config) for rank in listed)
@@ -173,8 +174,8 @@ class Beams(Search):
 
 
 def check_beam(most: list[int], vocabulary: Vocabulary, config: Config, device: torch.device) -> None:
-    """Refuse a beam that cannot fit into the memory, whatever the model."""
-    # Every hypothesis has its logits and their log-probabilities, and what it has said with its scores, twice.
+    """Refuse a beam that cannot fit into memory, whatever the model."""
+    # Every hypothesis has its logits and log-probabilities, and its tokens with their scores twice.
     needed = len(most) * (config.nbest + config.beam) * (8 * len(vocabulary) + 24 * max(most))
     check_room(needed, device, f"a beam of {config.beam:,} for {len(most)} texts at once", "a smaller beam: beam=5")
 
@@ -186,7 +187,7 @@ def _settled(
     highest: Float64[Tensor, " sentences"],
     config: Config,
 ) -> Bool[Tensor, " sentences"]:
-    """Where the stopping rule says that the search is over; the bound is explained at the top of this file."""
+    """Which sentences are done by the stopping criterion; the bound is explained at the top of this file."""
     if config.stop == "complete" or config.beam == 1:
         return completed >= config.beam
     return done[:, -1] >= totals[:, 0] / highest

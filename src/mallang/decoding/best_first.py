@@ -1,24 +1,24 @@
-"""Best-first search: the best of all outputs, and whether that is certain; for any model that has `start` and `step`.
+"""Best-first search: exact search for the best output, with a proof, for any model that has `start` and `step`.
 
 A prefix with the sum s can be continued in many ways, but every further log-probability is at most 0, so none of its
 outputs has a sum above s. Sums are at most 0 and no length penalty falls with the length, so after the penalty
 
     normalized ≤ s / penalty(limit)                 average: s / limit    gnmt: s / ((5 + limit) / 6)^α    none: s
 
-An output that is known already, the incumbent, ends the matter for all prefixes whose bound lies below it. The search
-starts with what a beam finds, reads the prefix with the highest bound, puts its continuations in the place of it,
-takes its ending if that is better than the incumbent, and goes on until no bound reaches the incumbent: then it is the
-best, for certain. Of a model that may be anything no search can know that with fewer prefixes read, since one that
-was not read might continue with probability 1 to the end; only the order in which better incumbents turn up may differ.
-(Stahlberg and Byrne 2019, arXiv:1908.10090, search depth first with the same bound without a penalty.)
+A known output, the incumbent, prunes all prefixes whose bound is lower. The search starts with the outputs of a beam
+search. It expands the prefix with the highest bound: its continuations become open prefixes, and its completion with
+`</s>` becomes the incumbent if it is better. When no bound reaches the incumbent any more, that is proven the best. No
+search of an arbitrary model can prove it with fewer expansions, since a prefix that was not expanded might continue
+with probability 1 to the end; only the order in which better incumbents are found may differ. (Stahlberg and Byrne
+2019, arXiv:1908.10090, search depth-first with the same bound, without a penalty.)
 
-How many prefixes must be read depends on the penalty: of any length at most exp(−v · penalty(limit)) have a bound
+The number of expansions depends on the penalty: at each length, at most exp(−v · penalty(limit)) prefixes have a bound
 above the incumbent v, as their probabilities sum to one at most. Without a penalty that is one over the incumbent's
 probability. With the average it is that to the power of limit / length: so a lower `max_ratio` or `max_length` helps.
 
-Memory: nothing of the model's is kept but what `start` gave. A prefix is read again as a whole, many in one step,
-shorter ones filled up behind. Of those that are open no more are kept than may still be read, as two numbers and a
-pointer each: with what has been read less than `max_expansions` times the longest output.
+Memory: the only model state kept is that of `start`, so no KV cache. Every expansion reads the whole prefix again, many
+in one step, shorter ones padded on the right. No more open prefixes are kept than may still be expanded, each as two
+numbers and a pointer; together with the expanded ones that is less than `max_expansions` times the longest output.
 """
 
 from __future__ import annotations
@@ -53,34 +53,34 @@ from mallang.decoding.ranking import hypothesis, penalty
 from mallang.text.vocabulary import Vocabulary
 
 TOGETHER = 64
-"""Beginnings of one sentence that are read together: the next in line are read before those ahead have been weighed."""
+"""Prefixes of one sentence that are expanded in one step, before the results of the better ones are known."""
 ROWS = {"cuda": 1024}
-"""Beginnings of all sentences that are read together, by device; 64 on others."""
+"""Prefixes of all sentences that are expanded in one step, by device; 64 on others."""
 NUMBERS = {"cuda": 2**28}
-"""Logits that are held at once: rows × time × vocabulary, by device; 2^24 on others."""
+"""The maximum number of logits in memory: rows × time × vocabulary, by device; 2^24 on others."""
 SLACK = 1e-12
-"""Relative: what the rounding of one product and one quotient may do to equals."""
+"""Relative tolerance for ties: the rounding error of one multiplication and one division."""
 Watch = Callable[[tuple[int, ...], Float[Tensor, " vocabulary"]], None]
-"""Told of every beginning that is read, and of the log-probabilities of what follows."""
+"""Called with every expanded prefix and the log-probabilities of its next token."""
 
 
 @dataclass(frozen=True)
 class Solution:
-    """What a search found for one sentence."""
+    """The result of the search for one sentence."""
 
     nbest: list[Hypothesis]
     proven: bool
-    """Whether it is certain that these are the best."""
+    """Whether these are proven to be the best."""
     expansions: int
-    """How many prefixes were read; those of the beam search before are not counted."""
+    """The number of expanded prefixes, without those of the beam search."""
     bound: float
     """No output has a normalized score above this."""
 
 
 def search(model: Autoregressive, batch: Batch, config: Config, rules: Rules | None = None) -> list[list[Hypothesis]]:
-    """The `nbest` best of all outputs that the rules allow; equals go to the shorter, then to the lower ids.
+    """The `nbest` best of all outputs that the rules allow; ties go to the shorter output, then to the lower ids.
 
-    Where `max_expansions` were not enough to know it, they are the best that were found, and marked as not proven.
+    Where `max_expansions` did not suffice for a proof, they are the best that were found, marked as not proven.
     """
     return [solution.nbest for solution in solve(model, batch, config, rules)]
 
@@ -88,7 +88,7 @@ def search(model: Autoregressive, batch: Batch, config: Config, rules: Rules | N
 def solve(
     model: Autoregressive, batch: Batch, config: Config, rules: Rules | None = None, watch: Watch | None = None
 ) -> list[Solution]:
-    """The same, with an account of each search."""
+    """Search every sentence of a batch: its best outputs, whether they are proven, and the number of expansions."""
     most = limits(batch, config, model)
     if not most:
         return []
@@ -114,7 +114,7 @@ def solve(
 
 
 def incumbents(model: Autoregressive, batch: Batch, config: Config, rules: Rules | None) -> list[list[Hypothesis]]:
-    """What a beam finds for each sentence, to begin with: nothing where its paths are all dead ends."""
+    """The beam search outputs of each sentence, to start from; none where every path is a dead end."""
     width = max(config.beam, config.nbest)
     wide = replace(replace(config, nbest=1).with_method("beam"), beam=width, nbest=width)
     try:
@@ -125,7 +125,7 @@ def incumbents(model: Autoregressive, batch: Batch, config: Config, rules: Rules
 
 @dataclass(frozen=True)
 class Pick:
-    """A prefix that is to be read."""
+    """A prefix to expand."""
 
     said: tuple[int, ...]
     scores: tuple[float, ...]
@@ -133,7 +133,7 @@ class Pick:
 
 
 OPEN = np.dtype([("total", np.float64), ("score", np.float32), ("parent", np.int32), ("token", np.int32)])
-"""A prefix that lies open: its sum, the log-probability of its last token, what it follows, and that token."""
+"""An open prefix: its sum, the log-probability of its last token, the index of its parent, and that token."""
 Frontier = npt.NDArray[np.void]
 
 
@@ -145,57 +145,57 @@ class Hunt:
     config: Config
     vocabulary: Vocabulary
     read: list[Pick] = field(default_factory=list)
-    """The prefixes that were read: what lies open follows one of them."""
+    """The expanded prefixes: each open prefix continues one of them."""
     open: Frontier = field(default_factory=lambda: np.array([(0.0, 0.0, -1, -1)], OPEN))
-    """The prefixes that lie open, best first; at first the empty one, which follows none."""
+    """The open prefixes, best first; at the start the empty one, which has no parent."""
     left_out: float = -math.inf
-    """The highest sum that was put aside."""
+    """The highest sum of a prefix that was discarded."""
     done: list[Hypothesis] = field(default_factory=list)
     """The best outputs so far, best first."""
     unfinished: list[Hypothesis] = field(default_factory=list)
-    """The best of those that do not end within the limit: they count only where nothing ends."""
+    """The best outputs that do not end within the limit, used only where no output ends."""
 
     @property
     def remaining(self) -> int:
-        """How many prefixes may still be read."""
+        """The number of expansions left in the budget."""
         return self.config.max_expansions - len(self.read)
 
     @property
     def lowest(self) -> float:
-        """The sum below which a prefix cannot lead into the n-best list any more."""
+        """The sum below which no continuation of a prefix can enter the n-best list."""
         return lowest_sum(self.done, self.limit, self.config)
 
     @property
     def goes_on(self) -> bool:
-        """Whether there is something to read, and leave to read it."""
+        """Whether an open prefix could still win and the budget allows to expand it."""
         return self.remaining > 0 and len(self.open) > 0 and bool(self.open["total"][0] >= self.lowest)
 
     def take(self, count: int) -> list[Pick]:
-        """The best prefixes, which are read now."""
+        """Remove the best open prefixes, to expand them."""
         count = min(count, self.remaining, int((self.open["total"] >= self.lowest).sum()))
         picks = [self.prefix(*one) for one in self.open[:count].tolist()]
         self.open = self.open[count:]
         return picks
 
     def prefix(self, total: float, score: float, parent: int, token: int) -> Pick:
-        """What lies open, token by token."""
+        """An open prefix with all its tokens and scores."""
         if parent < 0:
             return Pick((), (), 0.0)
         before = self.read[parent]
         return Pick((*before.said, token), (*before.scores, score), total)
 
     def floor(self, pick: Pick) -> float:
-        """Below this sum what follows is of no use: it cannot win, or enough better ones lie open."""
+        """The sum below which a continuation is useless: it cannot win, or enough better prefixes are open."""
         if 0 < self.remaining <= len(self.open) and not self.is_last(pick):
             return max(self.lowest, float(self.open["total"][self.remaining - 1]))
         return self.lowest
 
     def is_last(self, pick: Pick) -> bool:
-        """Whether one more token is all that may follow."""
+        """Whether the length limit allows only one more token."""
         return len(pick.said) + 1 == self.limit
 
     def add(self, pick: Pick, ending: float, tokens: Any, scores: Any, left_out: float) -> None:
-        """A prefix was read: its ending, and what else may follow, by ascending ids."""
+        """Add the results of an expansion: the completion with `</s>`, and other continuations by ascending ids."""
         self.read.append(pick)
         if ending > -math.inf:
             self.found(self.output(pick, self.vocabulary.eos, ending))
@@ -211,7 +211,7 @@ class Hunt:
         self.open = np.concatenate([self.open, more])
 
     def tidy(self) -> None:
-        """Best first, and no more than may still be read."""
+        """Sort the open prefixes, best first, and drop those beyond the budget."""
         order = np.argsort(-self.open["total"], kind="stable")
         if len(order) > self.remaining:
             self.left_out = max(self.left_out, float(self.open["total"][order[self.remaining]]))
@@ -222,14 +222,14 @@ class Hunt:
         return hypothesis([*pick.said, token], [*pick.scores, score], self.vocabulary, self.config)
 
     def found(self, one: Hypothesis) -> None:
-        """Put an output in its place in the list, unless it is known or too bad."""
+        """Insert an output into the n-best list, unless it is known or too bad."""
         listed = self.done if one.finished else self.unfinished
         if all(one.tokens != other.tokens for other in listed):
             bisect.insort(listed, one, key=rank)
             del listed[self.config.nbest :]
 
     def solution(self) -> Solution:
-        """What was found, and what is known of it."""
+        """The best outputs found, whether they are proven, and an upper bound of all scores."""
         left = max([self.left_out, *self.open["total"][:1].tolist()])
         proven = left == -math.inf or left < self.lowest
         outputs = self.done or self.unfinished or [hypothesis([], [], self.vocabulary, self.config)]
@@ -243,24 +243,24 @@ class Hunt:
 
 
 def lowest_sum(done: Sequence[Hypothesis], limit: int, config: Config) -> float:
-    """The sum that a prefix must have to lead into a list of outputs; any will do while the list is not full."""
+    """The lowest sum with which a prefix can lead into the n-best list; −∞ while the list is not full."""
     if len(done) < config.nbest or not done[-1].finished:
         return -math.inf
     return done[-1].normalized * float(penalty(limit, config)) * (1 + SLACK)
 
 
 def rank(one: Hypothesis) -> tuple[float, int, tuple[int, ...]]:
-    """The best first, then the shorter, then the lower ids."""
+    """The sort key of outputs: best first, then the shorter, then the lower ids."""
     return -one.normalized, len(one.tokens), one.tokens
 
 
 @dataclass(frozen=True)
 class Reader:
-    """The model, ready to read any beginning of any sentence."""
+    """Computes the next-token log-probabilities of any prefix of any sentence."""
 
     model: Autoregressive
     state: State
-    """What `start` gave: a row for each sentence."""
+    """The state after `start`, one row per sentence."""
     config: Config
     rules: Rules | None
     device: torch.device
@@ -268,14 +268,14 @@ class Reader:
     def read(
         self, taken: Sequence[tuple[int, Pick]]
     ) -> Iterator[tuple[list[tuple[int, Pick]], Float[Tensor, "rows vocabulary"]]]:
-        """The log-probabilities of what follows each, in portions of like length that fit into the memory."""
+        """The next-token log-probabilities of each prefix, in batches of similar length that fit into memory."""
         vocabulary, most = self.model.vocabulary, NUMBERS.get(self.device.type, 2**24)
         for group in by_length([1 + len(pick.said) for _, pick in taken], most // len(vocabulary)):
             portion = [taken[place] for place in group]
             yield portion, self.read_together(portion)
 
     def read_together(self, portion: Sequence[tuple[int, Pick]]) -> Float[Tensor, "rows vocabulary"]:
-        """Each row a sentence of its own; what fills up a shorter one comes after it, so it does not see it."""
+        """One row per prefix; the padding of a shorter one is on its right, so causal attention does not see it."""
         vocabulary = self.model.vocabulary
         tokens, lengths = pad_rows([[vocabulary.bos, *pick.said] for _, pick in portion], vocabulary.pad)
         tokens, lengths = tokens.to(self.device), lengths.to(self.device)
@@ -295,7 +295,7 @@ class Reader:
 def absorb(
     hunts: Sequence[Hunt], portion: Sequence[tuple[int, Pick]], log_probs: Float[Tensor, "rows vocabulary"]
 ) -> None:
-    """Give every sentence what follows the prefixes it took, but for what it cannot use."""
+    """Add the useful continuations of the expanded prefixes to the searches of their sentences."""
     eos = hunts[0].vocabulary.eos
     before = [[pick.total, max(hunts[number].floor(pick), -1e300)] for number, pick in portion]
     total, floor = torch.tensor(before, dtype=torch.float64, device=log_probs.device)[:, :, None].unbind(dim=1)

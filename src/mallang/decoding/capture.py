@@ -1,4 +1,4 @@
-"""Doing the same in the same memory: nests of tensors written in place, and CUDA graphs that replay what was done."""
+"""CUDA graph capture and replay, over nested tensors that are updated in place."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from mallang.layers.cache import Nest
 
 
 class Replay:
-    """Something done in place, again and again: first `warm_ups` times as it is, then captured, then replayed."""
+    """An in-place function that is called repeatedly: `warm_ups` times eagerly, then captured, then replayed."""
 
     def __init__(self, run: Callable[[], None], pool: Pool, warm_ups: int = 1) -> None:
         self.run, self.pool, self.warm_ups = run, pool, warm_ups
         self.graph: Any = None
 
     def __call__(self) -> None:
-        """Once more."""
+        """Run the function once."""
         if self.graph is not None:
             self.graph.replay()
         elif not self.warm_ups:
@@ -36,7 +36,7 @@ class Replay:
 
 
 class Pool:
-    """Memory that graphs share, since only one of them runs at a time and none leaves anything there."""
+    """The memory pool that graphs share: one runs at a time, and none leaves results in the pool."""
 
     def __init__(self) -> None:
         self.handle: Any = None
@@ -44,7 +44,7 @@ class Pool:
         self.graphs: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def share(self, graph: Any) -> Any:
-        """A handle to the memory for one more graph; it goes with the last of them, and the next gets new memory."""
+        """The pool handle for one more graph; after the last graph is freed, the next one gets a new pool."""
         if not self.graphs:
             self.handle = torch.cuda.graph_pool_handle()
         self.graphs.add(graph)
@@ -52,7 +52,7 @@ class Pool:
 
     @contextmanager
     def beside(self) -> Iterator[None]:
-        """On a stream of its own, as capturing demands, after all that was asked for and before all that follows."""
+        """Run on a side stream, as capture requires, ordered after all earlier and before all later work."""
         if torch.cuda.is_available():
             self.stream = self.stream or torch.cuda.Stream()  # type: ignore[no-untyped-call]
             self.stream.wait_stream(torch.cuda.current_stream())
@@ -66,15 +66,15 @@ class Pool:
 
 
 def captures(device: torch.device) -> bool:
-    """Whether steps on this device are captured."""
+    """Whether steps on this device are captured as CUDA graphs."""
     return device.type == "cuda"
 
 
 def capture(run: Callable[[], None], pool: Pool) -> Any:
-    """What `run` does as a CUDA graph; a step that needs the host cannot be captured.
+    """Capture `run` as a CUDA graph; a step that needs the host raises `NotStaticError`.
 
     `torch.cuda.graph` would empty the allocator's cache and collect garbage each time, which takes longer than the
-    steps that the graph saves; that nothing is freed meanwhile is enough.
+    graph saves; it suffices to disable garbage collection during the capture.
     """
     graph, collecting = torch.cuda.CUDAGraph(), gc.isenabled()
     torch.cuda.synchronize()
@@ -98,9 +98,9 @@ def capture(run: Callable[[], None], pool: Pool) -> Any:
 
 
 def free_random_numbers(pool: Pool) -> None:
-    """Take a GPU's random numbers out of capture mode, where torch leaves them after a capture that failed.
+    """Take the GPU's random number generator out of capture mode, where a failed capture leaves it.
 
-    Otherwise the next dropout of this process would fail. A capture that succeeds ends the mode.
+    Otherwise the next dropout of this process would fail. An empty capture that succeeds ends the mode.
     """
     graph, scratch = torch.cuda.CUDAGraph(), torch.zeros(1, device="cuda")
     with suppress(RuntimeError), pool.beside():
@@ -112,19 +112,19 @@ def free_random_numbers(pool: Pool) -> None:
 
 
 class NotStaticError(Exception):
-    """A step changed the shape of its memory, or needed the host."""
+    """A step changed the shape of its state, or needed the host."""
 
 
 def write(held: Nest, new: Nest) -> None:
-    """Copy every tensor of a nest to its place in another of the same shapes."""
+    """Copy every tensor of a nest into the matching tensor of another nest with the same shapes."""
     targets, sources = leaves_of(held), leaves_of(new)
     if [described(leaf) for leaf in targets] != [described(leaf) for leaf in sources]:
-        raise NotStaticError("its memory changes from step to step")
+        raise NotStaticError("its state changes its shape from step to step")
     pairs = [(a, b) for a, b in zip(targets, sources, strict=True) if isinstance(a, Tensor) and not same(a, b)]
-    # What is a view of the memory itself must be read before anything is written there.
+    # A source that is a view of a target must be read before anything is written there.
     memory = {a.untyped_storage().data_ptr() for a, _ in pairs}
     pairs = [(a, b.clone() if b.untyped_storage().data_ptr() in memory else b) for a, b in pairs]
-    # Each kind in one go, one kernel for many small copies; as rows, for torch compares even strides that mean nothing.
+    # One call per dtype, since one kernel does many small copies; flat, since torch compares even irrelevant strides.
     pairs = [(a.view(-1), b.view(-1)) if a.is_contiguous() and b.is_contiguous() else (a, b) for a, b in pairs]
     for kind in {a.dtype for a, _ in pairs}:
         alike = [(a, b) for a, b in pairs if a.dtype == kind]
@@ -137,12 +137,12 @@ def same(a: Tensor, b: Tensor) -> bool:
 
 
 def shape_of(nest: Nest) -> tuple[Any, ...]:
-    """What two nests must have in common to use the same memory."""
+    """The shapes and values in which two nests must agree to use the same buffers."""
     return tuple(described(leaf) for leaf in leaves_of(nest))
 
 
 def described(leaf: Any) -> Any:
-    """A tensor's shape and type; anything else as it is."""
+    """A tensor's shape and dtype; any other value unchanged."""
     return (leaf.shape, leaf.dtype) if isinstance(leaf, Tensor) else leaf
 
 

@@ -1,4 +1,4 @@
-"""The step of a search, compiled for a GPU: fewer and larger kernels, which `runner` then captures."""
+"""The decode step, compiled for a GPU: fewer and larger kernels, which `runner` then captures as a CUDA graph."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from mallang.decoding.progress import Progress
 
 
 def compiled(rows: int) -> Any:
-    """The step for so many rows; shapes beyond the first few that the compiler remembers run as they are."""
+    """The compiled step for `rows` rows; after the first few shapes, the compiler runs new ones eagerly."""
     return compiled_for_one() if rows == 1 else compiled_for_many()
 
 
 @cache
 def compiled_for_many() -> Any:
-    """Matrix products are left to the library."""
+    """The compiled step for several rows: matmuls stay calls of cuBLAS."""
     return torch.compile(Progress.advance, dynamic=False)
 
 
 @cache
 def compiled_for_one() -> Any:
-    """The products of a single row become sums, which melt into what follows them and read the weights once.
+    """The compiled step for one row: each matmul becomes a reduction that is fused with the operations after it.
 
-    The compiler does so where it may search for the best blocks, and where a product has no bias.
+    The compiler does this where coordinate descent tuning is on and where a matmul has no bias.
     """
     # Not imported above: the compiler takes two seconds to import, and few searches need it.
     from mallang.decoding.rewriting import ForOneRow

@@ -1,7 +1,8 @@
-"""What an output must begin with and must not contain, as rules that every search obeys.
+"""Constrained decoding: forced prefixes and forbidden phrases, as rules that every search obeys.
 
-The scores stay the model's own: what is forced keeps its log-probability, what is forbidden gets −∞, nothing is made to
-sum to one again. All of it is tensor code of fixed shapes that never asks the host, so that a step can be captured.
+The scores stay the model's own: a forced token keeps its log-probability, a forbidden one gets −∞, and nothing is
+renormalized. All of it is tensor code of fixed shapes without host synchronization, so that a step can be captured as
+a CUDA graph.
 """
 
 from __future__ import annotations
@@ -19,31 +20,31 @@ from mallang.decoding.matching import FOUND, START, Matcher, Spelling, look_for
 ANY = -1
 """In a prefix: any token may follow."""
 NEW_WORD = -2
-"""In a prefix: any token may follow that does not make the word before it longer."""
+"""In a prefix: any token may follow that does not extend the word before it."""
 FREE = 1
-"""In the joined table: the state of a sentence in which nothing is forbidden."""
+"""In the joined table: the state of a sentence without forbidden phrases."""
 
 
 PLACES = 16
-"""Prefixes are filled up to a multiple of this, tables to a power of two: a captured step needs few shapes."""
+"""Prefixes are padded to a multiple of this, tables to a power of two, so that few CUDA graphs are captured."""
 
 
 @dataclass(frozen=True)
 class Constraints:
-    """Forced beginnings and forbidden phrases, for every sentence its own."""
+    """The forced prefix and the forbidden phrases of every sentence."""
 
     prefix: Int[Tensor, "sentences places"]
-    """The token that must stand in each place; `ANY` or `NEW_WORD` where none must."""
+    """The forced token at each position; `ANY` or `NEW_WORD` where none is forced."""
     continues: Bool[Tensor, " vocabulary"]
-    """Whether a token makes the word before it longer."""
+    """Whether a token extends the word before it."""
     start: Int[Tensor, " sentences"]
-    """The state of each sentence's matcher before anything is said."""
+    """The state of each sentence's matcher before the first token."""
     middle: Int[Tensor, " sentences"]
-    """Its state where it begins to read in the middle."""
+    """The state of each sentence's matcher when it starts in the middle of an output."""
     table: Int[Tensor, "states vocabulary"]
-    """The matchers of all sentences: what each token leads to."""
+    """The transition table of all matchers: the next state for each state and token."""
     window: int
-    """How many tokens a state depends on; 0 where nothing is forbidden."""
+    """How many tokens a state depends on; 0 without forbidden phrases."""
 
     def apply(
         self,
@@ -51,7 +52,7 @@ class Constraints:
         labels: Int[Tensor, "rows limit"],
         said: Int[Tensor, ""],
     ) -> Float[Tensor, "rows vocabulary"]:
-        """−∞ for what must not follow."""
+        """The log-probabilities, with −∞ for tokens that must not follow."""
         width = len(log_probs) // len(self.prefix)
         place = said.clamp(max=self.prefix.shape[1] - 1)
         asked = widened(self.prefix.index_select(1, place.view(1))[:, 0], width)[:, None]
@@ -62,7 +63,7 @@ class Constraints:
         return log_probs.masked_fill(~allowed, -torch.inf)
 
     def states(self, labels: Int[Tensor, "rows limit"], said: Int[Tensor, ""], width: int) -> Int[Tensor, " rows"]:
-        """Where the matchers are after the last `window` tokens: what lies before can no longer matter."""
+        """The matcher states after the last `window` tokens, which are all that a state depends on."""
         begin = said - self.window
         state = widened(torch.where(begin > 0, self.middle, self.start), width)
         for place in range(self.window):
@@ -72,12 +73,12 @@ class Constraints:
         return state
 
     def keep(self, sentences: Int[Tensor, " kept"]) -> Constraints:
-        """Those of some sentences."""
+        """The constraints of these sentences."""
         return replace(self, prefix=self.prefix[sentences], start=self.start[sentences], middle=self.middle[sentences])
 
 
 def widened(values: Int[Tensor, " sentences"], width: int) -> Int[Tensor, " rows"]:
-    """One number per sentence as one a hypothesis."""
+    """Repeat one value per sentence for each of its hypotheses."""
     return values[:, None].expand(-1, width).reshape(-1)
 
 
@@ -87,9 +88,9 @@ def constrain(
     forbidden: Sequence[Sequence[str]],
     device: torch.device | None = None,
 ) -> Constraints:
-    """The rules of some sentences: what each must begin with, as ids, and what must not occur in it.
+    """The constraints of some sentences: the forced prefix of each, as ids, and the phrases forbidden in it.
 
-    After a prefix a new word begins: "Ein Hund" is not continued as "Ein Hunderennen".
+    A new word begins after a prefix: "Ein Hund" is not continued as "Ein Hunderennen".
     """
     rows = [[*prefix, NEW_WORD, ANY] if prefix else [ANY] for prefix in prefixes]
     places = -(-max(map(len, rows)) // PLACES) * PLACES
@@ -111,7 +112,7 @@ def constrain(
 
 
 def join(matchers: Sequence[Matcher], words: int) -> tuple[Int[Tensor, "states vocabulary"], list[int]]:
-    """One table for several matchers, first `FOUND` and `FREE`, which all share; and what is added to their states."""
+    """One transition table for several matchers, which share `FOUND` and `FREE`; and the state offset of each."""
     rows = [torch.full((1, words), FOUND, dtype=torch.int32), torch.full((1, words), FREE, dtype=torch.int32)]
     offsets, size = [], 2
     for matcher in matchers:

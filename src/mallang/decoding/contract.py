@@ -1,11 +1,11 @@
-"""The decoding contract: what an autoregressive model offers, so that no decoder knows a model family.
+"""The contract of autoregressive models, `start` and `step`: every decoder works with any of them.
 
     state = model.start(batch)                 reads the source only
     logits, state = model.step(tokens, state)  one token or many per row: a prompt, a forced prefix, a search step
 
-rows = sentences × width, the hypotheses of one sentence lying together. A step may consume the state it is given.
-Every score is a sum of natural logarithms and includes that of `</s>`. `<pad>` and `<s>` are never generated, yet
-the scores are the model's own: they are not renormalized over what is left.
+rows = sentences × width, with the hypotheses of one sentence in adjacent rows. A step may modify the state it is given.
+Every score is a sum of natural log-probabilities and includes that of `</s>`. `<pad>` and `<s>` are never generated,
+yet the scores are the model's own: they are not renormalized over the other tokens.
 """
 
 from __future__ import annotations
@@ -69,49 +69,49 @@ USED_BY = {
     "runner": ("greedy", "beam", "sampling"),
     "compile": ("greedy", "beam", "sampling"),
 }
-"""The methods that read an option; options not named here are read by all."""
+"""The methods that use an option; options not listed here are used by all methods."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """How an output is searched for."""
+    """Search options."""
 
     method: Method = "beam"
-    """Follow the best token, several hypotheses at once, random ones; prove the best one; or try every output."""
+    """Greedy search, beam search, sampling, exact best-first search, or exhaustive search of every output."""
     beam: int = 5
-    """Hypotheses that are followed at once; best-first search starts with what such a beam finds."""
+    """Beam width: hypotheses per sentence; best-first search starts from the outputs of such a beam search."""
     length_penalty: LengthPenalty = "average"
-    """What a score is divided by: the length, ((5 + length) / 6) ** alpha, or nothing; the length counts `</s>`."""
+    """The divisor of a score: the length, ((5 + length) / 6) ** alpha, or 1; the length counts `</s>`."""
     alpha: float = 0.6
     """The exponent of the gnmt length penalty: 0 is no penalty."""
     stop: Stop = "optimal"
-    """End when no open hypothesis can still win, or as soon as `beam` hypotheses are complete."""
+    """Stop when no open hypothesis can still win, or as soon as `beam` hypotheses are complete."""
     coverage: float = 0.0
-    """How much an output loses for source tokens that it did not look at: β of the coverage penalty, GNMT took 0.2."""
+    """β of the coverage penalty, for source tokens that the output does not attend to; 0.2 in GNMT."""
     max_length: int = 256
-    """The longest output in tokens, `</s>` counted."""
+    """The maximum output length in tokens, `</s>` counted."""
     min_length: int = 1
-    """The shortest output in tokens, `</s>` counted: before, `</s>` is not said."""
+    """The minimum output length in tokens, `</s>` counted: before that, `</s>` is not generated."""
     max_ratio: float = 3.0
-    """With a source, an output has at most this many tokens per source token, and 10 more."""
+    """With a source, an output has at most this many tokens per source token, plus 10."""
     nbest: int = 1
     """Outputs per sentence: the best ones, or independent samples."""
     max_expansions: int = 2000
-    """Beginnings that best-first search may read for a sentence; after that its output is the best that was found."""
+    """Prefixes that best-first search may expand per sentence; then it returns the best output found, unproven."""
     temperature: float = 1.0
     """Sampling divides the logits by it: below 1 sharpens, above 1 flattens."""
     top_k: int = 0
-    """Sampling takes the k most probable tokens alone; 0 takes all."""
+    """Sampling draws from the k most probable tokens; 0: from all."""
     top_p: float = 1.0
-    """Sampling takes the most probable tokens that together reach this probability."""
+    """Sampling draws from the smallest set of most probable tokens that reaches this probability."""
     seed: int = 1
-    """What the random numbers of sampling derive from."""
+    """The random seed of sampling."""
     runner: RunnerName = "auto"
-    """Steps in memory that grows (plain), or reserved, captured on a GPU (static); auto is static where it can."""
+    """A dynamic KV cache (plain), or a static one, with CUDA graphs on a GPU (static); auto: static where possible."""
     precision: Precision = "auto"
-    """Compute in float32 or bfloat16; auto is bfloat16 on a GPU that has it, but float32 for exact search."""
+    """Compute in float32 or bfloat16; auto: bfloat16 on a GPU that supports it, but float32 for exact search."""
     compile: bool = False
-    """On a GPU compile the steps before they are captured: half a minute for each new shape, then faster."""
+    """Compile the steps on a GPU before they are captured: half a minute for each new shape, then faster."""
 
     def __post_init__(self) -> None:
         for name, known in CHOICES.items():
@@ -146,7 +146,7 @@ class Config:
                 todo='method = "greedy" always takes the most probable token',
             )
         if not 0 < self.top_p <= 1:
-            raise UserError(f"decoding.top_p is {self.top_p}, but must lie above 0 and at most at 1")
+            raise UserError(f"decoding.top_p is {self.top_p}, but must be above 0 and at most 1")
         for name, default in DEFAULTS.items():
             if isinstance(default, float) and not math.isfinite(getattr(self, name)):
                 raise UserError(f"decoding.{name} is {getattr(self, name)}, but must be a finite number")
@@ -174,7 +174,7 @@ class Config:
             )
 
     def with_method(self, method: Method) -> Config:
-        """The same options for another method, without those that it does not read."""
+        """These options for another method, without those that it does not use."""
         options = {
             field.name: getattr(self, field.name)
             for field in fields(self)
@@ -188,27 +188,27 @@ DEFAULTS = {field.name: field.default for field in fields(Config)}
 
 @runtime_checkable
 class Autoregressive(Protocol):
-    """Anything that can say what comes next."""
+    """A model that predicts the next token."""
 
     @property
     def vocabulary(self) -> Vocabulary:
-        """What its output ids mean."""
+        """The vocabulary of its output ids."""
 
     def start(self, batch: Batch) -> State:
-        """Read the source; the width is 1."""
+        """Encode the source; the width of the state is 1."""
 
     def step(
         self, tokens: Int[Tensor, "rows time"], state: State
     ) -> tuple[Float[Tensor, "rows time vocabulary"], State]:
-        """Read tokens and say, after each of them, what comes next."""
+        """Read tokens; the logits of the next token after each of them, and the new state."""
 
 
 @runtime_checkable
 class Rules(Protocol):
-    """What an output must or must not say: a change of the log-probabilities before every choice.
+    """Constraints on outputs: they change the log-probabilities before every choice (a logits processor).
 
-    A frozen dataclass whose tensors have a row per sentence, so that a captured graph can hold them: `apply` may look
-    at tensors only, never at what is in them.
+    A frozen dataclass whose tensors have one row per sentence, so that a captured graph can hold them: `apply` must not
+    branch on tensor values.
     """
 
     def apply(
@@ -217,10 +217,10 @@ class Rules(Protocol):
         labels: Int[Tensor, "rows limit"],
         said: Int[Tensor, ""],
     ) -> Float[Tensor, "rows vocabulary"]:
-        """The log-probabilities to choose by, in float32: −∞ for what must not follow.
+        """The log-probabilities to choose by, in float32: −∞ for tokens that must not follow.
 
-        rows = sentences × width, the hypotheses of one sentence lying together. `labels[:, :said]` was said so far,
-        `<pad>` stands after it.
+        rows = sentences × width, with the hypotheses of one sentence in adjacent rows. `labels[:, :said]` are the
+        tokens generated so far, followed by `<pad>`.
         """
 
     def keep(self, sentences: Int[Tensor, " kept"]) -> Rules:
@@ -228,7 +228,7 @@ class Rules(Protocol):
 
 
 class NoOutputError(UserError):
-    """No output has a probability."""
+    """No output has a finite score."""
 
 
 @dataclass(frozen=True)
@@ -240,21 +240,21 @@ class Hypothesis:
     score: float
     """The sum of its natural log-probabilities, that of `</s>` included."""
     normalized: float
-    """The score after the length penalty, and the coverage penalty if there is one: what hypotheses are ranked by."""
+    """The score after the length penalty, and the coverage penalty if there is one; hypotheses are ranked by it."""
     finished: bool
     """Whether it ended with `</s>`, rather than at the length limit."""
     token_scores: tuple[float, ...]
     """The log-probability of each token, and of `</s>` when it is finished."""
     proven: bool | None = None
-    """Whether best-first search is certain that there is none better; other searches do not say."""
+    """Whether best-first search has proven that no output is better; None for other methods."""
 
     def labels(self, eos: int) -> tuple[int, ...]:
-        """What the model said token by token: one entry for each of `token_scores`."""
+        """The generated tokens, `</s>` included if it was generated: one for each of `token_scores`."""
         return (*self.tokens, eos) if self.finished else self.tokens
 
 
 def limits(batch: Batch, config: Config, model: object = None) -> list[int]:
-    """The most tokens, `</s>` counted, that each sentence's output may have; a `Bounded` model has a limit too."""
+    """The maximum length of each sentence's output, `</s>` counted; a `Bounded` model has its own limit too."""
     longest = min(config.max_length, longest_of(model) or config.max_length)
     if batch.source_lengths is None:
         return [longest] * len(batch)
@@ -263,7 +263,7 @@ def limits(batch: Batch, config: Config, model: object = None) -> list[int]:
 
 @contextmanager
 def inference(model: object) -> Iterator[None]:
-    """Without gradients and dropout; every part of the model is given back in the mode it was in."""
+    """Inference mode: no gradients, no dropout; afterwards every module is back in its previous mode."""
     training = [part for part in model.modules() if part.training] if isinstance(model, nn.Module) else []
     try:
         for part in training:
@@ -276,19 +276,20 @@ def inference(model: object) -> Iterator[None]:
 
 
 def is_in_training(model: nn.Module) -> bool:
-    """Whether the first of its parts that has weights is: to torch, what only holds models always is."""
+    """Whether the first module with weights of its own is in training mode; containers are by default, so they are
+    skipped."""
     having = (part for part in model.modules() if next(part.parameters(recurse=False), None) is not None)
     return next(having, model).training
 
 
 def device_of(model: object) -> torch.device:
-    """Where a model's weights lie."""
+    """The device of a model's weights."""
     weight = next(model.parameters(), None) if isinstance(model, nn.Module) else None
     return torch.device("cpu") if weight is None else weight.device
 
 
 def begin(model: Autoregressive, batch: Batch) -> tuple[Float[Tensor, "sentences vocabulary"], State]:
-    """Read the source and `<s>`: the log-probabilities of the first token, one row per sentence."""
+    """Read the source and `<s>`; the log-probabilities of the first token, one row per sentence, and the state."""
     first = torch.full((len(batch), 1), model.vocabulary.bos, device=batch.tokens.device)
     return advance(model, first, model.start(batch))
 
@@ -296,13 +297,13 @@ def begin(model: Autoregressive, batch: Batch) -> tuple[Float[Tensor, "sentences
 def advance(
     model: Autoregressive, tokens: Int[Tensor, "rows time"], state: State
 ) -> tuple[Float[Tensor, "rows vocabulary"], State]:
-    """Read tokens: the log-probabilities of the next one, −∞ for `<pad>` and `<s>`, which are never said."""
+    """Read tokens; the log-probabilities of the next one, −∞ for `<pad>` and `<s>`, and the state."""
     logits, state = model.step(tokens, state)
     return normalize(logits[:, -1], model.vocabulary), state
 
 
 def normalize(logits: Float[Tensor, "rows vocabulary"], vocabulary: Vocabulary) -> Float[Tensor, "rows vocabulary"]:
-    """Log-probabilities in float32, −∞ for what is never said."""
+    """Log-probabilities in float32, −∞ for `<pad>` and `<s>`, which are never generated."""
     log_probs = log_softmax(logits)
     log_probs[:, vocabulary.pad].fill_(-torch.inf)
     log_probs[:, vocabulary.bos].fill_(-torch.inf)

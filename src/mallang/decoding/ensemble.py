@@ -1,11 +1,11 @@
-"""Ensembles: several models that write one output together.
+"""Ensembles: several models that predict each token together.
 
-At every step each model gives its log-probabilities; their mean, made to sum to one again, is what the ensemble says:
+At every step the log-probabilities of the models are averaged and renormalized:
 
-    log p(word) = mean of the models' log p(word) − log of what that adds up to over all words
+    log p(word) = mean of the models' log p(word) − log Σ_w exp(mean of the models' log p(w))
 
-It is the renormalized geometric mean of the probabilities: a word that one model finds impossible is impossible.
-Search, sampling and scoring see one model like any other, so a score is what rescoring the output gives.
+This is the renormalized geometric mean of the probabilities: a word with probability 0 under one model is impossible.
+Search, sampling and scoring treat the ensemble like any model, so the score of an output equals that of rescoring it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from mallang.text.vocabulary import Vocabulary
 
 
 class Ensemble(nn.Module):
-    """Models of one target vocabulary, of any kinds, as one."""
+    """Models of any families with one target vocabulary, as one model."""
 
     def __init__(self, members: Sequence[nn.Module]) -> None:
         super().__init__()
@@ -36,36 +36,36 @@ class Ensemble(nn.Module):
 
     @property
     def first(self) -> Any:
-        """The model that is asked where all must agree."""
+        """The first member, for properties in which all must agree."""
         return self.members[0]
 
     @property
     def vocabulary(self) -> Vocabulary:
-        """What the output ids mean, to all of them."""
+        """The target vocabulary of all members."""
         vocabulary: Vocabulary = self.first.vocabulary
         return vocabulary
 
     @property
     def source_vocabulary(self) -> Vocabulary:
-        """What the source's ids mean."""
+        """The source vocabulary."""
         vocabulary: Vocabulary = self.first.source_vocabulary
         return vocabulary
 
     @property
     def longest(self) -> int | None:
-        """The most tokens that all of them can write; none: no end is known."""
+        """The maximum output length that all members support; None without a limit."""
         known = [longest for member in self.members if (longest := longest_of(member)) is not None]
         return min(known, default=None)
 
     def start(self, batch: Batch) -> State:
-        """Every model reads the source."""
+        """Encode the source with every model."""
         states = [member.start(batch) for member in self.parts()]
         return State(fixed=[state.fixed for state in states], moving=[state.moving for state in states])
 
     def step(
         self, tokens: Int[Tensor, "rows time"], state: State
     ) -> tuple[Float[Tensor, "rows time vocabulary"], State]:
-        """Every model reads the tokens; together they say what comes next."""
+        """Read the tokens with every model; the ensemble's log-probabilities of the next token."""
         logits, moving = [], []
         for member, fixed, own in zip(self.parts(), state.fixed, state.moving, strict=True):
             found, after = member.step(tokens, State(fixed, own))
@@ -74,23 +74,23 @@ class Ensemble(nn.Module):
         return mean_log_probs(logits), State(state.fixed, moving)
 
     def forward(self, batch: Batch) -> Float[Tensor, "batch time vocabulary"]:
-        """What the ensemble says at every position; its members share no hidden vectors that could be given instead."""
+        """The ensemble's log-probabilities at every position; its members share no hidden vectors to return instead."""
         return mean_log_probs([member.output(member(batch)) for member in self.parts()])
 
     def output(self, hidden: Float[Tensor, "*batch vocabulary"]) -> Float[Tensor, "*batch vocabulary"]:
-        """What `forward` gives are logits already."""
+        """The identity, since `forward` returns log-probabilities."""
         return hidden
 
     def parts(self) -> list[Any]:
-        """The members, with the methods that models have."""
+        """The members, typed so that the methods of models can be called."""
         return list(self.members)
 
 
 class StatefulEnsemble(Ensemble):
-    """Language models that all can continue where their last window ended, as one that can."""
+    """An ensemble of language models with a stateful forward, which has one too."""
 
     def forward_stateful(self, batch: Batch, carry: Nest) -> StatefulOutput:
-        """Every model reads the window from its own carry; as in `forward`, what they say stands for hidden vectors."""
+        """Every model reads the window from its own carried state; `hidden` are log-probabilities, as in `forward`."""
         own = [None] * len(self.members) if carry is None else carry
         parts = self.parts()
         readings = [member.forward_stateful(batch, before) for member, before in zip(parts, own, strict=True)]
@@ -99,12 +99,12 @@ class StatefulEnsemble(Ensemble):
 
 
 def ensemble_of(members: Sequence[nn.Module]) -> Ensemble:
-    """Language models as one, which carries a state from window to window where each of them does."""
+    """An ensemble of language models, with a stateful forward if every member has one."""
     return (StatefulEnsemble if all(isinstance(member, Stateful) for member in members) else Ensemble)(members)
 
 
 def mean_log_probs(logits: Sequence[Float[Tensor, "*batch vocabulary"]]) -> Float[Tensor, "*batch vocabulary"]:
-    """The mean of the models' log-probabilities; their softmax is the normalized geometric mean."""
+    """The renormalized mean of the models' log-probabilities."""
     total = logits[0].float().log_softmax(dim=-1)
     for more in logits[1:]:
         total = total + more.float().log_softmax(dim=-1)

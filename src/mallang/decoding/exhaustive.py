@@ -1,4 +1,4 @@
-"""Exhaustive search: every output up to the length limit, so the best one is certain; for tiny vocabularies only."""
+"""Exhaustive search: scores every output up to the length limit, so it finds the best; for tiny vocabularies only."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from mallang.decoding.ranking import hypothesis
 from mallang.errors import UserError
 
 MOST_OUTPUTS = 100_000
-"""More outputs than this for one sentence are refused."""
+"""The maximum number of outputs per sentence; more are refused."""
 
 
 def search(model: Autoregressive, batch: Batch, config: Config, rules: Rules | None = None) -> list[list[Hypothesis]]:
-    """The `nbest` best of all outputs that the rules allow; equals go to the shorter, then to the lower ids."""
+    """The `nbest` best of all outputs that the rules allow; ties go to the shorter output, then to the lower ids."""
     most = limits(batch, config, model)
     if not most:
         return []
@@ -53,7 +53,7 @@ def _every_output(
     config: Config,
     rules: Rules | None,
 ) -> list[Hypothesis]:
-    """Grow all hypotheses of one sentence by every word; those that end with `</s>` are the outputs."""
+    """Extend all hypotheses of one sentence by every word; those that end with `</s>` are the outputs."""
     eos, ended = model.vocabulary.eos, []
     labels = torch.empty(1, 0, dtype=torch.long, device=log_probs.device)
     token_scores = torch.empty(1, 0, device=log_probs.device)
@@ -67,7 +67,7 @@ def _every_output(
             for said, scores in zip(labels.tolist(), final.tolist(), strict=True)
             if scores[-1] > -math.inf and step >= config.min_length
         ]
-        # Each hypothesis continues with every word: the copies of one lie together, as in the widened state.
+        # Each hypothesis continues with every word; its copies are adjacent, as in the widened state.
         chosen = torch.tensor(words, device=labels.device).repeat(len(labels))[:, None]
         labels = torch.cat([labels.repeat_interleave(len(words), dim=0), chosen], dim=1)
         token_scores = torch.cat(
@@ -86,7 +86,7 @@ def _every_output(
 
 
 def _refuse_too_many(words: int, limit: int) -> None:
-    """Over `words` words there are words^0 + … + words^(limit − 1) outputs of up to `limit` tokens, `</s>` counted."""
+    """Refuse a search of too many outputs: there are words^0 + … + words^(limit − 1) of up to `limit` tokens."""
     digits = (limit - 1) * math.log10(words)
     outputs = sum(words**length for length in range(limit)) if digits < 9 else None
     if outputs is None or outputs > MOST_OUTPUTS:

@@ -1,4 +1,4 @@
-"""Greedy search: always the most probable next token; of equal ones the lower id."""
+"""Greedy search: always the most probable next token; ties go to the lower id."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ def search(model: Autoregressive, batch: Batch, config: Config, rules: Rules | N
 
 @dataclass(frozen=True)
 class Walk(Search):
-    """One path per row, never looking back; sampling differs from greedy search in `choose` alone."""
+    """Paths without backtracking, one per row; sampling differs from greedy search in `choose` alone."""
 
     labels: Int[Tensor, "sentences width limit"]
-    """What was said; `<pad>`, which is never said, after the end."""
+    """The generated tokens; `<pad>`, which is never generated, after the end."""
     token_scores: Float[Tensor, "sentences width limit"]
     ended: Bool[Tensor, "sentences width"]
 
     @staticmethod
     def start(most: list[int], vocabulary: Vocabulary, device: torch.device, width: int = 1) -> Walk:
-        """Nothing said."""
+        """Empty paths, `width` per sentence."""
         shape = len(most), width, max(most)
         return Walk(
             numbers=torch.arange(len(most), device=device),
@@ -48,45 +48,45 @@ class Walk(Search):
 
     @property
     def width(self) -> int:
-        """Paths of each sentence."""
+        """The number of paths per sentence."""
         return self.labels.shape[1]
 
     @property
     def said(self) -> Int[Tensor, "rows limit"]:
-        """What each path has said."""
+        """The tokens that each path has generated."""
         return self.labels.flatten(0, 1)
 
     def grow(
         self, log_probs: Float[Tensor, "rows vocabulary"], said: Int[Tensor, ""], vocabulary: Vocabulary, config: Config
     ) -> tuple[Walk, Int[Tensor, " rows"], None]:
-        """Every path one token longer; one that has ended goes on until the host looks, but is no longer heard."""
+        """Extend every path by one token; an ended path runs until the host's next check, but is not recorded."""
         tokens = self.choose(log_probs, said, config)
-        return self.hear(tokens, log_probs.gather(1, tokens[:, None])[:, 0], said, vocabulary)
+        return self.record(tokens, log_probs.gather(1, tokens[:, None])[:, 0], said, vocabulary)
 
-    def grow_at_once(
+    def grow_from_logits(
         self, logits: Float[Tensor, "rows vocabulary"], said: Int[Tensor, ""], vocabulary: Vocabulary, config: Config
     ) -> tuple[Walk, Int[Tensor, " rows"], None] | None:
-        """The same on a GPU, which needs no table of log-probabilities for it."""
+        """`grow` from logits by the fused argmax kernel of a GPU, without a table of log-probabilities."""
         if not is_at_hand(logits):
             return None
         never = vocabulary.pad, vocabulary.bos
         tokens, scores = fused_argmax(logits, said, never, vocabulary.eos, config.min_length)
-        return self.hear(tokens, scores, said, vocabulary)
+        return self.record(tokens, scores, said, vocabulary)
 
-    def hear(
+    def record(
         self,
         tokens: Int[Tensor, " rows"],
         scores: Float[Tensor, " rows"],
         said: Int[Tensor, ""],
         vocabulary: Vocabulary,
     ) -> tuple[Walk, Int[Tensor, " rows"], None]:
-        """Write down what was chosen, and how probable it was."""
-        heard = tokens.view_as(self.ended).masked_fill(self.ended, vocabulary.pad)
-        ended = self.ended | (heard == vocabulary.eos)
+        """Record the chosen tokens and their log-probabilities."""
+        recorded = tokens.view_as(self.ended).masked_fill(self.ended, vocabulary.pad)
+        ended = self.ended | (recorded == vocabulary.eos)
         walk = replace(
             self,
-            labels=self.labels.index_copy(2, said[None], heard[:, :, None]),
-            token_scores=self.token_scores.index_copy(2, said[None], scores.view(*heard.shape, 1)),
+            labels=self.labels.index_copy(2, said[None], recorded[:, :, None]),
+            token_scores=self.token_scores.index_copy(2, said[None], scores.view(*recorded.shape, 1)),
             ended=ended,
             stopped=self.stopped | ended.all(dim=1) | (self.limit <= said + 1),
         )
@@ -99,7 +99,7 @@ class Walk(Search):
         return top_k(log_probs, 1)[1][:, 0]
 
     def outputs(self, vocabulary: Vocabulary, config: Config) -> dict[int, list[Hypothesis]]:
-        """The path or paths of each sentence, up to its limit."""
+        """The paths of each sentence, up to its length limit."""
         found: dict[int, list[Hypothesis]] = {}
         columns = (self.numbers.tolist(), self.limit.tolist(), self.labels.tolist(), self.token_scores.tolist())
         for number, limit, labels, scores in zip(*columns, strict=True):

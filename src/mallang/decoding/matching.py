@@ -1,13 +1,13 @@
-"""Where words occur in a text that is written token by token, however they are cut into tokens.
+"""Finite automata that find words in a text generated token by token, however the words are cut into tokens.
 
-A word such as "cat" may be one token, three, or the middle of a longer one ("concatenate"). So words are looked for in
-the text itself: an automaton reads it letter by letter, and since every token is a few letters, a table says to which
-state each token leads from each state. To follow a hypothesis is then to look up one number per token.
+A word such as "cat" may be one token, three, or the middle of a longer one ("concatenate"). So words are matched in
+the text itself: an automaton reads it character by character, and since every token is a few characters, a transition
+table over tokens gives the next state for each state and token. Following a hypothesis costs one lookup per token.
 
-A word is found where no letter or digit touches it; the letter after it has to be seen, or the end of the output. A
-word that is required must also be set off from what stands before it: "book. zebra", not "book.zebra" or "ship'zebra".
-A hyphen sets it off ("e-mail"), and so does the apostrophe of an elision ("l'eau", "jusqu'ici", "dell'acqua").
-"사과*" is found also where the word goes on ("사과를"), "*과" where it has begun before.
+A word matches where no letter or digit touches it; so the match needs the next character, or the end of the output. A
+required word must also be separated from the text before it: "book. zebra", not "book.zebra" or "ship'zebra". A hyphen
+separates it ("e-mail"), and so does the apostrophe of an elision ("l'eau", "jusqu'ici", "dell'acqua"). "사과*" also
+matches the start of a longer word ("사과를"), "*과" the end of one.
 """
 
 from __future__ import annotations
@@ -27,45 +27,45 @@ from mallang.text.tokenizer import BYTE_UNITS, SPACE_MARK, SPACED_UNITS, Tokeniz
 from mallang.text.vocabulary import Vocabulary
 
 FOUND = 0
-"""The state after a word was found; no token leads out of it."""
+"""The accepting state, after a word was found; no token leads out of it."""
 START = 1
-"""The state of an empty output."""
+"""The state before the first token of an output."""
 NEVER = 1 << 20
-"""A number of steps that no output has: a word that the vocabulary cannot spell."""
+"""The distance of an unreachable state, more steps than any output has: the vocabulary cannot spell the word."""
 MOST_CELLS = 1 << 28
-"""The largest table, states × tokens."""
+"""The maximum size of a table, states × tokens."""
 EDGE = None
-"""In a pattern: any character that is neither letter nor digit, or the beginning or end of the output."""
+"""In a pattern: any character that is neither letter nor digit, or the start or end of the output."""
 GAP, BREAK = "", "\0edge"
-"""The edges of a required word: before it a space, an opening mark, a hyphen or the beginning of the output; after it
-an edge that is no unknown token, which leaves nothing in the text."""
+"""The edges of a required word: before it a space, an opening mark, a hyphen or the start of the output; after it an
+edge that is not `<unk>`, which leaves no text."""
 QUOTE, LETTER, APOSTROPHE = "\0quote", "\0letter", "\0apostrophe"
-"""In the pattern of a required word: any mark that opens as well as closes, any letter, any apostrophe."""
+"""In the pattern of a required word: any quotation mark that both opens and closes, any letter, any apostrophe."""
 MARKS = {QUOTE: "\"'", APOSTROPHE: "'\u2019"}
 ELISIONS = ((LETTER, APOSTROPHE), (LETTER, LETTER, APOSTROPHE))
-"""What may stand between a gap and a word that it is elided before: "l'", "qu'"."""
+"""Short elided words between a gap and the word: "l'", "qu'"."""
 ELIDED = (("q", "u", APOSTROPHE), ("l", "l", APOSTROPHE))
-"""How longer words end that are elided: "lorsqu'", "dell'"."""
+"""The ends of longer elided words: "lorsqu'", "dell'"."""
 NOTHING = "\ufffd"
-"""What `<unk>` puts into the text, where it is left out of it."""
+"""The character that represents `<unk>`, which leaves no text."""
 Pattern = tuple[str | None, ...]
 
 
 @dataclass(frozen=True, eq=False)
 class Spelling:
-    """What every token of a vocabulary puts into the text."""
+    """The text of every token of a vocabulary."""
 
     vocabulary: Vocabulary
     texts: tuple[str, ...]
-    """The characters of each token, with the space before them; of a byte unit a character stands for a byte."""
+    """The characters of each token, with the space before them; one character per byte for byte-level units."""
     tokenizer: Tokenizer | None = None
-    """How phrases are normalized; none: they are taken as they are."""
+    """The tokenizer that normalizes phrases; None: they are not normalized."""
 
     @classmethod
     def of(cls, tokenizer: Tokenizer) -> Spelling:
-        """The spelling of a tokenizer's tokens; special ones and tags leave no text, `<unk>` a gap between words.
+        """The spelling of a tokenizer's tokens: special tokens and tags have no text, `<unk>` is a gap between words.
 
-        Where words are what stands between spaces, `<unk>` is one of them.
+        If tokens are split at spaces, `<unk>` is a word.
         """
         unit, vocabulary = tokenizer.config.unit, tokenizer.vocabulary
         hidden = set(vocabulary.specials) | set(tokenizer.backend.get_added_tokens_decoder())
@@ -82,16 +82,16 @@ class Spelling:
         return cls(vocabulary, tuple(texts), tokenizer)
 
     def pattern(self, phrase: str) -> Pattern:
-        """The characters of a phrase as outputs spell them, with the edges that it must have."""
+        """The characters of a phrase as outputs spell them, with its word boundaries."""
         if not isinstance(phrase, str) or not phrase.strip(" *"):
-            raise UserError(f"{phrase!r} is no word to look for in an output", todo="give a word or a phrase")
+            raise UserError(f"{phrase!r} is not a word to match in an output", todo="give a word or a phrase")
         text = self.normalize(phrase.strip().removeprefix("*").removesuffix("*"))
         first = () if phrase.strip().startswith("*") or not self.is_letter(text[0]) else (EDGE,)
         last = () if phrase.strip().endswith("*") or not self.is_letter(text[-1]) else (EDGE,)
         return (*first, *text, *last)
 
     def required(self, phrase: str) -> list[Pattern]:
-        """The ways in which an output can hold a required phrase: as a word that is set off from others."""
+        """The patterns by which an output can contain a required phrase, separated from other words."""
         found = self.pattern(phrase)
         inner = found[found[0] is EDGE : len(found) - (found[-1] is EDGE)]
         last = (BREAK,) if found[-1] is EDGE else ()
@@ -102,13 +102,13 @@ class Spelling:
 
     @cached_property
     def marks(self) -> set[str]:
-        """The characters of all tokens that are no letters."""
+        """The characters of all tokens that are neither letters nor digits."""
         return {mark for mark in set("".join(self.texts)) if not self.is_letter(mark)}
 
     def implies(self, phrase: str, other: str) -> bool:
-        """Whether wherever a phrase occurs another occurs, too: its letters and edges are among those of the phrase.
+        """Whether every occurrence of `phrase` contains `other`: the pattern of `other` is part of that of `phrase`.
 
-        An edge of the other is also where the phrase itself has a mark that is no letter.
+        An edge of `other` also matches a character of `phrase` that is neither letter nor digit.
         """
         whole, part = self.pattern(phrase), self.pattern(other)
 
@@ -119,7 +119,7 @@ class Spelling:
         return any(all(map(covers, whole[start:], part)) for start in starts)
 
     def normalize(self, phrase: str) -> str:
-        """A phrase in the characters that tokens are made of."""
+        """A phrase in the characters of the tokens."""
         if self.tokenizer is None:
             return phrase
         normalizer, cutter = self.tokenizer.backend.normalizer, self.tokenizer.backend.pre_tokenizer
@@ -131,14 +131,14 @@ class Spelling:
         return text
 
     def is_letter(self, character: str) -> bool:
-        """Whether a word continues with this character; of bytes only ASCII can be told."""
+        """Whether a word continues with this character; for bytes this is known of ASCII only."""
         if self.tokenizer is not None and self.tokenizer.config.unit in BYTE_UNITS and not character.isascii():
             return False
         return character.isalnum() or character == "_" or unicodedata.category(character).startswith("M")
 
     @cached_property
     def continues(self) -> list[bool]:
-        """Whether each token, after a word, would make that word longer."""
+        """Whether each token, after a word, would extend that word."""
         return [bool(text) and self.is_letter(text[0]) for text in self.texts]
 
     @cached_property
@@ -155,19 +155,19 @@ class Spelling:
 
 @dataclass(frozen=True, eq=False)
 class Matcher:
-    """An automaton over tokens that looks for some phrases at once."""
+    """A finite automaton over tokens that finds any of several phrases."""
 
     table: Int[Tensor, "states vocabulary"]
-    """The state that each token leads to: `FOUND` once any of the phrases has occurred."""
+    """The transition table: the next state for each token, `FOUND` once any of the phrases has occurred."""
     middle: int
-    """The state of one who has read nothing yet and does not know what came before."""
+    """The start state in the middle of an output, where the text before is unknown."""
     longest: int
-    """Letters and edges of the longest phrase: the state depends on no more of them, so on no more tokens."""
+    """Characters and edges of the longest phrase: a state depends on no more of them, so on no more tokens."""
     eos: int
 
     @cached_property
     def steps(self) -> Int[Tensor, " states"]:
-        """How many tokens it takes at least to come from each state to `FOUND`, the end of the output left out."""
+        """The minimum number of tokens from each state to `FOUND`, without `</s>`."""
         steps = torch.full((len(self.table),), NEVER)
         steps[FOUND] = 0
         table = torch.cat([self.table[:, : self.eos], self.table[:, self.eos + 1 :]], dim=1).long()
@@ -181,10 +181,10 @@ class Matcher:
 
     @cached_property
     def avoiding(self) -> Matcher:
-        """The same for outputs that must not hold the phrases: what cannot end without one has found it already.
+        """The matcher for forbidden phrases: a state from which no output can end without one is `FOUND` already.
 
-        The letter after a word is seen too late where every token that could follow is an edge: the word itself must
-        not be said then.
+        Where every token that could follow a word is an edge, the next character comes too late: the word itself must
+        not be generated then.
         """
         words = torch.cat([self.table[:, : self.eos], self.table[:, self.eos + 1 :]], dim=1).long()
         lives = self.table[:, self.eos] != FOUND
@@ -192,26 +192,26 @@ class Matcher:
         while (grown := lives | lives[words].any(dim=1)).sum() > lives.sum():
             lives = grown
         table = self.table.masked_fill(~lives[self.table.long()], FOUND)
-        table[:, self.eos] = self.table[:, self.eos]  # after the end nothing has to follow
+        table[:, self.eos] = self.table[:, self.eos]  # nothing follows the end
         return replace(self, table=table)
 
 
 @lru_cache(maxsize=64)
 def look_for(phrases: tuple[str, ...], spelling: Spelling) -> Matcher:
-    """The automaton that finds any of these phrases in what tokens spell."""
+    """The automaton that finds any of these phrases in the text of tokens."""
     return look_for_patterns([spelling.pattern(phrase) for phrase in phrases], spelling)
 
 
 @lru_cache(maxsize=64)
 def look_for_required(phrase: str, spelling: Spelling) -> Matcher:
-    """The automaton that finds a phrase that must be in the output."""
+    """The automaton that finds a required phrase."""
     return look_for_patterns(spelling.required(phrase), spelling)
 
 
 def look_for_patterns(patterns: Sequence[Pattern], spelling: Spelling) -> Matcher:
-    """The same for patterns, whose edges are as they are given."""
+    """The automaton that finds any of these patterns, which have explicit edges."""
     known = sorted({ord(element) for pattern in patterns for element in pattern if element and len(element) == 1})
-    if any(GAP in pattern or BREAK in pattern for pattern in patterns):  # not all marks are the same to these
+    if any(GAP in pattern or BREAK in pattern for pattern in patterns):  # these distinguish kinds of marks
         known = sorted({*known, *map(ord, spelling.marks)})
     kinds = [*((chr(point), spelling.is_letter(chr(point))) for point in known), (None, True), (None, False)]
     moves, middle = letter_moves(patterns, kinds)
@@ -219,9 +219,9 @@ def look_for_patterns(patterns: Sequence[Pattern], spelling: Spelling) -> Matche
     if len(moves) * len(points) > MOST_CELLS:
         raise UserError(
             f"{len(patterns)} phrases of {len(moves)} letters are too many for a vocabulary of {len(points)} tokens",
-            todo="look for fewer at once",
+            todo="give fewer phrases",
         )
-    # What each letter of each token is to the patterns: one of theirs, another letter, another mark, or past the end.
+    # The class of each character of each token: one of the patterns' own, another letter, another mark, or padding.
     place = np.minimum(np.searchsorted(known, points), len(known) - 1)
     other = np.where(letters, len(known), len(known) + 1)
     kind = np.where(points < 0, len(kinds), np.where(np.array(known)[place] == points, place, other))
@@ -235,9 +235,9 @@ def look_for_patterns(patterns: Sequence[Pattern], spelling: Spelling) -> Matche
 
 
 def letter_moves(patterns: Sequence[Pattern], kinds: Sequence[tuple[str | None, bool]]) -> tuple[np.ndarray, int]:
-    """The state after each kind of letter: [states, kinds and one more for no letter]; and the state of the middle.
+    """The transition table over characters, [states, kinds and one for no character]; and the middle state.
 
-    A state is a set of what is left of patterns: all that the last letters may be the beginning of.
+    A state is a set of pattern suffixes: what is left of every pattern that the last characters may have begun.
     """
     rests: dict[Pattern, int] = {}
     for pattern in patterns:
@@ -266,7 +266,7 @@ def letter_moves(patterns: Sequence[Pattern], kinds: Sequence[tuple[str | None, 
 
 
 def fits(element: str | None, kind: tuple[str | None, bool]) -> bool:
-    """Whether a kind of letter, the letter itself if it is known and whether it is one, is what a pattern asks for."""
+    """Whether an element of a pattern matches a kind of character (itself, if known, and whether it is a letter)."""
     mark, is_letter = kind
     if element == GAP:
         return mark is not None and is_gap(mark)
@@ -286,7 +286,7 @@ def is_gap(mark: str) -> bool:
 
 
 def byte_marks() -> dict[int, int]:
-    """The byte behind each character by which byte units write it (GPT-2's list)."""
+    """The byte of each character in GPT-2's byte-to-character table."""
     plain = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
     others = [byte for byte in range(256) if byte not in plain]
     return {**{byte: byte for byte in plain}, **{256 + place: byte for place, byte in enumerate(others)}}

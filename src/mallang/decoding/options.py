@@ -1,4 +1,4 @@
-"""Search options as people give them: checked, and named where they are wrong."""
+"""Search options from users: validated, and named in the error where they are wrong."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SEARCH = TypeAdapter(Config)
 
 
 def change_search(config: Config, options: Mapping[str, Any]) -> Config:
-    """The search options with some changed; values of the wrong kind are told by name."""
+    """The search options with some changed; an unknown or wrong one is named in the error."""
     known = {field.name for field in dataclasses.fields(config)}
     for name in options:
         if name not in known:

@@ -1,4 +1,4 @@
-"""How many bits decoding computes with: float32, or bfloat16 in a copy of the weights."""
+"""The precision of decoding: float32, or bfloat16 with a copy of the weights."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ ROUGH: WeakKeyDictionary[nn.Module, nn.Module] = WeakKeyDictionary()
 
 
 def at_precision(model: Autoregressive, config: Config) -> Autoregressive:
-    """The model itself, or a bfloat16 copy with its present weights.
+    """The model itself, or a bfloat16 copy of its current weights.
 
-    The copy is made once and filled again each time, so weights that changed are seen. A copy rather than autocast:
-    that would convert every weight at every step.
+    The copy is allocated once and its weights are updated at every call. A copy rather than autocast, which would
+    convert every weight at every step.
     """
-    # What looks for the best output of all compares close ones: bfloat16 would decide by rounding.
+    # Exact search compares outputs with close scores: with bfloat16, rounding would decide.
     auto = "fp32" if config.method in ("best-first", "exhaustive") else usual(model)
     wanted = auto if config.precision == "auto" else config.precision
     if wanted == "fp32":
         return model
     if not isinstance(model, nn.Module):
         raise UserError(
-            f"decoding.precision is bf16, but {type(model).__name__} is no torch module that could be copied",
+            f"decoding.precision is bf16, but {type(model).__name__} is not a torch module that could be copied",
             todo="decoding.precision = fp32",
         )
     if any(isinstance(part, Int8Linear) for part in model.modules()):
@@ -53,14 +53,14 @@ def at_precision(model: Autoregressive, config: Config) -> Autoregressive:
 
 
 def weights_of(model: nn.Module) -> list[Tensor]:
-    """Each tensor that is saved with a model; a table that is computed grows in the copy as it is needed there."""
+    """Each tensor of a model's state dict; computed tables, which may grow, are not in it."""
     saved = model.state_dict(keep_vars=True).values()
     return list({id(tensor): tensor for tensor in saved if isinstance(tensor, Tensor)}.values())
 
 
 def usual(model: Autoregressive) -> str:
-    """bfloat16 on a GPU that computes in it, as training does: half the bytes to read, and reading is what takes the
-    time. float32 elsewhere, where equality is promised."""
+    """The default precision: bfloat16 on a GPU that supports it, as in training, since decoding is bound by memory
+    bandwidth and bfloat16 halves the bytes; float32 elsewhere, where all runners must give equal outputs."""
     first = next(model.parameters(), None) if isinstance(model, nn.Module) else None
     rough = first is not None and first.is_cuda and torch.cuda.is_bf16_supported(including_emulation=False)
     return "bf16" if rough else "fp32"

@@ -1,12 +1,12 @@
 """One step of any search: greedy search, beam search and sampling differ only in how hypotheses grow.
 
-    read    the model reads the tokens chosen last and says what may come next
-    rule    what must not come next is struck out
-    grow    the search chooses tokens, and which hypotheses they continue
-    reorder the model's memory follows the hypotheses
+    read    the model reads the last tokens and predicts the next ones
+    rule    constraints mask the tokens that must not come next
+    grow    the search chooses tokens, and the hypotheses that they continue
+    reorder the KV cache follows the hypotheses
 
-One such step is a function from tensors to tensors of the same shapes that never looks at a value, so that a GPU can
-replay it as one captured graph. Who runs the steps, and when the host looks at them, is the runner's affair.
+A step is a function from tensors to tensors of the same shapes that never branches on a value, so that a GPU can replay
+it as one captured CUDA graph. The runner decides how steps run, and when the host reads their results.
 """
 
 from __future__ import annotations
@@ -26,47 +26,47 @@ from mallang.text.vocabulary import Vocabulary
 
 @dataclass(frozen=True)
 class Search(ABC):
-    """The hypotheses of some sentences: tensors that have a row per sentence; every change makes a new one.
+    """The hypotheses of some sentences, as an immutable set of tensors with one row per sentence.
 
-    A tensor of three axes has a hypothesis in the second and a token in the third.
+    The axes of a three-dimensional tensor are sentences, hypotheses and tokens.
     """
 
     numbers: Int[Tensor, " sentences"]
-    """Each sentence's number in the whole batch; −1 for one that only fills a place."""
+    """The index of each sentence in the whole batch; −1 for padding."""
     limit: Int[Tensor, " sentences"]
-    """The most tokens it may say."""
+    """The maximum output length of each sentence."""
     stopped: Bool[Tensor, " sentences"]
-    """Whose search is over. It may go on for a while, until someone looks, but nothing is heard of it."""
+    """Whether the search of a sentence is over. Its steps continue until the host's next check, without effect."""
 
     @property
     @abstractmethod
     def width(self) -> int:
-        """Hypotheses of each sentence."""
+        """The number of hypotheses per sentence."""
 
     @property
     @abstractmethod
     def said(self) -> Int[Tensor, "rows limit"]:
-        """What each open hypothesis has said; `<pad>` after it."""
+        """The tokens that each open hypothesis has generated, followed by `<pad>`."""
 
     @abstractmethod
     def grow(
         self, log_probs: Float[Tensor, "rows vocabulary"], said: Int[Tensor, ""], vocabulary: Vocabulary, config: Config
     ) -> tuple[Search, Int[Tensor, " rows"], Int[Tensor, " rows"] | None]:
-        """One token further: the hypotheses, the tokens they end with, and which row each continues from (none: its
-        own).
+        """Extend by one token: the new hypotheses, their last tokens, and the rows that they continue (None: the same
+        rows).
 
-        `said` tokens were said before this one.
+        `said` tokens were generated before this one.
         """
 
-    def grow_at_once(
+    def grow_from_logits(
         self, logits: Float[Tensor, "rows vocabulary"], said: Int[Tensor, ""], vocabulary: Vocabulary, config: Config
     ) -> tuple[Search, Int[Tensor, " rows"], Int[Tensor, " rows"] | None] | None:
-        """The same from logits, where no rules hold and a kernel does without log-probabilities; none: it cannot."""
+        """`grow` from logits by a fused kernel, where no constraint applies; None where there is no such kernel."""
         return None
 
     @abstractmethod
     def outputs(self, vocabulary: Vocabulary, config: Config) -> dict[int, list[Hypothesis]]:
-        """What was found for each sentence, by its number."""
+        """The outputs of each sentence, by its index in the batch."""
 
     def keep(self, sentences: Int[Tensor, " kept"]) -> Search:
         """These sentences only, in this order."""
@@ -76,13 +76,13 @@ class Search(ABC):
 
 @dataclass(frozen=True)
 class Progress:
-    """What was found so far, what the model remembers of it, and what it reads next."""
+    """A search in progress: the hypotheses, the model's state, and the tokens that it reads next."""
 
     search: Search
     state: State
     tokens: Int[Tensor, " rows"]
     said: Int[Tensor, ""]
-    """How many tokens were said: a tensor, so that a captured graph can count."""
+    """The number of generated tokens: a tensor, so that a captured graph can increment it."""
     rules: Rules | None = None
 
     @staticmethod
@@ -94,7 +94,7 @@ class Progress:
         rules: Rules | None,
         room: CacheCapacity | None = None,
     ) -> Progress:
-        """Read the source and `<s>`, once per sentence, and choose the first tokens; `room` reserves memory."""
+        """Read the source and `<s>`, once per sentence, and choose the first tokens; `room`: use a static KV cache."""
         tokens = torch.full((len(batch), 1), model.vocabulary.bos, device=batch.tokens.device)
         logits, state = model.step(tokens, model.start(batch))
         state = state.widen(search.width) if room is None else state.reserve(room.steps, search.width, room.align)
@@ -104,15 +104,15 @@ class Progress:
         return first.choose(log_probs, model.vocabulary, config)
 
     def advance(self, model: Autoregressive, config: Config) -> Progress:
-        """One step."""
+        """One decode step."""
         logits, state = model.step(self.tokens[:, None], self.state)
         after, words = replace(self, state=state), model.vocabulary
-        if self.rules is None and (grown := self.search.grow_at_once(logits[:, -1], self.said, words, config)):
+        if self.rules is None and (grown := self.search.grow_from_logits(logits[:, -1], self.said, words, config)):
             return after.move(*grown)
         return after.choose(normalize(logits[:, -1], words), words, config)
 
     def choose(self, log_probs: Float[Tensor, "rows vocabulary"], vocabulary: Vocabulary, config: Config) -> Progress:
-        """Strike out what must not follow, and grow."""
+        """Mask the tokens that must not follow, and grow."""
         if config.min_length > 1:
             log_probs[:, vocabulary.eos].masked_fill_(self.said + 1 < config.min_length, -torch.inf)
         if self.rules is not None:
@@ -120,12 +120,12 @@ class Progress:
         return self.move(*self.search.grow(log_probs, self.said, vocabulary, config))
 
     def move(self, search: Search, tokens: Int[Tensor, " rows"], rows: Int[Tensor, " rows"] | None) -> Progress:
-        """Go on with these hypotheses, which continue those of `rows`: the memory follows."""
+        """Continue with these hypotheses, which extend those of `rows`; the KV cache is reordered accordingly."""
         state = self.state if rows is None else self.state.select(rows)
         return Progress(search, state, tokens, self.said + 1, self.rules)
 
     def keep(self, sentences: Int[Tensor, " kept"]) -> Progress:
-        """Go on with these sentences only."""
+        """Keep these sentences only."""
         width = self.search.width
         rows = (sentences[:, None] * width + torch.arange(width, device=sentences.device)).flatten()
         return Progress(
@@ -139,7 +139,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class CacheCapacity:
-    """How much memory to reserve: for how many steps, in slots of which multiple."""
+    """The capacity of a static KV cache: the number of steps, and the multiple that its slots are padded to."""
 
     steps: int
     align: int = 1

@@ -1,12 +1,12 @@
-"""A language model that continues from a prompt, as a model like any other: no search knows that there was one.
+"""Prompts: wraps a language model so that every search continues a prompt without knowing of it.
 
-    batch.tokens   <s> The dog      read by `start`, but for the last token, at once
-    a search says  <s>              and the model reads "dog" in its place
-    then           barks </s>       as ever
+    batch.tokens      <s> The dog   prefill: `start` reads all but the last token in one step
+    a search feeds    <s>           and the model reads "dog" in its place
+    and continues     barks </s>    as without a prompt
 
-Every search reads `<s>` first, and never again: where it says `<s>`, the last token of the prompt is what is meant. So
-a prompt costs one step, a long one a few, no score holds any of it, and all searches work with it, exact ones too.
-The prompts of a batch have one length: what fills up a shorter one would be read.
+Every search feeds `<s>` first, and never again, so `<s>` is replaced by the last token of the prompt. A prompt costs
+one step, a long one a few; scores do not include it; and all searches work with it, exact ones too. All prompts of a
+batch must have the same length, since padding would be read.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mallang.layers.cache import State
 from mallang.text.vocabulary import Vocabulary
 
 LOGITS = 2**27
-"""The most logits of a prompt that a step may compute, 512 MiB of them: each is as soon forgotten."""
+"""The maximum number of prompt logits per prefill step (512 MiB); they are discarded at once."""
 
 
 class Prompted(nn.Module):
@@ -35,12 +35,12 @@ class Prompted(nn.Module):
 
     @property
     def vocabulary(self) -> Vocabulary:
-        """What its output ids mean."""
+        """The vocabulary of the model's output ids."""
         vocabulary: Vocabulary = self.model.vocabulary
         return vocabulary
 
     def start(self, batch: Batch) -> State:
-        """Read the prompt but for its last token, so many tokens at once that memory holds their logits."""
+        """Prefill: read the prompt without its last token, in chunks whose logits fit into memory."""
         state, tokens = self.model.start(batch), batch.tokens
         if tokens.shape[1] > 1:
             width = max(1, LOGITS // max(1, len(tokens) * len(self.vocabulary)))
@@ -51,7 +51,7 @@ class Prompted(nn.Module):
     def step(
         self, tokens: Int[Tensor, "rows time"], state: State
     ) -> tuple[Float[Tensor, "rows time vocabulary"], State]:
-        """Read tokens, the last one of the prompt in place of `<s>`."""
+        """Read tokens, with the last prompt token in place of `<s>`."""
         last = state.fixed["last"]
         last = last[:, None].expand(-1, len(tokens) // max(1, len(last))).reshape(-1, 1)
         read = torch.where(tokens == self.vocabulary.bos, last, tokens)
@@ -60,6 +60,6 @@ class Prompted(nn.Module):
 
 
 def prompt_batch(prompts: Sequence[Sequence[int]]) -> Batch:
-    """Prompts of one length, each with what it begins with (`<s>` as a rule), as `Prompted` reads them."""
+    """A batch of prompts of one length, each with its first token (usually `<s>`), as `Prompted` reads them."""
     tokens = torch.tensor([list(prompt) for prompt in prompts], dtype=torch.long)
     return Batch(tokens=tokens, lengths=torch.full((len(prompts),), tokens.shape[1]))

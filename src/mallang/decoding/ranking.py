@@ -1,4 +1,4 @@
-"""What is better: length penalties, and finished outputs ranked by their normalized scores."""
+"""Ranking of hypotheses: length penalties, and finished outputs sorted by their normalized scores."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from mallang.text.vocabulary import Vocabulary
 
 
 def penalty(length: Any, config: Config) -> Any:
-    """What the score of an output of this length is divided by, a number or a tensor; `</s>` counts.
+    """The length penalty, by which a score is divided, for a length (number or tensor) that counts `</s>`.
 
-    It never falls with the length.
+    It never decreases with the length.
     """
     if config.length_penalty == "average":
         return length
@@ -25,15 +25,15 @@ def penalty(length: Any, config: Config) -> Any:
 def hypothesis(
     labels: Sequence[int], token_scores: Sequence[float], vocabulary: Vocabulary, config: Config
 ) -> Hypothesis:
-    """What was said token by token, up to the first `<pad>`, as a scored output."""
+    """A scored output from the generated tokens up to the first `<pad>`."""
     length = labels.index(vocabulary.pad) if vocabulary.pad in labels else len(labels)
     finished = length > 0 and labels[length - 1] == vocabulary.eos
-    stuck = not finished and -math.inf in token_scores[length : length + 1]  # nothing could follow, so `<pad>` did
+    stuck = not finished and -math.inf in token_scores[length : length + 1]  # no token was possible, so `<pad>` was
     score = math.fsum(token_scores[:length]) if length and not stuck else -math.inf
     if not math.isfinite(score):
         raise NoOutputError(
-            f"the model gives no output a probability: the best one scores {score}",
-            todo="see whether its training diverged",
+            f"no output has a finite score under the model: the best one scores {score}",
+            todo="check whether its training diverged",
         )
     return Hypothesis(
         tokens=tuple(labels[: length - finished]),
@@ -45,5 +45,5 @@ def hypothesis(
 
 
 def ranked(hypotheses: Iterable[Hypothesis]) -> list[Hypothesis]:
-    """Best first; equals stay in the order given."""
+    """The hypotheses, best first; ties keep their order."""
     return sorted(hypotheses, key=lambda one: -one.normalized)

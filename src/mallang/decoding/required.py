@@ -1,14 +1,14 @@
-"""Required words: a beam search whose outputs contain given phrases, wherever they fit best.
+"""Lexically constrained beam search: outputs contain required phrases, wherever they fit best.
 
-Dynamic beam allocation (Post and Vilar 2018, arXiv:1804.06609) over words instead of tokens. Every hypothesis knows how
-many tokens it needs at least until all its phrases are there, if it writes one after the other; hypotheses that need
-equally many are a bank. The beam is shared out among the banks in turns: the best of each, then the second best …
-(Hu et al. 2019). Besides its most probable tokens every hypothesis is offered, for each missing phrase, the most
-probable token that brings it nearer. So the bank that needs least always gets one nearer and is never dropped: where
-the length limit leaves room for the phrases, and nothing forbidden stands in the way, they are in the output.
-`</s>` is said only where nothing is missing.
+Dynamic beam allocation (Post and Vilar 2018, arXiv:1804.06609) over words instead of tokens. Every hypothesis knows the
+minimum number of tokens that complete its missing phrases, one after the other; hypotheses with the same number form a
+bank. The beam is divided among the banks in turns: the best of each, then the second best … (Hu et al. 2019). The
+candidates of a hypothesis are its most probable tokens and, for each missing phrase, the most probable token that
+brings the phrase nearer to completion. So the bank that needs least always makes progress and is never dropped: if the
+length limit leaves room for the phrases and no constraint forbids them, they are in the output. `</s>` is generated
+only if no phrase is missing.
 
-This search looks at every step on the host, so it runs on the plain path only.
+The host reads the results of every step, so this search does not use the runners.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ def search(
     required: Sequence[Sequence[Matcher]],
     rules: Rules | None = None,
 ) -> list[list[Hypothesis]]:
-    """The `nbest` best outputs that hold every required phrase; none for a sentence where none was found.
+    """The `nbest` best outputs that contain every required phrase; an empty list for a sentence without any.
 
-    Where the length limit leaves no room, the unfinished outputs that hold most come instead.
+    If the length limit is too short for the phrases, the unfinished outputs nearest to containing them are returned.
     """
     most, device = limits(batch, config, model), batch.tokens.device
     if not most:
@@ -78,26 +78,26 @@ def search(
 
 
 Offers: TypeAlias = dict[int, tuple[float, tuple[int, ...]]]
-"""The tokens that a hypothesis may continue with, each with its log-probability and the states of the phrases after
+"""The candidate tokens of a hypothesis, each with its log-probability and the matcher states of the phrases after
 it."""
 
 
 @dataclass(frozen=True)
 class Path:
-    """A hypothesis and what it still lacks."""
+    """A hypothesis, and how far it is from containing its phrases."""
 
     labels: tuple[int, ...]
     token_scores: tuple[float, ...]
     score: float
     states: tuple[int, ...]
-    """Where the matcher of each phrase is; `FOUND` once the phrase is there."""
+    """The matcher state of each phrase; `FOUND` once the phrase has occurred."""
     needs: int
-    """Tokens that it takes at least to write what is missing, one phrase after the other."""
+    """The minimum number of tokens that complete the missing phrases, one after the other."""
 
 
 @dataclass
 class Beam:
-    """The search of one sentence."""
+    """The beam of one sentence."""
 
     number: int
     limit: int
@@ -107,13 +107,13 @@ class Beam:
     stopped: bool = False
 
     def filled(self, width: int) -> list[Path]:
-        """Always `width` hypotheses, for the rows of a step: copies of the first stand where there are fewer."""
+        """The open hypotheses, padded to `width` rows with copies of the first."""
         return [*self.open, *[self.open[0]] * (width - len(self.open))]
 
     def grow(
         self, offers: Sequence[Offers], step: int, wanted: Wanted, vocabulary: Vocabulary, config: Config
     ) -> list[int]:
-        """One token further; gives the places in the beam that its hypotheses continue from."""
+        """Extend by one token; returns the places in the beam that the new hypotheses continue."""
         grown: list[tuple[int, Path]] = []
         for place, path in enumerate(self.open):
             for token, (log_prob, states) in offers[place].items():
@@ -141,14 +141,14 @@ class Beam:
         return [*places, *places[:1] * (config.beam - len(places))]
 
     def settled(self, config: Config) -> bool:
-        """Whether the stopping rule says that the search is over; the bound is explained in beam.py."""
+        """Whether the search is over by the stopping criterion; the bound is explained in beam.py."""
         if config.stop == "complete":
             return self.completed >= config.beam
         highest = max(path.score for path in self.open) / penalty(self.limit, config)
         return len(self.done) == config.nbest and self.done[-1].normalized >= highest
 
     def results(self, vocabulary: Vocabulary, config: Config) -> list[Hypothesis]:
-        """The finished outputs, else the unfinished ones at the limit, those first that lack least."""
+        """The finished outputs; else the unfinished ones at the length limit, sorted by what they still need."""
         at_limit = [path for path in self.open if len(path.labels) == self.limit]
         if self.done or not at_limit:
             return self.done
@@ -157,7 +157,7 @@ class Beam:
 
 
 def in_turns(paths: Sequence[tuple[int, Path]]) -> list[tuple[int, Path]]:
-    """The best of each bank, those first that need least, then the second best of each, and so on."""
+    """The best of each bank, banks that need fewest tokens first, then the second best of each, and so on."""
     banks: dict[int, list[tuple[int, Path]]] = {}
     for place, path in sorted(paths, key=lambda pair: (-pair[1].score, pair[0], pair[1].labels[-1])):
         banks.setdefault(path.needs, []).append((place, path))
@@ -170,13 +170,13 @@ class Wanted:
     """The required phrases of all sentences."""
 
     table: Int[Tensor, "states vocabulary"]
-    """The matchers of all phrases in one."""
+    """The joined transition table of the matchers of all phrases."""
     steps: Int[Tensor, " states"]
-    """How many tokens it takes at least from each state to the phrase's end."""
+    """The minimum number of tokens from each state to the end of the phrase."""
     starts: tuple[tuple[int, ...], ...]
-    """The first state of each phrase of each sentence, `FOUND` where a sentence has fewer than another."""
+    """The start state of each phrase of each sentence, padded with `FOUND`."""
     whole: tuple[tuple[int, ...], ...]
-    """How many tokens each phrase takes from a state in which nothing of it is there."""
+    """The minimum number of tokens of each whole phrase."""
 
     @cached_property
     def distances(self) -> list[int]:
@@ -186,7 +186,7 @@ class Wanted:
 
     @classmethod
     def of(cls, required: Sequence[Sequence[Matcher]], words: int, device: torch.device) -> Wanted:
-        """The phrases of some sentences, each as a matcher of its own."""
+        """The required phrases of some sentences, from one matcher per phrase."""
         unique = list(dict.fromkeys(matcher for matchers in required for matcher in matchers))
         table, offsets = join(unique, words)
         offset = dict(zip(unique, offsets, strict=True))
@@ -203,11 +203,11 @@ class Wanted:
         )
 
     def nothing_said(self, sentence: int) -> Path:
-        """The hypothesis that a sentence begins with."""
+        """The empty hypothesis of a sentence."""
         return Path((), (), 0.0, self.starts[sentence], self.needs(sentence, self.starts[sentence]))
 
     def needs(self, sentence: int, states: Sequence[int]) -> int:
-        """The tokens that finish the phrase that is nearest to its end if the others are written whole after it."""
+        """The minimum number of tokens that finish the phrase nearest to its end and then all other missing phrases."""
         missing = [(self.distances[state], whole) for state, whole in zip(states, self.whole[sentence], strict=True)]
         missing = [(steps, whole) for steps, whole in missing if steps]
         if not missing:
@@ -217,8 +217,8 @@ class Wanted:
     def offers(
         self, log_probs: Float[Tensor, "rows vocabulary"], paths: Sequence[Path], eos: int, config: Config
     ) -> list[Offers]:
-        """What each hypothesis may continue with: its most probable tokens, those that bring a phrase nearer,
-        `</s>`."""
+        """The candidates of each hypothesis: its most probable tokens, those that bring a phrase nearer to completion,
+        and `</s>`."""
         states = torch.tensor([path.states for path in paths], dtype=torch.long, device=log_probs.device)
         ending = (self.table[states, eos] == FOUND).all(dim=1)
         log_probs = log_probs.masked_fill(log_probs.isnan(), -torch.inf)
@@ -245,7 +245,7 @@ def restrict(
     vocabulary: Vocabulary,
     config: Config,
 ) -> Float[Tensor, "rows vocabulary"]:
-    """The log-probabilities under the other rules: the shortest length, a prefix, what is forbidden."""
+    """The log-probabilities under the other constraints: minimum length, forced prefix, forbidden phrases."""
     if step < config.min_length:
         log_probs = log_probs.clone()
         log_probs[:, vocabulary.eos] = -torch.inf

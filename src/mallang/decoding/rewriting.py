@@ -1,10 +1,10 @@
-"""How the graph of a step for a single row is rewritten before it is compiled.
+"""Graph rewriting for the compiled decode step of a single row: fuses norms into linear layers, separates biases.
 
-Not in compiling.py, since the compiler takes two seconds to import; and not in a function of it, so that compiled code
-can be kept under the name of the class and found again.
+This is not in compiling.py, since the compiler takes two seconds to import; and not inside a function there, so that
+compiled code can be cached under the name of the class.
 
-Such a graph may write into tensors, so it matters where a node stands: a norm goes into the linear layer after it only
-if nothing between the two could change what it reads."""
+The graph may contain in-place writes, so the order of nodes matters: a norm is fused into the linear layer after it
+only if no node between the two could change the input of the norm."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ JOINED: Any = torch.ops.mallang.norm_linear.default
 
 
 class ForOneRow(CustomGraphPass):
-    """Norms go into the linear layers after them, and the biases of all others become sums of their own."""
+    """A graph pass: fuses norms into the linear layers after them, and makes the biases of all others separate adds."""
 
     def __init__(self) -> None:
-        self.joins = norm_linear.works()  # tried now: while a compiler is at work nothing can be
+        self.joins = norm_linear.works()  # tested here, since no kernel can run during compilation
 
     def __call__(self, graph: Graph) -> None:
-        """Rewrite it in place."""
+        """Rewrite the graph in place."""
         if self.joins:
             join_norms(graph)
         set_biases_apart(graph)
 
     def uuid(self) -> Any:
-        """What compiled code is filed under: all that decides what is done here."""
+        """The cache key of compiled code: everything that this pass depends on."""
         return get_hash_for_files((__file__, norm_linear.__file__), str(self.joins))
 
 
 class Linear(NamedTuple):
-    """What a linear layer was called with, by name or by place."""
+    """The arguments of a linear layer's call, positional or named."""
 
     input: Node
     weight: Node
@@ -47,7 +47,7 @@ class Linear(NamedTuple):
 
 
 class Norm(NamedTuple):
-    """The same of a norm."""
+    """The arguments of a layer norm's call, positional or named."""
 
     input: Node
     normalized_shape: tuple[int, ...]
@@ -57,7 +57,7 @@ class Norm(NamedTuple):
 
 
 def join_norms(graph: Graph) -> None:
-    """Write every linear layer of a norm, where a kernel takes both, as that kernel."""
+    """Replace every layer norm and linear layer that the fused kernel supports by a call of that kernel."""
     for node in graph.find_nodes(op="call_function", target=LINEAR):
         linear = Linear(*node.args, **node.kwargs)
         norm = norm_before(node, linear.input)
@@ -73,12 +73,12 @@ def join_norms(graph: Graph) -> None:
 
 
 def norm_before(node: Node, source: Node) -> Norm | None:
-    """The norm that a linear layer reads, if nobody but linear layers needs it and nothing is written in between."""
+    """The norm before a linear layer, if only linear layers read it and no node in between could write to memory."""
     while is_reshape(source):
         source = source.args[0]  # type: ignore[assignment]
     if source.op != "call_function" or source.target is not F.layer_norm:
         return None
-    # `view_as` asks for its shape only.
+    # `view_as` reads the shape only.
     if not all(is_reshape(user) or user.target in (LINEAR, JOINED, "view_as") for user in source.users):
         return None
     between = node.prev
@@ -88,17 +88,17 @@ def norm_before(node: Node, source: Node) -> Norm | None:
 
 
 def is_reshape(node: Node) -> bool:
-    """Whether it gives the same numbers in another shape."""
+    """Whether a node is a reshape."""
     return node.op == "call_method" and node.target == "reshape"
 
 
 def are_made_for(norm: Norm, linear: Linear, node: Node) -> bool:
-    """Whether the kernel takes both, and gives what they give."""
+    """Whether the fused kernel supports this norm and this linear layer, with equal results."""
     parts = norm.input, norm.weight, norm.bias, linear.weight, linear.bias
     if norm.weight is None or any(part is not None and value_of(part) is None for part in (*parts, node)):
         return False
     if any(part is not None and part.op not in ("placeholder", "get_attr") for part in parts[1:]):
-        return False  # computed on the way: the kernel reads it before what came before has ended
+        return False  # computed inside the graph, but the kernel loads its weights early
     values: list[Any] = [None if part is None else value_of(part) for part in parts]
     x, _, _, weight, _ = values
     whole = tuple(norm.normalized_shape) == tuple(weight.shape[1:])
@@ -106,17 +106,17 @@ def are_made_for(norm: Norm, linear: Linear, node: Node) -> bool:
 
 
 def value_of(node: Node) -> Any:
-    """A tensor of the shape that it will have, if that is known."""
+    """The example tensor of a node, which has its shape and dtype; None if unknown."""
     return node.meta.get("example_value")
 
 
 def set_biases_apart(graph: Graph) -> None:
-    """Write every x Wᵀ + b of a graph as a product and a sum."""
+    """Split every linear layer x Wᵀ + b of a graph into a matmul and an add."""
     for node in graph.find_nodes(op="call_function", target=LINEAR):
         linear = Linear(*node.args, **node.kwargs)
         if linear.bias is not None:
             with graph.inserting_before(node):
-                product = graph.call_function(LINEAR, (linear.input, linear.weight))
-                total = graph.call_function(torch.add, (product, linear.bias))
+                matmul = graph.call_function(LINEAR, (linear.input, linear.weight))
+                total = graph.call_function(torch.add, (matmul, linear.bias))
             node.replace_all_uses_with(total)
             graph.erase_node(node)

@@ -1,21 +1,22 @@
-"""Who runs the steps of a search, and when the host looks at them.
+"""Runs decode steps with a dynamic KV cache, a static one, or as captured CUDA graphs; the host reads results rarely.
 
-`Plain` steps with memory that grows, and lets finished sentences go as soon as it sees them: short, and right for any
-model. `Reserved` allocates the memory of growing caches beforehand and moves nothing in it. `Captured` does all of a
-search in memory that stays where it is: the whole step, from reading the tokens to reordering the hypotheses, is
-captured once as a CUDA graph and then replayed, so that no kernel waits for Python.
+`Plain` uses a dynamic KV cache and drops finished sentences as soon as it sees them: short code, correct for any model.
+`Reserved` uses a static KV cache, allocated for many steps and never reordered in memory. `Captured` runs the whole
+search at fixed addresses: a step, from reading the tokens to reordering the hypotheses, is captured once as a CUDA
+graph and then replayed, so that no kernel waits for Python.
 
-    seat     memory of one shape, and the captured step that works in it
-    opening  the captured beginning, for sources of one shape
-    sit      copy a search into the seat of its shape: what is left of a batch moves to a smaller one, a long output to
-             a larger one
+    DecodeGraph   the buffers of one shape, and the decode step captured over them
+    PrefillGraph  the captured prefill, for sources of one shape
+    load          copy a search into the buffers of its shape: the unfinished rest of a batch moves to a smaller graph,
+                  a long output to a larger one
 
-Shapes come from a short list, so few seats serve all batches; a place without a sentence is filled by a copy of one,
-of which nothing is heard. A seat is kept for the next batch, prompts of each length having their own, as long as there
-is room for it. The weights are read where they lie: changed in place, they work at once; moved, all seats are given up.
+Shapes are padded to a few bucket sizes, so that few graphs serve all batches; a padding row is a copy of a sentence
+whose output is discarded. Graphs are cached for later batches, one prefill graph per prompt length, within a memory
+budget. Graphs read the weights at their addresses: an update in place takes effect at once; when the weights move,
+all graphs are dropped.
 
-All three give the same outputs. A model whose memory changes its shape from step to step, or which asks the host,
-cannot be captured and is run with reserved memory, unless the static runner was asked for by name.
+All three runners give the same outputs. A model whose state changes its shape from step to step, or which needs the
+host, cannot be captured: it runs with the static KV cache, unless the static runner was requested by name.
 """
 
 from __future__ import annotations
@@ -43,62 +44,62 @@ from mallang.kernels import decode_attention
 from mallang.kernels.prepacked import PrepackedWeights
 from mallang.layers.cache import map_nest
 
-LOOK_EVERY = {"cuda": 8}
-"""After how many steps the host looks which sentences are done, by device; 1 on others. Looking makes a GPU wait."""
-SEATS = 32
-"""Seats and openings kept for a model: the least recently used one goes first."""
+CHECK_EVERY = {"cuda": 8}
+"""Steps between two checks for finished sentences, by device; 1 on others. A check makes the host wait for the GPU."""
+MOST_GRAPHS = 32
+"""Decode and prefill graphs cached per model: the least recently used one is evicted first."""
 SHARE = 1 / 8
-"""Of a GPU's memory, that they may take up together; the last opening and its seat may in any case."""
+"""The fraction of a GPU's memory for all graphs of a model; the last prefill graph and its decode graph always stay."""
 FIRST_STEPS = 32
-"""Steps that memory is reserved for at first; when they are used up, for twice as many."""
+"""The initial capacity of the static KV cache in steps; it doubles when it is full."""
 FIRST_SLOTS = 2**14
-"""Hypotheses × steps up to which memory is reserved for all steps at once, where looking costs what is filled."""
+"""Up to this many hypotheses × steps the KV cache is allocated for all steps, if attention reads valid slots only."""
 ALIGN = 16
-"""On a GPU slots and source positions come in multiples of this: the attention kernels need not pad their masks."""
+"""On a GPU slots and source positions are multiples of this, so that attention kernels need not pad their masks."""
 
 
 def run(
     model: Autoregressive, batch: Batch, search: Search, config: Config, rules: Rules | None = None
 ) -> list[list[Hypothesis]]:
-    """The outputs of every sentence, by the runner that the configuration asks for."""
+    """Search a batch with the runner that the configuration names: the outputs of every sentence."""
     device = batch.tokens.device
     on_gpu = captures(device)
     if config.compile and not on_gpu:
-        raise UserError("decoding.compile is for GPUs: on a CPU it makes nothing faster", todo="leave it out")
+        raise UserError("decoding.compile has an effect on GPUs only, and this is a CPU", todo="leave it out")
     if config.runner == "plain":
         return drive(Plain(model, config), batch, search, rules)
     if on_gpu:
-        with seats_of(model) as seats:
+        with graphs_of(model) as graphs:
             full = False
             try:
-                if not seats.useless:
-                    return drive(Captured(model, config, seats), batch, search, rules)
+                if not graphs.unsupported:
+                    return drive(Captured(model, config, graphs), batch, search, rules)
             except torch.OutOfMemoryError:
-                full = True  # seats are many: memory that grows, and is let go again, is far less
+                full = True  # many cached graphs fill the memory; a search without them needs far less
             except NotStaticError as error:
-                seats.useless = True
+                graphs.unsupported = True
                 if config.runner == "static":
                     raise UserError(
                         f"the steps of {type(model).__name__} cannot be captured: {error}",
                         todo="decoding.runner = auto",
                     ) from error
             if full:
-                seats.kept.clear()
+                graphs.kept.clear()
                 torch.cuda.empty_cache()
     return drive(Reserved(model, config), batch, search, rules)
 
 
 def drive(runner: Plain, batch: Batch, search: Search, rules: Rules | None) -> list[list[Hypothesis]]:
-    """Step by step to the end; every few steps see which sentences are done."""
+    """Run a search to its end; every few steps, collect the finished sentences."""
     found: dict[int, list[Hypothesis]] = {}
     vocabulary, config = runner.model.vocabulary, runner.config
     device, most = batch.tokens.device, search.said.shape[1]
-    # Kernels of our own run where torch is told to be, not where their tensors lie.
+    # Custom kernels run on torch's current device, not on the device of their tensors.
     here = torch.cuda.device(device.index if device.type == "cuda" else -1)
     with inference(runner.model), here, PrepackedWeights().in_use():
         progress = runner.begin(batch, search, rules)
         for step in range(1, most):
-            if step % look_every(device) == 0:
+            if step % check_every(device) == 0:
                 stopped = progress.search.stopped.tolist()
                 staying = [place for place, over in enumerate(stopped) if not over]
                 if not staying:
@@ -113,7 +114,7 @@ def drive(runner: Plain, batch: Batch, search: Search, rules: Rules | None) -> l
 
 
 class Plain:
-    """Memory grows; nothing is kept."""
+    """Steps with a dynamic KV cache; nothing is kept for later batches."""
 
     def __init__(self, model: Autoregressive, config: Config) -> None:
         self.model, self.config = model, config
@@ -123,101 +124,101 @@ class Plain:
         return Progress.begin(self.model, batch, search, self.config, rules)
 
     def advance(self, progress: Progress) -> Progress:
-        """One step."""
+        """One decode step."""
         return progress.advance(self.model, self.config)
 
     def worth(self, staying: int, places: int) -> bool:
-        """Always."""
+        """Whether to drop finished sentences when `staying` of `places` are unfinished: always."""
         return True
 
     def keep(self, progress: Progress, staying: list[int]) -> Progress:
-        """Go on with these sentences only."""
+        """Keep these sentences only."""
         return progress.keep(torch.tensor(staying, device=progress.tokens.device))
 
 
 class Reserved(Plain):
-    """Memory is allocated for many steps at once, and nothing in it is moved."""
+    """Steps with a static KV cache, allocated for many steps at once."""
 
     def __init__(self, model: Autoregressive, config: Config) -> None:
         super().__init__(model, config)
         self.steps, self.taken = FIRST_STEPS, 0
 
     def begin(self, batch: Batch, search: Search, rules: Rules | None) -> Progress:
-        """Read the source and choose the first tokens."""
+        """Read the source and choose the first tokens, with a static KV cache."""
         return Progress.begin(self.model, batch, search, self.config, rules, CacheCapacity(self.steps))
 
     def advance(self, progress: Progress) -> Progress:
-        """One step, in more room if the room is used up; attention looks no further than it is filled."""
-        progress = self.make_room(progress)
+        """One decode step, in a larger cache if this one is full; attention reads the valid slots only."""
+        progress = self.ensure_capacity(progress)
         self.taken += 1
         return replace(progress, state=progress.state.look(self.taken)).advance(self.model, self.config)
 
-    def make_room(self, progress: Progress) -> Progress:
-        """The same, with twice the room if it is used up."""
+    def ensure_capacity(self, progress: Progress) -> Progress:
+        """The progress, with a KV cache of twice the capacity if its own is full."""
         if self.taken < self.steps:
             return progress
         self.steps *= 2
         return replace(progress, state=progress.state.enlarge(self.steps))
 
     def worth(self, staying: int, places: int) -> bool:
-        """If moving the memory costs less than it saves."""
+        """Whether dropping the finished sentences saves more than copying the cache costs."""
         return 8 * staying <= 7 * places
 
 
 class Captured(Reserved):
-    """All memory stays where it is; steps are replayed."""
+    """Steps replayed as CUDA graphs, over buffers with fixed addresses."""
 
-    def __init__(self, model: Autoregressive, config: Config, seats: Seats) -> None:
+    def __init__(self, model: Autoregressive, config: Config, graphs: GraphCache) -> None:
         super().__init__(model, config)
-        self.seats = seats
-        self.seat: Seat
+        self.graphs = graphs
+        self.graph: DecodeGraph
 
     def begin(self, batch: Batch, search: Search, rules: Rules | None) -> Progress:
-        """Read the source and choose the first tokens, in shapes from the short list."""
-        inputs = filled_up(batch, search, rules)
+        """Read the source and choose the first tokens, in padded shapes, by a prefill graph."""
+        inputs = pad_to_buckets(batch, search, rules)
         rows, limit = inputs[1].said.shape
         if search.width <= decode_attention.MOST and decode_attention.works():
             self.steps = min(limit, max(FIRST_STEPS, FIRST_SLOTS // rows))
-        key = ("opening", self.config, *shape_of(inputs))
-        opening = self.seats.get(key)
-        if opening is None:
-            opening = self.seats.put(key, Opening(self, inputs))
+        key = ("prefill", self.config, *shape_of(inputs))
+        prefill = self.graphs.get(key)
+        if prefill is None:
+            prefill = self.graphs.put(key, PrefillGraph(self, inputs))
         else:
-            opening.open(inputs)
-        self.seat = opening.seat
-        return self.seat.progress
+            prefill.run(inputs)
+        self.graph = prefill.graph
+        return self.graph.progress
 
     def advance(self, progress: Progress) -> Progress:
-        """One step."""
-        if (roomier := self.make_room(progress)) is not progress:
-            self.sit(roomier)
+        """One decode step: replay its graph."""
+        if (enlarged := self.ensure_capacity(progress)) is not progress:
+            self.load(enlarged)
         self.taken += 1
-        self.seat.replay()
-        return self.seat.progress
+        self.graph.replay()
+        return self.graph.progress
 
     def worth(self, staying: int, places: int) -> bool:
-        """If a smaller seat is large enough."""
-        return short_list(staying) < places
+        """Whether the unfinished sentences fit into a graph with fewer rows."""
+        return bucket(staying) < places
 
     def keep(self, progress: Progress, staying: list[int]) -> Progress:
-        """Go on with these sentences only, in a smaller seat."""
-        kept = super().keep(progress, filled(staying))
-        return self.sit(replace(kept, search=hushed(kept.search, len(staying))))
+        """Keep these sentences only, in a smaller graph."""
+        kept = super().keep(progress, pad_to_bucket(staying))
+        return self.load(replace(kept, search=mark_padding(kept.search, len(staying))))
 
-    def sit(self, progress: Progress) -> Progress:
-        """Copy a search into the seat of its shape."""
-        key = ("seat", self.config, *shape_of(progress))
-        seat = self.seats.get(key)
-        if seat is None:
-            seat = self.seats.put(key, Seat(self, progress))
+    def load(self, progress: Progress) -> Progress:
+        """Copy a search into the buffers of the decode graph of its shape."""
+        key = ("decode", self.config, *shape_of(progress))
+        graph = self.graphs.get(key)
+        if graph is None:
+            graph = self.graphs.put(key, DecodeGraph(self, progress))
         else:
-            write(seat.progress, progress)
-        self.seat = seat
-        return self.seat.progress
+            write(graph.progress, progress)
+        self.graph = graph
+        return self.graph.progress
 
 
-class Opening:
-    """Reading sources of one shape and choosing the first tokens, in place."""
+class PrefillGraph:
+    """The captured prefill: reads sources of one shape and writes the first tokens into a decode graph's buffers."""
 
     def __init__(self, runner: Captured, inputs: tuple[Batch, Search, Rules | None]) -> None:
         model, config, room = held_weakly(runner.model), runner.config, CacheCapacity(runner.steps, ALIGN)
@@ -226,19 +227,19 @@ class Opening:
         def begin() -> Progress:
             return Progress.begin(model(), batch, search, config, rules, room)
 
-        runner.sit(begin())
-        self.inputs, self.seat = held, (seat := runner.seat)
-        # Not by way of `self`: what holds itself is let go only when Python next looks for such circles.
-        self.replay = Replay(lambda: write(seat.progress, begin()), runner.seats.pool, warm_ups=0)
+        runner.load(begin())
+        self.inputs, self.graph = held, (graph := runner.graph)
+        # The closure must not refer to `self`: a reference cycle would hold GPU memory until garbage collection.
+        self.replay = Replay(lambda: write(graph.progress, begin()), runner.graphs.pool, warm_ups=0)
 
-    def open(self, inputs: tuple[Batch, Search, Rules | None]) -> None:
-        """The same for another batch."""
+    def run(self, inputs: tuple[Batch, Search, Rules | None]) -> None:
+        """Prefill another batch of the same shapes."""
         write(self.inputs, inputs)
         self.replay()
 
 
-class Seat:
-    """Memory of one shape, and the step that works in it."""
+class DecodeGraph:
+    """A decode step captured over the buffers of one shape."""
 
     def __init__(self, runner: Captured, progress: Progress) -> None:
         self.progress: Progress = map_nest(progress, torch.clone)
@@ -246,49 +247,49 @@ class Seat:
         self.size = sum(leaf.nbytes for leaf in leaves_of(held) if isinstance(leaf, Tensor))
         model, config = held_weakly(runner.model), runner.config
         step = compiled(len(held.tokens)) if config.compile else Progress.advance
-        # A table of positions that the first step makes longer changes what the second is compiled to.
+        # The first step may extend the position table, and then the second is compiled again.
         warm_ups = 2 if config.compile else 1
-        self.replay = Replay(lambda: write(held, step(held, model(), config)), runner.seats.pool, warm_ups)
+        self.replay = Replay(lambda: write(held, step(held, model(), config)), runner.graphs.pool, warm_ups)
 
 
 def held_weakly(model: Autoregressive) -> Callable[[], Any]:
-    """A way to the model that does not keep it alive: its seats go when it goes."""
+    """A weak reference to the model, so that its graphs are freed together with it."""
     return weakref.ref(model) if isinstance(model, nn.Module) else lambda: model
 
 
 @dataclass
-class Seats:
-    """The seats of one model."""
+class GraphCache:
+    """The captured graphs of one model, least recently used first."""
 
     kept: OrderedDict[Any, Any] = field(default_factory=OrderedDict)
     weights: tuple[tuple[int, torch.Size], ...] = ()
-    """Where the weights lay when the seats were made, and their shapes."""
-    useless: bool = False
-    """Whether the model was seen not to fit: its memory changes its shape, or it asks the host."""
+    """The addresses and shapes of the weights when the graphs were captured."""
+    unsupported: bool = False
+    """Whether a capture of this model has failed: its state changes its shape, or it needs the host."""
     lock: threading.Lock = field(default_factory=threading.Lock)
     pool: Pool = field(default_factory=Pool)
 
     def get(self, key: Any) -> Any:
-        """What is kept under this key, if anything."""
+        """The graph with this key, or None."""
         if key in self.kept:
             self.kept.move_to_end(key)
         return self.kept.get(key)
 
     def put(self, key: Any, value: Any) -> Any:
-        """Keep it, and let those go that were not used for longest."""
+        """Add a graph, and evict the least recently used ones while there are too many."""
         self.kept[key] = value
-        while len(self.kept) > SEATS or (len(self.kept) > 2 and not self.fit()):
+        while len(self.kept) > MOST_GRAPHS or (len(self.kept) > 2 and not self.fit()):
             self.kept.popitem(last=False)
         return value
 
     def fit(self) -> bool:
-        """Whether all seats, those too that only an opening still holds, take up no more than they may."""
-        seats = {each.seat if isinstance(each, Opening) else each for each in self.kept.values()}
-        device = next(iter(seats)).progress.tokens.device
-        return sum(seat.size for seat in seats) <= room_on(device)
+        """Whether all graphs are within the memory budget, including decode graphs that only a prefill graph holds."""
+        graphs = {each.graph if isinstance(each, PrefillGraph) else each for each in self.kept.values()}
+        device = next(iter(graphs)).progress.tokens.device
+        return sum(graph.size for graph in graphs) <= memory_budget(device)
 
     def check(self, model: object) -> None:
-        """Give up all seats if the weights lie elsewhere than they did, or have other shapes."""
+        """Drop all graphs if the weights have moved in memory or changed their shapes."""
         tensors = [*model.parameters(), *model.buffers()] if isinstance(model, nn.Module) else []
         weights = tuple((tensor.data_ptr(), tensor.shape) for tensor in tensors)
         if weights != self.weights:
@@ -296,58 +297,58 @@ class Seats:
         self.weights = weights
 
 
-def room_on(device: torch.device) -> float:
-    """Bytes that the seats of a model may take up there."""
+def memory_budget(device: torch.device) -> float:
+    """The bytes that the graphs of one model may use on a device."""
     return SHARE * torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else math.inf
 
 
-SEATS_OF: weakref.WeakKeyDictionary[Any, Seats] = weakref.WeakKeyDictionary()
+GRAPHS_OF: weakref.WeakKeyDictionary[Any, GraphCache] = weakref.WeakKeyDictionary()
 
 
 @contextmanager
-def seats_of(model: Autoregressive) -> Iterator[Seats]:
-    """The seats of a model, for one search at a time; none are kept while it is in training."""
+def graphs_of(model: Autoregressive) -> Iterator[GraphCache]:
+    """The graphs of a model, locked for one search at a time; those of a model in training mode are dropped after."""
     if not isinstance(model, nn.Module):
-        yield Seats()
+        yield GraphCache()
         return
-    seats, training = SEATS_OF.setdefault(model, Seats()), is_in_training(model)
-    with seats.lock:
-        seats.check(model)
+    graphs, training = GRAPHS_OF.setdefault(model, GraphCache()), is_in_training(model)
+    with graphs.lock:
+        graphs.check(model)
         try:
-            yield seats
+            yield graphs
         finally:
             if training:
-                seats.kept.clear()
+                graphs.kept.clear()
 
 
-def filled_up(batch: Batch, search: Search, rules: Rules | None) -> tuple[Batch, Search, Rules | None]:
-    """As many sentences, source positions and tokens as the short lists have, the last sentence repeated."""
+def pad_to_buckets(batch: Batch, search: Search, rules: Rules | None) -> tuple[Batch, Search, Rules | None]:
+    """Pad sentences, source positions and tokens to bucket sizes; padding rows repeat the last sentence."""
     sentences = len(batch)
-    index = torch.tensor(filled(list(range(sentences))), device=batch.tokens.device)
+    index = torch.tensor(pad_to_bucket(list(range(sentences))), device=batch.tokens.device)
     batch = batch.map(lambda tensor: tensor.index_select(0, index))
     if batch.source is not None:
         batch = replace(batch, source=pad(batch.source, (0, -batch.source.shape[1] % ALIGN)))
-    search = hushed(search.keep(index), sentences)
+    search = mark_padding(search.keep(index), sentences)
     limit = search.said.shape[1]
-    columns = torch.arange(short_list(limit, ALIGN), device=index.device).clamp(max=limit - 1)
+    columns = torch.arange(bucket(limit, ALIGN), device=index.device).clamp(max=limit - 1)
     search = map_nest(search, lambda tensor: tensor.index_select(2, columns) if tensor.ndim == 3 else tensor)
     return batch, search, None if rules is None else rules.keep(index)
 
 
-def hushed(search: Search, sentences: int) -> Search:
-    """The same with nothing heard of what lies after so many sentences."""
+def mark_padding(search: Search, sentences: int) -> Search:
+    """A search whose rows after the first `sentences` are padding: stopped, and without output."""
     spare = torch.arange(len(search.numbers), device=search.numbers.device) >= sentences
     changed = {"numbers": search.numbers.masked_fill(spare, -1), "stopped": search.stopped | spare}
     return replace(search, **changed)
 
 
-def filled(places: list[int]) -> list[int]:
-    """The places with the last repeated up to a number from the short list."""
-    return places + places[-1:] * (short_list(len(places)) - len(places))
+def pad_to_bucket(places: list[int]) -> list[int]:
+    """The places, with the last one repeated up to a bucket size."""
+    return places + places[-1:] * (bucket(len(places)) - len(places))
 
 
-def short_list(number: int, multiple: int = 1) -> int:
-    """The next of 1, 2, 3, 4, 6, 8, 12, 16, 24 … times `multiple`."""
+def bucket(number: int, multiple: int = 1) -> int:
+    """The bucket size of a number: the next of 1, 2, 3, 4, 6, 8, 12, 16, 24 … times `multiple`."""
     units, power = -(-number // multiple), 1
     while power < units:
         power *= 2
@@ -355,10 +356,10 @@ def short_list(number: int, multiple: int = 1) -> int:
 
 
 def places(chosen: list[bool], device: torch.device) -> Tensor:
-    """The numbers of the chosen."""
+    """The indices of the chosen."""
     return torch.tensor([place for place, one in enumerate(chosen) if one], device=device)
 
 
-def look_every(device: torch.device) -> int:
-    """After how many steps the host looks which sentences are done."""
-    return LOOK_EVERY.get(device.type, 1)
+def check_every(device: torch.device) -> int:
+    """The number of steps between two checks for finished sentences."""
+    return CHECK_EVERY.get(device.type, 1)

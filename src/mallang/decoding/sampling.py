@@ -1,11 +1,11 @@
-"""Sampling: draw each next token at random, from the whole distribution or from its most probable part.
+"""Sampling: draw each next token at random, with temperature, top-k and top-p.
 
-The probabilities are first sharpened or flattened by `temperature`, then cut to the `top_k` most probable tokens
+The probabilities are first sharpened or flattened by `temperature`, then truncated to the `top_k` most probable tokens
 (Fan et al., 2018, arXiv 1805.04833), then to the smallest set that reaches `top_p` (Holtzman et al., 2019, arXiv
-1904.09751); equals go to the lower id. Scores stay the model's own, before any of that. Every sample of every sentence
-has random numbers of its own, drawn from (seed, the sentence's number, the sample's number): neither the other
-sentences of a batch nor how many samples are asked for changes it. No more than `WIDTH` samples of a sentence are drawn
-at once: their KV caches lie side by side, and each sample is shown all of them, masked: the cost is quadratic in that.
+1904.09751); ties go to the lower id. Scores stay the model's own, before these changes. Every sample of every sentence
+has its own random numbers, seeded by (seed, the sentence's index, the sample's index): a sample depends neither on the
+other sentences of its batch nor on the number of samples. At most `WIDTH` samples of a sentence are drawn at once:
+their KV caches share one row, and each sample attends to all of it under a mask, so the cost is quadratic in the width.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from mallang.decoding.runner import run
 from mallang.kernels.top_k import top_k
 
 WIDTH = 8
-"""Samples of a sentence that are drawn at once."""
+"""The maximum number of samples per sentence that are drawn at once."""
 Number = int | tuple[int, int]
-"""Of a sentence; or that and the number of the first sample to draw."""
+"""The index of a sentence, or that and the index of the first sample to draw."""
 
 
 def search(
@@ -37,7 +37,7 @@ def search(
     numbers: Sequence[Number] | None = None,
     rules: Rules | None = None,
 ) -> list[list[Hypothesis]]:
-    """`nbest` independent samples of each sentence, in the order drawn: the first is the one that `nbest` 1 gives."""
+    """`nbest` independent samples of each sentence, in the order drawn; the first is that of `nbest` = 1."""
     found: list[list[Hypothesis]] = [[] for _ in range(len(batch))]
     for first in range(0, config.nbest if found else 0, WIDTH):
         own = replace(config, nbest=min(WIDTH, config.nbest - first))
@@ -50,7 +50,7 @@ def search(
 def to_draw(
     model: Autoregressive, batch: Batch, config: Config, numbers: Sequence[Number] | None = None, first: int = 0
 ) -> Drawn:
-    """Nothing said yet, and the random numbers of all that will be."""
+    """Empty paths, with the random numbers of all their tokens."""
     most = limits(batch, config, model)
     numbers = range(len(batch)) if numbers is None else numbers
     begins = [number if isinstance(number, tuple) else (number, 0) for number in numbers]
@@ -65,7 +65,7 @@ def to_draw(
 
 @dataclass(frozen=True)
 class Drawn(Walk):
-    """Paths whose tokens are drawn."""
+    """Paths whose tokens are drawn at random."""
 
     draws: Float64[Tensor, "sentences width limit"]
     """A random number from [0, 1) for every token."""
@@ -76,19 +76,19 @@ class Drawn(Walk):
         """A token of each row, drawn at random."""
         return pick(truncate(log_probs, config), self.draws.index_select(2, said[None]).flatten())
 
-    def grow_at_once(self, *_: object) -> None:
-        """Drawing needs the probabilities of all."""
+    def grow_from_logits(self, *_: object) -> None:
+        """None: sampling needs the probabilities of all tokens."""
 
 
 def uniforms(seed: int, number: int, sample: int, count: int) -> Float[Tensor, " count"]:
-    """Random numbers from [0, 1) that belong to one sample of one sentence; a larger count adds to the same ones."""
+    """Random numbers from [0, 1) for one sample of one sentence; a larger count extends the same sequence."""
     digest = hashlib.sha256(f"{seed} {number} {sample}".encode()).digest()
     generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little") >> 1)
     return torch.rand(count, generator=generator, dtype=torch.float64)
 
 
 def truncate(log_probs: Float[Tensor, "rows vocabulary"], config: Config) -> Float[Tensor, "rows vocabulary"]:
-    """The probabilities to draw from, after temperature, top-k and top-p."""
+    """The unnormalized probabilities to draw from, after temperature, top-k and top-p."""
     logits = log_probs / config.temperature
     if 0 < config.top_k < logits.shape[1]:
         values, places = top_k(logits, config.top_k)
@@ -102,10 +102,10 @@ def truncate(log_probs: Float[Tensor, "rows vocabulary"], config: Config) -> Flo
 
 
 def pick(probs: Float[Tensor, "rows vocabulary"], uniform: Float[Tensor, " rows"]) -> Int[Tensor, " rows"]:
-    """The token at which the cumulated probabilities pass a share `uniform` of their total: the inverse CDF."""
+    """Inverse transform sampling: the token at which the cumulative probability passes `uniform` × the total."""
     cumulated = probs.cumsum(dim=1)
     total = cumulated[:, -1:]
     token = torch.searchsorted(cumulated, uniform[:, None] * total, right=True)
-    # Rounding may reach the total itself; the last token that has any probability is meant then.
+    # If rounding reaches the total itself, take the last token with a nonzero probability.
     last = (cumulated < total).sum(dim=1, keepdim=True)
     return torch.minimum(token, last)[:, 0]

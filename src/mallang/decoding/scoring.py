@@ -1,4 +1,4 @@
-"""Scoring: how probable a model finds outputs that are given, all of their tokens at once."""
+"""Scoring: the log-probability of given outputs under a model, all tokens in one forward pass."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from mallang.models.contract import TokenModel, TokenScorer
 from mallang.text.vocabulary import Vocabulary
 
 CHUNK = 4096
-"""Positions whose logits are held at once: all of them would take batch × time × vocabulary numbers."""
+"""Positions whose logits are computed at once: all of them would be batch × time × vocabulary numbers."""
 
 
 def score(model: TokenModel | TokenScorer, batch: Batch) -> list[list[float]]:
     """The natural log-probability of every label of every sentence, `</s>` included.
 
-    A model gives them by `forward` and `output`, or at once by `token_log_probs(batch)` of the shape of the labels.
+    A model computes them by `forward` and `output`, or directly by `token_log_probs(batch)`, in the labels' shape.
     """
     if batch.labels is None:
         raise ValueError("scoring needs a batch with labels: see with_labels")
@@ -39,7 +39,7 @@ def score(model: TokenModel | TokenScorer, batch: Batch) -> list[list[float]]:
 def label_log_probs(
     model: TokenModel, hidden: Float[Tensor, "labels dim"], labels: Int[Tensor, " labels"]
 ) -> Float[Tensor, " labels"]:
-    """The natural log-probability of each label, given what was known before it."""
+    """The natural log-probability of each label, from the hidden vector at its position."""
     parts = [hidden.new_empty(0, dtype=torch.float32)]
     for begin in range(0, len(labels), CHUNK):
         log_probs = model.output(hidden[begin : begin + CHUNK]).float().log_softmax(dim=-1)
@@ -48,9 +48,9 @@ def label_log_probs(
 
 
 def with_labels(batch: Batch, labels: Sequence[Sequence[int]], vocabulary: Vocabulary) -> Batch:
-    """The same sources with these outputs to be said: `<s>` and all but the last label are what the model reads.
+    """A batch with the same sources and these target labels; the model reads `<s>` and all labels but the last.
 
-    `Hypothesis.labels` gives the labels of an output that a search found.
+    `Hypothesis.labels` gives the labels of an output of a search.
     """
     target, lengths = pad_rows(list(labels), vocabulary.pad)
     tokens, _ = pad_rows([[vocabulary.bos, *row[:-1]] for row in labels], vocabulary.pad)

@@ -1,4 +1,4 @@
-"""Search for the outputs of a batch: by the method, precision and coverage penalty that the options name."""
+"""The entry point of decoding: searches a batch with the method, precision and coverage penalty of the options."""
 
 from __future__ import annotations
 
@@ -22,11 +22,10 @@ def search(
     numbers: Sequence[int | tuple[int, int]] | None = None,
     rules: Rules | None = None,
 ) -> list[list[Hypothesis]]:
-    """The outputs for every sentence of a batch, best first, by the method that the configuration names.
+    """The outputs of every sentence of a batch, best first, by the method that the configuration names.
 
-    `numbers` are the sentences' places in the caller's whole text, perhaps each with the number of its first sample;
-    sampling draws for them, so that it does not matter how the text was cut into batches. `rules` say what the outputs
-    must or must not contain.
+    `numbers` are the indices of the sentences in the caller's whole text, optionally each with the index of its first
+    sample; they seed sampling, so that samples do not depend on batching. `rules` are the constraints on the outputs.
     """
     model = at_precision(model, config)
     method = find("decoding", config.method)
@@ -41,8 +40,8 @@ def search(
             if rules is None:
                 raise
             raise UserError(
-                "the rules leave nothing to say: no output has a probability under them",
-                todo="ask for less; if it is the same without any, see whether the training diverged",
+                "the constraints exclude every output: none has a finite score under them",
+                todo="relax them; if it fails without any, check whether the training diverged",
             ) from error
         return found
 

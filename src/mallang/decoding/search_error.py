@@ -1,8 +1,8 @@
-"""Search error: how often, and by how much, a search misses the best output that its model knows.
+"""Search error: how often, and by how much, a search misses the output that its model scores best.
 
-It is not the model's fault. Where best-first search proves which output is best, what greedy or beam search found is
-held against it; where it does not, nothing is known and nothing is counted. All search in float32, and numbers within
-the tolerance count as equal, since each search adds in its own order.
+Search errors are not model errors. Where best-first search proves which output is best, the output of greedy or beam
+search is compared with it; other sentences are not counted. All searches use float32, and scores within the tolerance
+count as equal, since each search adds in its own order.
 """
 
 from __future__ import annotations
@@ -15,42 +15,42 @@ from mallang.decoding.contract import Config, Hypothesis
 from mallang.errors import UserError
 
 TOLERANCE = 1e-4
-"""Of a normalized score, the least that counts as a loss."""
+"""The minimum difference of normalized scores that counts as a search error."""
 Searcher = Callable[[Config], list[list[Hypothesis]]]
-"""Finds the outputs of all sentences by a configuration."""
+"""Searches the outputs of all sentences with given options."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """The search error of one beam."""
+    """The search error of one beam width."""
 
     beam: int
-    """1 is greedy search."""
+    """The beam width; 1 is greedy search."""
     errors: int
     """Sentences for which it found a worse output than the best, or none that ends."""
     cut: int
-    """Those for which it found none that ends within the longest length, though there is one."""
+    """Sentences for which it found no output that ends within the maximum length, though there is one."""
     share: float | None
-    """The same as a share of those whose best output is known; none if it is known of none."""
+    """The errors as a fraction of the sentences whose best output is known; None if there are none."""
     loss: float | None
-    """What the normalized score lacks, the mean over those that are known and not cut."""
+    """The mean difference of the normalized score to the best, over the known sentences that are not cut."""
 
 
 @dataclass(frozen=True)
 class SearchError:
-    """What searches miss."""
+    """The search errors of several beam widths."""
 
     sentences: int
     solved: int
     """Sentences whose best output is known."""
     empty: int
-    """Those among them whose best output says nothing."""
+    """Sentences whose best output is known to be empty."""
     rows: tuple[Row, ...]
     length_penalty: str
     max_expansions: int
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """Plain values, for JSON."""
         return asdict(self)
 
     def __str__(self) -> str:
@@ -73,10 +73,10 @@ class SearchError:
 def search_error(
     search: Searcher, config: Config, beams: Sequence[int], max_expansions: int = Config.max_expansions
 ) -> SearchError:
-    """Search with each beam, and best-first from the widest of them; `config` has all other options."""
+    """Compare the outputs of each beam width with those of best-first search; `config` has all other options."""
     if not beams or min(beams) < 1 or len(set(beams)) < len(beams):
-        told = ", ".join(map(str, beams)) or "none"
-        raise UserError(f"these are no beams to compare: {told}", todo="give different widths, such as 1,2,4,8,16")
+        given = ", ".join(map(str, beams)) or "none"
+        raise UserError(f"these beam widths cannot be compared: {given}", todo="give different ones: 1,2,4,8,16")
     if config.coverage:
         raise UserError("with coverage there is no best output to prove: it ranks outputs after the search")
     plain = replace(config.with_method("beam"), beam=max(beams), nbest=1, precision="fp32")
@@ -97,10 +97,10 @@ def search_error(
 
 
 def compare(beam: int, pairs: Sequence[tuple[Hypothesis, Hypothesis]]) -> Row:
-    """The best outputs against those that a beam found."""
+    """The search error of one beam width, from pairs of the best output and the beam's output."""
     whole = [(best, one) for best, one in pairs if one.finished or not best.finished]
     losses = [best.normalized - one.normalized for best, one in whole]
-    losses = [loss for loss in losses if loss > TOLERANCE]  # the rest is rounding: nothing lies above the best
+    losses = [loss for loss in losses if loss > TOLERANCE]  # the rest is rounding: nothing scores above the best
     cut = len(pairs) - len(whole)
     return Row(
         beam=beam,

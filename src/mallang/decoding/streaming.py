@@ -1,4 +1,4 @@
-"""Tokens as they are said, one after the other: what greedy search or sampling would give at the end."""
+"""Streaming: the tokens of greedy search or sampling, each as soon as it is generated."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mallang.errors import UserError
 from mallang.kernels.prepacked import PrepackedWeights
 
 WALKS = ("greedy", "sampling")
-"""The searches that never look back: what they have said stays said."""
+"""The methods without backtracking: a generated token never changes."""
 
 
 def stream(
@@ -22,15 +22,15 @@ def stream(
 ) -> Iterator[tuple[int, float]]:
     """The tokens of one sentence, `</s>` at the end, each with its log-probability, as soon as it is chosen.
 
-    `number` is the sentence's place in the caller's text, as `search` has it.
+    `number` is the sentence's index in the caller's text, as in `search`.
     """
     if config.method not in WALKS or config.nbest > 1 or len(batch) != 1:
         raise UserError(
-            f"one output can be told token by token as it grows, not {config.nbest} of the method {config.method}",
+            f"only one output of greedy search or sampling can be streamed, not {config.nbest} of {config.method}",
             todo="method = sampling or greedy, and nbest = 1",
         )
     if config.compile or config.runner == "static":
-        raise UserError("captured and compiled steps are not told token by token", todo="leave out runner and compile")
+        raise UserError("captured and compiled steps cannot be streamed", todo="leave out runner and compile")
     model = at_precision(model, config)
     (most,) = limits(batch, config, model)
     walk = (
@@ -40,7 +40,7 @@ def stream(
     )
     runner = Plain(model, config) if config.runner == "plain" else Reserved(model, config)
     weights = PrepackedWeights()
-    # The mode is set for each step alone: whoever reads this stream must not find gradients turned off.
+    # Inference mode is set for each step alone: the consumer of this generator must not find gradients disabled.
     with inference(model), weights.in_use():
         progress = runner.begin(batch, walk, rules)
     for place in range(most):

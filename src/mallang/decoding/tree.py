@@ -1,8 +1,8 @@
-"""The search for one output as data: every candidate that was weighed, and why it was not followed.
+"""The search tree of one output as data: every candidate that was considered, and why it was pruned.
 
-The searches themselves keep nothing of this. Here they run once more for one sentence with someone looking on: a beam
-search that is the real one and writes down what it chose from, a best-first search that tells what it reads. Greedy
-search is recorded as a beam of 1, which it equals.
+The searches themselves record nothing. Here they run again for one sentence with a recorder: a subclass of beam search
+that records its candidates, or best-first search with a callback for every expanded prefix. Greedy search is recorded
+as a beam of 1, which is equivalent.
 """
 
 from __future__ import annotations
@@ -38,50 +38,50 @@ FATES: Mapping[str, str] = {
     "budget": "not continued: the budget of the search was spent",
     "seed": "not weighed: part of an output of the beam that the search began with",
 }
-"""What became of a candidate, in words."""
+"""What happened to a candidate, in words."""
 
 
 @dataclass(frozen=True)
 class Node:
-    """One candidate: a token after what its parents say."""
+    """One candidate: a token after the tokens of its ancestors."""
 
     parent: int | None
-    """The place of the node before it in the list of nodes, which is lower than its own; none for `<s>`."""
+    """The index of its parent in the list of nodes, which is lower than its own; None for `<s>`."""
     step: int
-    """How many tokens were said with this one; 0 for `<s>`."""
+    """The number of tokens up to this one; 0 for `<s>`."""
     token: str
     id: int
-    """The token's number in the vocabulary."""
+    """The token's id in the vocabulary."""
     log_prob: float
-    """Its natural log-probability after what its parents say."""
+    """Its natural log-probability after its ancestors."""
     total: float
     """The sum of the log-probabilities up to here."""
     normalized: float
     """The sum after the length penalty, as if the output ended here."""
     bound: float
-    """No output that begins like this has a higher normalized score."""
+    """An upper bound of the normalized score of every output with this prefix."""
     fate: Fate
 
 
 @dataclass(frozen=True)
 class Tree:
-    """A whole search."""
+    """The tree of a whole search."""
 
     method: str
     options: dict[str, Any]
     """Every option of the search."""
     limit: int
-    """The most tokens that the output could have, `</s>` counted."""
+    """The maximum output length in tokens, `</s>` counted."""
     nodes: tuple[Node, ...]
-    """The first is `<s>`; the others in the order in which they were weighed."""
+    """First `<s>`, then the candidates in the order in which they were considered."""
     outputs: tuple[int, ...]
-    """The places of the last tokens of the outputs, best first."""
+    """The indices of the last tokens of the outputs, best first."""
     proven: bool | None = None
-    """Whether it is certain that these are the best; none where the search does not say."""
+    """Whether the outputs are proven to be the best; None for methods without a proof."""
     input: str = ""
 
     def path(self, place: int) -> list[int]:
-        """The places of a node and of all before it, from the first token on."""
+        """The indices of the nodes from the first token to this node."""
         found = []
         while (parent := self.nodes[place].parent) is not None:
             found.append(place)
@@ -89,14 +89,14 @@ class Tree:
         return found[::-1]
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values, to be written as JSON."""
+        """Plain values, for JSON."""
         return {"format": FORMAT, **asdict(self)}
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> Tree:
-        """What `to_json` gave."""
+        """A tree from the values of `to_json`."""
         if value.get("format") != FORMAT:
-            raise UserError(f"this is no search tree: its format is {value.get('format')!r}, not {FORMAT!r}")
+            raise UserError(f"this is not a search tree: its format is {value.get('format')!r}, not {FORMAT!r}")
         rest = {key: value[key] for key in ("method", "options", "limit", "proven", "input")}
         nodes = tuple(Node(**node) for node in value["nodes"])
         return Tree(**rest, nodes=nodes, outputs=tuple(value["outputs"]))
@@ -105,9 +105,9 @@ class Tree:
 def record(
     model: Autoregressive, batch: Batch, config: Config, rules: Rules | None = None, alternatives: int = 5
 ) -> Tree:
-    """The search for the output of the one sentence of a batch.
+    """The search tree of a batch of one sentence.
 
-    A beam weighs its 2 × beam best candidates at every step; at least so many `alternatives` are told.
+    A beam search considers its 2 × beam best candidates at every step; at least `alternatives` of them are recorded.
     """
     if len(batch) != 1:
         raise ValueError(f"a tree is the search for one sentence, not {len(batch)}")
@@ -129,18 +129,18 @@ def record(
 
 
 class Notes:
-    """What is written down while a search runs."""
+    """The recorder of a search tree."""
 
     def __init__(self, vocabulary: Vocabulary, config: Config, limit: int, alternatives: int) -> None:
         self.vocabulary, self.config, self.limit, self.alternatives = vocabulary, config, limit, alternatives
         self.nodes = [Node(None, 0, vocabulary.tokens[vocabulary.bos], vocabulary.bos, 0.0, 0.0, 0.0, 0.0, "kept")]
         self.places: dict[tuple[int, ...], int] = {(): 0}
-        """Where the node of each beginning is."""
+        """The index of the node of each prefix."""
         self.open: list[tuple[int, ...]] = [()]
         """The open hypotheses of a beam."""
 
     def add(self, before: tuple[int, ...], token: int, log_prob: float, fate: Fate) -> tuple[int, ...]:
-        """Write down a candidate; what it says."""
+        """Record a candidate; returns its prefix, the token included."""
         parent = self.places[before]
         total = self.nodes[parent].total + log_prob
         length = len(before) + 1
@@ -162,7 +162,7 @@ class Notes:
 
 
 def record_beam(model: Autoregressive, batch: Batch, notes: Notes, rules: Rules | None) -> list[Hypothesis]:
-    """What a beam search finds, noted step by step."""
+    """The outputs of a beam search whose steps are recorded."""
     config = notes.config
     if config.method == "greedy":
         config = notes.config = replace(config.with_method("beam"), beam=1)
@@ -174,14 +174,14 @@ def record_beam(model: Autoregressive, batch: Batch, notes: Notes, rules: Rules 
 
 @dataclass(frozen=True)
 class Noted(Beams):
-    """A beam search whose every step is noted."""
+    """A beam search that records the candidates of every step."""
 
     notes: Notes
 
     def grow(
         self, log_probs: Float[Tensor, "rows vocabulary"], said: Int[Tensor, ""], vocabulary: Vocabulary, config: Config
     ) -> tuple[Beams, Int[Tensor, " rows"], Int[Tensor, " rows"]]:
-        """One token further, as ever; then what there was to choose from is drawn up once more and noted."""
+        """Extend by one token, as in `Beams`; then compute the candidates again and record them."""
         grown, tokens, rows = super().grow(log_probs, said, vocabulary, config)
         if not bool(self.stopped[0]):
             follow = list(zip(rows.tolist(), tokens.tolist(), grown.totals[0].tolist(), strict=True))
@@ -191,7 +191,7 @@ class Noted(Beams):
         return grown, tokens, rows
 
     def note(self, log_probs: Float[Tensor, "rows vocabulary"], going: list[tuple[int, int]], fate: Fate) -> None:
-        """Write down the candidates of a step; those in `going` are the open ones after it, and this is their fate."""
+        """Record the candidates of a step; `fate` is the fate of those in `going`, which stay open after it."""
         notes, words = self.notes, log_probs.shape[1]
         count = min(max(2 * self.width, notes.alternatives), self.width * words)
         totals, cells = top_k_sums(self.totals, log_probs, count)
@@ -213,7 +213,7 @@ def why_stopped(said: int, notes: Notes) -> Fate:
 
 
 def record_best_first(model: Autoregressive, batch: Batch, notes: Notes, rules: Rules | None) -> list[Hypothesis]:
-    """What a best-first search finds, and the prefixes that it read, each with its best continuations."""
+    """The outputs of a best-first search; records the prefixes that it expanded, with their best continuations."""
     read: dict[tuple[int, ...], Float[Tensor, " vocabulary"]] = {}
     (solution,) = best_first.solve(
         model, batch, notes.config, rules, watch=lambda said, row: read.__setitem__(said, row.cpu())
@@ -232,7 +232,7 @@ def record_best_first(model: Autoregressive, batch: Batch, notes: Notes, rules: 
             if (log_prob := float(log_probs[token])) > -torch.inf:
                 could_win = notes.nodes[notes.places[said]].total + log_prob >= lowest
                 notes.add(said, token, log_prob, fate_of((*said, token), could_win, read.keys(), given, notes))
-    for one in solution.nbest:  # what the beam found where the search did not come
+    for one in solution.nbest:  # outputs of the initial beam search that best-first search did not reach
         labels = one.labels(eos)
         for place, (token, log_prob) in enumerate(zip(labels, one.token_scores, strict=True)):
             if labels[: place + 1] not in notes.places:
@@ -241,7 +241,7 @@ def record_best_first(model: Autoregressive, batch: Batch, notes: Notes, rules: 
 
 
 def fate_of(said: tuple[int, ...], could_win: bool, read: Any, given: Any, notes: Notes) -> Fate:
-    """What became of a prefix in a best-first search; `given` are the prefixes of its outputs."""
+    """The fate of a prefix in a best-first search; `given` are the prefixes of its outputs."""
     if said[-1] == notes.vocabulary.eos:
         return "ended"
     if said in read:

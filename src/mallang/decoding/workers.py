@@ -1,7 +1,7 @@
-"""Decode several batches at once on a CPU, one worker each.
+"""Decodes several batches in parallel on a CPU, one worker thread per batch.
 
-A step of a small model is hundreds of short operations. Shared among the cores each of them waits for its slowest
-part; given to one core alone they run through. So batches go side by side instead: the cores meet only at the end.
+A step of a small model is hundreds of short operations. If the cores share every operation, each one waits for the
+slowest core; so every core decodes a batch of its own, and they synchronize only at the end.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from mallang.kernels.allocator import keep_pages
 Work = TypeVar("Work")
 Found = TypeVar("Found")
 MOST = 8
-"""Workers; beyond, they would wait for Python more than they compute. More cores are shared out among them."""
+"""The maximum number of workers; more would wait for Python's lock. They share the remaining cores."""
 
 
 def workers(config: Config, device: torch.device) -> int:
-    """How many batches may be searched at once.
+    """The number of batches that may be searched in parallel.
 
-    One where the search makes a copy of the model or records its attention: others would see that.
+    One where the search copies the model or records its attention, which other workers would see.
     """
     if device.type != "cpu" or config.coverage or config.precision == "bf16":
         return 1
@@ -32,17 +32,17 @@ def workers(config: Config, device: torch.device) -> int:
 
 
 def spread(model: object, work: Callable[[Work], Found], pieces: Sequence[Work], count: int) -> list[Found]:
-    """What the work makes of each piece, in order, with `count` workers if there are as many pieces."""
+    """The result of `work` for each piece, in order, computed by at most `count` workers."""
     keep_pages()
     count = min(count, len(pieces))
     if count <= 1:
         return [work(piece) for piece in pieces]
     threads = torch.get_num_threads()
-    # The mode of the model is set here, once: a worker would give it back while others still need it.
+    # The model's mode is set here, once: a worker would restore it while others still need it.
     with inference(model):
         try:
             share = threads // count
             with ThreadPoolExecutor(count, initializer=torch.set_num_threads, initargs=(share,)) as pool:
                 return list(pool.map(work, pieces))
         finally:
-            torch.set_num_threads(threads)  # what a worker says holds for all who come after it
+            torch.set_num_threads(threads)  # a worker's setting would apply to all later threads

@@ -1,15 +1,16 @@
-"""The vector autoencoder: a text as a vector of its words goes through a narrow code and must come out again.
+"""The vector autoencoder: encodes the bag of words of a text as a short code, and reconstructs it from the code.
 
 Reducing the Dimensionality of Data with Neural Networks. Hinton and Salakhutdinov 2006, doi:10.1126/science.1127647.
 
-New against a linear layer to few numbers, as PCA is one: layers with a non-linearity on both sides of the code. With a
-code of two numbers the code is a map. Word order is not seen: see sutskever.py for an autoencoder of sequences.
+New against a linear projection such as PCA: layers with a non-linearity on both sides of the code. A code of two
+numbers can be plotted as a map. Word order is ignored: see sutskever.py for an autoencoder of sequences.
 
-    source → bag of words → encoder layers → code → decoder layers → a logit a word: is it in the text?
+    source → bag of words → encoder layers → code → decoder layers → one logit per word: is it in the text?
 
-Where this differs from the paper: its layers were trained one by one as restricted Boltzmann machines before all of
-them together; ReLU and Adam do without. Its documents were shares of 2,000 words with a softmax over them; here
-every word has a logistic output of its own, as the paper's pixels have, so that a bag of words can be read off again.
+Where this differs from the paper: its layers were pretrained one by one as restricted Boltzmann machines before all of
+them were trained together; ReLU and Adam need no pretraining. Its documents were relative frequencies of 2,000 words
+with a softmax over them; here every word has a logistic output of its own, as the paper's pixels have, so that a bag
+of words can be reconstructed.
 """
 
 from __future__ import annotations
@@ -40,11 +41,11 @@ class Config:
     """The shape of a vector autoencoder; the defaults are the sizes that the paper used for documents."""
 
     dim: int = 2
-    """Numbers in the code, the vector of a text."""
+    """Size of the code, the vector of a text."""
     hidden_dims: list[int] = field(default_factory=lambda: [500, 250, 125])
-    """Sizes of the layers between the words and the code; the decoder has them the other way round."""
+    """Sizes of the layers between the words and the code; the decoder has them in reverse order."""
     inputs: Literal["log-count", "binary"] = "log-count"
-    """What is read of each word: log(1 + how often it occurs), or whether it does."""
+    """The input for each word: log(1 + its count), or whether it occurs."""
     activation: Activation = "relu"
     """The non-linearity of the layers; the paper's is logistic. The code itself is linear."""
 
@@ -74,7 +75,7 @@ class Autoencoder(nn.Module):
         return logits
 
     def encode(self, batch: Batch) -> Encoded:
-        """The code of every source; single words have no vectors here."""
+        """The code of every source; this model has no vectors of single words."""
         assert batch.source is not None
         counts = bag_of(batch.source, batch.source_mask, self.source_vocabulary)
         seen = counts.log1p() if self.config.inputs == "log-count" else counts.clamp(max=1.0)
@@ -86,7 +87,7 @@ class Autoencoder(nn.Module):
 
 
 def layers(sizes: Sequence[int], activation: Activation) -> Iterator[nn.Module]:
-    """Linear layers from each size to the next, with the non-linearity between them and none after the last."""
+    """Linear layers from each size to the next, with the activation between them and none after the last."""
     kinds: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh, "logistic": nn.Sigmoid}
     for place, (before, after) in enumerate(pairwise(sizes)):
         if place:

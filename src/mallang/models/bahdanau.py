@@ -1,20 +1,20 @@
-"""Translation that learns where to look: attention over all words of the source, in place of one vector for it.
+"""Translation with attention over all words of the source, in place of one vector for the whole source.
 
 Neural Machine Translation by Jointly Learning to Align and Translate. Bahdanau, Cho, Bengio 2014, arXiv:1409.0473.
 
-New against Cho's encoder-decoder: the encoder reads both ways and keeps a vector of every word, and before each word
-that it writes the decoder attends to those which fit its state. So nothing has to pass through a vector of fixed size,
-and long sentences no longer fail.
+New against Cho's encoder-decoder: the encoder is bidirectional and keeps a vector of every word, and before each word
+that it generates the decoder attends to those that fit its state. So the source need not be compressed into a vector
+of fixed size, and long sentences no longer fail.
 
     source → embedding → GRU →, GRU ← → memory [→h_j; ←h_j]       s_0 = tanh(W_s ←h_1)
                                            ↓
-        α_i = softmax_j vᵀtanh(W_a s_{i−1} + U_a h_j),  c_i = Σ_j α_ij h_j          looked from the state before
+        α_i = softmax_j vᵀtanh(W_a s_{i−1} + U_a h_j),  c_i = Σ_j α_ij h_j          attention from the state before
                                            ↓
     y_{i−1} → embedding → s_i = GRU([y_{i−1}; c_i], s_{i−1}) → t_i = maxout(y_{i−1}, s_i, c_i) → logits W_o t_i
 
-Where this differs from the paper: the GRU is torch's, which resets after the product with U; its readout, equation 4
-in the text, takes s_i, while the appendix prints s_{i−1}; the weights start by Xavier's rule, W_s, W_a and the gates
-too. `dropout` and `tie_weights` are later habits and off, as in the paper.
+Where this differs from the paper: the GRU is torch's, which resets after the matmul with U; the readout takes s_i, as
+equation 4 in the text, while the appendix prints s_{i−1}; all weights have Xavier initialization, W_s, W_a and the
+gates too. `dropout` and `tie_weights` came later and are off by default, as in the paper.
 """
 
 from __future__ import annotations
@@ -49,17 +49,17 @@ class Config:
     """The shape of the model; the defaults are RNNsearch of the paper."""
 
     embedding_dim: int = 620
-    """Size of the vector of a word."""
+    """Size of word embeddings."""
     dim: int = 1000
     """Size of the decoder's state, and of the encoder's in each direction."""
     score_dim: int = 1000
-    """Size of the hidden layer that scores a state and a word of the source."""
+    """Size of the hidden layer of the attention score."""
     readout_dim: int = 500
-    """Size of the maxout layer before the words."""
+    """Size of the maxout layer before the output projection."""
     dropout: float = 0.0
-    """Share of values dropped from embeddings, from the memory and before the words."""
+    """Dropout on embeddings, on the memory and before the output projection."""
     tie_weights: Literal["all", "target", "none"] = "none"
-    """One weight for both embeddings and the output (needs one vocabulary), for the decoder's two, or for none."""
+    """Tie both embeddings and the output projection (needs one vocabulary), those of the decoder, or none."""
 
     def __post_init__(self) -> None:
         check_sizes(self, "embedding_dim", "dim", "score_dim", "readout_dim")
@@ -67,7 +67,7 @@ class Config:
 
 
 class Bahdanau(nn.Module):
-    """A bidirectional encoder, and a decoder that looks at it before every word."""
+    """A bidirectional encoder, and a decoder that attends to it before every word."""
 
     reads_source = True
 
@@ -92,13 +92,13 @@ class Bahdanau(nn.Module):
         self.init_weights()
 
     def forward(self, batch: Batch) -> Float[Tensor, "batch time readout"]:
-        """The hidden vector of every position: all that is known before its next token is chosen."""
+        """The hidden vector of every position, from which its next token is predicted."""
         state = self.start(batch)
         hidden, _ = self.write(batch.tokens, state)
         return hidden
 
     def start(self, batch: Batch) -> State:
-        """Read the source both ways; the decoder starts from what was read from its end to its beginning."""
+        """Encode the source in both directions; the decoder starts from the last state of the backward GRU."""
         if batch.source is None or batch.source_lengths is None:
             raise ValueError("this batch has no source")
         table = self.input_embedding()
@@ -110,7 +110,7 @@ class Bahdanau(nn.Module):
         return State(fixed, moving=state)
 
     def write(self, tokens: Int[Tensor, "rows time"], state: State) -> tuple[Float[Tensor, "rows time readout"], State]:
-        """The hidden vector after each of these tokens: a loop over time, then the readout of all of them at once."""
+        """The hidden vector after each of these tokens: a loop over time, then one readout of all steps."""
         words = self.dropout(self.embedding(tokens))
         looks = self.cross_attention.steps(state.fixed["keys"], state.fixed["memory"], state.fixed["mask"])
         from_state = repeated(self.cross_attention.score.query, self.state_gates)
@@ -132,11 +132,11 @@ class Bahdanau(nn.Module):
         return logits
 
     def input_embedding(self) -> nn.Embedding:
-        """The table of the vectors of source tokens."""
+        """The embedding of source tokens."""
         return self.own_source_embedding or self.embedding
 
     def output_projection(self) -> Projection:
-        """The linear layer that `output` is."""
+        """The linear layer that `output` applies."""
         return self.head
 
     def step(self, tokens: Int[Tensor, "rows time"], state: State) -> tuple[Float[Tensor, "rows time words"], State]:
@@ -145,11 +145,11 @@ class Bahdanau(nn.Module):
         return self.output(hidden), state
 
     def init_weights(self) -> None:
-        """Xavier for every matrix, orthogonal for U as in the paper; embeddings of size one in all."""
+        """Xavier for every matrix, orthogonal for U as in the paper; embeddings of expected norm 1."""
         xavier(self)
         inputs, states = nn.init.xavier_uniform_, nn.init.orthogonal_
         for gates, rule in ((self.word_gates, inputs), (self.context_gates, inputs), (self.state_gates, states)):
-            # Each gate by itself, though they are computed as one.
+            # Each gate is initialized by itself, though one matmul computes them all.
             for gate in gates.weight.detach().split_with_sizes([self.config.dim] * 3):
                 rule(gate)
 

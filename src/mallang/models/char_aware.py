@@ -1,20 +1,19 @@
-"""A language model that reads characters and says words: what a word is made of tells what it is like.
+"""A language model that reads characters and predicts words, so that words with similar spelling have similar vectors.
 
 Character-Aware Neural Language Models. Kim, Jernite, Sontag, Rush 2016, arXiv:1508.06615.
 
-New against the recurrent model, rnn_lm: there is no table of words on the way in. The vector of a word is made from its
-characters by convolutions and highway layers, so that *looked* and *looking*, or 먹었다 and 먹었고, are alike before
-either was seen often, and the model is smaller by that table. A word that is not in the vocabulary is read in the same
-way; only what comes out is closed, one logit a word, where such a word is `<unk>`.
+New against the recurrent model, rnn_lm: there is no input embedding table of words. The vector of a word is computed
+from its characters by convolutions and highway layers, so that *looked* and *looking*, or 먹었다 and 먹었고, are
+similar even if they are rare, and the model is smaller by that table. An out-of-vocabulary word is read in the same
+way; only the output vocabulary is closed, with one logit per word, and such a word is `<unk>` there.
 
-    words → characters → vectors → convolutions of widths 1 … w → the largest answer of each filter → highway layers
+    words → characters → vectors → convolutions of widths 1 … w → max-pooling of each filter → highway layers
                                                                         ↓
                                               logits ← LSTM layers ←  word
 
-Where this differs from the paper: a filter looks at windows inside the word only, marks of its beginning and end
-included, so that it does not matter to how many characters words are padded. `jamo` spells Hangul in consonants and
-vowels; else a syllable is a character. As in the paper the LSTM drops between its layers and before the output, not the
-word that goes in.
+Where this differs from the paper: filters cover windows inside the word only, including the marks of its start and
+end, so that the padding of words has no effect. `jamo` spells Hangul in consonants and vowels; otherwise a syllable is
+a character. As in the paper, dropout is between the LSTM layers and before the output, not on the word vectors.
 """
 
 from __future__ import annotations
@@ -46,30 +45,30 @@ class Config:
     """The shape of the model; the defaults are the paper's small one."""
 
     character_dim: int = 15
-    """Size of the vector of a character."""
+    """Size of character embeddings."""
     filters: tuple[int, ...] = (25, 50, 75, 100, 125, 150)
-    """Filters of width 1, of width 2, and so on."""
+    """Number of filters of width 1, of width 2, and so on."""
     highways: int = 1
     """Highway layers between the filters and the LSTM."""
     layers: int = 2
     """LSTM layers."""
     dim: int = 300
-    """Size of the state of a layer."""
+    """Size of the hidden state of each layer."""
     dropout: float = 0.5
-    """Share of values dropped between layers and from the hidden vectors."""
+    """Dropout between layers and from the hidden vectors."""
     jamo: bool = False
     """Spell Hangul in jamo, not in syllables."""
     longest_word: int = 65
-    """Characters of a word that are read, the two marks around it included."""
+    """The maximum number of characters of a word, the two marks around it included; longer words are cut."""
     init: float = 0.05
-    """All weights begin evenly in ±init; the gates of the highways at −2."""
+    """Uniform initialization of all weights in ±init; the gate biases of the highways start at −2."""
 
     def __post_init__(self) -> None:
         check_sizes(self, "character_dim", "layers", "dim")
         if self.highways < 0:
             raise ValueError(f"highways must not be negative, but is {self.highways}")
         if min(self.filters, default=0) < 0 or not sum(self.filters):
-            raise ValueError(f"filters are a number for each width, some above 0, but are {list(self.filters)}")
+            raise ValueError(f"filters must be one number per width, some above 0, but are {list(self.filters)}")
         if self.longest_word < 3:
             raise ValueError(f"longest_word must be at least 3, a character and two marks, but is {self.longest_word}")
         if self.init <= 0:
@@ -77,7 +76,7 @@ class Config:
 
 
 class CharAware(nn.Module):
-    """Convolutions over characters, highways, and an LSTM over words."""
+    """Convolutions over characters, highway layers, and an LSTM over words."""
 
     reads_source = False
 
@@ -94,11 +93,11 @@ class CharAware(nn.Module):
         self.init_weights()
 
     def forward(self, batch: Batch) -> Float[Tensor, "batch time dim"]:
-        """The hidden vector of every position: all that is known before its next token is chosen."""
+        """The hidden vector of every position, from which its next token is predicted."""
         return self.read(batch.tokens, None)[0]
 
     def forward_stateful(self, batch: Batch, carry: Memory | None) -> StatefulOutput:
-        """The same where an earlier batch of these rows ended, or from zeros; and where this one ends."""
+        """Hidden vectors of a window that continues from `carry`, or starts from zeros; and the state after it."""
         hidden, memory = self.read(batch.tokens, carry)
         return StatefulOutput(hidden, memory.detach())
 
@@ -110,18 +109,18 @@ class CharAware(nn.Module):
         return self.dropout(states), memory
 
     def word_vectors(self, tokens: Int[Tensor, "rows time"]) -> Float[Tensor, "rows time filters"]:
-        """The vectors of words: from their characters, through the highways."""
+        """The vectors of words, computed from their characters and passed through the highway layers."""
         x: Tensor = self.characters(tokens)
         for highway in self.highways:
             x = highway(x)
         return x
 
     def ids_of_oov(self, words: Sequence[str]) -> list[int]:
-        """The ids under which words that are not in the vocabulary are read; they are never said."""
+        """Input ids for out-of-vocabulary words; they are never predicted."""
         return self.characters.ids_of_oov(words)
 
     def forget_oov(self) -> None:
-        """Give up these ids if there are many."""
+        """Free the ids of out-of-vocabulary words if there are many."""
         self.characters.forget_oov()
 
     def output(self, hidden: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch words"]:
@@ -130,11 +129,11 @@ class CharAware(nn.Module):
         return logits
 
     def output_projection(self) -> Projection:
-        """The linear layer that `output` is."""
+        """The linear layer that `output` applies."""
         return self.head
 
     def start(self, batch: Batch) -> State:
-        """Nothing was read yet: zeros."""
+        """The initial state: zeros."""
         return State(fixed=None, moving=self.lstm.nothing(self.head.weight.new_zeros(len(batch), 1, 1)))
 
     def step(self, tokens: Int[Tensor, "rows time"], state: State) -> tuple[Float[Tensor, "rows time words"], State]:
@@ -143,7 +142,7 @@ class CharAware(nn.Module):
         return self.output(hidden), State(None, memory)
 
     def init_weights(self) -> None:
-        """As in the paper: all weights evenly in ±init, the highways' gates nearly closed."""
+        """As in the paper: all weights uniform in ±init, the gates of the highways nearly closed."""
         spread = self.config.init
         for weight in self.parameters():
             nn.init.uniform_(weight, -spread, spread)

@@ -1,21 +1,21 @@
-"""The RNN encoder-decoder: a sentence becomes one vector, which the decoder sees at every step.
+"""The RNN encoder-decoder: encodes a sentence as one vector, which the decoder reads at every step.
 
 Learning Phrase Representations using RNN Encoder-Decoder for Statistical Machine Translation. Cho, van Merriënboer,
 Gulcehre, Bahdanau, Bougares, Schwenk, Bengio 2014, arXiv:1406.1078.
 
-New against Sutskever's model: the gated recurrent unit, which needs no cell beside its state; a summary c of the
-source that is not only where the decoder starts, but an input of every step and of the readout, so that it need not be
-carried along; and a maxout layer before the words.
+New against Sutskever's model: the gated recurrent unit (GRU), which has no cell state beside its hidden state; a
+summary c of the source that is not only the initial state of the decoder, but an input of every step and of the
+readout, so that the decoder's state need not carry it; and a maxout layer before the output projection.
 
     source → embedding → GRU → last state → c = tanh(V h)           s_0 = tanh(V' c)
                                             ↓
     y_{t−1} → embedding → s_t = GRU([y_{t−1}; c], s_{t−1}) → g_t = maxout(O_y y_{t−1} + O_s s_t + O_c c) → logits W g_t
 
-Where this differs from the paper: the GRU is torch's, which resets after the product with U, and C c is not reset at
-all; an encoder's n has no bias, which keeps padding from changing anything (see recurrent.py); the matrix to the words
-is not split in two; embeddings are multiplied by √embedding_dim, as the Transformer's are, so that the GRU is awake
-from the start. `dropout` and `tie_weights` are later habits and off, as in the paper. The paper scored phrases for
-another system; here the model translates."""
+Where this differs from the paper: the GRU is torch's, which resets after the matmul with U, and C c is not reset at
+all; the candidate n of the encoder has no bias, so that padding has no effect (see recurrent.py); the output matrix is
+not factorized; embeddings are multiplied by √embedding_dim, as the Transformer's are, since a GRU learns slowly from
+small inputs. `dropout` and `tie_weights` came later and are off by default, as in the paper. The paper scored phrases
+for another system; here the model translates."""
 
 from __future__ import annotations
 
@@ -47,15 +47,15 @@ class Config:
     """The shape of the model; the defaults are the paper's."""
 
     embedding_dim: int = 100
-    """Size of the vector of a word."""
+    """Size of word embeddings."""
     dim: int = 1000
     """Size of the encoder's state, of the summary c and of the decoder's state."""
     readout_dim: int = 500
-    """Size of the maxout layer before the words."""
+    """Size of the maxout layer before the output projection."""
     dropout: float = 0.0
-    """Share of values dropped from embeddings, from the summary and before the words."""
+    """Dropout on embeddings, on the summary and before the output projection."""
     tie_weights: Literal["all", "target", "none"] = "none"
-    """One weight for both embeddings and the output (needs one vocabulary), for the decoder's two, or for none."""
+    """Tie both embeddings and the output projection (needs one vocabulary), those of the decoder, or none."""
 
     def __post_init__(self) -> None:
         check_sizes(self, "embedding_dim", "dim", "readout_dim")
@@ -63,7 +63,7 @@ class Config:
 
 
 class Cho(nn.Module):
-    """A GRU that reads, and another that writes with the summary always in sight."""
+    """A GRU encoder, and a GRU decoder that reads the summary of the source at every step."""
 
     reads_source = True
 
@@ -86,7 +86,7 @@ class Cho(nn.Module):
         self.init_weights()
 
     def forward(self, batch: Batch) -> Float[Tensor, "batch time readout"]:
-        """The hidden vector of every position: all that is known before its next token is chosen."""
+        """The hidden vector of every position, from which its next token is predicted."""
         hidden, _ = self.write(batch.tokens, self.start(batch))
         return hidden
 
@@ -99,7 +99,7 @@ class Cho(nn.Module):
         return Encoded(layers=[states], mask=batch.source_mask, pooled=self.summary(memory.hidden[:, -1]).tanh())
 
     def start(self, batch: Batch) -> State:
-        """Read the source: its summary stays, and the decoder starts from it."""
+        """Encode the source: its summary is fixed, and the decoder's initial state is computed from it."""
         summary = self.dropout(self.encode(batch).pooled)
         return State(fixed=summary, moving=Memory(self.first_state(summary).tanh()[:, None], None))
 
@@ -112,7 +112,7 @@ class Cho(nn.Module):
         return self.dropout(hidden), State(state.fixed, memory)
 
     def embed(self, tokens: Int[Tensor, "rows time"], table: nn.Embedding) -> Float[Tensor, "rows time word_dim"]:
-        """The vectors of tokens, of variance one also where a table serves the output as well."""
+        """Token embeddings, scaled to variance one also where the table is tied to the output projection."""
         x: Tensor = self.dropout(table(tokens) * math.sqrt(self.config.embedding_dim))
         return x
 
@@ -122,11 +122,11 @@ class Cho(nn.Module):
         return logits
 
     def input_embedding(self) -> nn.Embedding:
-        """The table of the vectors of source tokens."""
+        """The embedding of source tokens."""
         return self.own_source_embedding or self.embedding
 
     def output_projection(self) -> Projection:
-        """The linear layer that `output` is."""
+        """The linear layer that `output` applies."""
         return self.head
 
     def step(self, tokens: Int[Tensor, "rows time"], state: State) -> tuple[Float[Tensor, "rows time words"], State]:
@@ -135,7 +135,7 @@ class Cho(nn.Module):
         return self.output(hidden), state
 
     def init_weights(self) -> None:
-        """Xavier for every matrix, embedding_dim^-0.5 for embeddings; the layers begin as recurrent.py says."""
+        """Xavier for every matrix, N(0, 1/embedding_dim) for embeddings; recurrent.py initializes the GRUs."""
         xavier(self)
 
 

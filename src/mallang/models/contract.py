@@ -1,11 +1,12 @@
-"""The capabilities that models declare: what tasks, training and inspection may ask of a model.
+"""The capabilities that models declare, as protocols that tasks, training and inspection check.
 
-Every file beside this one holds `Config`, `Model`, `SIZES` (named shapes) and `TASK` (the task that the model is
-trained for unless the recipe names another). Every model class says by `reads_source` whether it reads a source text
-beside the text that it predicts. All else is optional: a model has a capability if it has the members of its protocol.
+Every other file of this folder defines `Config`, `Model`, `SIZES` (named shapes) and `TASK` (the task that the model is
+trained for unless the recipe names another). Every model class declares by `reads_source` whether it reads a source
+text beside the text that it predicts. The rest is optional: a model has a capability if it has the members of its
+protocol.
 
     isinstance(model, Fitted)        it learns without gradients
-    isinstance(model, Encoder)       it gives a vector for a whole text
+    isinstance(model, Encoder)       it encodes a whole text as one vector
 
 `Autoregressive` (decoding/contract.py), `Observable` (layers/attention.py), `OutputProjection` (layers/head.py),
 `Stateful` (layers/stateful.py) and `ReadsSpelling` (layers/characters.py) are declared in the same way, beside the code
@@ -28,11 +29,11 @@ from mallang.text.vocabulary import Vocabulary
 
 @runtime_checkable
 class TokenModel(Protocol):
-    """A model that gives a hidden vector for every position, and logits from it."""
+    """A model that computes a hidden vector for every position, and logits from it."""
 
     @property
     def vocabulary(self) -> Vocabulary:
-        """What its output ids mean."""
+        """The vocabulary of its output ids."""
 
     def __call__(self, batch: Batch) -> Float[Tensor, "batch time dim"]:
         """The hidden vector of every position."""
@@ -51,10 +52,10 @@ class SourceReader(Protocol):
 
 @runtime_checkable
 class Fitted(Protocol):
-    """A model that learns without gradients: it is fitted to the text in one go."""
+    """A model that learns without gradients: one call of `fit` fits it to the text."""
 
     def fit(self, stream: Iterable[Batch]) -> Iterator[Mapping[str, float]]:
-        """Learn from the batches, which may be read more than once; what was measured, after each pass."""
+        """Learn from the batches, which may be read more than once; yields measurements after each pass."""
 
 
 @runtime_checkable
@@ -63,12 +64,12 @@ class Bounded(Protocol):
 
     @property
     def longest(self) -> int | None:
-        """The most tokens that it can read or write; none: this configuration has no limit."""
+        """The maximum number of tokens that it can read or generate; None: this configuration has no limit."""
 
 
 @runtime_checkable
 class Segmented(Protocol):
-    """A model that says whether several documents may be packed into one row."""
+    """A model that declares whether several documents may be packed into one row."""
 
     reads_segments: bool
     """Whether tokens attend to their own document alone, as `batch.segments` numbers them."""
@@ -76,15 +77,15 @@ class Segmented(Protocol):
 
 @runtime_checkable
 class Encoder(Protocol):
-    """A model that gives one vector for a whole text."""
+    """A model that encodes a whole text as one vector."""
 
     def encode(self, batch: Batch) -> Encoded:
-        """The vectors of the source: of its tokens after each layer that is shown, and of the whole text."""
+        """The vectors of the source tokens after each layer, and one vector of the whole text."""
 
 
 @runtime_checkable
 class HiddenStates(Protocol):
-    """A model that gives the hidden states of every layer."""
+    """A model that returns the hidden states of every layer."""
 
     def hidden_states(self, tokens: Int[Tensor, "rows time"]) -> list[Float[Tensor, "rows time _"]]:
         """The input vectors of tokens, then their hidden states after every layer."""
@@ -92,10 +93,10 @@ class HiddenStates(Protocol):
 
 @runtime_checkable
 class InputEmbedding(Protocol):
-    """A model that looks up a learned vector for every token that it reads."""
+    """A model with a learned embedding of its input tokens."""
 
     def input_embedding(self) -> nn.Embedding:
-        """The table of these vectors; that of the source where there is one."""
+        """The input embedding; that of the source if there is one."""
 
 
 @runtime_checkable
@@ -104,19 +105,19 @@ class TokenScorer(Protocol):
 
     @property
     def vocabulary(self) -> Vocabulary:
-        """What its output ids mean."""
+        """The vocabulary of its output ids."""
 
     def token_log_probs(self, batch: Batch) -> Float[Tensor, "batch time"]:
-        """The natural log-probability of every label, 0 where none is asked for."""
+        """The natural log-probability of every label, 0 at positions without a label."""
 
 
 @runtime_checkable
 class Normalized(Protocol):
-    """A model that says whether its scores are probabilities."""
+    """A model that declares whether its scores are normalized probabilities."""
 
     @property
     def is_probability(self) -> bool:
-        """Whether what it says of all words sums to 1; else it ranks words and texts, and has no perplexity."""
+        """Whether its scores of all words sum to 1; otherwise it only ranks, and has no perplexity."""
 
 
 @runtime_checkable
@@ -125,7 +126,7 @@ class Signed(Protocol):
 
     @property
     def signature(self) -> str:
-        """What must be known besides the text to get the same numbers."""
+        """The settings besides the text that are needed to reproduce its scores."""
 
 
 @runtime_checkable
@@ -151,7 +152,7 @@ def is_fitted(module: ModuleType) -> bool:
 
 
 def longest_of(model: object) -> int | None:
-    """The most tokens that a model can read or write; none: it has no limit."""
+    """The maximum number of tokens that a model can read or generate; None: it has no limit."""
     return model.longest if isinstance(model, Bounded) else None
 
 
@@ -161,10 +162,10 @@ def dim_of(config: object) -> int | None:
 
 
 def is_probability(model: object) -> bool:
-    """Whether what a model says of all words sums to 1; a model that only ranks them declares so."""
+    """Whether a model's scores of all words sum to 1; true unless it declares otherwise."""
     return model.is_probability if isinstance(model, Normalized) else True
 
 
 def signature_of(model: object) -> str:
-    """What a model adds to the signature of its scores; mostly nothing."""
+    """The part that a model adds to the signature of its scores; empty for most models."""
     return model.signature if isinstance(model, Signed) else ""

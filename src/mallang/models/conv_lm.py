@@ -1,27 +1,26 @@
-"""Convolutional language models: a window of fixed width slid along a text, once, or layer upon layer with gates.
+"""Convolutional language models: causal convolutions over a text, a single one or a deep stack with gates.
 
 Language Modeling with Gated Convolutional Networks. Dauphin, Fan, Auli, Grangier 2017, arXiv:1612.08083; the windowed
 form: Bengio, Ducharme, Vincent, Jauvin 2003.
 
-New against nplm: the network that reads a window is one layer of several, so that the second layer sees windows of
-windows, and the last one as far back as there are layers. Gates (GLU) choose what goes up, and residuals let many
-layers learn. New against rnn_lm: no state goes from word to word, so that a text is trained in one go; and no word
-further back than `context` tokens is seen.
+New against nplm: several layers are stacked, so that the receptive field grows with every layer. Gated linear units
+(GLU) select features, and residual connections make deep stacks trainable. New against rnn_lm: there is no recurrent
+state, so that all positions of a text are trained in parallel; and a prediction depends on the last `context` tokens.
 
     tokens → embedding → convolution → [convolution × block_layers, residual] × blocks → hidden → logits
 
-    windowed   h_t = tanh(W [e_{t−kernel_size+1}; …; e_t] + b)      gated = false, blocks = 0: nplm of order kernel_size
-    + 1 gated      h = a ⊙ σ(b)    [a; b] = W [x_{t−kernel_size+1}; …; x_t] + c, weight-normalized
+    windowed   h_t = tanh(W [e_{t−k+1}; …; e_t] + b)     k = kernel_size; gated = false, blocks = 0: nplm of order k + 1
+    gated      h = a ⊙ σ(b)    [a; b] = W [x_{t−k+1}; …; x_t] + c, weight-normalized
 
-With `dilation` each layer sees inputs that lie further apart than those of the layer below, by that factor, so that
-`context` grows exponentially with the layers and not linearly: dilation = 2 as in WaveNet (van den Oord et al. 2016,
-arXiv:1609.03499), dilation = kernel_size to see every token of width^layers once.
+With `dilation` the distance between the inputs of a convolution grows by that factor with each layer, so that `context`
+grows exponentially with the layers and not linearly: dilation = 2 as in WaveNet (van den Oord et al. 2016,
+arXiv:1609.03499), dilation = kernel_size so that each of the last kernel_size^layers tokens is read once.
 
-A residual sum of two is scaled by √½, as in the authors' code, so that its variance stays as it was.
+The sum of a residual connection is scaled by √½, as in the authors' code, which preserves the variance.
 
 Where this differs from the paper: a full softmax, which can be tied to the embedding, not an adaptive one; dropout, for
-corpora as small as Penn Treebank. While it writes, every layer keeps the inputs that its next window needs;
-`forward_stateful` carries them from one window of text to the next, so that where a text is cut makes no difference.
+corpora as small as Penn Treebank. In generation every layer caches the inputs that its next window needs;
+`forward_stateful` carries them from one window of text to the next, so that results do not depend on where it is cut.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ __all__ = ["SIZES", "Config", "ConvLM", "Model"]
 
 TASK = "language_modeling"
 FARTHEST = 65_536
-"""Tokens that dilated layers may see at most: while it writes a model keeps nearly as many vectors."""
+"""The maximum receptive field of dilated layers in tokens: in generation nearly as many vectors are cached."""
 HALF = math.sqrt(0.5)
 """The sum of two values of variance 1, times this, has variance 1."""
 
@@ -59,33 +58,33 @@ class Config:
     """The shape of a convolutional language model; the defaults are of the size of the paper's smaller ones."""
 
     gated: bool = True
-    """Gated linear units; without them tanh."""
+    """Use gated linear units; otherwise tanh."""
     blocks: int = 4
     """Residual blocks after the first convolution; 0: that convolution alone."""
     block_layers: int = 2
-    """Convolutions in a block, between the narrow ones if it has them."""
+    """Convolutions in a block, not counting those of width 1 around a bottleneck."""
     bottleneck: int | None = None
-    """Channels inside a block, which then begins and ends with a convolution of width 1; none given: dim."""
+    """Channels inside a block, which then begins and ends with a convolution of width 1; default: dim."""
     kernel_size: int = 4
-    """Tokens that a convolution sees, the current one included."""
+    """Kernel size of the convolutions in tokens, the current one included."""
     dilation: int = 1
-    """Factor by which the distance between the inputs of a convolution grows with each layer; 1: side by side."""
+    """Factor by which the dilation of a convolution grows with each layer; 1: no dilation."""
     dim: int = 800
     """Channels of every block, and size of the hidden vectors."""
     embedding_dim: int = 280
-    """Size of the vector of a token."""
+    """Size of token embeddings."""
     tie_weights: bool = False
-    """One weight for embedding and output; both must be of one size."""
+    """Tie the embedding and the output projection, which must have the same size."""
     weight_norm: bool = True
-    """Whether the length of each row of a convolution's matrix is learned apart from its direction."""
+    """Weight normalization: learn the norm of each row of a convolution's matrix apart from its direction."""
     dropout: float = 0.0
-    """Share of values dropped before each convolution of a block."""
+    """Dropout before each convolution of a block."""
     input_dropout: float = 0.0
-    """Share of values dropped from the vectors of tokens."""
+    """Dropout on token embeddings."""
     output_dropout: float = 0.0
-    """Share of values dropped from the hidden vectors."""
+    """Dropout on the hidden vectors."""
     word_dropout: float = 0.0
-    """Share of the words of the table whose vectors are zero throughout a batch."""
+    """Word dropout: probability that the embedding of a word is zero throughout a batch."""
 
     def __post_init__(self) -> None:
         shares = ("dropout", "input_dropout", "output_dropout", "word_dropout")
@@ -96,7 +95,7 @@ class Config:
             raise ValueError(f"blocks must be at least 0, but is {self.blocks}")
         for name, default in (("block_layers", 2), ("bottleneck", None), ("dropout", 0.0), ("dilation", 1)):
             if not self.blocks and (value := getattr(self, name)) != default:
-                raise ValueError(f"{name} = {value} has no effect where blocks = 0: it is about the inside of blocks")
+                raise ValueError(f"{name} = {value} has no effect where blocks = 0: it is an option of blocks")
         if self.dilation > 1 and (context := context_of(self)) > FARTHEST:
             raise ValueError(
                 f"dilation = {self.dilation} over {layers_of(self)} layers sees {context:,} tokens, but the most is "
@@ -106,7 +105,7 @@ class Config:
 
 
 class ConvLM(nn.Module):
-    """An embedding, convolutions that see what lies before, and a softmax."""
+    """An embedding, causal convolutions and an output projection."""
 
     reads_source = False
 
@@ -122,11 +121,11 @@ class ConvLM(nn.Module):
         self.init_weights()
 
     def forward(self, batch: Batch) -> Float[Tensor, "batch time dim"]:
-        """The hidden vector of every position: all that is known before its next token is chosen."""
+        """The hidden vector of every position, from which its next token is predicted."""
         return self.read(batch.tokens, self.nothing(batch))[0]
 
     def forward_stateful(self, batch: Batch, carry: list[Tensor] | None) -> StatefulOutput:
-        """The same where an earlier batch of these rows ended, or before any; and where this one ends."""
+        """Hidden vectors of a window that continues from `carry`, or starts from zeros; and the state after it."""
         hidden, windows = self.read(batch.tokens, self.nothing(batch) if carry is None else carry)
         return StatefulOutput(hidden, [window.detach() for window in windows])
 
@@ -142,7 +141,7 @@ class ConvLM(nn.Module):
         return self.output_dropout(x), after
 
     def embed(self, tokens: Int[Tensor, "rows time"]) -> Float[Tensor, "rows time embedding_dim"]:
-        """The vectors of tokens; in training some words have none (Gal and Ghahramani 2016, arXiv:1512.05287)."""
+        """Token embeddings, with word dropout in training (Gal and Ghahramani 2016, arXiv:1512.05287)."""
         x: Tensor = self.embedding(tokens)
         if self.training and self.config.word_dropout:
             x = x * dropout_mask(self.embedding.weight[:, :1].detach(), self.config.word_dropout)[tokens]
@@ -160,15 +159,15 @@ class ConvLM(nn.Module):
         return logits
 
     def input_embedding(self) -> nn.Embedding:
-        """The table of the vectors of tokens."""
+        """The embedding of tokens."""
         return self.embedding
 
     def output_projection(self) -> Projection:
-        """The linear layer that `output` is."""
+        """The linear layer that `output` applies."""
         return self.head
 
     def start(self, batch: Batch) -> State:
-        """Nothing was read yet."""
+        """The initial state, before any token."""
         return State(fixed=None, moving=self.nothing(batch))
 
     def step(self, tokens: Int[Tensor, "rows time"], state: State) -> tuple[Float[Tensor, "rows time words"], State]:
@@ -178,11 +177,11 @@ class ConvLM(nn.Module):
 
     @property
     def context(self) -> int:
-        """How many tokens a prediction can depend on."""
+        """The receptive field: the number of tokens that a prediction depends on."""
         return context_of(self.config)
 
     def init_weights(self) -> None:
-        """Outputs of the variance of their inputs, of which gates take three quarters (arXiv:1705.03122, 3.5)."""
+        """Preserves the variance of activations, of which gates remove three quarters (arXiv:1705.03122, 3.5)."""
         gain = 4.0 if self.config.gated else 1.0
         nn.init.normal_(self.embedding.weight, std=0.1)
         if self.head.own is not None:
@@ -196,7 +195,7 @@ class ConvLM(nn.Module):
 
 
 class Block(nn.Module):
-    """(x + convolutions of x) · √½; with a bottleneck narrow ones lead into it and out of it."""
+    """(x + convolutions of x) · √½; with a bottleneck, convolutions of width 1 project into it and out of it."""
 
     def __init__(self, config: Config, below: int) -> None:
         super().__init__()
@@ -231,20 +230,20 @@ class TanhConvolution(Convolution):
 
 
 def make_convolution(config: Config, dim: int, kernel_size: int, output_dim: int, dilation: int = 1) -> Convolution:
-    """One layer, with gates or without."""
+    """One causal convolution, with gates or without."""
     kind = GatedConvolution if config.gated else TanhConvolution
     return kind(dim, kernel_size, causal=True, output_dim=output_dim, dilation=dilation)
 
 
 def layers_of(config: Config) -> int:
-    """How many convolutions of the full width lie above each other."""
+    """The depth in convolutions of the full kernel size."""
     return 1 + config.blocks * config.block_layers
 
 
 def context_of(config: Config) -> int:
-    """How many tokens a prediction can depend on."""
-    spacings: list[int] = [config.dilation**layer for layer in range(layers_of(config))]
-    return 1 + (config.kernel_size - 1) * sum(spacings)
+    """The receptive field: the number of tokens that a prediction depends on."""
+    dilations: list[int] = [config.dilation**layer for layer in range(layers_of(config))]
+    return 1 + (config.kernel_size - 1) * sum(dilations)
 
 
 SIZES: dict[str, dict[str, Any]] = {
@@ -253,6 +252,6 @@ SIZES: dict[str, dict[str, Any]] = {
     "windowed": {"gated": False, "blocks": 0, "kernel_size": 5, "dim": 100, "embedding_dim": 60, "weight_norm": False},
     "base": {},
 }
-"""Named shapes, as changes to the defaults; windowed is nplm's default slid along."""
+"""Named shapes, as changes to the defaults; windowed is nplm's default as a convolution."""
 
 Model = ConvLM

@@ -1,10 +1,10 @@
-"""ConvS2S: translation with convolutions, so that all words of a sentence are trained at once.
+"""ConvS2S: translation with convolutions, so that all words of a sentence are trained in parallel.
 
 Convolutional Sequence to Sequence Learning. Gehring, Auli, Grangier, Yarats, Dauphin 2017, arXiv:1705.03122.
 
-New against Bahdanau's attention model: no recurrent state. Stacked convolutions of a small width see further with every
-layer, gates (GLU) let through what matters, and every layer of the decoder attends by itself. Where a word stands is
-told by a learned vector added to it. Every sum of two is scaled by √½, so that its variance stays as it was.
+New against Bahdanau's attention model: no recurrent state. The receptive field of stacked convolutions grows with every
+layer, gated linear units (GLU) select features, and every decoder layer has its own attention. Learned position vectors
+are added to the word embeddings. Every sum of two terms is scaled by √½, which preserves the variance.
 
     source → word + position → W → gated convolutions, residual → W → z             keys   z
                    └────────────────── e ──────────────────────────→ (z + e)·√½     values, times √m for m words
@@ -12,9 +12,9 @@ told by a learned vector added to it. Every sum of two is scaled by √½, so th
     tokens → word + position → W → [causal gated convolution, attention, residual] × layers → W → hidden → logits
                    └────────────────── g ───→ query (W h + g)·√½ of every layer
 
-Details follow the authors' code (fairseq): attention reads the output of the gates before the residual is added, z gets
-its gradient divided by twice the number of attentive layers, and all matrices are weight-normalized (Salimans and
-Kingma 2016). `tie_weights` is ours: the paper has a table of its own for each embedding and for the output.
+Details follow the authors' code (fairseq): attention reads the output of the gates before the residual is added, the
+gradient of z is divided by twice the number of decoder layers, and all matrices are weight-normalized (Salimans and
+Kingma 2016). `tie_weights` is an addition: the paper has separate weights for each embedding and the output projection.
 """
 
 from __future__ import annotations
@@ -54,28 +54,28 @@ class Config:
     layers: int = 20
     """Convolutions of the encoder, and of the decoder unless `decoder_layers` says otherwise."""
     decoder_layers: int | None = None
-    """Convolutions of the decoder; none given: as many as the encoder has."""
+    """Convolutions of the decoder; default: as many as the encoder has."""
     dim: int = 512
     """Channels of every convolution."""
     embedding_dim: int | None = None
-    """Size of word vectors, of the encoder's output and of the queries; none given: dim."""
+    """Size of word vectors, of the encoder's output and of the queries; default: dim."""
     kernel_size: int = 3
-    """Positions that a convolution sees."""
+    """Kernel size of the convolutions in tokens."""
     dropout: float = 0.1
-    """Share of values dropped before each convolution, after the embedding and before the output."""
+    """Dropout before each convolution, after the embedding and before the output."""
     max_length: int = 1024
-    """The most tokens a text may have: a position vector is learned for each."""
+    """The maximum number of tokens of a text: a position vector is learned for each."""
     tie_weights: Literal["all", "target", "none"] = "none"
-    """One weight for both embeddings and the output (needs one vocabulary), for the decoder's two, or for none."""
+    """Tie both embeddings and the output projection (needs one vocabulary), those of the decoder, or none."""
     weight_norm: bool = True
-    """Whether the length of each row of a matrix is learned apart from its direction."""
+    """Weight normalization: learn the norm of each row of a matrix apart from its direction."""
 
     def __post_init__(self) -> None:
         check_sizes(self, "layers", "decoder_layers", "dim", "embedding_dim", "kernel_size", "max_length")
 
 
 class ConvS2S(nn.Module):
-    """Encoder and decoder, built of gated convolutions."""
+    """An encoder and a decoder of gated convolutions."""
 
     reads_source = True
 
@@ -101,13 +101,13 @@ class ConvS2S(nn.Module):
         self.init_weights()
 
     def forward(self, batch: Batch) -> Float[Tensor, "batch time dim"]:
-        """The hidden vector of every position: all that is known before its next token is chosen."""
+        """The hidden vector of every position, from which its next token is predicted."""
         memory, memory_mask = self.read(batch)
         hidden, _ = self.write(self.embedding(batch.tokens), memory, memory_mask, self.nothing(memory))
         return hidden
 
     def read(self, batch: Batch) -> tuple[KeyValue, Bool[Tensor, "batch 1 1 source"]]:
-        """The encoder: what all layers of the decoder attend to, and what of it may be seen."""
+        """The encoder: the keys and values that all decoder layers attend to, and their padding mask."""
         embedded = self.source_embedding(batch.source)
         padding = ~batch.source_mask[:, :, None]
         x = self.source_input(embedded)
@@ -144,15 +144,15 @@ class ConvS2S(nn.Module):
         return logits
 
     def input_embedding(self) -> nn.Embedding:
-        """The table of the vectors of source tokens."""
+        """The embedding of source tokens."""
         return self.source_embedding.table
 
     def output_projection(self) -> Projection:
-        """The linear layer that `output` is."""
+        """The linear layer that `output` applies."""
         return self.head
 
     def start(self, batch: Batch) -> State:
-        """Read the source; nothing is written yet."""
+        """Encode the source; the decoder starts with windows of zeros."""
         memory, mask = self.read(batch)
         first = torch.zeros(len(batch), dtype=torch.long, device=mask.device)
         fixed = {"memory": memory.for_decoding(), "mask": additive(mask, memory.keys)}
@@ -160,18 +160,18 @@ class ConvS2S(nn.Module):
 
     def step(self, tokens: Int[Tensor, "rows time"], state: State) -> tuple[Float[Tensor, "rows time words"], State]:
         """The logits after each of these tokens, which follow those of earlier steps."""
-        place = state.moving["place"]  # the same in all rows, but a state has rows
+        place = state.moving["place"]  # equal in all rows, but every part of a state needs a row axis
         embedded = self.embedding(tokens, place[0])
         hidden, windows = self.write(embedded, state.fixed["memory"], state.fixed["mask"], state.moving["windows"])
         return self.output(hidden), State(state.fixed, {"windows": windows, "place": place + tokens.shape[1]})
 
     @property
     def longest(self) -> int:
-        """The most tokens it can write."""
+        """The maximum number of tokens that it can generate."""
         return self.config.max_length
 
     def init_weights(self) -> None:
-        """Outputs of the variance of their inputs (section 3.5): gates take three quarters of it, dropout adds some."""
+        """Preserves the variance of activations (section 3.5): gates remove three quarters of it, dropout adds some."""
         kept = 1 - self.config.dropout
         gains = dict.fromkeys((self.source_input, self.input, self.head.own), kept)
         gains |= {part.linear: 4 * kept for part in self.modules() if isinstance(part, GatedConvolution)}
@@ -187,7 +187,7 @@ class ConvS2S(nn.Module):
 
 
 class EncoderLayer(nn.Module):
-    """(x + gated convolution of x) · √½; it sees both sides."""
+    """(x + gated convolution of x) · √½; the window is centered."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -197,14 +197,14 @@ class EncoderLayer(nn.Module):
     def forward(
         self, x: Float[Tensor, "batch source dim"], padding: Bool[Tensor, "batch source 1"]
     ) -> Float[Tensor, "batch source dim"]:
-        """The new x; padding is made zero, which is what lies beyond the ends of a sentence."""
+        """The new x; padding is set to zero, as are positions beyond the ends of a sentence."""
         seen = self.dropout(x.masked_fill(padding, 0.0))
         new: Tensor = self.convolution(seen)
         return (new + x) * HALF
 
 
 class DecoderLayer(nn.Module):
-    """(x + attention over the gated convolution of x) · √½; it sees what lies before."""
+    """(x + attention from the gated convolution of x) · √½; the convolution is causal."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -222,14 +222,16 @@ class DecoderLayer(nn.Module):
     ) -> tuple[Float[Tensor, "rows time dim"], Float[Tensor, "rows kept dim"]]:
         """The new x of tokens that follow the window, and the window of those after them."""
         convolved, window = self.convolution.step(self.dropout(x), window)
-        looked = self.cross_attention(convolved, embedded, memory, memory_mask)
-        return ((convolved + looked) * HALF + x) * HALF, window
+        attended = self.cross_attention(convolved, embedded, memory, memory_mask)
+        return ((convolved + attended) * HALF + x) * HALF, window
 
 
 class StepAttention(Attention):
-    """One look at the source from one layer, by the dot product of query and key; all layers look at the same memory.
+    """Attention of one decoder layer to the source, scored by the dot product of the query and the key.
 
     scores = (W h + g)·√½ · z      context = Σ weights · values      output = W context
+
+    All layers attend to the same memory.
     """
 
     def __init__(self, dim: int, size: int) -> None:
@@ -243,13 +245,13 @@ class StepAttention(Attention):
         memory: KeyValue,
         mask: Mask,
     ) -> Float[Tensor, "rows time dim"]:
-        """What the layer is told. Rows may be sentences × width: the width then folds into the query axis."""
+        """The projected context. Rows may be sentences × width: the width is then folded into the query axis."""
         queries = (self.query(x) + embedded) * (HALF * math.sqrt(self.key_dim))  # `attend` divides by the root
         return self.attend(queries.reshape(len(memory.keys), 1, -1, self.key_dim), *memory, mask).view_as(x)
 
 
 def make_embedding(config: Config, words: int, tied: Embedding | None = None) -> Embedding:
-    """Word and position vectors of one side, not scaled."""
+    """Word and position embeddings of one side, not scaled."""
     size = config.embedding_dim or config.dim
     positions = LearnedPositions(size, config.max_length)
     return Embedding(words, size, positions, config.dropout, tied, scale=1.0)

@@ -4,18 +4,18 @@ GPT-1: Improving Language Understanding by Generative Pre-Training. Radford, Nar
 GPT-2: Language Models are Unsupervised Multitask Learners. Radford, Wu, Child, Luan, Amodei, Sutskever 2019.
 GPT-3: Language Models are Few-Shot Learners. Brown et al. 2020, arXiv:2005.14165.
 
-New against the Transformer: no source and no cross-attention; one vector learned for each position; GELU instead of
-ReLU; every weight begins as N(0, 0.02). What the generations changed among themselves are options here:
+New against the Transformer: no source and no cross-attention; learned position embeddings; GELU instead of ReLU; every
+weight is initialized from N(0, 0.02). The differences between the generations are options:
 
     GPT-1   norm = "post", scaled_residuals = false: the norm after each sublayer, as in the Transformer
-    GPT-2   norm = "pre", and one more norm at the end; what a sublayer adds begins smaller by the root of their number
-    GPT-3   window and windowed = "alternate": every second layer sees only the last tokens
+    GPT-2   norm = "pre", and one more norm at the end; residual projections start smaller by √(number of sublayers)
+    GPT-3   window and windowed = "alternate": every second layer attends to the last tokens only
 
-    tokens → embedding + position → blocks (causal) → norm → hidden → logits, by the embedding's own weight
+    tokens → embedding + position → blocks (causal) → norm → hidden → logits, with the weight of the embedding
 
-Where this differs from the papers: GPT-3's bands are those of the Sparse Transformer (arXiv:1904.10509), ours are the
-plain `window` last tokens. `output_dropout` is not theirs: small corpora need it (Merity et al. 2017). In rows where
-several texts are packed every text is read by itself, from its first position on.
+Where this differs from the papers: GPT-3 has the banded patterns of the Sparse Transformer (arXiv:1904.10509); here a
+window is the last `window` tokens. `output_dropout` is an addition for small corpora (Merity et al. 2017). Texts that
+are packed into one row do not attend to each other, and the positions of each start at 0.
 """
 
 from __future__ import annotations
@@ -51,33 +51,33 @@ class Config:
     layers: int = 12
     """Blocks."""
     dim: int = 768
-    """Size of the vector that stands for a token between the layers."""
+    """Size of the hidden vectors (d_model)."""
     heads: int = 12
     """Attention heads of every layer."""
     hidden_dim: int | None = None
-    """Inner size of the feed-forward networks; none given: 4 · dim."""
+    """Hidden size of the feed-forward networks; default: 4 · dim."""
     max_length: int = 1024
-    """The most tokens a text may have: so many positions are learned."""
+    """The maximum number of tokens of a text: the number of learned positions."""
     dropout: float = 0.1
-    """Share of values dropped after each sublayer."""
+    """Dropout after each sublayer."""
     embedding_dropout: float | None = None
-    """Share of values dropped after the embedding; none given: as after a sublayer."""
+    """Dropout after the embedding; default: `dropout`."""
     attention_dropout: float = 0.1
-    """Share of attention weights dropped."""
+    """Dropout on attention weights."""
     output_dropout: float = 0.0
-    """Share of values dropped before the logits; the papers drop none."""
+    """Dropout before the logits; the papers drop none."""
     norm: Literal["pre", "post", "none"] = "pre"
     """Layer normalization before each sublayer and at the end, after each as in GPT-1, or nowhere."""
     scaled_residuals: bool = True
-    """Let what each sublayer adds begin smaller, by 1/√(2 · layers), as GPT-2 does."""
+    """Initialize the last linear layer of each sublayer smaller, by 1/√(2 · layers), as in GPT-2."""
     activation: Literal["gelu-tanh", "gelu", "relu", "relu-squared"] = "gelu-tanh"
-    """The non-linearity of the feed-forward networks; the papers' GELU is the approximation by tanh."""
+    """The activation of the feed-forward networks; the papers use the tanh approximation of GELU."""
     biases: Literal["inner", "none", "all"] = "inner"
-    """What has biases: every map and norm but the output, as in the papers, nothing, or the output too."""
+    """Biases in all linear layers and norms but the output projection, as in the papers; in none; or in all."""
     window: int | None = None
-    """Restricted self-attention: how many tokens back a token sees; none given: all of them."""
+    """Sliding-window attention: how many tokens back a token attends to; default: all of them."""
     windowed: Literal["all", "alternate"] = "all"
-    """Which layers have the window: all, or every second one, as in GPT-3."""
+    """The layers with a window: all, or every second one, as in GPT-3."""
 
     def __post_init__(self) -> None:
         dropouts = ["dropout", "attention_dropout", "output_dropout"]
@@ -93,11 +93,11 @@ class Config:
 
 
 class GPT(nn.Module):
-    """A stack of blocks that each look back."""
+    """A stack of decoder blocks with causal self-attention."""
 
     reads_source = False
     reads_segments = True
-    """Documents that are packed into one row do not see each other."""
+    """Documents that are packed into one row do not attend to each other."""
 
     def __init__(self, config: Config, vocabulary: Vocabulary) -> None:
         super().__init__()
@@ -115,7 +115,7 @@ class GPT(nn.Module):
         self.init_weights()
 
     def forward(self, batch: Batch) -> Float[Tensor, "batch time dim"]:
-        """The hidden vector of every position: all that is known before its next token is chosen."""
+        """The hidden vector of every position, from which its next token is predicted."""
         places = None if batch.segments is None else places_within(batch.segments)
         x = self.embedding(batch.tokens, places=places)
         for block, mask in zip(self.decoder, self.masks(batch), strict=True):
@@ -124,7 +124,7 @@ class GPT(nn.Module):
         return hidden
 
     def masks(self, batch: Batch) -> list[Mask]:
-        """What each layer may see: what came before, in the window, in the same text."""
+        """The attention mask of each layer: causal, within the window, within the same text."""
         time, device, made = batch.tokens.shape[1], batch.tokens.device, {}
         for window in dict.fromkeys(self.windows):
             if batch.segments is None:
@@ -139,15 +139,15 @@ class GPT(nn.Module):
         return logits
 
     def input_embedding(self) -> nn.Embedding:
-        """The table of the vectors of tokens."""
+        """The embedding of tokens."""
         return self.embedding.table
 
     def output_projection(self) -> Projection:
-        """The linear layer that `output` is."""
+        """The linear layer that `output` applies."""
         return self.head
 
     def start(self, batch: Batch) -> State:
-        """Nothing is read yet."""
+        """The initial state, before any token."""
         x = self.embedding(batch.tokens[:, :0])
         return State({}, moving=DynamicCache([block.self_attention.remember_nothing(x) for block in self.decoder]))
 
@@ -164,11 +164,11 @@ class GPT(nn.Module):
 
     @property
     def longest(self) -> int | None:
-        """The most tokens it can read and write."""
+        """The maximum number of tokens that it can read and generate."""
         return self.config.max_length
 
     def init_weights(self) -> None:
-        """N(0, 0.02) for every matrix, zero for every bias; less for what sublayers add to each other."""
+        """N(0, 0.02) for every matrix, zero for every bias; smaller for the last linear layer of each sublayer."""
         for module in self.modules():
             if isinstance(module, nn.Linear | nn.Embedding):
                 nn.init.normal_(module.weight, std=0.02)
@@ -193,7 +193,7 @@ def make_block(config: Config) -> Block:
 
 
 def window_of(config: Config, layer: int) -> int | None:
-    """How far back a layer sees; of GPT-3's alternating layers the first sees everything."""
+    """The attention window of a layer; with GPT-3's alternation the first layer has none."""
     return config.window if config.windowed == "all" or layer % 2 else None
 
 
@@ -235,6 +235,6 @@ HF_NAMES = {
     "decoder.{}.feedforward.down_proj": ("h.{}.mlp.c_proj", "h.{}.mlp.c_proj"),
     "decoder_norm": ("ln_f", None),
 }
-"""What the parts are called in `transformers`, in GPT-2 and in GPT-1; matrices named c_… lie there transposed."""
+"""The names of the modules in `transformers`, for GPT-2 and for GPT-1; matrices named c_… are stored transposed."""
 
 Model = GPT

@@ -1,19 +1,19 @@
-"""Word by word: every source word is replaced by its likeliest translation, in the order of the source.
+"""Word-by-word translation with IBM model 1: each source word is replaced by its most probable translation.
 
 The Mathematics of Statistical Machine Translation. Brown, Della Pietra, Della Pietra, Mercer 1993, model 1.
 
-What every later model is held against: it knows words and nothing of their order, number or neighbors. Its table
-t(target word | source word) is read from a bilingual lexicon, or estimated from pairs of sentences by IBM model 1: each
-target word was made by one of the source words or by none, which one is not known, so it is shared out among them
-(expectation) and the shares are counted (maximization), again and again; the likelihood of the text never falls.
+The baseline of every later model: it translates words without regard to their order, number or context. Its table
+t(target word | source word) is read from a bilingual lexicon, or estimated from sentence pairs by IBM model 1 with EM.
+Each target word is aligned to one source word or to the empty word; the alignment is hidden, so the E step computes its
+posterior probabilities and the M step normalizes their counts. The likelihood of the text never decreases.
 
-    share of source word i in target word j = t(j | i) / Σ_i′ t(j | i′)
-    t(target | source) = its shares, summed over the text / those of all target words for that source word
+    posterior of source word i for target word j = t(j | i) / Σ_i′ t(j | i′)
+    t(target | source) = expected count of the pair / expected count of all pairs with that source word
 
-    source w₁ w₂ … </s>   →   t(· | w₁), t(· | w₂), …, </s>      whatever was said before
+    source w₁ w₂ … </s>   →   t(· | w₁), t(· | w₂), …, </s>      independent of the tokens generated before
 
-Where this differs from the paper: model 1 was the first step of an aligner whose outputs were searched for with a
-language model; here the table alone speaks. The `</s>` that ends every source is the empty word of the paper.
+Where this differs from the paper: model 1 was the first step of a translation system that searched its outputs with a
+language model; here the table alone translates. The `</s>` that ends every source is the empty word of the paper.
 """
 
 from __future__ import annotations
@@ -38,34 +38,34 @@ __all__ = ["SIZES", "Config", "Lexicon", "Model", "expectation"]
 
 TASK = "translation"
 PENDING = 2**22
-"""Pairs of words that are gathered before those that repeat are dropped."""
+"""Word pairs that are collected before duplicates are removed."""
 REMEMBERED = 2**28
-"""Places in the table that are remembered from pass to pass: a gigabyte."""
+"""Table indices that are cached from pass to pass: one gigabyte."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """Where the table comes from, and how much of it is kept."""
+    """The source of the translation table, and its size."""
 
     file: str | None = None
-    """A bilingual lexicon to use, a source word and a target word a line; none given: estimated from the text."""
+    """A bilingual lexicon file with one source word and one target word per line; default: estimated from the text."""
     passes: int = 10
-    """Rounds of expectation and maximization over the text."""
+    """EM iterations over the text."""
     candidates: int = 32
-    """Translations that are kept for every source word, the likeliest."""
+    """Translations that are kept for every source word: the most probable ones."""
     smoothing: float = 0.5
-    """Share of the probability that is spread evenly over the vocabulary, for words that come in another order."""
+    """Probability mass that is spread uniformly over the vocabulary, for words that come in another order."""
 
     def __post_init__(self) -> None:
         check_sizes(self, "passes", "candidates", dropouts=())
         if not 0 < self.smoothing < 1:
-            raise ValueError(f"smoothing must lie between 0 and 1, but is {self.smoothing}")
+            raise ValueError(f"smoothing must be between 0 and 1, but is {self.smoothing}")
         if self.file is not None and self.passes != Config.passes:
             raise ValueError(f"passes = {self.passes} has no effect on a lexicon from a file")
 
 
 class Lexicon(nn.Module):
-    """A table of translations, read off from left to right; random until it is fitted."""
+    """A translation table, applied to the source from left to right; random until it is fitted."""
 
     reads_source = True
     candidates: Int[Tensor, "source_words kept"]
@@ -81,26 +81,26 @@ class Lexicon(nn.Module):
         self.fix(source_vocabulary.unk, vocabulary.unk)
 
     def forward(self, batch: Batch) -> Float[Tensor, "batch time 1"]:
-        """The number of the source word that each position translates: all that is known there."""
+        """The id of the source word that each position translates, as its hidden vector."""
         source = self.read(batch)
         places = torch.arange(batch.tokens.shape[1], device=source.device).expand(len(batch), -1)
         self.cross_attention(places, batch.source_mask)
         return self.look_up(source, places)
 
     def read(self, batch: Batch) -> Int[Tensor, "batch source"]:
-        """The source with `</s>` from its end on."""
+        """The source, with padding replaced by `</s>`."""
         assert batch.source is not None
         return batch.source.masked_fill(~batch.source_mask, self.source_vocabulary.eos)
 
     def look_up(
         self, source: Int[Tensor, "sentences source"], places: Int[Tensor, "rows time"]
     ) -> Float[Tensor, "rows time 1"]:
-        """The words at these places, as numbers of float32, which holds them exactly; past the end lies `</s>`."""
+        """The source ids at these positions, as float32, which represents them exactly; `</s>` after the end."""
         folded = places.clamp(max=source.shape[1] - 1).reshape(len(source), -1)
         return source.gather(1, folded).view(*places.shape, 1).float()
 
     def output(self, hidden: Float[Tensor, "*batch 1"]) -> Float[Tensor, "*batch words"]:
-        """The logarithm of the probability of every target word."""
+        """The log-probability of every target word."""
         words = hidden[..., 0].long()
         likely = self.probabilities[words].float()  # in a bfloat16 copy too: sums and logarithms stay exact
         nothing = likely.new_zeros(*words.shape, len(self.vocabulary))
@@ -108,7 +108,7 @@ class Lexicon(nn.Module):
         return given.mul_(1 - self.config.smoothing).add_(self.config.smoothing / len(self.vocabulary)).log_()
 
     def start(self, batch: Batch) -> State:
-        """Read the source; the first word is next."""
+        """Read the source; the next word to translate is the first."""
         source = self.read(batch)
         return State(source, moving=torch.zeros(len(source), dtype=torch.long, device=source.device))
 
@@ -118,13 +118,13 @@ class Lexicon(nn.Module):
         return self.output(self.look_up(state.fixed, places)), State(state.fixed, state.moving + tokens.shape[1])
 
     def fit(self, stream: Iterable[Batch]) -> Iterator[Mapping[str, float]]:
-        """Take the lexicon of the file, or estimate one from the text."""
+        """Load the lexicon of the file, or estimate one from the text."""
         if self.config.file is not None:
             return self.take(read_lexicon(self.config.file))
         return self.estimate(stream)
 
     def take(self, entries: list[tuple[str, str]]) -> Iterator[Mapping[str, float]]:
-        """All translations of a word are equally likely; capitals and small letters are the same word."""
+        """Load lexicon entries: all translations of a word get equal probability; case is ignored."""
         known = [spellings(vocabulary) for vocabulary in (self.source_vocabulary, self.vocabulary)]
         found = {
             source * len(self.vocabulary) + target
@@ -136,7 +136,7 @@ class Lexicon(nn.Module):
             raise UserError(
                 f"none of the {len(entries)} entries has both its words in the vocabularies",
                 where=self.config.file,
-                todo="the first word of a line is of the source; text.unit=word keeps words whole",
+                todo="a line begins with the source word; text.unit=word keeps words whole",
             )
         pairs = torch.tensor(sorted(found), device=self.probabilities.device)
         self.keep(pairs, self.share(pairs, torch.ones(len(pairs), dtype=torch.float64, device=pairs.device)))
@@ -144,7 +144,7 @@ class Lexicon(nn.Module):
         yield {"entries": len(entries), "pairs": len(pairs), "source_words": words}
 
     def estimate(self, stream: Iterable[Batch]) -> Iterator[Mapping[str, float]]:
-        """IBM model 1; what is told of each pass is the loss of the table before it, in nats per target word."""
+        """Estimate IBM model 1 with EM; each pass reports the loss of the table before it, in nats per target word."""
         pairs = self.pairs_of(stream)
         table = self.share(pairs, torch.ones(len(pairs), dtype=torch.float64, device=pairs.device))
         found = Found(pairs)
@@ -162,14 +162,14 @@ class Lexicon(nn.Module):
         self.keep(pairs, table)
 
     def links(self, batch: Batch) -> tuple[Int[Tensor, "batch source time"], Bool[Tensor, "batch source time"]]:
-        """For every source and target word of a sentence the number of their pair, and which of them are real."""
+        """The pair ids of all source and target words of each sentence, and which of them are not padding."""
         assert batch.source is not None and batch.labels is not None
         target = (batch.labels != self.vocabulary.pad) & (batch.labels != self.vocabulary.eos)
         keys = batch.source[:, :, None] * len(self.vocabulary) + batch.labels[:, None, :]
         return keys, batch.source_mask[:, :, None] & target[:, None, :]
 
     def pairs_of(self, stream: Iterable[Batch]) -> Int[Tensor, " pairs"]:
-        """The numbers of all pairs of words that occur in one sentence, sorted."""
+        """The ids of all word pairs that occur together in a sentence, sorted."""
         found: list[Tensor] = []
         for batch in stream:
             keys, real = self.links(batch)
@@ -180,15 +180,15 @@ class Lexicon(nn.Module):
         return pairs
 
     def share(self, pairs: Int[Tensor, " pairs"], counts: Float[Tensor, " pairs"]) -> Float[Tensor, " pairs"]:
-        """The counts of the pairs of each source word, divided by their sum."""
+        """Normalize the counts of the pairs of each source word to probabilities."""
         sources = pairs // len(self.vocabulary)
         sums = counts.new_zeros(len(self.source_vocabulary)).index_add_(0, sources, counts)
         return counts / sums[sources].clamp_min(torch.finfo(counts.dtype).tiny)
 
     def keep(self, pairs: Int[Tensor, " pairs"], table: Float[Tensor, " pairs"]) -> None:
-        """Put the likeliest translations of every word into the model; of equal ones those of lower number.
+        """Store the most probable translations of every word; ties go to the lower id.
 
-        A word without any stands for itself where the target knows it, else it is unknown.
+        A word without translations is copied if it is in the target vocabulary, else it becomes `<unk>`.
         """
         itself = torch.tensor([self.vocabulary.id(token) for token in self.source_vocabulary.tokens])
         self.candidates.copy_(itself[:, None].expand_as(self.candidates))
@@ -206,13 +206,13 @@ class Lexicon(nn.Module):
         self.fix(self.source_vocabulary.unk, self.vocabulary.unk)
 
     def fix(self, source: int, target: int) -> None:
-        """Let a source word have one translation."""
+        """Set the only translation of a source word."""
         self.candidates[source], self.probabilities[source] = target, 0.0
         self.probabilities[source, 0] = 1.0
 
 
 class Found:
-    """Where pairs lie in the table; what was looked up in one pass is remembered for the next, as memory allows."""
+    """Table indices of word pairs; those of one pass are cached for the next, within a memory limit."""
 
     def __init__(self, pairs: Int[Tensor, " pairs"]) -> None:
         self.pairs = pairs
@@ -220,7 +220,7 @@ class Found:
         self.left = REMEMBERED
 
     def places(self, number: int, keys: Int[Tensor, "batch source time"]) -> Int[Tensor, "batch source time"]:
-        """The places of a batch's pairs; of what is no pair, any place."""
+        """The table indices of a batch's pairs; arbitrary for padding."""
         if number in self.remembered:
             return self.remembered[number].long()
         places = torch.searchsorted(self.pairs, keys).clamp_(max=len(self.pairs) - 1)
@@ -231,17 +231,17 @@ class Found:
 
 
 class Place(nn.Module):
-    """Which source word each output translates, told as attention is: one word gets all of the weight."""
+    """The alignment as attention weights: all weight on the source word that is translated."""
 
     def __init__(self) -> None:
         super().__init__()
         self.recorders: list[Observer] = []
 
     def forward(self, places: Int[Tensor, "batch time"], mask: Bool[Tensor, "batch source"]) -> None:
-        """Tell the recorders."""
+        """Pass the weights to the recorders."""
         if self.recorders:
-            looked = torch.minimum(places, mask.sum(dim=1, keepdim=True) - 1)
-            weights = (looked[:, :, None] == torch.arange(mask.shape[1], device=mask.device)).float()[:, None]
+            aligned = torch.minimum(places, mask.sum(dim=1, keepdim=True) - 1)
+            weights = (aligned[:, :, None] == torch.arange(mask.shape[1], device=mask.device)).float()[:, None]
             for recorder in self.recorders:
                 recorder(weights.log(), weights)
 
@@ -249,9 +249,9 @@ class Place(nn.Module):
 def expectation(
     likely: Float[Tensor, "batch source time"], real: Bool[Tensor, "batch source time"]
 ) -> tuple[Float[Tensor, "batch source time"], Float[Tensor, ""]]:
-    """How much of every target word each source word has made, and the log-likelihood of all target words.
+    """The E step: the posterior alignment of every target word, and the log-likelihood of all target words.
 
-    `likely` is t(target | source), 0 where there is no word. Every source word is as likely as another to speak.
+    `likely` is t(target | source), 0 for padding. The prior over source words is uniform.
     """
     sums, words = likely.sum(dim=1, keepdim=True), real.sum(dim=1, keepdim=True)
     shares = torch.where(words > 0, likely / sums, 0.0)
@@ -259,7 +259,7 @@ def expectation(
 
 
 def spellings(vocabulary: Vocabulary) -> dict[str, list[int]]:
-    """The numbers of all tokens that spell a word, whatever its capitals and whether a space lies before it."""
+    """The ids of all tokens that spell a word, regardless of case and of a space before it."""
     found: dict[str, list[int]] = {}
     for number, token in enumerate(vocabulary.tokens):
         if number not in vocabulary.specials:

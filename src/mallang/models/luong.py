@@ -1,11 +1,11 @@
-"""Attention made simpler: a deep LSTM says what it is about to say, looks once, and then says it.
+"""Simpler attention (Luong): a deep LSTM decoder attends from its current state, then predicts the word.
 
 Effective Approaches to Attention-based Neural Machine Translation. Luong, Pham, Manning 2015, arXiv:1508.04025.
 
-New against Bahdanau's model: the decoder looks from the state that it has now, not from the one before, and what it
-sees does not go into that state. So the recurrence no longer waits for the attention: the whole sentence runs through
-the stack first and all looks are one product. `input_feeding` brings the way back: the attentional vector goes into
-the next step, so that the decoder knows where it has looked.
+New against Bahdanau's model: the decoder attends from its current state, not from the one before, and the context does
+not enter that state. So the recurrence does not depend on the attention: the whole sentence runs through the LSTM stack
+first, and attention is one batched matmul. `input_feeding` restores the dependency: the attentional vector is an input
+of the next step, so that the decoder knows what it attended to.
 
     source → embedding → LSTM stack → memory h̄_s; its last state starts the decoder
                                         ↓
@@ -16,7 +16,8 @@ the next step, so that the decoder knows where it has looked.
     score = dot  h_tᵀ h̄_s  |  general  h_tᵀ W_a h̄_s  |  concat  v_aᵀ tanh(W_a [h_t; h̄_s])
 
 This is the paper's global attention; its local attention, and its location-based score, which does not read the
-source, are not here. The source is not reversed, weights start by Xavier's rule, and the LSTM has no peepholes.
+source, are not implemented. The source is not reversed, weights have Xavier initialization, and the LSTM has no
+peepholes.
 """
 
 from __future__ import annotations
@@ -53,17 +54,17 @@ class Config:
     layers: int = 4
     """LSTM layers of the encoder and of the decoder."""
     embedding_dim: int = 1000
-    """Size of the vector of a word."""
+    """Size of word embeddings."""
     dim: int = 1000
-    """Size of a layer's state, and of the attentional vector."""
+    """Size of a layer's hidden state, and of the attentional vector."""
     score: Literal["dot", "general", "concat"] = "general"
-    """How a state and a word of the source are compared."""
+    """The attention score function."""
     input_feeding: bool = False
-    """Give each step the attentional vector of the one before: better informed, but the steps wait for each other."""
+    """Feed the attentional vector of each step to the next: more information, but steps cannot run in parallel."""
     dropout: float = 0.2
-    """Share of values dropped from embeddings, between layers and before the words."""
+    """Dropout on embeddings, between layers and before the output projection."""
     tie_weights: Literal["all", "target", "none"] = "none"
-    """One weight for both embeddings and the output (needs one vocabulary), for the decoder's two, or for none."""
+    """Tie both embeddings and the output projection (needs one vocabulary), those of the decoder, or none."""
 
     def __post_init__(self) -> None:
         check_sizes(self, "layers", "embedding_dim", "dim")
@@ -71,7 +72,7 @@ class Config:
 
 
 class Luong(nn.Module):
-    """A stack that reads, a stack that writes, and a look from the one to the other at every word."""
+    """An LSTM encoder, an LSTM decoder, and attention from the decoder to the encoder at every word."""
 
     reads_source = True
 
@@ -91,12 +92,12 @@ class Luong(nn.Module):
         self.init_weights()
 
     def forward(self, batch: Batch) -> Float[Tensor, "batch time dim"]:
-        """The hidden vector of every position: all that is known before its next token is chosen."""
+        """The hidden vector of every position, from which its next token is predicted."""
         hidden, _ = self.write(batch.tokens, self.start(batch))
         return hidden
 
     def start(self, batch: Batch) -> State:
-        """Read the source; the decoder starts from the encoder's last state, and was fed nothing yet."""
+        """Encode the source; the decoder starts from the encoder's last state, with zeros for input feeding."""
         if batch.source is None or batch.source_lengths is None:
             raise ValueError("this batch has no source")
         table = self.input_embedding()
@@ -125,7 +126,7 @@ class Luong(nn.Module):
         memory: Memory,
         fed: Float[Tensor, "rows dim"],
     ) -> tuple[Float[Tensor, "rows time dim"], Memory]:
-        """The same where each step is fed the vector of the one before."""
+        """The decoder with input feeding: each step reads the attentional vector of the step before."""
         decoder, looks = LSTMSteps(self.decoder, words, memory), self.cross_attention.steps(*source)
         ask, combine = self.cross_attention.score.asking(), repeated(self.combine)
         vectors = []
@@ -143,11 +144,11 @@ class Luong(nn.Module):
         return logits
 
     def input_embedding(self) -> nn.Embedding:
-        """The table of the vectors of source tokens."""
+        """The embedding of source tokens."""
         return self.own_source_embedding or self.embedding
 
     def output_projection(self) -> Projection:
-        """The linear layer that `output` is."""
+        """The linear layer that `output` applies."""
         return self.head
 
     def step(self, tokens: Int[Tensor, "rows time"], state: State) -> tuple[Float[Tensor, "rows time words"], State]:
@@ -156,12 +157,12 @@ class Luong(nn.Module):
         return self.output(hidden), state
 
     def init_weights(self) -> None:
-        """Xavier for every matrix; embeddings of size one in all; the stacks are ready."""
+        """Xavier for every matrix; embeddings of expected norm 1; recurrent.py initializes the LSTMs."""
         xavier(self)
 
 
 def make_score(config: Config) -> Score:
-    """The score function of that name."""
+    """The attention score function that the configuration names."""
     if config.score == "dot":
         return DotScore(config.dim, config.dim)
     if config.score == "general":

@@ -1,21 +1,21 @@
-"""A GPT with the parts that later language models settled on, each of them to be switched off.
+"""A GPT with the components of later language models, each of which can be switched off.
 
-modded-nanogpt (Jordan et al. 2024, github.com/KellerJordan/modded-nanogpt) put them together and trained GPT-2's
-smallest size to the same loss on a fraction of the tokens. New against GPT, with the option that goes back:
+modded-nanogpt (Jordan et al. 2024, github.com/KellerJordan/modded-nanogpt) combined them and trained GPT-2's smallest
+size to the same loss on a fraction of the tokens. New against GPT, each with the option that reverts it:
 
-    rotary positions     queries and keys are turned, nothing is added to the tokens; Su et al. 2021, arXiv:2104.09864;
-                         positions = "learned"
-    QK-norm              queries and keys have one length, so that no score grows without end; Henry et al. 2020,
+    RoPE                 rotary position embeddings rotate queries and keys, nothing is added to the tokens; Su et al.
+                         2021, arXiv:2104.09864; positions = "learned"
+    QK-norm              queries and keys are normalized, so that attention scores are bounded; Henry et al. 2020,
                          arXiv:2010.04245; qk_norm = false
-    RMS norm             vectors are divided by their size, with no mean taken off and nothing learned; Zhang and
+    RMSNorm              vectors are divided by their root mean square, without centering and learned gain; Zhang and
                          Sennrich 2019, arXiv:1910.07467; also right after the embedding; norm = "layer"
     ReLU²                So et al. 2021, arXiv:2109.08668; activation = "gelu-tanh"
-    a head of its own    embedding and output are no longer one weight; tied = true
-    a start from zero    the head, and the last map of every sublayer, begin as zeros: at first every word is as
-                         probable as any other and every block is the identity (Zhang et al. 2019, arXiv:1901.09321);
-                         zero_init = false
+    untied output        embedding and output projection have separate weights; tie_weights = true
+    zero initialization  the output projection and the last linear layer of every sublayer start at zero: at first all
+                         words are equally probable and every block is the identity (Zhang et al. 2019,
+                         arXiv:1901.09321); zero_init = false
     no biases            as in PaLM (Chowdhery et al. 2022, arXiv:2204.02311)
-    a soft cap           logits = cap · tanh(logits / cap), as in Gemma 2 (arXiv:2408.00118), where soft_cap is given
+    logit soft-capping   logits = cap · tanh(logits / cap), as in Gemma 2 (arXiv:2408.00118), if soft_cap is given
 
 Its optimizer is Muon: `optimizer.name = "muon"`.
 
@@ -55,33 +55,33 @@ class Config:
     layers: int = 12
     """Blocks."""
     dim: int = 768
-    """Size of the vector that stands for a token between the layers."""
+    """Size of the hidden vectors (d_model)."""
     heads: int = 6
     """Attention heads of every layer."""
     hidden_dim: int | None = None
-    """Inner size of the feed-forward networks; none given: 4 · dim."""
+    """Hidden size of the feed-forward networks; default: 4 · dim."""
     max_length: int = 1024
-    """The most tokens a text may have: farther than it was trained it would not read well."""
+    """The maximum number of tokens of a text: predictions degrade beyond the length of training."""
     dropout: float = 0.0
-    """Share of values dropped after the embedding, after each sublayer and before the logits."""
+    """Dropout after the embedding, after each sublayer and before the logits."""
     attention_dropout: float = 0.0
-    """Share of attention weights dropped."""
+    """Dropout on attention weights."""
     window: int | None = None
-    """Restricted self-attention: how many tokens back a token sees; none given: all of them."""
+    """Sliding-window attention: how many tokens back a token attends to; default: all of them."""
     positions: Literal["rotary", "learned", "none"] = "rotary"
-    """Queries and keys turned by an angle, one learned vector added at each position, or no positions at all."""
+    """Rotary position embeddings (RoPE), learned position embeddings, or none."""
     qk_norm: bool = True
-    """Norm queries and keys before they meet."""
+    """Normalize queries and keys before attention (QK-norm)."""
     norm: Literal["rms", "layer", "none"] = "rms"
-    """Vectors divided by their size, layer normalization with a learned scale, or nothing."""
+    """RMSNorm without a gain, layer normalization with a learned gain, or no norm."""
     activation: Literal["relu-squared", "relu", "gelu", "gelu-tanh"] = "relu-squared"
     """The non-linearity of the feed-forward networks."""
     tie_weights: bool = False
-    """One weight for the embedding and the output."""
+    """Tie the embedding and the output projection."""
     zero_init: bool = True
-    """Begin with zeros in the head, unless it is tied, and in the last map of every sublayer."""
+    """Initialize the output projection, unless it is tied, and the last linear layer of every sublayer with zeros."""
     soft_cap: float | None = None
-    """Logits bend towards this number and never pass it, such as 15; none given: they are free."""
+    """Logit soft-capping: logits are squashed into ±soft_cap, such as 15; default: no cap."""
 
     def __post_init__(self) -> None:
         sizes = "layers", "dim", "heads", "hidden_dim", "max_length"
@@ -89,7 +89,7 @@ class Config:
         if self.dim % self.heads:
             raise ValueError(f"dim {self.dim} cannot be divided among {self.heads} heads; change one of them")
         if self.positions == "rotary" and self.dim // self.heads % 2:
-            raise ValueError(f"rotary positions turn pairs, but a head of {self.dim // self.heads} values is odd")
+            raise ValueError(f"rotary positions rotate pairs, but a head of {self.dim // self.heads} values is odd")
         if self.window is not None and self.window < 0:
             raise ValueError(f"window must be at least 0, but is {self.window}")
         if self.soft_cap is not None and self.soft_cap <= 0:
@@ -97,11 +97,11 @@ class Config:
 
 
 class ModernGPT(nn.Module):
-    """A stack of blocks that each look back."""
+    """A stack of modern decoder blocks with causal self-attention."""
 
     reads_source = False
     reads_segments = True
-    """Documents that are packed into one row do not see each other."""
+    """Documents that are packed into one row do not attend to each other."""
 
     def __init__(self, config: Config, vocabulary: Vocabulary) -> None:
         super().__init__()
@@ -109,7 +109,7 @@ class ModernGPT(nn.Module):
         self.embedding = nn.Embedding(len(vocabulary), config.dim)
         learned, rotary = config.positions == "learned", config.positions == "rotary"
         self.positions = LearnedPositions(config.dim, config.max_length) if learned else None
-        # A table that is long enough from the start never grows in a recorded step; a cache has more room than a text.
+        # A table that is long enough from the start never grows in a captured step; a cache may exceed max_length.
         self.angles = RotaryPositions(config.dim // config.heads, max(1024, config.max_length)) if rotary else None
         self.dropout = Dropout(config.dropout)
         self.embedding_norm = make_norm(config)
@@ -120,7 +120,7 @@ class ModernGPT(nn.Module):
         self.init_weights()
 
     def forward(self, batch: Batch) -> Float[Tensor, "batch time dim"]:
-        """The hidden vector of every position: all that is known before its next token is chosen."""
+        """The hidden vector of every position, from which its next token is predicted."""
         time, window, segments = batch.tokens.shape[1], self.config.window, batch.segments
         check_length(time, self.config.max_length)
         mask = causal_mask(time, 0, window, batch.tokens.device) if segments is None else segment_mask(segments, window)
@@ -137,9 +137,9 @@ class ModernGPT(nn.Module):
         most: int | None = None,
         segments: Int[Tensor, "rows time"] | None = None,
     ) -> tuple[Float[Tensor, "rows time dim"], Float[Tensor, "time half 2"] | None]:
-        """The vectors of tokens, and the angles of where they stand.
+        """The embeddings of tokens, and the rotation angles of their positions.
 
-        Angles need not begin again in each segment of a packed row: only their differences are ever seen.
+        Angles need not restart in each segment of a packed row: attention depends on their differences only.
         """
         x: Tensor = self.embedding(tokens)
         if self.positions is not None:
@@ -156,15 +156,15 @@ class ModernGPT(nn.Module):
         return logits
 
     def input_embedding(self) -> nn.Embedding:
-        """The table of the vectors of tokens."""
+        """The embedding of tokens."""
         return self.embedding
 
     def output_projection(self) -> Projection | None:
-        """The linear layer that `output` is, unless its logits are capped."""
+        """The linear layer that `output` applies, unless its logits are capped."""
         return self.head if isinstance(self.head, Projection) else None
 
     def start(self, batch: Batch) -> State:
-        """Nothing is read yet."""
+        """The initial state, before any token."""
         x = self.embedding(batch.tokens[:, :0])
         return State({}, moving=DynamicCache([block.self_attention.remember_nothing(x) for block in self.decoder]))
 
@@ -181,11 +181,11 @@ class ModernGPT(nn.Module):
 
     @property
     def longest(self) -> int | None:
-        """The most tokens it can read and write."""
+        """The maximum number of tokens that it can read and generate."""
         return self.config.max_length
 
     def init_weights(self) -> None:
-        """Uniform and small for every matrix, as torch begins; N(0, 1) for a table; zeros where it starts from zero."""
+        """Uniform for every matrix, N(0, 1) for embeddings (0.02 if tied), zeros where `zero_init` says so."""
         for module in self.modules():
             if isinstance(module, nn.Linear):  # of standard deviation 0.5 / √inputs, as in modded-nanogpt
                 bound = 0.5 * math.sqrt(3 / module.in_features)
@@ -202,7 +202,7 @@ class ModernGPT(nn.Module):
 
 
 class ModernBlock(nn.Module):
-    """Self-attention and the feed-forward network, each reading a norm of x and adding to x."""
+    """Pre-norm self-attention and feed-forward network, each with a residual connection."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -220,7 +220,7 @@ class ModernBlock(nn.Module):
         angles: Float[Tensor, "time half 2"] | None,
         past: LayerCache | None = None,
     ) -> tuple[Float[Tensor, "rows time dim"], KeyValue]:
-        """The new x, and the keys and values of all positions so far."""
+        """The new x, and the keys and values of all positions, cached ones included."""
         attended, seen = self.self_attention(self.self_norm(x), mask, past, angles)
         x = x + self.dropout(attended)
         return x + self.dropout(self.feedforward(self.feedforward_norm(x))), seen
@@ -235,7 +235,7 @@ class ModernBlocks(nn.ModuleList):
 
 
 class RotaryAttention(SelfAttention):
-    """Self-attention whose queries and keys are normed and turned to where they stand."""
+    """Self-attention with QK-norm and rotary position embeddings."""
 
     def __init__(self, config: Config) -> None:
         share = config.dim // config.heads
@@ -249,19 +249,19 @@ class RotaryAttention(SelfAttention):
         past: LayerCache | None = None,
         angles: Float[Tensor, "time half 2"] | None = None,
     ) -> tuple[Float[Tensor, "rows time dim"], KeyValue]:
-        """The new x, and the keys and values of all positions so far, the keys already turned."""
+        """The new x, and the keys and values of all positions, cached ones included; the keys are already rotated."""
         folded = x if past is None else x.reshape(len(past.keys), -1, x.shape[-1])
         queries, keys, values = self.project(folded)
         if self.normed:
             queries, keys = rms_norm(queries), rms_norm(keys)
-        if angles is not None:  # hypotheses that share a past stand at one position: one angle serves them all
+        if angles is not None:  # hypotheses that share a cache are at the same position, with the same angle
             queries, keys = rotate(queries, angles), rotate(keys, angles)
         seen = KeyValue(keys, values) if past is None else past.extend(keys, values)
         return self.attend(queries, *seen, mask).view_as(x), seen
 
 
 class RMSNorm(nn.Module):
-    """Vectors divided by the root of the mean of their squares."""
+    """RMSNorm without a learned gain."""
 
     def forward(self, x: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
         """The new x."""
@@ -269,7 +269,7 @@ class RMSNorm(nn.Module):
 
 
 def rms_norm(x: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
-    """The same directions, all of them √dim long."""
+    """RMSNorm without a gain: every vector scaled to length √dim."""
     return nn.functional.rms_norm(x, x.shape[-1:], eps=torch.finfo(torch.float32).eps).to(x.dtype)
 
 
@@ -287,7 +287,7 @@ SIZES: dict[str, dict[str, Any]] = {
     "base": {},
     "medium": {"layers": 16, "dim": 1024, "heads": 8},
 }
-"""Named shapes, as changes to the defaults; base and medium are modded-nanogpt's. The tiny one, made for tests, has
-something to say from the start."""
+"""Named shapes, as changes to the defaults; base and medium are modded-nanogpt's. The tiny one, made for tests, is
+not initialized with zeros."""
 
 Model = ModernGPT

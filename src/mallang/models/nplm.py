@@ -1,19 +1,19 @@
-"""NPLM: the first neural language model. The last few words, each as a vector, say which one comes next.
+"""NPLM: the first neural language model, a feed-forward network over the embeddings of the last n − 1 words.
 
 A Neural Probabilistic Language Model. Bengio, Ducharme, Vincent, Jauvin 2003, Journal of Machine Learning Research 3;
 its beginnings: Bengio, Ducharme, Vincent 2001.
 
-New against ngram: a word is a point in a space that all histories share, so that what was learned of "the cat is" also
-tells something of "the dog was". The history is as short as an n-gram's, but an n-gram need not have been seen.
+New against ngram: words are embedded in a space that all histories share, so that what was learned about "the cat is"
+generalizes to "the dog was". The history is as short as an n-gram's, but an n-gram need not have been seen.
 
     n − 1 tokens → vectors, side by side: e → h = tanh(W e + b) → logits = U h [+ W′ e] + c
                                           └──────── direct ────────┘
 
-A text is read with the window slid along, so that all positions are computed at once: see conv_lm, of which this is the
-plainest. Before the beginning of a text the vectors are zeros.
+The window slides along a text, so that all positions are computed in parallel: this is the simplest case of conv_lm.
+Before the start of a text the vectors are zeros.
 
-Where this differs from the paper: dropout, and `tie_weights`, which makes U the table of the embedding; the paper
-predates both. The paper mixes its network with an n-gram model; nothing is mixed here."""
+Where this differs from the paper: dropout, and `tie_weights`, which ties U to the embedding; the paper predates both.
+The paper interpolates its network with an n-gram model; this one does not."""
 
 from __future__ import annotations
 
@@ -44,29 +44,29 @@ class Config:
     """The shape of a feed-forward language model; the defaults are of the order of the paper's sizes."""
 
     order: int = 6
-    """n: that many tokens make an n-gram; n − 1 are read, the last one is predicted."""
+    """n, the length of the n-grams: n − 1 tokens are read, the last one is predicted."""
     embedding_dim: int = 60
-    """Size of the vector of a token."""
+    """Size of token embeddings."""
     dim: int = 100
     """Size of the hidden layer."""
     direct: bool = False
-    """Whether the vectors of the window also go to the output directly, past the hidden layer."""
+    """Direct connections from the embeddings of the window to the output, past the hidden layer."""
     tie_weights: bool = False
-    """One weight for embedding and output; both must be of one size."""
+    """Tie the embedding and the output projection, which must have the same size."""
     dropout: float = 0.0
-    """Share of values dropped from the vectors of tokens and from the hidden layer."""
+    """Dropout on token embeddings and from the hidden layer."""
 
     def __post_init__(self) -> None:
         check_sizes(self, "embedding_dim", "dim")
         if self.order < 2:
             raise ValueError(f"order must be at least 2, one token to read and one to predict, but is {self.order}")
         if self.tie_weights and self.direct:
-            raise ValueError("direct connections need a weight of their own, so tied = true is impossible with them")
+            raise ValueError("direct connections need a weight of their own, so tie_weights = true is impossible")
         check_tied(self)
 
 
 class NPLM(nn.Module):
-    """A window of vectors, one hidden layer, and a softmax."""
+    """The embeddings of a window, one hidden layer and an output projection."""
 
     reads_source = False
 
@@ -82,11 +82,11 @@ class NPLM(nn.Module):
         self.init_weights()
 
     def forward(self, batch: Batch) -> Float[Tensor, "batch time dim"]:
-        """The hidden vector of every position: all that is known before its next token is chosen."""
+        """The hidden vector of every position, from which its next token is predicted."""
         return self.read(batch.tokens, self.nothing(batch))[0]
 
     def forward_stateful(self, batch: Batch, carry: Int[Tensor, "batch kept"] | None) -> StatefulOutput:
-        """The same with the last tokens of an earlier batch of these rows before it; and the last of this one."""
+        """Hidden vectors of a window that continues from the tokens in `carry`, if any; and its own last tokens."""
         return StatefulOutput(*self.read(batch.tokens, self.nothing(batch) if carry is None else carry))
 
     def read(
@@ -102,7 +102,7 @@ class NPLM(nn.Module):
         return hidden, seen[:, tokens.shape[1] :]
 
     def nothing(self, batch: Batch) -> Int[Tensor, "batch kept"]:
-        """What lies before the beginning of a text: `<pad>`, whose vector counts as zeros."""
+        """The history before the start of a text: `<pad>`, whose vector counts as zeros."""
         return torch.full((len(batch), self.config.order - 2), PAD, device=batch.tokens.device)
 
     def output(self, hidden: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch words"]:
@@ -111,15 +111,15 @@ class NPLM(nn.Module):
         return logits
 
     def input_embedding(self) -> nn.Embedding:
-        """The table of the vectors of tokens."""
+        """The embedding of tokens."""
         return self.embedding
 
     def output_projection(self) -> Projection:
-        """The linear layer that `output` is."""
+        """The linear layer that `output` applies."""
         return self.head
 
     def start(self, batch: Batch) -> State:
-        """Nothing was read yet."""
+        """The initial state, before any token."""
         return State(fixed=None, moving=self.nothing(batch))
 
     def step(self, tokens: Int[Tensor, "rows time"], state: State) -> tuple[Float[Tensor, "rows time words"], State]:
@@ -128,7 +128,7 @@ class NPLM(nn.Module):
         return self.output(hidden), State(None, before)
 
     def init_weights(self) -> None:
-        """Xavier; the direct connections begin with nothing to say, so that the hidden layer learns first."""
+        """Xavier; the direct connections start at zero, so that the hidden layer learns first."""
         xavier(self)
         if self.head.own is not None:
             nn.init.zeros_(self.head.own.weight[:, self.config.dim :].detach())

@@ -1,25 +1,26 @@
-"""Recurrent language models: one state is carried from word to word, so that no history is too long to be read.
+"""Recurrent language models: a hidden state is carried from word to word, so that the history is not limited.
 
 Finding Structure in Time. Elman 1990; as a language model: Mikolov et al. 2010, Recurrent neural network based language
 model. LSTM: Hochreiter and Schmidhuber 1997; GRU: Cho et al. 2014, arXiv:1406.1078.
 Recurrent Neural Network Regularization. Zaremba, Sutskever, Vinyals 2014, arXiv:1409.2329 (`medium`, `large`).
 Regularizing and Optimizing LSTM Language Models. Merity, Keskar, Socher 2017, arXiv:1708.02182 (`awd`).
 
-New against the feed-forward model, nplm: the window is gone. All that was read is one state,
+New against the feed-forward model, nplm: there is no window. The whole history is summarized in one hidden state,
 
     Elman   h_t = f(W_h h_{t−1} + W_e e_t)         GRU, LSTM: with gates that keep and forget, see layers/recurrent.py
 
     tokens → embedding → layer → … → layer → hidden → logits
-     word ↗  input ↗    ↻ U: weight   between     output ↗       where training drops something
+     word ↗  input ↗    ↻ U: weight   between     output ↗       the kinds of dropout
 
-A state can continue from one batch to the next: `forward_stateful` gives it back without its history (truncated
-backpropagation through time); `forward` starts from zeros and its gradient goes back to the first word.
+The state can be carried from one batch to the next: `forward_stateful` returns it detached (truncated backpropagation
+through time); `forward` starts from zeros and its gradient goes back to the first word.
 
-`variational` drops the same values at every time; `word_dropout` takes whole words out of the table, `weight_dropout`
-single weights of U. `ar` and `tar` are sums for the loss: of what is said squared, and of how it changes squared.
+`variational` uses one dropout mask for all time steps; `word_dropout` drops whole words of the embedding,
+`weight_dropout` single weights of U. `ar` and `tar` are regularization terms of the loss: the squared activations, and
+the squared changes of the hidden states.
 
 Where this differs from the papers: Mikolov's f is the logistic function, here it is tanh or relu, which cuDNN has. With
-`tie_weights` the last layer has the size of the embedding, as in the AWD-LSTM. The pairs of `tar` lie within one batch,
+`tie_weights` the last layer has the size of the embedding, as in the AWD-LSTM. The pairs of `tar` are within one batch,
 and their sum is divided by the tokens, not by the pairs. GRUs and LSTMs are torch's: no peepholes, reset after U."""
 
 from __future__ import annotations
@@ -50,44 +51,44 @@ class Config:
     """The shape of a recurrent language model; the defaults are Zaremba's medium LSTM."""
 
     cell: Literal["elman", "gru", "lstm"] = "lstm"
-    """How a state follows from the one before: without gates, with two or with three."""
+    """The recurrent cell: Elman's without gates, GRU with two, or LSTM with three."""
     activation: Literal["tanh", "relu"] = "tanh"
-    """elman: the f that a new state goes through."""
+    """elman: the activation f of the hidden state."""
     layers: int = 2
     """Recurrent layers."""
     embedding_dim: int = 650
-    """Size of the vector of a token."""
+    """Size of token embeddings."""
     dim: int = 650
-    """Size of the state of a layer."""
+    """Size of the hidden state of each layer."""
     tie_weights: bool = False
-    """One weight for embedding and output; the last layer then has the size of the embedding."""
+    """Tie the embedding and the output projection; the last layer then has the size of the embedding."""
     dropout: float = 0.5
-    """Share of values dropped between layers, and before and after them where nothing else is given."""
+    """Dropout between layers, and the default of input_dropout and output_dropout."""
     input_dropout: float | None = None
-    """Share of values dropped from the vectors of tokens; none given: `dropout`."""
+    """Dropout on token embeddings; default: `dropout`."""
     output_dropout: float | None = None
-    """Share of values dropped from the hidden vectors; none given: `dropout`."""
+    """Dropout on the hidden vectors; default: `dropout`."""
     variational: bool = False
-    """Drop the same values of a row at every time (variational), not others at each."""
+    """Variational dropout: one mask per row for all time steps, not a new one at each."""
     word_dropout: float = 0.0
-    """Share of the words of the table whose vectors are zero throughout a batch."""
+    """Word dropout: probability that the embedding of a word is zero throughout a batch."""
     weight_dropout: float = 0.0
-    """Share of the weights from state to state that are zero throughout a batch."""
+    """Weight dropout (DropConnect) on the recurrent weights, one mask per batch."""
     ar: float = 0.0
-    """Weight of the activation penalty, the mean square of the hidden vectors; the AWD-LSTM has 2."""
+    """Weight of activation regularization, the mean square of the hidden vectors; 2 in the AWD-LSTM."""
     tar: float = 0.0
-    """Weight of the temporal penalty, the mean square of the difference of two states in a row; the AWD-LSTM has 1."""
+    """Weight of temporal activation regularization, the mean squared change of the hidden states; 1 in the AWD-LSTM."""
     init: float | None = None
-    """All weights begin evenly in ±init; none given: layers in ±1/√size, embeddings in ±0.1, biases of words at 0."""
+    """Uniform initialization in ±init; default: layers in ±1/√size, embeddings in ±0.1, the output bias at 0."""
 
     def __post_init__(self) -> None:
         given = [name for name in ("input_dropout", "output_dropout") if getattr(self, name) is not None]
         shares = ("dropout", *given, "word_dropout", "weight_dropout")
         check_sizes(self, "layers", "embedding_dim", "dim", dropouts=shares)
         if self.cell != "elman" and self.activation != "tanh":
-            raise ValueError(f'activation = "{self.activation}" has no effect on a {self.cell}; it belongs to elman')
+            raise ValueError(f'activation = "{self.activation}" has no effect on the cell {self.cell}; it is for elman')
         if self.variational and not any(getattr(self, name) for name in ("dropout", *given)):
-            raise ValueError("variational = true has no effect where nothing is dropped")
+            raise ValueError("variational = true has no effect without dropout")
         for name in ("ar", "tar"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative, but is {getattr(self, name)}")
@@ -96,7 +97,7 @@ class Config:
 
 
 class RNNLM(nn.Module):
-    """An embedding, recurrent layers, and a word for what they have come to."""
+    """An embedding, recurrent layers and an output projection."""
 
     reads_source = False
 
@@ -114,18 +115,18 @@ class RNNLM(nn.Module):
         self.init_weights()
 
     def forward(self, batch: Batch) -> Float[Tensor, "batch time dim"]:
-        """The hidden vector of every position: all that is known before its next token is chosen."""
+        """The hidden vector of every position, from which its next token is predicted."""
         return self.read(batch.tokens, None)[0]
 
     def forward_stateful(self, batch: Batch, carry: list[Memory] | None) -> StatefulOutput:
-        """The same where an earlier batch of these rows ended, or from zeros; and where this one ends."""
+        """Hidden vectors of a window that continues from `carry`, or starts from zeros; and the state after it."""
         hidden, states, after = self.read(batch.tokens, carry)
         return StatefulOutput(hidden, [memory.detach() for memory in after], self.penalties(hidden, states, batch.mask))
 
     def read(
         self, tokens: Int[Tensor, "rows time"], memories: list[Memory] | None
     ) -> tuple[Float[Tensor, "rows time dim"], Float[Tensor, "rows time dim"], list[Memory]]:
-        """The hidden vectors, the last layer's states that they are without dropout, and the state of all layers."""
+        """The hidden vectors, the last layer's states before output dropout, and the final state of all layers."""
         x, after = self.input_dropout(self.embed(tokens)), []
         for number, stack in enumerate(self.stacks):
             x = x if number == 0 else self.between(x)
@@ -134,14 +135,14 @@ class RNNLM(nn.Module):
         return self.output_dropout(x), x, after
 
     def hidden_states(self, tokens: Int[Tensor, "rows time"]) -> list[Float[Tensor, "rows time _"]]:
-        """The vectors of tokens, and the states of every layer after each: features of the tokens in their context."""
+        """Token embeddings, then the hidden states of every layer: contextual features of the tokens."""
         states = [self.embed(tokens)]
         for stack in self.layers():
             states += stack.by_layer(states[-1])
         return states
 
     def embed(self, tokens: Int[Tensor, "rows time"]) -> Float[Tensor, "rows time word_dim"]:
-        """The vectors of tokens; in training some words have none (Gal and Ghahramani 2016, arXiv:1512.05287)."""
+        """Token embeddings, with word dropout in training (Gal and Ghahramani 2016, arXiv:1512.05287)."""
         x: Tensor = self.embedding(tokens)
         if not self.training or not self.config.word_dropout:
             return x
@@ -153,7 +154,7 @@ class RNNLM(nn.Module):
         states: Float[Tensor, "rows time dim"],
         mask: Bool[Tensor, "rows time"],
     ) -> dict[str, Float[Tensor, ""]]:
-        """What training adds to the loss: weighted sums over the tokens of the batch."""
+        """The regularization terms of the loss in training: weighted sums over the tokens of the batch."""
         found = {}
         if self.training and self.config.ar:
             found["ar"] = self.config.ar * (hidden.float().square().mean(dim=-1) * mask).sum()
@@ -168,15 +169,15 @@ class RNNLM(nn.Module):
         return logits
 
     def input_embedding(self) -> nn.Embedding:
-        """The table of the vectors of tokens."""
+        """The embedding of tokens."""
         return self.embedding
 
     def output_projection(self) -> Projection:
-        """The linear layer that `output` is."""
+        """The linear layer that `output` applies."""
         return self.head
 
     def start(self, batch: Batch) -> State:
-        """Nothing was read yet: zeros."""
+        """The initial state: zeros."""
         nothing = self.embedding.weight.new_zeros(len(batch), 1, 1)
         return State(fixed=None, moving=[stack.nothing(nothing) for stack in self.layers()])
 
@@ -186,7 +187,7 @@ class RNNLM(nn.Module):
         return self.output(hidden), State(None, after)
 
     def init_weights(self) -> None:
-        """All weights evenly in ±init, as Zaremba's; else as in the AWD-LSTM, where layers begin as torch's do."""
+        """All weights uniform in ±init, as Zaremba's; by default as in the AWD-LSTM, with torch's rule for layers."""
         given = self.config.init
         for stack in self.layers():
             for weight in stack.parameters():
@@ -197,17 +198,17 @@ class RNNLM(nn.Module):
             uniform(self.head.bias, given)
 
     def layers(self) -> list[WeightDropped]:
-        """The recurrent layers, those of one size together."""
+        """The stacks of recurrent layers, one stack per size."""
         return [stack for stack in self.stacks if isinstance(stack, WeightDropped)]
 
 
 def uniform(weight: Tensor, spread: float) -> None:
-    """Draw a weight evenly from −spread to spread."""
+    """Initialize a weight uniformly from −spread to spread."""
     nn.init.uniform_(weight, -spread, spread)
 
 
 def make_stacks(config: Config, last: int) -> list[WeightDropped]:
-    """The layers, those of one size together; with `tie_weights` the last one may be of another size."""
+    """Stacks of layers of one size each; with `tie_weights` the last layer may have another size."""
     cell: Any = config.activation if config.cell == "elman" else config.cell
     alike = config.layers if last == config.dim else config.layers - 1
     drops = config.dropout, config.weight_dropout, config.variational

@@ -1,20 +1,20 @@
-"""Sequence to sequence with deep LSTMs: a sentence is read into a state, and another one is written from it.
+"""Sequence-to-sequence with deep LSTMs: an encoder reads a sentence into a state, and a decoder generates from it.
 
 Sequence to Sequence Learning with Neural Networks. Sutskever, Vinyals, Le 2014, arXiv:1409.3215.
 
-New against word-by-word translation: one network learns the whole way from sentence to sentence. All that the decoder
-knows of the source is the encoder's last state, whatever the length. The source is read backwards, so that its first
-words, with which a translation begins, are the freshest in mind.
+New against word-by-word translation: one network maps sentences to sentences end to end. The decoder sees the source
+only through the encoder's last state, whatever the length. The source is reversed, so that its first words, with which
+a translation begins, are the most recent in the state.
 
     </s> c b a → embedding → LSTM layers → last state of every layer
                                                      ↓
     <s> w x y  → embedding  ───────────────→  LSTM layers → hidden → logits → w x y </s>
 
-Where this differs from the paper: an encoder's g has no bias, which keeps padding from changing anything (see
-recurrent.py); the weights start by Xavier's rule, orthogonal ones from state to state, where the paper draws all
-from −0.08 to 0.08, and embeddings are multiplied by √embedding_dim, as the Transformer's are: with small inputs an
-LSTM is slow to wake. `</s>` is part of the source and reversed with it, since `<s>` tells the decoder when to begin.
-`dropout` and `tie_weights` are later habits and off, as in the paper.
+Where this differs from the paper: the candidate g of the encoder has no bias, so that padding has no effect (see
+recurrent.py); weights have Xavier initialization, recurrent ones orthogonal, where the paper draws all from −0.08 to
+0.08, and embeddings are multiplied by √embedding_dim, as the Transformer's are: an LSTM learns slowly from small
+inputs. `</s>` is part of the source and reversed with it, since `<s>` starts the decoder. `dropout` and `tie_weights`
+came later and are off by default, as in the paper.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ class Config:
     layers: int = 4
     """LSTM layers of the encoder, and of the decoder."""
     embedding_dim: int = 1000
-    """Size of the vector of a word."""
+    """Size of word embeddings."""
     dim: int = 1000
-    """Size of the state of a layer."""
+    """Size of the hidden state of each layer."""
     reverse_source: bool = True
-    """Read the source from its end to its beginning, as in the paper."""
+    """Read the source in reverse order, as in the paper."""
     dropout: float = 0.0
-    """Share of values dropped from embeddings, between layers and before the words."""
+    """Dropout on embeddings, between layers and before the output projection."""
     tie_weights: Literal["all", "target", "none"] = "none"
-    """One weight for both embeddings and the output (needs one vocabulary), for the decoder's two, or for none."""
+    """Tie both embeddings and the output projection (needs one vocabulary), those of the decoder, or none."""
 
     def __post_init__(self) -> None:
         check_sizes(self, "layers", "embedding_dim", "dim")
@@ -64,7 +64,7 @@ class Config:
 
 
 class Sutskever(nn.Module):
-    """A deep LSTM that reads, and another that writes."""
+    """A deep LSTM encoder and a deep LSTM decoder."""
 
     reads_source = True
 
@@ -83,13 +83,13 @@ class Sutskever(nn.Module):
         self.init_weights()
 
     def forward(self, batch: Batch) -> Float[Tensor, "batch time dim"]:
-        """The hidden vector of every position: all that is known before its next token is chosen."""
+        """The hidden vector of every position, from which its next token is predicted."""
         _, memory = self.read(batch)
         hidden, _ = self.write(batch.tokens, memory)
         return hidden
 
     def read(self, batch: Batch) -> tuple[Float[Tensor, "batch source dim"], Memory]:
-        """The encoder: its last layer's output at every word, and the state of all layers after the last one read."""
+        """The encoder: the output of its last layer at every word, and the final state of all layers."""
         if batch.source is None or batch.source_lengths is None:
             raise ValueError("this batch has no source")
         words = self.embed(batch.source, self.input_embedding())
@@ -102,7 +102,7 @@ class Sutskever(nn.Module):
         return self.dropout(outputs), memory
 
     def embed(self, tokens: Int[Tensor, "rows time"], table: nn.Embedding) -> Float[Tensor, "rows time word_dim"]:
-        """The vectors of tokens, of variance one also where a table serves the output as well."""
+        """Token embeddings, scaled to variance one also where the table is tied to the output projection."""
         x: Tensor = self.dropout(table(tokens) * math.sqrt(self.config.embedding_dim))
         return x
 
@@ -112,15 +112,15 @@ class Sutskever(nn.Module):
         return logits
 
     def input_embedding(self) -> nn.Embedding:
-        """The table of the vectors of source tokens."""
+        """The embedding of source tokens."""
         return self.own_source_embedding or self.embedding
 
     def output_projection(self) -> Projection:
-        """The linear layer that `output` is."""
+        """The linear layer that `output` applies."""
         return self.head
 
     def start(self, batch: Batch) -> State:
-        """Read the source: after that it is needed no more."""
+        """Encode the source; the decoder needs only the encoder's final state."""
         return State(fixed=None, moving=self.read(batch)[1])
 
     def step(self, tokens: Int[Tensor, "rows time"], state: State) -> tuple[Float[Tensor, "rows time words"], State]:
@@ -129,12 +129,12 @@ class Sutskever(nn.Module):
         return self.output(hidden), State(None, memory)
 
     def encode(self, batch: Batch) -> Encoded:
-        """The sentence as a vector: the last layer's state, of which the paper draws its maps."""
+        """The sentence as a vector: the final state of the last layer, which the paper plots."""
         outputs, memory = self.read(batch)
         return Encoded(layers=[outputs], mask=batch.source_mask, pooled=memory.hidden[:, -1])
 
     def init_weights(self) -> None:
-        """embedding_dim^-0.5 for embeddings, Xavier for the output; the layers begin as recurrent.py says."""
+        """N(0, 1/embedding_dim) for embeddings, Xavier for the output; recurrent.py initializes the LSTMs."""
         xavier(self)
 
 

@@ -2,18 +2,18 @@
 
 Attention Is All You Need. Vaswani, Shazeer, Parmar, Uszkoreit, Jones, Gomez, Kaiser, Polosukhin 2017, arXiv:1706.03762.
 
-New against Bahdanau's attention model: no recurrent state at all. The encoder's words look at each other, the
-decoder's words look at the words before them and at the encoder's, many heads at once, so that a whole sentence is
-trained in one go; where a word stands is told by a vector added to it.
+New against Bahdanau's attention model: no recurrent state at all. Encoder positions attend to each other, decoder
+positions attend to earlier ones and to the encoder, with several heads, so that all words of a sentence are trained in
+parallel; position vectors are added to the embeddings.
 
     source → embedding + position → encoder blocks → memory
                                                        ↓
     tokens → embedding + position → decoder blocks (causal, cross) → hidden → logits
 
-Where this differs from the paper: its projections print no biases, ours have them, zero at the start, as every later
-implementation does. `norm = "pre"` moves the norm to the input of each sublayer and adds one at the end of each stack,
-which trains without careful warm-up. `window` is the restricted self-attention of the paper's table 1. `norm = "none"`
-and `positions = "none"` leave the part out, to see what it is worth.
+Where this differs from the paper: its formulas of the projections have no biases; here they have them, initialized with
+zeros, as in every later implementation. `norm = "pre"` moves the norm to the input of each sublayer and adds one at the
+end of each stack, which trains without careful warm-up. `window` is the restricted self-attention of the paper's table
+1. `norm = "none"` and `positions = "none"` are ablations.
 """
 
 from __future__ import annotations
@@ -48,31 +48,31 @@ class Config:
     layers: int = 6
     """Blocks of the encoder, and of the decoder unless `decoder_layers` says otherwise."""
     decoder_layers: int | None = None
-    """Blocks of the decoder; none given: as many as the encoder has."""
+    """Blocks of the decoder; default: as many as the encoder has."""
     dim: int = 512
-    """Size of the vector that stands for a token between the layers."""
+    """Size of the hidden vectors (d_model)."""
     heads: int = 8
     """Attention heads of every layer."""
     hidden_dim: int = 2048
-    """Inner size of the feed-forward networks."""
+    """Hidden size of the feed-forward networks."""
     key_dim: int | None = None
-    """Size of a query and of a key in one head; none given: dim / heads."""
+    """Size of a query and of a key in one head; default: dim / heads."""
     value_dim: int | None = None
-    """Size of a value in one head; none given: dim / heads."""
+    """Size of a value in one head; default: dim / heads."""
     dropout: float = 0.1
-    """Share of values dropped after each sublayer and after the embedding."""
+    """Dropout after each sublayer and after the embedding."""
     attention_dropout: float = 0.0
-    """Share of attention weights dropped; the paper drops none."""
+    """Dropout on attention weights; the paper drops none."""
     norm: Literal["post", "pre", "none"] = "post"
     """Layer normalization after each sublayer, as in the paper, before it, or nowhere."""
     positions: Literal["sinusoidal", "learned", "none"] = "sinusoidal"
-    """Position vectors from sines, for any length, or learned, up to `max_length`; or no positions at all."""
+    """Sinusoidal position encodings, for any length; learned ones, up to `max_length`; or none."""
     max_length: int | None = None
-    """The most tokens a text may have; learned positions need it, sinusoidal ones have no limit."""
+    """The maximum number of tokens of a text; learned positions need it, sinusoidal ones have no limit."""
     window: int | None = None
-    """Restricted self-attention: how many positions away a token sees; none given: all of them."""
+    """Restricted self-attention: how many positions away a token attends to; default: all of them."""
     tie_weights: Literal["all", "target", "none"] = "all"
-    """One weight for both embeddings and the output (needs one vocabulary), for the decoder's two, or for none."""
+    """Tie both embeddings and the output projection (needs one vocabulary), those of the decoder, or none."""
     activation: Literal["relu", "gelu"] = "relu"
     """The non-linearity of the feed-forward networks."""
 
@@ -88,13 +88,13 @@ class Config:
         if self.positions == "sinusoidal" and self.dim % 2:
             raise ValueError(f"sinusoidal positions come in pairs of sine and cosine, but dim {self.dim} is odd")
         if self.positions != "learned" and self.max_length is not None:
-            raise ValueError(f"max_length {self.max_length} would do nothing: {self.positions} positions have no limit")
+            raise ValueError(f"max_length {self.max_length} has no effect: {self.positions} positions have no limit")
         if self.positions == "learned" and self.max_length is None:
-            raise ValueError("learned positions need max_length, the most tokens a text may have")
+            raise ValueError("learned positions need max_length, the maximum number of tokens of a text")
 
 
 class Transformer(nn.Module):
-    """Encoder and decoder, built of attention."""
+    """An encoder and a decoder of attention blocks."""
 
     reads_source = True
 
@@ -115,7 +115,7 @@ class Transformer(nn.Module):
         self.init_weights()
 
     def forward(self, batch: Batch) -> Float[Tensor, "batch time dim"]:
-        """The hidden vector of every position: all that is known before its next token is chosen."""
+        """The hidden vector of every position, from which its next token is predicted."""
         memory, memory_mask = self.read(batch)
         x = self.embedding(batch.tokens)
         mask = causal_mask(x.shape[1], window=self.config.window, device=x.device)
@@ -125,7 +125,7 @@ class Transformer(nn.Module):
         return hidden
 
     def read(self, batch: Batch) -> tuple[Float[Tensor, "batch source dim"], Bool[Tensor, "batch 1 1 source"]]:
-        """The encoder: the memory of the source, and what of it may be seen."""
+        """The encoder: the memory of the source, and its padding mask."""
         x = self.source_embedding(batch.source)
         mask = padding_mask(batch.source_mask, self.config.window)
         for block in self.encoder:
@@ -138,15 +138,15 @@ class Transformer(nn.Module):
         return logits
 
     def input_embedding(self) -> nn.Embedding:
-        """The table of the vectors of source tokens."""
+        """The embedding of source tokens."""
         return self.source_embedding.table
 
     def output_projection(self) -> Projection:
-        """The linear layer that `output` is."""
+        """The linear layer that `output` applies."""
         return self.head
 
     def start(self, batch: Batch) -> State:
-        """Read the source; nothing is written yet."""
+        """Encode the source and project its keys and values; the KV cache of the decoder is empty."""
         memory, mask = self.read(batch)
         remembered = [block.remember(memory).for_decoding() for block in self.decoder]
         nothing = [KeyValue(keys[:, :, :0], values[:, :, :0]) for keys, values in remembered]
@@ -164,20 +164,20 @@ class Transformer(nn.Module):
 
     @property
     def longest(self) -> int | None:
-        """The most tokens it can write, if there is an end to it."""
+        """The maximum number of tokens that it can generate; None without a limit."""
         return self.config.max_length
 
     def init_weights(self) -> None:
-        """Xavier for every matrix, dim^-0.5 for embeddings, so that √dim times them is of size one."""
+        """Xavier for every matrix; N(0, 1/dim) for embeddings, which have variance one after the scaling by √dim."""
         xavier(self)
         for module in self.modules():
             if isinstance(module, SelfAttention | CrossAttention):
-                for matrix in module.input_weights():  # each by itself, though they are computed as one
+                for matrix in module.input_weights():  # each by itself, though one matmul computes them all
                     nn.init.xavier_uniform_(matrix)
 
 
 def make_positions(config: Config) -> SinusoidalPositions | LearnedPositions | NoPositions:
-    """The position vectors of one side."""
+    """The position encodings of one side."""
     if config.max_length is not None:
         return LearnedPositions(config.dim, config.max_length)
     return SinusoidalPositions(config.dim) if config.positions == "sinusoidal" else NoPositions(config.dim)
@@ -197,7 +197,7 @@ def make_block(config: Config, cross: bool = False) -> Block:
 
 
 def make_final_norm(config: Config) -> nn.Module:
-    """Pre-norm blocks leave their sum as it is, so the stack ends with a norm; other blocks need none."""
+    """The norm at the end of a stack of pre-norm blocks, whose residual sum is not normalized; others need none."""
     return nn.LayerNorm(config.dim) if config.norm == "pre" else nn.Identity()
 
 
