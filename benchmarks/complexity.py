@@ -1,4 +1,4 @@
-"""What one layer costs a token, by the length of the text: recurrence, convolution, full and windowed self-attention.
+"""Cost of one layer per token by length of the text: recurrence, convolution, full and windowed self-attention.
 
 Table 1 of "Attention Is All You Need", measured: time and memory of forward and backward, operations counted while they
 run, and how many steps a signal takes from the first position to the last. One layer of `dim`, a constant number of
@@ -21,20 +21,20 @@ from benchmarks.report import Result, show, versions
 
 TOKENS, SHORTEST = 4096, 16
 HEADS, WIDTH, WINDOW = 4, 3, 64
-"""Of attention, of a convolution, and the positions that windowed attention looks back."""
+"""Attention heads, the kernel size of the convolution, and the window of windowed attention in positions."""
 FULL, ALONE, SIMPLE = "self-attention", "attention alone", "recurrence (Elman)"
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What a layer takes for texts of one length."""
+    """The cost of a layer for texts of one length."""
 
     seconds: float
-    """Of forward and backward, a token."""
+    """Time of forward and backward, per token."""
     flops: float
-    """Of forward, a token."""
+    """Operations of forward, per token."""
     bytes: float
-    """Kept for the backward pass, a token."""
+    """Memory kept for the backward pass, per token."""
     path: int
     """Steps, or layers, from the first position to the last."""
 

@@ -1,9 +1,9 @@
 """The pictures and the tables of README.md and README.ko.md, from results/ and the recipes.
 
 python -m benchmarks.front_page                                    # write all of them again
-python -m benchmarks.front_page --run runs/transformer-miniworld   # and look at the attention of that run again
+python -m benchmarks.front_page --run runs/transformer-miniworld   # and draw the attention of that run again
 
-Tables stand between `<!-- name: … -->` and `<!-- end -->`. A test compares what is there with what would be written, so
+Tables are between `<!-- name: … -->` and `<!-- end -->`. A test compares what is there with what would be written, so
 no number in them differs from results/.
 """
 
@@ -59,12 +59,12 @@ def machine(name: str) -> str:
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table beside others: names of files in results/, and how they are told."""
+    """One line of the table beside others: names of files in results/, and how they are labeled."""
 
     work: tuple[str, str]
     """What is done, in English and in Korean."""
     ours: Sequence[tuple[str, str]]
-    """What is said of a value, and the name of its file."""
+    """The label of a value, and the name of its file."""
     others: Sequence[tuple[str, str]]
 
     def cells(self, language: str) -> list[str]:

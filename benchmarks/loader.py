@@ -46,7 +46,7 @@ def measure(batches: int = 200) -> dict[str, Result]:
     shares = {
         f"padding-{name.replace(' ', '-')}": Result(
             **told | {"system": name}, metric="padding, share of all tokens", value=round(share, 4),
-            protocol=f"one epoch, both sides, at most {tokens} padded tokens a batch on the longer side",
+            protocol=f"one epoch, both sides, at most {tokens} padded tokens per batch on the longer side",
         )
         for name, share in padding.items()
     }  # fmt: skip

@@ -22,7 +22,7 @@ from mallang.data import miniworld
 SAMPLES = 1000
 TEMPERATURES = ("1.0", "0.5")
 SEED = 1
-"""Of sampling."""
+"""The seed of sampling."""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Trigrams are estimated at 0.7 times the speed of KenLM's lmplz or more, and scored as fast as by its Python module.
 
-Estimation: from a text file to an ARPA file, modified Kneser-Ney; words are what stands between spaces. Scoring: the
+Estimation: from a text file to an ARPA file, modified Kneser-Ney; words are separated by spaces. Scoring: the
 held-out text of the same corpus; `kenlm` is given each sentence as a string, mallang the numbers of all words, on two
 threads, and once more the strings, which its tokenizer cuts first. lmplz is taken by its path, and never part of us.
 Estimation is timed in process, and as users run it: `mallang train` and `mallang export` beside the lmplz command, each
@@ -100,7 +100,7 @@ def ours(folder: str) -> Turn:
 
 
 def our_commands(folder: str) -> Turn:
-    """The same as users run it: two whole commands, training on the file and writing ARPA."""
+    """Our estimation as users run it: two whole commands, training on the file and writing ARPA."""
     text, model = Path(folder) / "train.txt", Path(folder) / "commands.arpa"
     mallang, name = [sys.executable, "-m", "mallang"], "ngram-speed"
     files = [f"data.train={text}", f"data.valid={Path(folder) / 'test.txt'}"]
@@ -111,14 +111,14 @@ def our_commands(folder: str) -> Turn:
 
 
 def theirs(folder: str, lmplz: str) -> Turn:
-    """The same by lmplz, with a gigabyte to sort in."""
+    """Estimation by lmplz, with a gigabyte of memory for sorting."""
     text, model = Path(folder) / "train.txt", Path(folder) / "theirs.arpa"
     command = [lmplz, "-o", str(ORDER), "-S", "1G", "-T", folder, "--text", str(text), "--arpa", str(model)]
     return Commands(words_of(text), [command], model)
 
 
 def words_of(text: Path) -> float:
-    """How many words stand in a file."""
+    """The number of words in a file."""
     return float(len(text.read_bytes().split()))
 
 

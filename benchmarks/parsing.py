@@ -23,7 +23,7 @@ METRICS = {"bracket F1": "bracket F1", "whole trees": "whole trees, %", "exact m
 def measure(seeds: str = "1,2,3") -> dict[str, Result]:
     """Train and score the recipe of each language, once for each seed."""
     found, rows = {}, [("recipe", "seed", *METRICS)]
-    for language, seed in itertools.product(LANGUAGES, seeds.split(",")):
+    for language, seed in itertools.product(LANGUAGES, seeds.split(",")):  # words: ok, a function of Python
         name = f"transformer-miniworld-{language}-{language}-tree-words"
         run = Path("runs") / (name if seed == "1" else f"{name}-seed{seed}")
         if not is_finished(run):

@@ -1,4 +1,4 @@
-"""Where the time of a training step goes: matrix products, attention, norms and other passes over memory, the loss.
+"""Where the time of a training step goes: matmuls, attention, norms and other passes over memory, the loss.
 
 The shapes are those of `training_speed`. On a CPU the time of each operation counts, on a GPU that of each kernel.
 """
@@ -17,9 +17,12 @@ from benchmarks.training_entrants import ours
 
 KINDS = (
     ("attention", r"scaled_dot_product|flash|fmha|sdpa|attention"),
-    ("optimiser", r"adam|multi_tensor|foreach"),
+    ("optimiser", r"adam|multi_tensor|foreach"),  # words: ok, a key of stored results
     ("loss over the vocabulary", r"log_softmax|softmax|::exp_?\b|exp_kernel|logsumexp|gather|scatter"),
-    ("matrix products", r"::(add|b)?mm_?\b|::baddbmm|::linear|nvjet|gemm|cutlass|splitK"),
+    (
+        "matrix products",  # words: ok, a key of stored results
+        r"::(add|b)?mm_?\b|::baddbmm|::linear|nvjet|gemm|cutlass|splitK",
+    ),
     ("convolutions", r"conv|winograd|xmma_(fprop|dgrad|wgrad)|weight_norm"),
     ("norms", r"layer_norm|GammaBeta"),
     ("random numbers", r"random_|bernoulli|dropout|philox"),

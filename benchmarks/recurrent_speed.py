@@ -108,10 +108,11 @@ def models_of(shape: Shape, layers: int) -> dict[str, tuple[str, dict[str, Any]]
 
 
 def layers_of_convs2s(shape: Shape) -> int:
-    """As many layers as bring ConvS2S nearest to the parameters of the Transformer, words apart.
+    """The number of layers that brings ConvS2S nearest to the parameters of the Transformer, embeddings apart.
 
     A block of the encoder has 4 dim² + 2 dim · hidden_dim, one of the decoder 8 dim² + 2 dim · hidden_dim; a
-    convolution of 3 words to twice the channels has 6 dim², and one of the decoder two maps around its attention.
+    convolution of 3 words to twice the channels has 6 dim², and one of the decoder two linear layers around its
+    attention.
     """
     transformer = shape.layers * (12 * shape.dim**2 + 4 * shape.dim * shape.hidden_dim)
     return max(1, round((transformer - 4 * shape.dim**2) / (14 * shape.dim**2)))

@@ -103,7 +103,9 @@ def as_results(arguments: argparse.Namespace, penalty: str, found: dict[str, Any
         )
         if row["loss"] is not None:
             results[f"{name}-loss"] = Result(
-                **beam, metric="search error, mean loss of normalised score", value=round(row["loss"], 5)
+                **beam,
+                metric="search error, mean loss of normalised score",  # words: ok, a key of stored results
+                value=round(row["loss"], 5),
             )
     return results
 

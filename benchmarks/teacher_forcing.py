@@ -52,7 +52,7 @@ def measure(seeds: int = 2, epochs: int = 3) -> dict[str, Result]:
 def unit(name: str) -> str:
     """The name of a value with its unit."""
     return f"scheduled sampling: {name}" + (
-        "" if name == "BLEU" else ", %" if name == "exact match" else ", nats a token"
+        "" if name == "BLEU" else ", %" if name == "exact match" else ", nats per token"
     )
 
 
