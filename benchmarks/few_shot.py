@@ -27,7 +27,7 @@ from benchmarks.report import Result, show, versions, write_result, write_tables
 RECIPE = "modern-gpt-miniworld-prompts"
 SHOTS = (0, 1, 2, 4, 8)
 DRAWS = (1, 2, 3)
-"""Seeds of the examples: every text is asked with as many different prompts."""
+"""Seeds of the examples: every text is classified with as many different prompts."""
 
 
 def main() -> None:
@@ -122,7 +122,7 @@ def ask(
     shots: Sequence[int] = SHOTS,
     plain: bool = False,
 ) -> list[dict[str, Any]]:
-    """What the real command says."""
+    """The output of the real command."""
     from mallang.data.miniworld_prompts import NONSENSE
 
     columns = f"{arguments.language},{arguments.language}-topic"

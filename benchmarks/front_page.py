@@ -71,11 +71,11 @@ class Row:
         """The cells of the line, the highest value in bold."""
         best = max(value(name) for _, name in (*self.ours, *self.others))
 
-        def told(said: str, name: str) -> str:
+        def labeled(said: str, name: str) -> str:
             words = f"{said} {short(value(name))}".strip().replace(" ", GLUE)
             return f"**{words}**" if value(name) == best else words
 
-        sides = [" · ".join(told(*each) for each in side) for side in (self.ours, self.others)]
+        sides = [" · ".join(labeled(*each) for each in side) for side in (self.ours, self.others)]
         return [self.work[language == "ko"], machine(self.ours[0][1]), *sides]
 
 

@@ -61,13 +61,13 @@ class Experiment(translation.Experiment):
 
     def about(self) -> dict[str, Any]:
         """What it is; the system is what its recipe is called, without the corpus."""
-        told = super().about()
-        corpus = str(told["corpus"]).replace("/", "-")
+        about = super().about()
+        corpus = str(about["corpus"]).replace("/", "-")
         names = (corpus, corpus.removeprefix("tiny"))
         system = next(
             (self.recipe.removesuffix(f"-{name}") for name in names if self.recipe.endswith(f"-{name}")), None
         )
-        return {**told, "system": system or told["system"]}
+        return {**about, "system": system or about["system"]}
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Scored:
 
     @property
     def table(self) -> str:
-        """What its numbers may stand beside: the same text."""
+        """What its numbers are comparable with: the same text."""
         return f"{self.run['corpus']} {self.output['split']}"
 
     def result(self, label: str) -> Result:

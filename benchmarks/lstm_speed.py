@@ -36,7 +36,7 @@ class Shape:
 
 
 def measure(rounds: int = 7, updates: int = 0, dropout: int = 50) -> dict[str, Result]:
-    """All who take part; updates in a turn: 0 is 1 on a CPU and 40 on a GPU; dropout in percent."""
+    """All systems; updates per turn: 0 is 1 on a CPU and 40 on a GPU; dropout in percent."""
     import torch
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -164,7 +164,7 @@ def repeated(update: Any, updates: int, shape: Shape) -> Turn:
 
 
 def random_ids(shape: Shape) -> Any:
-    """What is read and what is asked for: one token more than there are in a row."""
+    """Inputs and labels: one token more than there are in a row."""
     import torch
 
     torch.manual_seed(SEED)

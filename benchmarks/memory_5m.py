@@ -51,16 +51,16 @@ def measure(pairs: int = 5_000_000, steps: int = 200) -> dict[str, Result]:
     show("memory by phase", [("phase", "seconds", "peak, MiB"), *rows, ("all", seconds, peak / 2**20)])
     print(f"  preparation: {rate:,.0f} pairs/s")
     print(f"  {'below' if peak < LIMIT << 20 else 'NOT below'} {LIMIT} MiB")
-    told: dict[str, Any] = {
+    about: dict[str, Any] = {
         "system": "mallang", "recipe": RECIPE, "overrides": overrides, "direction": "ko-en", "split": "train",
         "seed": 1, "corpus": f"miniworld, {pairs:,} generated pairs", "seconds": round(seconds, 1),
         "signature": versions("mallang", "torch", "numpy", "tokenizers"),
     }  # fmt: skip
     rows_a_second = Result(
-        metric="preparation, pairs a second", value=round(rate), **told,
+        metric="preparation, pairs a second", value=round(rate), **about,
         protocol="text to arrays of ids on disk, both sides, from the saved tokenizer to the finished entry",
     )  # fmt: skip
-    memory = Result(metric="peak anonymous memory, MiB", value=round(peak / 2**20), protocol=PROTOCOL, **told)
+    memory = Result(metric="peak anonymous memory, MiB", value=round(peak / 2**20), protocol=PROTOCOL, **about)
     return {f"memory-{pairs}": memory, f"preparation-{pairs}": rows_a_second}
 
 
@@ -166,7 +166,7 @@ def tree(process: int) -> Iterator[int]:
 
 
 def anonymous(process: int) -> int:
-    """The bytes of a process behind which no file stands."""
+    """The bytes of a process that are not backed by a file."""
     try:
         lines = Path(f"/proc/{process}/status").read_text().splitlines()
     except OSError:

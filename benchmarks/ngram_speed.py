@@ -35,7 +35,7 @@ UNKNOWN = "unknown-word"
 
 
 def measure(rounds: int = 7, lmplz: str = "lmplz", corpus: str = "ptb", times: int = 20) -> dict[str, Result]:
-    """All who take part; `times` is how often a turn scores the text."""
+    """All systems; `times` is how often a turn scores the text."""
     began = time.monotonic()
     found: dict[str, Result] = {}
     with tempfile.TemporaryDirectory() as place:
@@ -59,7 +59,7 @@ def measure(rounds: int = 7, lmplz: str = "lmplz", corpus: str = "ptb", times: i
 
 
 def entrants_of(folder: Path, lmplz: str, times: int) -> dict[str, list[Entrant]]:
-    """Who estimates and who scores; lmplz only where it is."""
+    """The systems that estimate and that score; lmplz only where it is installed."""
     common = {"folder": str(folder)}
     estimating = [
         Entrant("mallang", "benchmarks.ngram_speed:ours", common),
@@ -79,7 +79,7 @@ def entrants_of(folder: Path, lmplz: str, times: int) -> dict[str, list[Entrant]
 
 
 def rows_of(outcomes: Mapping[str, Outcome], peer: str) -> list[tuple[str, float, float, float | str, str]]:
-    """Each with its speed, its memory, and its speed over the peer's where that takes part."""
+    """Each with its speed, its memory, and its speed over the peer's where that is measured."""
     base = outcomes[peer].rate if peer in outcomes else None
     return [
         (label, one.rate, one.peak / 2**20, round(one.rate / base, 3) if base else "?", one.signature)
@@ -223,7 +223,7 @@ def write_text(corpus: str, split: str, path: Path) -> None:
 
 
 def read_text(path: Path, tokens: Sequence[str] | None = None) -> tuple[Any, Any, tuple[str, ...]]:
-    """The number of every word of a file, where in its line it stands, and the words, if they are not known."""
+    """The number of every word of a file, its position in its line, and the words, if they are not known."""
     import numpy as np
 
     from mallang.text.vocabulary import SPECIALS

@@ -55,7 +55,7 @@ def measure(updates: int = 5, convs2s: int = 0) -> dict[str, Result]:
     whole = sum(times.values())
     shares = {name: times[name] / whole for name in sorted(times, key=lambda name: -times[name])}
     show(f"a step of {whole / updates / 1000:.1f} ms on {device}", [("", "share"), *shares.items()])
-    told: dict[str, Any] = {
+    about: dict[str, Any] = {
         "system": system, "overrides": [f"train.engine={engine}"], "metric": "share of a training step",
         "protocol": f"{'as large as ' if convs2s else ''}{shape.layers}+{shape.layers} layers of {shape.dim}, "
         f"{shape.sentences} x "
@@ -64,7 +64,7 @@ def measure(updates: int = 5, convs2s: int = 0) -> dict[str, Result]:
     }  # fmt: skip
     start = f"profile-{'convs2s-' if convs2s else ''}{device}"
     return {
-        f"{start}-{name.replace(' ', '-')}": Result(**told, split=name, value=round(share, 4))
+        f"{start}-{name.replace(' ', '-')}": Result(**about, split=name, value=round(share, 4))
         for name, share in shares.items()
     }
 

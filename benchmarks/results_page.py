@@ -133,7 +133,7 @@ def found(pattern: str, values: Sequence[Value]) -> list[Value]:
 
 
 def spread_of(mine: Sequence[Value]) -> Spread:
-    """Mean and standard deviation over seeds; a value that is such a mean already says so in its protocol."""
+    """Mean and standard deviation over seeds; the protocol of a value that is already such a mean has them."""
     stated = re.search(r"mean over (\d+) training seeds.*± ([\d.]+)", mine[0]["protocol"] or "")
     if stated and len(mine) == 1:
         return Spread(mine[0]["value"], float(stated[2]), int(stated[1]))

@@ -61,7 +61,7 @@ def measured(arguments: argparse.Namespace) -> dict[str, Result]:
 
 
 def search_error(arguments: argparse.Namespace, penalty: str) -> dict[str, Any]:
-    """What the real command says."""
+    """The output of the real command."""
     command = [sys.executable, "-m", "mallang", "search-error", str(arguments.run), "--json", "--beams", BEAMS]
     command += ["--split", arguments.split, "--shortest", str(arguments.shortest), "--device", arguments.device]
     command += ["--expansions", str(arguments.expansions), "--search", f"length_penalty={penalty}"]

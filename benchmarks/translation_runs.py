@@ -84,7 +84,7 @@ def run_all(experiments: Sequence[Experiment], options: Options) -> Path:
             file["seconds"] = round(time.monotonic() - began, 1)
             file["peak_device_memory_mib"] = memory.get("mib")
             path.write_text(json.dumps(file, ensure_ascii=False), "utf-8")
-            print(f"{file['seconds']:6.0f} s  {told(record)}", flush=True)
+            print(f"{file['seconds']:6.0f} s  {summary(record)}", flush=True)
     print(f"{path}: {path.stat().st_size / 2**20:.1f} MiB")
     return path
 
@@ -224,7 +224,7 @@ def hardware() -> str:
 
 
 def ask_gpu(what: str, *form: str) -> str:
-    """What nvidia-smi says; nothing where there is none."""
+    """The output of nvidia-smi; empty where there is none."""
     command = ["nvidia-smi", f"--query-gpu={what}", f"--format={','.join(['csv', 'noheader', *form])}"]
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout.strip()
@@ -232,7 +232,7 @@ def ask_gpu(what: str, *form: str) -> str:
         return ""
 
 
-def told(record: dict[str, Any]) -> str:
+def summary(record: dict[str, Any]) -> str:
     """One run in a line."""
     shown = [f"{record['name']} seed {record['seed']}: {record['status']}"]
     if record.get("steps"):
@@ -240,6 +240,6 @@ def told(record: dict[str, Any]) -> str:
     for output in record["outputs"]:
         values = {score["name"]: score["value"] for score in output["scores"]}
         value = next(values[name] for name in HEADLINES if name in values)
-        told = ":".join(filter(None, [output["corpus"], output["split"], output["search"]]))
-        shown.append(f"{told} {float(value):.2f}")
+        label = ":".join(filter(None, [output["corpus"], output["split"], output["search"]]))
+        shown.append(f"{label} {float(value):.2f}")
     return "  ".join(shown) + (f"\n{record['said']}" if record.get("said") else "")
