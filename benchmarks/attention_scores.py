@@ -60,7 +60,7 @@ def trained(score: str, epochs: int, seed: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as home:
         overrides = [f"model.score={score}", f"train.epochs={epochs}", f"seed={seed}"]
         train(recipe.read(RECIPE, overrides).build(), Options(folder=Path(home) / "run", quiet=True))
-        return looks(load(Path(home) / "run", device="cpu"))
+        return attention_statistics(load(Path(home) / "run", device="cpu"))
 
 
 def attention_statistics(run: Any) -> dict[str, float]:
