@@ -1,1 +1,1 @@
-"""The claims about speed and memory, a script each, measured on this machine."""
+"""The claims about speed and memory, one script each, measured on this machine."""

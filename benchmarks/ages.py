@@ -37,13 +37,13 @@ class Age:
         short = f"`{self.commit.removesuffix(DIRTY)[:7]}`"
         if self.date is None:
             return f"{short} age unknown"
-        told = [
+        parts = [
             short,
             self.date,
             *([f"+{self.changes}"] if self.changes else []),
             *(["**stale**"] if self.stale else []),
         ]
-        return " ".join([*told, *(["**dirty**"] if self.dirty else [])])
+        return " ".join([*parts, *(["**dirty**"] if self.dirty else [])])
 
 
 def age_of(value: Mapping[str, Any]) -> Age:

@@ -1,6 +1,6 @@
-"""Word links read off attention on miniworld: their error against the gold alignment of held-out scenes.
+"""Word alignment from attention on miniworld: AER against the gold alignment of held-out scenes.
 
-A run that lies in runs/ already is used; what is missing is trained first, with the real command.
+An existing run in runs/ is used; a missing one is trained first, with the real command.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ def measure() -> dict[str, Result]:
             mallang("train", recipe, "--quiet", "--device", "cpu")
         seed = json.loads(Path("runs", recipe, "run.json").read_text("utf-8"))["seed"]
         begun = time.monotonic()
-        told = json.loads(mallang("align", f"runs/{recipe}", "--split", "test", "--json", "--device", "cpu"))
-        values = [round(score["value"], 2) for score in told["scores"]]
-        signature = told["scores"][0]["signature"]
+        answer = json.loads(mallang("align", f"runs/{recipe}", "--split", "test", "--json", "--device", "cpu"))
+        values = [round(score["value"], 2) for score in answer["scores"]]
+        signature = answer["scores"][0]["signature"]
         rows.append((system, *values, signature))
         found[f"alignment-{system}"] = Result(
             system=system, recipe=recipe, overrides=[], corpus="miniworld", direction="ko-en", split="test",
             protocol=PROTOCOL, metric="alignment error rate, %", value=values[0], seed=seed,
             seconds=round(time.monotonic() - begun, 1), signature=f"{signature}|{versions('torch')}",
         )  # fmt: skip
-        show(f"{recipe}: AER % on valid, when a word is said and when it is read", table(told["valid"]))
+        show(f"{recipe}: AER % on valid, when a word is said and when it is read", table(answer["valid"]))
     show("against the gold alignment of miniworld, test", rows)
     return found
 

@@ -1,10 +1,10 @@
-"""What a score function is worth on miniworld: exact matches, time, and how many words of the source it looks at.
+"""What a score function is worth on miniworld: exact matches, time, and how many source words it attends to.
 
 Luong's model is trained with each of its scores, and all else alike: dot, general (= multiplicative) and concat
 (= additive). The time is that of one training step, and of the attention in it alone, the scores taking turns and the
 fastest turn counting, in processor time. Sparsity is the entropy of the weights over the test set, as exp(entropy):
-the number of words that an even look of the same entropy would see. `epochs` cuts the training short, to see how fast
-each learns.
+the number of words that uniform attention of the same entropy would cover. `epochs` cuts the training short, to see
+how fast each learns.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SHAPE = (64, 10, 10)
 
 
 def measure(epochs: int = 4, seeds: int = 1, turns: int = 30) -> dict[str, Result]:
-    """Train, translate and look; then time."""
+    """Train, translate and measure attention; then measure time."""
     began = time.monotonic()
     values: dict[str, dict[str, float]] = {score: {} for score in SCORES}
     for seed in range(1, seeds + 1):
@@ -52,7 +52,7 @@ def measure(epochs: int = 4, seeds: int = 1, turns: int = 30) -> dict[str, Resul
 
 
 def trained(score: str, epochs: int, seed: int) -> dict[str, float]:
-    """Exact matches and the width of the looks of one run."""
+    """Exact matches and the entropy of the attention weights of one run."""
     from mallang import recipe
     from mallang.training.run import load
     from mallang.training.train import Options, train
@@ -60,11 +60,11 @@ def trained(score: str, epochs: int, seed: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as home:
         overrides = [f"model.score={score}", f"train.epochs={epochs}", f"seed={seed}"]
         train(recipe.read(RECIPE, overrides).build(), Options(folder=Path(home) / "run", quiet=True))
-        return looks(load(Path(home) / "run", device="cpu"))
+        return attention_statistics(load(Path(home) / "run", device="cpu"))
 
 
-def looks(run: Any) -> dict[str, float]:
-    """How well a run translates miniworld's test, and how its weights lie when it reads what it wrote."""
+def attention_statistics(run: Any) -> dict[str, float]:
+    """How well a run translates miniworld's test set, and how its attention weights are distributed."""
     import numpy as np
     import torch
 

@@ -1,8 +1,8 @@
-"""Cutting words anew for every epoch keeps up with training: at least 100,000 words a second in each loader process.
+"""BPE-dropout in every epoch keeps up with training: at least 100,000 words per second and loader process.
 
-The training text of Multi30k, English and German, is cut anew as a loader process does it: a batch at a time, from
-random numbers of (seed, epoch, example). The first epoch fills the memory of known cuts. Beside it the `tokenizers`
-library with its own dropout, which nothing can seed, encodes the raw text; one thread each, in turn.
+The training text of Multi30k, English and German, is segmented again as a loader process does it: a batch at a time,
+from random numbers of (seed, epoch, example). The first epoch fills the cache of known segmentations. The `tokenizers`
+library, whose own dropout cannot be seeded, encodes the raw text for comparison; one thread each, in turn.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from mallang.inspection.comparison_figure import spread
 from mallang.inspection.families import COLORS, family_of
 
 DASHES = ("", "7 4", "2 3", "9 3 2 3")
-"""What tells the curves of one family apart."""
+"""Dash patterns that distinguish the curves of one family."""
 APART = 15.0
 """Between two labels, at least."""
 TIMES = ((1 / 60, "1 s"), (1 / 6, "10 s"), (1, "1 min"), (10, "10 min"))
@@ -19,7 +19,7 @@ TIMES = ((1 / 60, "1 s"), (1 / 6, "10 s"), (1, "1 min"), (10, "10 min"))
 
 @dataclass(frozen=True)
 class Box:
-    """Where a field lies."""
+    """The position of a panel."""
 
     left: float
     top: float
@@ -38,7 +38,7 @@ class Axis:
     is_log: bool = False
 
     def share(self, value: float) -> float:
-        """Where a value lies between the ends, from 0 to 1."""
+        """The position of a value between the ends, from 0 to 1."""
         low, high, value = (math.log(each) if self.is_log else each for each in (self.low, self.high, value))
         return round((value - low) / (high - low), 4)
 
@@ -49,11 +49,11 @@ class Point:
 
     name: str
     model: str
-    """The name of a model or recipe, which says of which family it is."""
+    """The name of a model or recipe, which determines its family."""
     cost: float
     value: float
     is_left: bool = False
-    """Whether its label stands on the left of it."""
+    """Whether its label is on the left of it."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Points:
 
 @dataclass(frozen=True)
 class Curve:
-    """One model over several ranges; its name says of which family it is, unless `family` does."""
+    """One model over several ranges; its name determines its family, unless `family` does."""
 
     name: str
     values: Sequence[float]

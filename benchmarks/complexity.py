@@ -1,4 +1,4 @@
-"""What one layer costs a token, by the length of the text: recurrence, convolution, full and windowed self-attention.
+"""Cost of one layer per token by length of the text: recurrence, convolution, full and windowed self-attention.
 
 Table 1 of "Attention Is All You Need", measured: time and memory of forward and backward, operations counted while they
 run, and how many steps a signal takes from the first position to the last. One layer of `dim`, a constant number of
@@ -21,20 +21,20 @@ from benchmarks.report import Result, show, versions
 
 TOKENS, SHORTEST = 4096, 16
 HEADS, WIDTH, WINDOW = 4, 3, 64
-"""Of attention, of a convolution, and the positions that windowed attention looks back."""
+"""Attention heads, the kernel size of the convolution, and the window of windowed attention in positions."""
 FULL, ALONE, SIMPLE = "self-attention", "attention alone", "recurrence (Elman)"
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What a layer takes for texts of one length."""
+    """The cost of a layer for texts of one length."""
 
     seconds: float
-    """Of forward and backward, a token."""
+    """Time of forward and backward, per token."""
     flops: float
-    """Of forward, a token."""
+    """Operations of forward, per token."""
     bytes: float
-    """Kept for the backward pass, a token."""
+    """Memory kept for the backward pass, per token."""
     path: int
     """Steps, or layers, from the first position to the last."""
 
@@ -64,11 +64,11 @@ def measure(
         last = [costs[length] for length in lengths[-2:]]
         for what in ("seconds", "bytes", "flops"):
             value = getattr(last[1], what) / getattr(last[0], what)
-            told = {"seconds": "time", "bytes": "memory", "flops": "operations"}[what]
-            results[f"complexity-{device}-{told}-{slug(name)}"] = Result(
+            quantity = {"seconds": "time", "bytes": "memory", "flops": "operations"}[what]
+            results[f"complexity-{device}-{quantity}-{slug(name)}"] = Result(
                 **about,
                 system=name,
-                metric=f"{told} a token when the text is twice as long, ratio",
+                metric=f"{quantity} a token when the text is twice as long, ratio",
                 value=round(value, 3),
             )
     for name, value in crossings(found, lengths).items():
@@ -178,7 +178,7 @@ def kept_bytes(run: Callable[[Any], Any], x: Any, known: Sequence[Any]) -> int:
 
 
 def path(name: str, length: int) -> int:
-    """How many steps lie between the first position and the last: times in a recurrence, layers elsewhere."""
+    """The number of steps from the first position to the last: times in a recurrence, layers elsewhere."""
     reach = {"convolution": WIDTH - 1, "windowed self-attention": WINDOW}.get(
         name, 1 if "recurrence" in name else length
     )
@@ -193,13 +193,13 @@ def crossings(found: Mapping[str, Mapping[int, Cost]], lengths: Sequence[int]) -
         "time of self-attention and of an LSTM": (FULL, "recurrence (LSTM)", "seconds"),
     }
     crossed = {}
-    for told, (first, second, what) in pairs.items():
+    for crossing, (first, second, what) in pairs.items():
         ratios = [math.log(getattr(found[first][n], what) / getattr(found[second][n], what)) for n in lengths]
         for place in range(1, len(lengths)):
             low, high = ratios[place - 1], ratios[place]
             if low < 0 <= high:
                 share = -low / (high - low)
-                crossed[told] = lengths[place - 1] * (lengths[place] / lengths[place - 1]) ** share
+                crossed[crossing] = lengths[place - 1] * (lengths[place] / lengths[place - 1]) ** share
     return crossed
 
 

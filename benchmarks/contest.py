@@ -1,8 +1,8 @@
-"""Contestants in processes of their own, timed in turn: what the machine does meanwhile meets all of them alike.
+"""Benchmarked systems run in separate processes and are timed in turn, so that other load slows all of them alike.
 
-A contestant is a process that makes itself ready and then takes a timed turn for every line it is sent. Its peak
-memory is that of its process, or on a GPU what it allocated there. The rate of a large matrix product takes part too,
-so that every speed can be told as a share of what the machine can do.
+Each process sets up its system, then runs one timed turn for every line it is sent. Its peak memory is that of the
+process, or on a GPU the memory allocated there. A large matmul is timed in the same run, so that every speed can be
+reported as a share of what the machine can compute.
 """
 
 from __future__ import annotations
@@ -28,52 +28,53 @@ from typing import IO, Any
 
 ROOT = Path(__file__).parents[1]
 PEERS = ROOT / ".peers"
-"""Where `python -m benchmarks.peers` puts what others wrote."""
+"""Where `python -m benchmarks.peers` installs the other systems."""
 SIZE = {"cpu": 2048, "cuda": 8192}
-"""The side of the square matrices whose product is timed."""
+"""The side of the square matrices of the timed matmul."""
 LOCK = Path(tempfile.gettempdir(), f"mallang-benchmarks-{os.getuid()}.lock")
-"""Benchmarks side by side share it while they get ready; who takes turns has it alone."""
+"""Benchmarks that run side by side share this lock during setup; timed turns hold it exclusively."""
 DECIDE = ("torch", "transformers", "ctranslate2", "joeynmt")
+"""Packages whose versions are part of a signature."""
 
 
 @dataclass(frozen=True)
 class Entrant:
-    """Someone who takes part: a function `module.name(**options)` that gives a turn to take."""
+    """A benchmarked system: a function `module.name(**options)` that returns a turn."""
 
     label: str
     place: str
     """Such as `benchmarks.module:function`."""
     options: Mapping[str, Any]
     needs: tuple[str, ...] = ()
-    """Packages of others, in this Python's environment or in one below `.peers`."""
+    """Packages it needs, in this Python's environment or in one below `.peers`."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Variables of its process."""
+    """Environment variables of its process."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of an entrant."""
+    """The measurements of a benchmarked system."""
 
     rate: float
-    """The median of its turns: tokens, sentences or operations a second, as the entrant counts."""
+    """The median rate of its turns: tokens, sentences or operations per second."""
     peak: int
-    """Bytes."""
+    """Peak memory in bytes."""
     signature: str
-    """The versions of what it ran on."""
+    """The versions of Python and of its packages."""
 
 
 def race(entrants: Sequence[Entrant], rounds: int) -> dict[str, Outcome]:
-    """Everyone takes a turn in every round, in an order that goes around; who cannot take part is told of."""
+    """Time every system once per round, in rotating order; those that cannot run are reported and skipped."""
     with ExitStack() as stack:
         lock = stack.enter_context(beside_others())
         running: dict[str, Runner] = {}
         for entrant in entrants:
             if (python := python_with(entrant.needs)) is None:
-                told = f"{entrant.label} is not measured: {', '.join(entrant.needs)} is not installed"
-                print(f"{told}; python -m benchmarks.peers installs it", file=sys.stderr)
+                message = f"{entrant.label} is not measured: {', '.join(entrant.needs)} is not installed"
+                print(f"{message}; python -m benchmarks.peers installs it", file=sys.stderr)
                 continue
             running[entrant.label] = stack.enter_context(Runner(entrant, python))
-        for runner in running.values():  # all make themselves ready at once: compiling takes some of them a minute
+        for runner in running.values():  # all set up at the same time: compiling takes some of them a minute
             runner.get_ready()
         fcntl.flock(lock, fcntl.LOCK_EX)
         labels = list(running)
@@ -85,14 +86,14 @@ def race(entrants: Sequence[Entrant], rounds: int) -> dict[str, Outcome]:
 
 @contextmanager
 def beside_others() -> Iterator[IO[str]]:
-    """While no one takes turns: for getting ready, and for what takes no turns itself."""
+    """Wait until no benchmark times turns, then hold the lock shared: for setup, and for untimed work."""
     with LOCK.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_SH)
         yield lock
 
 
 class Runner:
-    """The process of an entrant, seen from outside."""
+    """The process of a benchmarked system, seen from outside."""
 
     def __init__(self, entrant: Entrant, python: str) -> None:
         self.entrant = entrant
@@ -115,26 +116,26 @@ class Runner:
                 stream.close()
 
     def get_ready(self) -> None:
-        """Wait until it has built what it needs and is warm."""
+        """Wait until the system is built and warmed up."""
         self.signature = self.answer()["signature"]
 
     def turn(self) -> None:
-        """Let it work, and note how fast it says it was."""
+        """Run one turn and note the rate that it reports."""
         self.rates.append(float(self.ask("go")["rate"]))
 
     def outcome(self) -> Outcome:
-        """What it has done."""
+        """The median rate and peak memory of all turns so far."""
         return Outcome(statistics.median(self.rates), int(self.ask("peak")["peak"]), self.signature)
 
     def ask(self, word: str) -> dict[str, Any]:
-        """Send a line, and wait for the answer."""
+        """Send a line and wait for the answer."""
         assert self.process.stdin is not None
         self.process.stdin.write(f"{word}\n")
         self.process.stdin.flush()
         return self.answer()
 
     def answer(self) -> dict[str, Any]:
-        """Its next line."""
+        """The next line of its output, decoded."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         if not line:
@@ -144,11 +145,11 @@ class Runner:
 
 
 Turn = Callable[[], float]
-"""What an entrant is ready to do again and again; it says how much it did."""
+"""A repeatable piece of work; it returns how much was done, such as a number of tokens."""
 
 
 def for_a_second(turn: Turn) -> Turn:
-    """The same again and again until a second has passed: a GPU that another has just left is slow at first."""
+    """Repeat a turn until a second has passed: a GPU that another process has just left is slow at first."""
 
     def turns() -> float:
         began, work = time.monotonic(), 0.0
@@ -160,8 +161,8 @@ def for_a_second(turn: Turn) -> Turn:
 
 
 def serve(place: str, options: Mapping[str, Any]) -> None:
-    """The entrant's side: get ready, take two turns to warm up, then obey line by line."""
-    # Whatever a library prints goes to the error stream: the answers are alone on their own.
+    """The benchmarked process: set up, run two turns to warm up, then answer line by line."""
+    # Whatever a library prints goes to stderr: stdout carries only the answers.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     module, _, function = place.partition(":")
@@ -170,14 +171,14 @@ def serve(place: str, options: Mapping[str, Any]) -> None:
         turn()
     print(json.dumps({"signature": signature()}), file=answers, flush=True)
     while word := sys.stdin.readline():
-        # A turn that runs a program of others knows what that took.
+        # A turn that runs another program measures the peak memory of that program itself.
         peak = getattr(turn, "peak", peak_memory)
         answer = {"peak": peak()} if word == "peak\n" else {"rate": rate_of(turn)}
         print(json.dumps(answer), file=answers, flush=True)
 
 
 def rate_of(turn: Turn) -> float:
-    """Work a second, until the GPU is done too."""
+    """Work per second, with the GPU synchronized before and after."""
     torch = sys.modules.get("torch")
     wait = torch.cuda.synchronize if torch is not None and torch.cuda.is_available() else lambda: None
     wait()
@@ -188,7 +189,7 @@ def rate_of(turn: Turn) -> float:
 
 
 def peak_memory() -> int:
-    """The most memory that this process had so far, in bytes: on the GPU where there is one."""
+    """The peak memory of this process in bytes: on the GPU where there is one."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available():
         return int(torch.cuda.max_memory_allocated())
@@ -196,9 +197,9 @@ def peak_memory() -> int:
 
 
 def high_water(process: int | str) -> int:
-    """The most memory of a process since its program began; 0 where the system does not tell.
+    """The peak memory of a process since its program began; 0 where the system does not report it.
 
-    What `getrusage` tells may be that of the process which started it.
+    `getrusage` may report that of the process which started it.
     """
     try:
         lines = Path(f"/proc/{process}/status").read_text("utf-8").splitlines()
@@ -208,13 +209,13 @@ def high_water(process: int | str) -> int:
 
 
 def signature() -> str:
-    """Python and the packages that decide, of those that were loaded."""
+    """The versions of Python and of the loaded packages that matter."""
     loaded = [name for name in DECIDE if name in sys.modules]
     return "|".join([f"python {platform.python_version()}", *(f"{name} {version(name)}" for name in loaded)])
 
 
-def product(device: str, dtype: str) -> Turn:
-    """An entrant: a large square product, whose work is counted in floating-point operations."""
+def matmul(device: str, dtype: str) -> Turn:
+    """A large square matmul, whose work is counted in floating-point operations."""
     import torch
 
     size, times = SIZE[device], 20 if device == "cuda" else 3
@@ -229,10 +230,10 @@ def product(device: str, dtype: str) -> Turn:
     return run
 
 
-def the_product(device: str) -> Entrant:
-    """The large product as it takes part: float32 on a CPU, bfloat16 on a GPU."""
+def large_matmul(device: str) -> Entrant:
+    """The matmul that speeds are compared with: float32 on a CPU, bfloat16 on a GPU."""
     dtype = "bfloat16" if device == "cuda" else "float32"
-    return Entrant(f"{SIZE[device]}³ {dtype} product", "benchmarks.contest:product", {"device": device, "dtype": dtype})
+    return Entrant(f"{SIZE[device]}³ {dtype} matmul", "benchmarks.contest:matmul", {"device": device, "dtype": dtype})
 
 
 @cache

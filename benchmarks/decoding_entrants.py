@@ -1,7 +1,7 @@
-"""Who decodes in `decoding_speed`: ours, CTranslate2 with the same weights, and Hugging Face's Marian.
+"""Systems of `decoding_speed`: ours, CTranslate2 with the same weights, and Hugging Face's Marian.
 
-Weights are random, sources too. Everyone must write exactly the number of tokens asked for: the end of a sentence is
-forbidden before, by the option that each has for it.
+Weights are random, sources too. Every system must generate exactly the requested number of tokens: `</s>` is forbidden
+before, by the option that each has for it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def ours(shape: dict[str, Any], beam: int, batches: int, weights: str, device: s
 
 
 def ctranslate2(shape: dict[str, Any], beam: int, batches: int, weights: str, workers: int, threads: int) -> Turn:
-    """Its translator, with our weights in its own format and as many workers and threads as told."""
+    """Its translator, with our weights in its own format and the given numbers of workers and threads."""
     import ctranslate2 as peer
 
     from mallang.interop.ctranslate2 import specify

@@ -1,7 +1,7 @@
-"""Who trains on a real corpus in `epoch_speed`: ours with two kinds of batches, and JoeyNMT on the same tokens.
+"""Systems of `epoch_speed`: ours with two kinds of batches, and JoeyNMT on the same tokens.
 
-A turn is the next updates of an endless training, batch making counted; its work are the target tokens that are
-asked for, padding not counted.
+A turn is the next updates of an endless training run, the preparation of batches included; its work is the number of
+target tokens without padding.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""On real Multi30k, batches of like lengths train faster than random ones, and several times as fast as JoeyNMT.
+"""On real Multi30k, batches of similar lengths train faster than random ones, and several times as fast as JoeyNMT.
 
 English to German, 3 + 3 layers of 256, float32 on a CPU, one tokenizer for all. Random batches hold as many sentences
 as ours do on average, so their mean numbers of tokens are equal. JoeyNMT reads the same tokens as words, in batches of
-that many sentences too. Speed counts target tokens without padding, and the making of batches.
+that many sentences too. Speed counts target tokens without padding, and includes the preparation of batches.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.contest import Entrant, race, the_product
+from benchmarks.contest import Entrant, large_matmul, race
 from benchmarks.epoch_entrants import our_data
 from benchmarks.report import Result, show
 from benchmarks.shape import SMALL
@@ -23,7 +23,7 @@ from benchmarks.shape import SMALL
 MODEL = [f"model.layers={SMALL.layers}", f"model.dim={SMALL.dim}", f"model.hidden_dim={SMALL.hidden_dim}",
          f"model.heads={SMALL.heads}", f"model.dropout={SMALL.dropout}", "model.norm=pre",
          f"text.vocabulary={SMALL.words}", "task.r_drop=0"]  # fmt: skip
-"""Everyone's model, and no R-Drop, which the recipe has and which reads everything twice."""
+"""The model of all systems, without the R-Drop of the recipe, which runs every batch twice."""
 
 
 def measure(rounds: int = 5, updates: int = 20, tokens: int = 2048) -> dict[str, Result]:
@@ -43,7 +43,7 @@ def measure(rounds: int = 5, updates: int = 20, tokens: int = 2048) -> dict[str,
                 "joeynmt", "joeynmt", "joeynmt", folder=folder, settings=joeynmt_settings(folder, sentences),
                 updates=updates,
             ),
-            the_product("cpu"),
+            large_matmul("cpu"),
         ]  # fmt: skip
         outcomes = race(entrants, rounds)
     rate = outcomes.pop(entrants[-1].label).rate
@@ -53,11 +53,11 @@ def measure(rounds: int = 5, updates: int = 20, tokens: int = 2048) -> dict[str,
     each = 3 * shape.operations() / shape.target
     rows = [(label, one.rate, one.peak / 2**20, one.rate * each / rate) for label, one in outcomes.items()]
     show(
-        f"multi30k en-de, {sentences} sentences a batch",
-        [("", "target tokens/s", "MiB", "share of the product"), *rows],
+        f"multi30k en-de, {sentences} sentences per batch",
+        [("", "target tokens/s", "MiB", "share of the matmul"), *rows],
     )
     protocol = (
-        f"multi30k en-de, 3+3 layers, 256, 1024, {shape.words} words; ours: at most {tokens} padded tokens a batch; "
+        f"multi30k en-de, 3+3 layers, 256, 1024, {shape.words} words; ours: at most {tokens} padded tokens per batch; "
         f"others: {sentences} sentences, the same mean; by turns of {updates} updates, median of {rounds}; "
         f"target tokens without padding; {entrants[-1].label}: {rate / 1e9:,.0f} GFLOP/s in the same run"
     )
@@ -66,14 +66,14 @@ def measure(rounds: int = 5, updates: int = 20, tokens: int = 2048) -> dict[str,
             system=label, corpus="multi30k", direction="en-de", split="train", seed=1, protocol=protocol,
             metric="training on multi30k on cpu, target tokens/s", value=round(speed, 1),
             seconds=round(time.monotonic() - began, 1),
-            signature=f"{label}: peak {memory:.0f} MiB, {share:.1%} of the product|{outcomes[label].signature}",
+            signature=f"{label}: peak {memory:.0f} MiB, {share:.1%} of the matmul|{outcomes[label].signature}",
         )
         for label, speed, memory, share in rows
     }  # fmt: skip
 
 
 def entrant(label: str, function: str, *needs: str, **options: Any) -> Entrant:
-    """One who takes part."""
+    """One benchmarked system."""
     return Entrant(label, f"benchmarks.epoch_entrants:{function}", options, needs)
 
 
@@ -91,7 +91,7 @@ def write_words(materials: Any, folder: Path) -> None:
 
 
 def joeynmt_settings(folder: str, sentences: int) -> dict[str, Any]:
-    """The same model and training in JoeyNMT's words."""
+    """The model and its training in JoeyNMT's settings."""
     side = {"level": "word", "voc_file": f"{folder}/words.txt", "max_length": 1000, "lowercase": False}
     stack = {
         "type": "transformer", "num_layers": SMALL.layers, "num_heads": SMALL.heads, "hidden_size": SMALL.dim,

@@ -4,10 +4,10 @@ python -m benchmarks.few_shot                             # trains with seeds 1,
 python -m benchmarks.few_shot --dims 32,64,128 --write    # and in several sizes; writes results/few-shot-….json
 python -m benchmarks.few_shot --trained runs/a runs/b     # runs that are there already
 
-Sentences of miniworld-topics' test set are to be told apart by topic, four of them. Labels are nonsense words that are
-drawn anew for every prompt, so without examples there is nothing to know them from: chance is 25. Beside it stand the
-topics' own names, which training has shown, and a run that was trained further on the same rows with their own names
-(fine-tuning; labels that change with every prompt cannot be fine-tuned on).
+Sentences of miniworld-topics' test set are classified by topic, one of four. Labels are nonsense words that are drawn
+again for every prompt, so without examples nothing identifies them: chance is 25 %. The table also has the topics' own
+names, which occur in training, and a run that was fine-tuned on the same rows with their own names (labels that change
+with every prompt cannot be fine-tuned on).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from benchmarks.report import Result, show, versions, write_result, write_tables
 RECIPE = "modern-gpt-miniworld-prompts"
 SHOTS = (0, 1, 2, 4, 8)
 DRAWS = (1, 2, 3)
-"""Seeds of the examples: every text is asked with as many different prompts."""
+"""Seeds of the examples: every text is classified with as many different prompts."""
 
 
 def main() -> None:
@@ -122,7 +122,7 @@ def ask(
     shots: Sequence[int] = SHOTS,
     plain: bool = False,
 ) -> list[dict[str, Any]]:
-    """What the real command says."""
+    """The output of the real command."""
     from mallang.data.miniworld_prompts import NONSENSE
 
     columns = f"{arguments.language},{arguments.language}-topic"
@@ -136,7 +136,7 @@ def ask(
 
 
 def tune(run: Path, arguments: argparse.Namespace) -> Path:
-    """The same model trained further on the rows that examples are drawn from, each ended by its label."""
+    """The run fine-tuned on the rows that examples are drawn from, each followed by its label."""
     lines = (arguments.runs / f"{run.name}-lines.txt").resolve()
     columns = f"{arguments.language},{arguments.language}-topic"
     command = ["prompt", str(run), "--corpus", "miniworld-topics", "--columns", columns, "--completed", str(lines)]

@@ -1,9 +1,9 @@
 """The pictures and the tables of README.md and README.ko.md, from results/ and the recipes.
 
 python -m benchmarks.front_page                                    # write all of them again
-python -m benchmarks.front_page --run runs/transformer-miniworld   # and look at the attention of that run again
+python -m benchmarks.front_page --run runs/transformer-miniworld   # and draw the attention of that run again
 
-Tables stand between `<!-- name: … -->` and `<!-- end -->`. A test compares what is there with what would be written, so
+Tables are between `<!-- name: … -->` and `<!-- end -->`. A test compares what is there with what would be written, so
 no number in them differs from results/.
 """
 
@@ -60,23 +60,23 @@ def machine(name: str) -> str:
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table beside others: names of files in results/, and how they are told."""
+    """One line of the table beside others: names of files in results/, and how they are labeled."""
 
     work: tuple[str, str]
     """What is done, in English and in Korean."""
     ours: Sequence[tuple[str, str]]
-    """What is said of a value, and the name of its file."""
+    """The label of a value, and the name of its file."""
     others: Sequence[tuple[str, str]]
 
     def cells(self, language: str) -> list[str]:
         """The cells of the line, the highest value in bold."""
         best = max(value(name) for _, name in (*self.ours, *self.others))
 
-        def told(said: str, name: str) -> str:
+        def labeled(said: str, name: str) -> str:
             words = f"{said} {short(value(name))}".strip().replace(" ", GLUE)
             return f"**{words}**" if value(name) == best else words
 
-        sides = [" · ".join(told(*each) for each in side) for side in (self.ours, self.others)]
+        sides = [" · ".join(labeled(*each) for each in side) for side in (self.ours, self.others)]
         return [self.work[language == "ko"], machine(self.ours[0][1]), *sides]
 
 

@@ -1,6 +1,6 @@
-"""Who generates in `generation_speed`: ours, Hugging Face's `generate`, and CTranslate2, with the same weights.
+"""Systems of `generation_speed`: ours, Hugging Face's `generate`, and CTranslate2, with the same weights.
 
-Weights are random. Everyone reads the same prompts and must write exactly the number of tokens asked for, greedily.
+Weights are random. Every system reads the same prompts and generates exactly the requested number of tokens, greedily.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""GPT-2 with 124M parameters writes several times as fast as Hugging Face's generate, in 8 bits as CTranslate2 does.
+"""GPT-2 with 124M parameters generates several times as fast as Hugging Face's generate; int8 beside CTranslate2's.
 
-Greedy, 256 new tokens after a prompt of 8, random weights, and nobody may end early. On a CPU: one text at a time,
-float32 and int8. On a GPU, if there is one: 1 and 64 texts at once, bfloat16; ours as captured steps, also compiled.
+Greedy, 256 new tokens after a prompt of 8, random weights, and no system may end early. On a CPU: one text at a time,
+float32 and int8. On a GPU, if there is one: 1 and 64 texts at once, bfloat16; ours as CUDA graphs, also compiled.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from benchmarks.contest import Entrant, race, the_product
+from benchmarks.contest import Entrant, large_matmul, race
 from benchmarks.gpt_models import GPT2, Shape
 from benchmarks.report import Result, show
 
 
 def measure(rounds: int = 5, new: int = 256, prompt: int = 8, rows: str = "", peers: int = 1) -> dict[str, Result]:
-    """All who take part (peers 0: ours alone), for each number of texts at once: 1 on a CPU, 1 and 64 on a GPU."""
+    """All systems (peers 0: ours alone), for each number of texts at once: 1 on a CPU, 1 and 64 on a GPU."""
     import torch
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -24,16 +24,16 @@ def measure(rounds: int = 5, new: int = 256, prompt: int = 8, rows: str = "", pe
     results: dict[str, Result] = {}
     for many in [int(each) for each in (rows or ("1,64" if device == "cuda" else "1")).split(",")]:
         began = time.monotonic()
-        product = the_product(device)
-        outcomes = race([*entrants_of(shape, many, new, prompt, device, bool(peers)), product], rounds)
-        rate = outcomes.pop(product.label).rate
+        matmul = large_matmul(device)
+        outcomes = race([*entrants_of(shape, many, new, prompt, device, bool(peers)), matmul], rounds)
+        rate = outcomes.pop(matmul.label).rate
         each = shape.operations(prompt + (new + 1) / 2)
         table = [(label, one.rate, one.peak / 2**20, one.rate * each / rate) for label, one in outcomes.items()]
-        show(f"generating on {device}, {many} at once", [("", "tokens/s", "MiB", "share of the product"), *table])
+        show(f"generating on {device}, {many} at once", [("", "tokens/s", "MiB", "share of the matmul"), *table])
         protocol = (
             f"{shape.layers} layers, {shape.dim}, {shape.words} words, random weights; {many} texts at once, {prompt} "
             f"tokens in, {new} out, greedy; each in a process of its own, by turns of at least a second, median of "
-            f"{rounds}; {product.label}: {rate / 1e9:,.0f} GFLOP/s in the same run"
+            f"{rounds}; {matmul.label}: {rate / 1e9:,.0f} GFLOP/s in the same run"
         )
         seconds = round(time.monotonic() - began, 1)
         for label, speed, memory, share in table:
@@ -44,13 +44,13 @@ def measure(rounds: int = 5, new: int = 256, prompt: int = 8, rows: str = "", pe
                 protocol=protocol,
                 seed=1,
                 seconds=seconds,
-                signature=f"{label}: peak {memory:.0f} MiB, {share:.1%} of the product|{outcomes[label].signature}",
+                signature=f"{label}: peak {memory:.0f} MiB, {share:.1%} of the matmul|{outcomes[label].signature}",
             )
     return results
 
 
 def entrants_of(shape: Shape, rows: int, new: int, prompt: int, device: str, peers: bool = True) -> list[Entrant]:
-    """Ours and the others."""
+    """Ours and the other systems."""
     common: dict[str, Any] = {"shape": shape.options(), "rows": rows, "new": new, "prompt": prompt}
 
     def entrant(label: str, function: str, needs: tuple[str, ...] = (), **options: Any) -> Entrant:

@@ -85,7 +85,7 @@ def hugging_face(shape: Shape) -> Any:
 
 
 def copy_weights(source: Any, target: Any, *, transposed: bool) -> None:
-    """Our weights into a model whose parts are named as in GPT-2's first code; c_… matrices may lie transposed."""
+    """Our weights into a model whose parts are named as in GPT-2's first code; c_… matrices may be transposed."""
     import torch
 
     from mallang.models.gpt import HF_NAMES

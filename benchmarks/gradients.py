@@ -25,7 +25,7 @@ RANGES = ((1, 1), (2, 3), (4, 7), (8, 15), (16, 21))
 
 def measure(rows: int = 200) -> dict[str, Result]:
     """Measure each run on the first sentences of the dev set."""
-    found, told = {}, [("distance", *(f"{low}-{high}" for low, high in RANGES))]
+    found, shown_rows = {}, [("distance", *(f"{low}-{high}" for low, high in RANGES))]
     for system, (recipe, overrides) in SYSTEMS.items():
         folder = Path("runs") / system
         if not is_finished(folder):
@@ -34,7 +34,7 @@ def measure(rows: int = 200) -> dict[str, Result]:
         begun = time.monotonic()
         numbers = json.loads(mallang("gradients", str(folder), "--rows", str(rows), "--json", "--device", "cpu"))
         shares = [share_of(numbers[system], low, high) for low, high in RANGES]
-        told.append((system, *(f"{share:.2g}" for share in shares)))
+        shown_rows.append((system, *(f"{share:.2g}" for share in shares)))
         for (low, high), share in zip(RANGES, shares, strict=True):
             found[f"gradients-{system}-{low}-{high}"] = Result(
                 system=system, recipe=recipe, overrides=overrides, corpus="miniworld", split="valid",
@@ -43,7 +43,7 @@ def measure(rows: int = 200) -> dict[str, Result]:
                 value=float(f"{share:.3g}"), seed=seed, seconds=round(time.monotonic() - begun, 1),
                 signature=versions("mallang", "torch"),
             )  # fmt: skip
-    show(f"gradient by distance, {rows} sentences", told)
+    show(f"gradient by distance, {rows} sentences", shown_rows)
     return found
 
 

@@ -35,7 +35,7 @@ class Kind:
 
 @cache
 def kinds() -> tuple[Kind, ...]:
-    """All kinds, in the order in which they are asked whether a file is theirs."""
+    """All kinds, in the order in which their patterns are tried."""
     whole = tomllib.loads(Path(__file__).with_name("kinds.toml").read_text("utf-8"))
     return tuple(
         Kind(**each | {"files": tuple(each["files"]), "sources": tuple(each["sources"])}) for each in whole["kinds"]

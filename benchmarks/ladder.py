@@ -1,4 +1,4 @@
-"""Quality by source length of every system in results/: a figure and a table, from the hypotheses that lie there.
+"""Quality by source length of every system in results/: a figure and a table, from the hypotheses there.
 
 python -m benchmarks.ladder                                         # Multi30k test2016, every direction there is
 python -m benchmarks.ladder --direction de-en --only sutskever,cho,bahdanau,transformer
@@ -34,7 +34,7 @@ PROTOCOLS = ("sacrebleu", "moses-lc-tok")
 
 @dataclass(frozen=True)
 class Stored:
-    """The hypotheses of one seed, and what its result files say of them."""
+    """The hypotheses of one seed, and the fields of its result files."""
 
     name: str
     """The system, with its search where that is another one than the recipe's."""
@@ -58,9 +58,9 @@ def read_stored(folder: Path, corpus: str, split: str) -> list[Stored]:
     for path in sorted((folder / HYPOTHESES.name).glob("*.txt.xz")):
         base, _, seed = path.name.removesuffix(".txt.xz").rpartition("-seed")
         beside = [folder / f"{base}-{label}-seed{seed}.json" for label in LABELS.values()]
-        told = [json.loads(file.read_text("utf-8")) for file in beside if file.exists()]
-        if told and (told[0]["corpus"], told[0]["split"]) == (corpus, split):
-            found.append(Stored(base.replace(f"-{split}", "", 1), told[0], path))
+        results = [json.loads(file.read_text("utf-8")) for file in beside if file.exists()]
+        if results and (results[0]["corpus"], results[0]["split"]) == (corpus, split):
+            found.append(Stored(base.replace(f"-{split}", "", 1), results[0], path))
     return found
 
 

@@ -49,25 +49,25 @@ PUBLISHED = {
 2015, Merity et al. 2017 (what their code gives without fine-tuning or a cache), Grave et al. 2016 (the LSTM on
 WikiText-2). Of characters the nats of the held-out text: what nanoGPT's page gives."""
 NATS = "nats per token"
-"""How the loss of models of characters is told."""
+"""The metric of character-level models."""
 
 
 class Experiment(translation.Experiment):
-    """One training of a language model with one seed, and which texts it is measured on."""
+    """One training run of a language model with one seed, and the texts it is measured on."""
 
     def words(self, options: Sequence[str]) -> list[str]:
-        """How `mallang evaluate` is told how to read: `stride=32` is `--stride 32`."""
+        """Options as arguments of `mallang evaluate`: `stride=32` is `--stride 32`."""
         return [word for option in options for word in (f"--{option.partition('=')[0]}", option.partition("=")[2])]
 
     def about(self) -> dict[str, Any]:
         """What it is; the system is what its recipe is called, without the corpus."""
-        told = super().about()
-        corpus = str(told["corpus"]).replace("/", "-")
+        about = super().about()
+        corpus = str(about["corpus"]).replace("/", "-")
         names = (corpus, corpus.removeprefix("tiny"))
         system = next(
             (self.recipe.removesuffix(f"-{name}") for name in names if self.recipe.endswith(f"-{name}")), None
         )
-        return {**told, "system": system or told["system"]}
+        return {**about, "system": system or about["system"]}
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Scored:
 
     @property
     def table(self) -> str:
-        """What its numbers may stand beside: the same text."""
+        """What its numbers are comparable with: the same text."""
         return f"{self.run['corpus']} {self.output['split']}"
 
     def result(self, label: str) -> Result:

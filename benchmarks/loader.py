@@ -38,21 +38,21 @@ def measure(batches: int = 200) -> dict[str, Result]:
     speeds = {workers: speed_of(source, workers, batches) for workers in (0, 2)}
     show(f"batches of {tokens:,} tokens, {len(plan)} an epoch", [("padding", "share"), *padding.items()])
     show(f"{batches} batches", [("workers", "batches/s"), *((str(key), value) for key, value in speeds.items())])
-    told: dict[str, Any] = {
+    about: dict[str, Any] = {
         "system": "mallang", "recipe": RECIPE, "corpus": "miniworld", "direction": "ko-en", "split": "train",
         "seed": recipe.seed, "seconds": round(time.monotonic() - began, 1),
         "signature": versions("mallang", "torch", "numpy"),
     }  # fmt: skip
     shares = {
         f"padding-{name.replace(' ', '-')}": Result(
-            **told | {"system": name}, metric="padding, share of all tokens", value=round(share, 4),
-            protocol=f"one epoch, both sides, at most {tokens} padded tokens a batch on the longer side",
+            **about | {"system": name}, metric="padding, share of all tokens", value=round(share, 4),
+            protocol=f"one epoch, both sides, at most {tokens} padded tokens per batch on the longer side",
         )
         for name, share in padding.items()
     }  # fmt: skip
     return shares | {
         f"loader-{workers}-workers": Result(
-            **told, overrides=[f"train.workers={workers}"], metric="loader, batches/s", value=round(speed, 1),
+            **about, overrides=[f"train.workers={workers}"], metric="loader, batches/s", value=round(speed, 1),
             protocol=f"{batches} batches of at most {tokens} tokens after the first, with nothing to train",
         )
         for workers, speed in speeds.items()

@@ -2,7 +2,7 @@
 
 On a GPU the bare loop also runs as a CUDA graph, as ours does; ratios are to the faster of the two.
 
-An LSTM of 2 layers of 650, 10,000 words, 64 rows of 70 tokens that go on from update to update: truncated
+An LSTM of 2 layers of 650, 10,000 words, 64 rows of 70 tokens whose state carries over from update to update: truncated
 back-propagation through time. float32 on a CPU, bfloat16 on a GPU. SGD and the norm of the gradients for all.
 """
 
@@ -36,7 +36,7 @@ class Shape:
 
 
 def measure(rounds: int = 7, updates: int = 0, dropout: int = 50) -> dict[str, Result]:
-    """All who take part; updates in a turn: 0 is 1 on a CPU and 40 on a GPU; dropout in percent."""
+    """All systems; updates per turn: 0 is 1 on a CPU and 40 on a GPU; dropout in percent."""
     import torch
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -61,7 +61,7 @@ def measure(rounds: int = 7, updates: int = 0, dropout: int = 50) -> dict[str, R
 
 
 def entrants_of(shape: Shape, updates: int, device: str) -> list[Entrant]:
-    """The bare loop, ours as it is, and ours with all that keeps it from learning by heart."""
+    """The bare loop, ours as it is, and ours with all of its regularization."""
     common: dict[str, Any] = {"shape": asdict(shape), "updates": updates, "device": device}
     graphs = [Entrant(BARE_GRAPH, "benchmarks.lstm_speed:bare", common | {"graph": True})] if device == "cuda" else []
     return [
@@ -164,7 +164,7 @@ def repeated(update: Any, updates: int, shape: Shape) -> Turn:
 
 
 def random_ids(shape: Shape) -> Any:
-    """What is read and what is asked for: one token more than there are in a row."""
+    """Inputs and labels: one token more than there are in a row."""
     import torch
 
     torch.manual_seed(SEED)

@@ -1,6 +1,6 @@
 """Training on 5 million pairs keeps below 2 GiB of anonymous memory, over all processes.
 
-The real command trains on generated text for a few steps, from reading to the finished run, while this one looks at
+The real command trains on generated text for a few steps, from reading to the finished run, while this one reads
 /proc: the anonymous and shared memory of the trainer and its loader workers, summed. Pages that a forked worker still
 shares with the trainer are counted for both, so the sum is never too small. Pages of files (mapped arrays, libraries)
 are not counted, for the system takes them back at need.
@@ -30,7 +30,7 @@ POLL = 0.05
 RECIPE = "transformer-miniworld"
 LARGE = ["train.epochs=none", "train.batch_tokens=4096", "text.vocabulary=8000"]
 """What real text asks for, in place of the recipe's small batches and vocabulary."""
-PHASES = ("start", "tokeniser", "preparation", "planning", "training", "validation", "saving")
+PHASES = ("start", "tokenizer", "preparation", "planning", "training", "validation", "saving")
 PROTOCOL = (
     f"RssAnon + RssShmem summed over the process tree of `mallang train`, every {POLL * 1000:.0f} ms, "
     f"from start to finished run; claimed: below {LIMIT} MiB"
@@ -51,16 +51,16 @@ def measure(pairs: int = 5_000_000, steps: int = 200) -> dict[str, Result]:
     show("memory by phase", [("phase", "seconds", "peak, MiB"), *rows, ("all", seconds, peak / 2**20)])
     print(f"  preparation: {rate:,.0f} pairs/s")
     print(f"  {'below' if peak < LIMIT << 20 else 'NOT below'} {LIMIT} MiB")
-    told: dict[str, Any] = {
+    about: dict[str, Any] = {
         "system": "mallang", "recipe": RECIPE, "overrides": overrides, "direction": "ko-en", "split": "train",
         "seed": 1, "corpus": f"miniworld, {pairs:,} generated pairs", "seconds": round(seconds, 1),
         "signature": versions("mallang", "torch", "numpy", "tokenizers"),
     }  # fmt: skip
     rows_a_second = Result(
-        metric="preparation, pairs a second", value=round(rate), **told,
-        protocol="text to arrays of ids on disk, both sides, from the saved tokeniser to the finished entry",
+        metric="preparation, pairs a second", value=round(rate), **about,
+        protocol="text to arrays of ids on disk, both sides, from the saved tokenizer to the finished entry",
     )  # fmt: skip
-    memory = Result(metric="peak anonymous memory, MiB", value=round(peak / 2**20), protocol=PROTOCOL, **told)
+    memory = Result(metric="peak anonymous memory, MiB", value=round(peak / 2**20), protocol=PROTOCOL, **about)
     return {f"memory-{pairs}": memory, f"preparation-{pairs}": rows_a_second}
 
 
@@ -79,7 +79,7 @@ def generated(part: tuple[int, int]) -> tuple[bytes, bytes]:
 
 
 def joined(pairs: Iterable[tuple[str, str]]) -> tuple[bytes, bytes]:
-    """Both sides of some pairs, as lines."""
+    """The two sides of some pairs, as lines."""
     korean, english = zip(*pairs, strict=True)
     return "\n".join([*korean, ""]).encode(), "\n".join([*english, ""]).encode()
 
@@ -117,7 +117,7 @@ class Watch:
     seconds: dict[str, float] = field(default_factory=dict)
 
     def look(self, process: int) -> None:
-        """Take one more measurement."""
+        """Measure memory and time once more."""
         processes = list(tree(process))
         self.phase = self.next_phase(len(processes) > 1)
         now = time.monotonic()
@@ -130,8 +130,8 @@ class Watch:
         run = self.folder / "run"
         match self.phase:
             case "start" if (run / "run.json").exists():
-                return "tokeniser"
-            case "tokeniser" if (run / "tokenizer.json").exists():
+                return "tokenizer"
+            case "tokenizer" if (run / "tokenizer.json").exists():
                 return "preparation"
             case "preparation" if any((self.folder / "cache" / "prepared").glob("[!.]*")):
                 return "planning"
@@ -166,7 +166,7 @@ def tree(process: int) -> Iterator[int]:
 
 
 def anonymous(process: int) -> int:
-    """The bytes of a process behind which no file stands."""
+    """The bytes of a process that are not backed by a file."""
     try:
         lines = Path(f"/proc/{process}/status").read_text().splitlines()
     except OSError:

@@ -15,7 +15,7 @@ RECIPE = "transformer-miniworld"
 
 
 def measure(seed: int = 1) -> dict[str, Result]:
-    """Train the recipe with the real command and score it on the test split; files of other seeds say so."""
+    """Train the recipe with the real command and score it on the test split; file names of other seeds have it."""
     with tempfile.TemporaryDirectory() as home:
         mallang("train", RECIPE, f"seed={seed}", "--quiet", home=home)
         said = mallang("evaluate", f"runs/{RECIPE}", "--json", home=home)

@@ -22,7 +22,7 @@ from mallang.data import miniworld
 SAMPLES = 1000
 TEMPERATURES = ("1.0", "0.5")
 SEED = 1
-"""Of sampling."""
+"""The seed of sampling."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def draw(run: str, temperature: str, *, seed: int, home: str) -> Drawn:
 
 
 def checked(sentences: Sequence[str]) -> Drawn:
-    """What the grammar checker and the training text say of these sentences."""
+    """The shares of these sentences that are grammatical, and that are new."""
 
     def share(count: int) -> float:
         return round(100 * count / len(sentences), 2)

@@ -1,6 +1,6 @@
 """Trigrams are estimated at 0.7 times the speed of KenLM's lmplz or more, and scored as fast as by its Python module.
 
-Estimation: from a text file to an ARPA file, modified Kneser-Ney; words are what stands between spaces. Scoring: the
+Estimation: from a text file to an ARPA file, modified Kneser-Ney; words are separated by spaces. Scoring: the
 held-out text of the same corpus; `kenlm` is given each sentence as a string, mallang the numbers of all words, on two
 threads, and once more the strings, which its tokenizer cuts first. lmplz is taken by its path, and never part of us.
 Estimation is timed in process, and as users run it: `mallang train` and `mallang export` beside the lmplz command, each
@@ -35,7 +35,7 @@ UNKNOWN = "unknown-word"
 
 
 def measure(rounds: int = 7, lmplz: str = "lmplz", corpus: str = "ptb", times: int = 20) -> dict[str, Result]:
-    """All who take part; `times` is how often a turn scores the text."""
+    """All systems; `times` is how often a turn scores the text."""
     began = time.monotonic()
     found: dict[str, Result] = {}
     with tempfile.TemporaryDirectory() as place:
@@ -59,7 +59,7 @@ def measure(rounds: int = 7, lmplz: str = "lmplz", corpus: str = "ptb", times: i
 
 
 def entrants_of(folder: Path, lmplz: str, times: int) -> dict[str, list[Entrant]]:
-    """Who estimates and who scores; lmplz only where it is."""
+    """The systems that estimate and that score; lmplz only where it is installed."""
     common = {"folder": str(folder)}
     estimating = [
         Entrant("mallang", "benchmarks.ngram_speed:ours", common),
@@ -79,7 +79,7 @@ def entrants_of(folder: Path, lmplz: str, times: int) -> dict[str, list[Entrant]
 
 
 def rows_of(outcomes: Mapping[str, Outcome], peer: str) -> list[tuple[str, float, float, float | str, str]]:
-    """Each with its speed, its memory, and its speed over the peer's where that takes part."""
+    """Each with its speed, its memory, and its speed over the peer's where that is measured."""
     base = outcomes[peer].rate if peer in outcomes else None
     return [
         (label, one.rate, one.peak / 2**20, round(one.rate / base, 3) if base else "?", one.signature)
@@ -100,7 +100,7 @@ def ours(folder: str) -> Turn:
 
 
 def our_commands(folder: str) -> Turn:
-    """The same as users run it: two whole commands, training on the file and writing ARPA."""
+    """Our estimation as users run it: two whole commands, training on the file and writing ARPA."""
     text, model = Path(folder) / "train.txt", Path(folder) / "commands.arpa"
     mallang, name = [sys.executable, "-m", "mallang"], "ngram-speed"
     files = [f"data.train={text}", f"data.valid={Path(folder) / 'test.txt'}"]
@@ -111,14 +111,14 @@ def our_commands(folder: str) -> Turn:
 
 
 def theirs(folder: str, lmplz: str) -> Turn:
-    """The same by lmplz, with a gigabyte to sort in."""
+    """Estimation by lmplz, with a gigabyte of memory for sorting."""
     text, model = Path(folder) / "train.txt", Path(folder) / "theirs.arpa"
     command = [lmplz, "-o", str(ORDER), "-S", "1G", "-T", folder, "--text", str(text), "--arpa", str(model)]
     return Commands(words_of(text), [command], model)
 
 
 def words_of(text: Path) -> float:
-    """How many words stand in a file."""
+    """The number of words in a file."""
     return float(len(text.read_bytes().split()))
 
 
@@ -223,7 +223,7 @@ def write_text(corpus: str, split: str, path: Path) -> None:
 
 
 def read_text(path: Path, tokens: Sequence[str] | None = None) -> tuple[Any, Any, tuple[str, ...]]:
-    """The number of every word of a file, where in its line it stands, and the words, if they are not known."""
+    """The number of every word of a file, its position in its line, and the words, if they are not known."""
     import numpy as np
 
     from mallang.text.vocabulary import SPECIALS

@@ -1,8 +1,8 @@
-"""The figures of docs/, drawn from the tables that stand on the same pages.
+"""The figures of docs/, drawn from the tables on the same pages.
 
 python -m benchmarks.page_figures      # draw all of them again
 
-docs/ladder and docs/generations show quality by size and by length, docs/complexity what one layer costs a token. A
+docs/ladder and docs/generations show quality by size and by length, docs/complexity the cost of one layer per token. A
 test compares the files with what would be drawn, so that no figure differs from its table.
 """
 

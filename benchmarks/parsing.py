@@ -1,6 +1,6 @@
 """Parsing as translation on miniworld: bracket F1 of the Transformer, which writes the words into the tree.
 
-Three seeds each. A run that lies in runs/ already is used; what is missing is trained first, with the real command.
+Three seeds each. An existing run in runs/ is used; a missing one is trained first, with the real command.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ METRICS = {"bracket F1": "bracket F1", "whole trees": "whole trees, %", "exact m
 def measure(seeds: str = "1,2,3") -> dict[str, Result]:
     """Train and score the recipe of each language, once for each seed."""
     found, rows = {}, [("recipe", "seed", *METRICS)]
-    for language, seed in itertools.product(LANGUAGES, seeds.split(",")):
+    for language, seed in itertools.product(LANGUAGES, seeds.split(",")):  # words: ok, a function of Python
         name = f"transformer-miniworld-{language}-{language}-tree-words"
         run = Path("runs") / (name if seed == "1" else f"{name}-seed{seed}")
         if not is_finished(run):
@@ -51,7 +51,7 @@ def scored(run: Path, name: str, language: str, scores: Mapping[str, Any]) -> di
 
 
 def overrides(run: Path, name: str) -> list[str]:
-    """What a run was trained with that its recipe does not say."""
+    """The overrides that a run was trained with."""
     used, said = tomllib.loads((run / "recipe.toml").read_text("utf-8")), recipe.read(name).resolved()
     return [
         f"{section}.{key}={value}"

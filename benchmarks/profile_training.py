@@ -1,4 +1,4 @@
-"""Where the time of a training step goes: matrix products, attention, norms and other passes over memory, the loss.
+"""Where the time of a training step goes: matmuls, attention, norms and other passes over memory, the loss.
 
 The shapes are those of `training_speed`. On a CPU the time of each operation counts, on a GPU that of each kernel.
 """
@@ -17,9 +17,12 @@ from benchmarks.training_entrants import ours
 
 KINDS = (
     ("attention", r"scaled_dot_product|flash|fmha|sdpa|attention"),
-    ("optimiser", r"adam|multi_tensor|foreach"),
+    ("optimiser", r"adam|multi_tensor|foreach"),  # words: ok, a key of stored results
     ("loss over the vocabulary", r"log_softmax|softmax|::exp_?\b|exp_kernel|logsumexp|gather|scatter"),
-    ("matrix products", r"::(add|b)?mm_?\b|::baddbmm|::linear|nvjet|gemm|cutlass|splitK"),
+    (
+        "matrix products",  # words: ok, a key of stored results
+        r"::(add|b)?mm_?\b|::baddbmm|::linear|nvjet|gemm|cutlass|splitK",
+    ),
     ("convolutions", r"conv|winograd|xmma_(fprop|dgrad|wgrad)|weight_norm"),
     ("norms", r"layer_norm|GammaBeta"),
     ("random numbers", r"random_|bernoulli|dropout|philox"),
@@ -52,7 +55,7 @@ def measure(updates: int = 5, convs2s: int = 0) -> dict[str, Result]:
     whole = sum(times.values())
     shares = {name: times[name] / whole for name in sorted(times, key=lambda name: -times[name])}
     show(f"a step of {whole / updates / 1000:.1f} ms on {device}", [("", "share"), *shares.items()])
-    told: dict[str, Any] = {
+    about: dict[str, Any] = {
         "system": system, "overrides": [f"train.engine={engine}"], "metric": "share of a training step",
         "protocol": f"{'as large as ' if convs2s else ''}{shape.layers}+{shape.layers} layers of {shape.dim}, "
         f"{shape.sentences} x "
@@ -61,7 +64,7 @@ def measure(updates: int = 5, convs2s: int = 0) -> dict[str, Result]:
     }  # fmt: skip
     start = f"profile-{'convs2s-' if convs2s else ''}{device}"
     return {
-        f"{start}-{name.replace(' ', '-')}": Result(**told, split=name, value=round(share, 4))
+        f"{start}-{name.replace(' ', '-')}": Result(**about, split=name, value=round(share, 4))
         for name, share in shares.items()
     }
 

@@ -41,7 +41,7 @@ Line by line ours equal theirs, but for one line of test2016.fr, where a full st
 
 @dataclass(frozen=True)
 class Reference:
-    """What hypotheses are held against."""
+    """The reference that hypotheses are scored against."""
 
     corpus: str
     split: str
@@ -55,7 +55,7 @@ def score_all(hypotheses: Sequence[str], reference: Reference) -> dict[str, list
         raise UserError(
             f"there are {len(hypotheses)} hypotheses, but {reference.corpus} {reference.split} has "
             f"{len(reference.texts)} lines",
-            todo="give the outputs of that split, a line each",
+            todo="give the outputs of that split, one per line",
         )
     scores = {"sacrebleu": plain(hypotheses, reference)}
     if any(corpus == reference.corpus for corpus, _, _ in WORDS):
@@ -126,7 +126,7 @@ def main() -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "hypotheses", type=Path, nargs="+", help="files of outputs, a line each (.xz too), or run folders"
+        "hypotheses", type=Path, nargs="+", help="files of outputs, one per line (.xz too), or run folders"
     )
     parser.add_argument("--corpus", help="a name that `mallang data list` shows, such as multi30k")
     parser.add_argument("--split", help="such as test2016")

@@ -1,4 +1,4 @@
-"""Who trains in `recurrent_speed`: models of ours by name, and bare loops of torch without attention.
+"""Systems of `recurrent_speed`: models of ours by name, and bare loops of torch without attention.
 
 All have the same words, the same Adam and the same plain cross-entropy. A turn is some whole updates: forward,
 backward, the norm of the gradients, optimizer.

@@ -24,12 +24,12 @@ BESIDE = {
     "bahdanau": GRU,
     "convs2s": TRANSFORMER,
 }
-"""Whom each of ours is held against: the fastest of its forms."""
+"""The system that each of ours is compared with: the fastest of its forms."""
 FORMS = (" compiled", " as a CUDA graph")
 
 
 def measure(rounds: int = 7, updates: int = 0, dropout: int = 10, layers: int = 2) -> dict[str, Result]:
-    """All who take part; updates in a turn: 0 is 2 on a CPU and 30 on a GPU; dropout in percent."""
+    """All systems; updates per turn: 0 is 2 on a CPU and 30 on a GPU; dropout in percent."""
     import torch
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -62,7 +62,7 @@ def measure(rounds: int = 7, updates: int = 0, dropout: int = 10, layers: int = 
 
 
 def entrants_of(shape: Shape, updates: int, device: str, layers: int = 2) -> list[Entrant]:
-    """Ours and those they are held against; on a GPU as replayed graphs, and where it pays compiled as well."""
+    """Ours and those they are compared with; on a GPU as CUDA graphs, and where it pays compiled as well."""
     common: dict[str, Any] = {"shape": shape.options(), "updates": updates, "device": device}
 
     def loops(label: str, kind: str, layers: int, both_ways: bool) -> list[Entrant]:
@@ -108,10 +108,11 @@ def models_of(shape: Shape, layers: int) -> dict[str, tuple[str, dict[str, Any]]
 
 
 def layers_of_convs2s(shape: Shape) -> int:
-    """As many layers as bring ConvS2S nearest to the parameters of the Transformer, words apart.
+    """The number of layers that brings ConvS2S nearest to the parameters of the Transformer, embeddings apart.
 
     A block of the encoder has 4 dim² + 2 dim · hidden_dim, one of the decoder 8 dim² + 2 dim · hidden_dim; a
-    convolution of 3 words to twice the channels has 6 dim², and one of the decoder two maps around its attention.
+    convolution of 3 words to twice the channels has 6 dim², and one of the decoder two linear layers around its
+    attention.
     """
     transformer = shape.layers * (12 * shape.dim**2 + 4 * shape.dim * shape.hidden_dim)
     return max(1, round((transformer - 4 * shape.dim**2) / (14 * shape.dim**2)))
@@ -129,7 +130,7 @@ def sizes_of(shape: Shape) -> str:
 
 
 def rows_of(outcomes: Mapping[str, Outcome]) -> list[tuple[Any, ...]]:
-    """Each with its speed and memory, and for ours the ratio to the best form of the one it is held against."""
+    """Each with its speed and memory, and for ours the ratio to the best form of the one it is compared with."""
     rows = []
     for label, outcome in outcomes.items():
         beside = BESIDE.get(plain(label), "")

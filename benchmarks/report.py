@@ -1,4 +1,4 @@
-"""What was measured: one JSON file per value in results/, and what is written from them.
+"""Measured values, one JSON file each in results/, and the pages that are written from them.
 
 python -m benchmarks.report             # writes RESULTS.md, results/tables/ and what `mallang recipes` shows
 python -m benchmarks.report --stale     # results to measure again, with the command of each
@@ -54,7 +54,7 @@ class Result:
 
 
 def write_result(name: str, result: Result, folder: Path = RESULTS) -> Path:
-    """Write a value as `name`.json, with the commit and the machine unless they are told."""
+    """Write a value as `name`.json, with the commit and the machine unless they are given."""
     result = replace(result, commit=result.commit or commit(), hardware=result.hardware or hardware())
     folder.mkdir(exist_ok=True)
     path = folder / f"{name}.json"
@@ -82,14 +82,14 @@ def commit() -> str | None:
 
     Where the code is a copy without its history, MALLANG_COMMIT says which commit it is a copy of.
     """
-    if told := os.environ.get("MALLANG_COMMIT"):
-        return told
+    if given := os.environ.get("MALLANG_COMMIT"):
+        return given
     head = git("rev-parse", "--short=12", "HEAD")
     return head and head + ("-dirty" if git("status", "--porcelain", "--", "src", "benchmarks") else "")
 
 
 def git(*arguments: str) -> str | None:
-    """What git says of this repository, if it says anything."""
+    """The output of a git command in this repository; None where there is none."""
     found = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True)
     return found.stdout.strip() or None
 
@@ -101,8 +101,8 @@ def hardware() -> str:
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     cores = f"{os.cpu_count()} × {names[0] if names else platform.machine()}"
-    told = f"{cores}, {memory:.0f} GiB, {platform.system()}, load {os.getloadavg()[0]:.1f}"
-    return ", ".join([*gpu_names(), told])
+    machine = f"{cores}, {memory:.0f} GiB, {platform.system()}, load {os.getloadavg()[0]:.1f}"
+    return ", ".join([*gpu_names(), machine])
 
 
 def gpu_names() -> list[str]:
@@ -115,7 +115,7 @@ def gpu_names() -> list[str]:
 
 
 def versions(*packages: str) -> str:
-    """A signature: Python and the packages that decide."""
+    """A signature: the versions of Python and of these packages."""
     named = [f"{package} {version(package)}" for package in packages]
     return "|".join([f"python {platform.python_version()}", *named])
 
@@ -131,12 +131,12 @@ def show(title: str, rows: Sequence[Sequence[object]]) -> None:
 
 
 def number(value: float) -> str:
-    """A number with as many digits as say something."""
+    """A number with its significant digits."""
     return f"{value:,.3g}" if abs(value) < 100 else f"{value:,.0f}"
 
 
 def write_tables() -> None:
-    """Write all that is made from results/ again."""
+    """Write every file that is generated from results/ again."""
     for path, text in written().items():
         path.parent.mkdir(exist_ok=True)
         path.write_text(text, "utf-8")
@@ -145,7 +145,7 @@ def write_tables() -> None:
 
 
 def written() -> dict[Path, str]:
-    """Every file that is made from results/, and what it should say."""
+    """Every file that is generated from results/, and its content."""
     from benchmarks import measured, results_page, results_tables  # they import this module
 
     values = read_results()

@@ -41,7 +41,7 @@ class Row:
     label: str
     ours: str
     peer: str = ""
-    """Its forms, of which the fastest counts."""
+    """A pattern of peer results, of which the fastest counts."""
     sweep: str = ""
     deterministic: bool = False
     """Whether another seed gives the same value."""
@@ -109,7 +109,7 @@ def cells(row: Row, question: Question, values: Sequence[Value]) -> list[str]:
 
 
 def against(row: Row, one: Value, spread: Spread, values: Sequence[Value]) -> tuple[str, str]:
-    """What our value is held against, and how they compare."""
+    """The value that ours is compared with, and the difference or ratio."""
     if row.peer:
         peer = max(found(row.peer, values), key=lambda value: float(value["value"]))
         return f"{peer['system']} {figure(peer['value'], peer)}", f"{spread.mean / peer['value']:.2f}×"
@@ -125,7 +125,7 @@ def is_there(row: Row, values: Sequence[Value]) -> bool:
 
 
 def found(pattern: str, values: Sequence[Value]) -> list[Value]:
-    """The results a headline names, a seed each."""
+    """The results that a headline names, one per seed."""
     mine = [value for value in values if fnmatchcase(value["file"], pattern)]
     if not mine:
         raise UserError(f"no file in results/ is called {pattern}.json", where="benchmarks/headlines.toml")
@@ -133,10 +133,10 @@ def found(pattern: str, values: Sequence[Value]) -> list[Value]:
 
 
 def spread_of(mine: Sequence[Value]) -> Spread:
-    """Mean and standard deviation over seeds; a value that is such a mean already says so in its protocol."""
-    told = re.search(r"mean over (\d+) training seeds.*± ([\d.]+)", mine[0]["protocol"] or "")
-    if told and len(mine) == 1:
-        return Spread(mine[0]["value"], float(told[2]), int(told[1]))
+    """Mean and standard deviation over seeds; the protocol of a value that is already such a mean has them."""
+    stated = re.search(r"mean over (\d+) training seeds.*± ([\d.]+)", mine[0]["protocol"] or "")
+    if stated and len(mine) == 1:
+        return Spread(mine[0]["value"], float(stated[2]), int(stated[1]))
     numbers = [value["value"] for value in mine]
     deviation = statistics.stdev(numbers) if len(numbers) > 1 else None
     return Spread(statistics.mean(numbers), deviation, None if mine[0]["recipe"] is None else len(numbers))
@@ -150,12 +150,12 @@ def in_words(spread: Spread, one: Value, row: Row) -> str:
 
 
 def is_trained(one: Value) -> bool:
-    """Whether a seed of training has a say in a value."""
+    """Whether a value depends on the seed of a training run."""
     return one["recipe"] is not None and not kind_of(one["file"]).speed
 
 
 def figure(value: float, one: Value) -> str:
-    """A number with the digits its metric deserves."""
+    """A number with as many digits as its metric has."""
     if "nats" in one["metric"] or "bits" in one["metric"]:
         return f"{value:.4f}"
     if kind_of(one["file"]).speed or abs(value) >= 1000:
@@ -167,7 +167,8 @@ UNITS = {
     "BLEU, moses-lc-tok": "BLEU",
     "BLEU, sacrebleu": "BLEU",
     "perplexity per word": "perplexity",
-    "training GPT on cuda: loss after 500 updates, nats a token": "nats per token after 500 updates",
+    "training GPT on cuda: loss after 500 updates, nats a token":  # words: ok, a key of stored results
+        "nats per token after 500 updates",
     "operations a token when the text is twice as long, ratio": "× operations per token at twice the length",
     "search error, % of sentences whose best output is known": "% search errors",
     "best output known, % of sentences": "% proven best",
@@ -175,7 +176,7 @@ UNITS = {
     "small data, test2016 BLEU, 500 pairs": "BLEU",
     "small data, test2016 BLEU, 5,000 pairs": "BLEU",
 }  # fmt: skip
-"""Short names of metrics; what is not here is the part of its name after the last comma, or all of it."""
+"""Short names of metrics; other metrics are named by the part after the last comma, or in full."""
 
 
 def unit_of(one: Value) -> str:
@@ -191,16 +192,16 @@ def unit_of(one: Value) -> str:
 
 def machine(one: Value) -> str:
     """The hardware in a few characters, and how loaded it was where that matters."""
-    told = str(one["hardware"])
-    if told.startswith("NVIDIA"):
-        return told.split(",")[0].removeprefix("NVIDIA ")
-    cores = re.sub(r"\(R\)| Processor.*| CPU.*", "", told.split(",")[0]).replace("Intel ", "").replace("AMD ", "")
-    load = re.search(r"load ([\d.]+)", told)
+    hardware = str(one["hardware"])
+    if hardware.startswith("NVIDIA"):
+        return hardware.split(",")[0].removeprefix("NVIDIA ")
+    cores = re.sub(r"\(R\)| Processor.*| CPU.*", "", hardware.split(",")[0]).replace("Intel ", "").replace("AMD ", "")
+    load = re.search(r"load ([\d.]+)", hardware)
     return f"{cores}, load {load[1]}" if load and kind_of(one["file"]).speed else cores
 
 
 def train_command(one: Value) -> str:
-    """What trains the system of a result as the recipe is today."""
+    """The command that trains the system of a result with the recipe of today."""
     return " ".join(["mallang train", str(one["recipe"]), *trained_with(one)])
 
 

@@ -1,4 +1,4 @@
-"""results/tables/*.md: every value, grouped so that what belongs together stands in one row."""
+"""results/tables/*.md: every value, grouped so that values that belong together are in one row."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from benchmarks.report import cell
 
 Value = Mapping[str, Any]
 LONG = 80
-"""Characters of a protocol that is better told once above a table than in every row."""
+"""Characters of a protocol that is printed once above a table rather than in every row."""
 WHO = ("system", "recipe", "overrides", "corpus", "direction", "split", "protocol")
 """What makes results of a kind one row: all but the metric, the seed and where they were measured."""
 PROTOCOLS = ("moses-lc-tok, ", "sacrebleu, ")
-"""What a protocol begins with where the metric says it too: BLEU by either stands in one row."""
+"""What a protocol begins with where the metric has it too: BLEU by either is in one row."""
 
 
 def all_tables(values: Sequence[Value]) -> dict[str, str]:
@@ -62,19 +62,19 @@ def table(values: Sequence[Value]) -> list[str]:
     metrics = list(dict.fromkeys(value["metric"] for value in values))
     rows: dict[tuple[str, ...], list[Value]] = {}
     for value in values:
-        rows.setdefault(tuple(told(value, name) for name in WHO), []).append(value)
+        rows.setdefault(tuple(cell_of(value, name) for name in WHO), []).append(value)
     columns = {name: [row[number] for row in rows] for number, name in enumerate(WHO)}
     shown = [name for name, column in columns.items() if len(set(column)) > 1]
     lines = [f"- {name}: {column[0]}" for name, column in columns.items() if name not in shown and column[0]]
     heads = [*shown, *metrics, "measured"]
     lines += ["", f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for same in rows.values():
-        cells = [told(same[0], name) for name in shown] + [over_seeds(same, metric) for metric in metrics]
+        cells = [cell_of(same[0], name) for name in shown] + [over_seeds(same, metric) for metric in metrics]
         lines.append(f"| {' | '.join([*cells, str(oldest(same))])} |")
     return lines
 
 
-def told(value: Value, name: str) -> str:
+def cell_of(value: Value, name: str) -> str:
     """A field of a value in a table."""
     text = cell(value[name])
     for start in PROTOCOLS if name == "protocol" else ():

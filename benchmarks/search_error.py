@@ -61,7 +61,7 @@ def measured(arguments: argparse.Namespace) -> dict[str, Result]:
 
 
 def search_error(arguments: argparse.Namespace, penalty: str) -> dict[str, Any]:
-    """What the real command says."""
+    """The output of the real command."""
     command = [sys.executable, "-m", "mallang", "search-error", str(arguments.run), "--json", "--beams", BEAMS]
     command += ["--split", arguments.split, "--shortest", str(arguments.shortest), "--device", arguments.device]
     command += ["--expansions", str(arguments.expansions), "--search", f"length_penalty={penalty}"]
@@ -103,7 +103,9 @@ def as_results(arguments: argparse.Namespace, penalty: str, found: dict[str, Any
         )
         if row["loss"] is not None:
             results[f"{name}-loss"] = Result(
-                **beam, metric="search error, mean loss of normalised score", value=round(row["loss"], 5)
+                **beam,
+                metric="search error, mean loss of normalised score",  # words: ok, a key of stored results
+                value=round(row["loss"], 5),
             )
     return results
 

@@ -1,4 +1,4 @@
-"""The shape of a Transformer in a benchmark, the same for all who take part, and how much there is to compute."""
+"""The shape of a Transformer in a benchmark, the same for all systems, and its number of operations."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from benchmarks.small_data_sweep import CORPUS, SIZES, bleu, pairs, write_pairs
 
 
 def measure(sizes: str = "", device: str = "cpu", threads: int = 2, seed: int = 1) -> dict[str, Result]:
-    """Train with the defaults, score, and hold the score against the best trial; files of other seeds say so."""
+    """Train with the defaults, score, and compare with the best trial; file names of other seeds have the seed."""
     found: dict[str, Result] = {}
     for size in [int(size) for size in sizes.split(",")] if sizes else SIZES:
         with tempfile.TemporaryDirectory() as home:
@@ -57,7 +57,7 @@ def trained(size: int, home: Path, device: str, threads: int, seed: int = 1) -> 
 
 
 def loaded(home: str, device: str) -> Any:
-    """The model that came of it."""
+    """The trained model."""
     import mallang
 
     return mallang.load(Path(home, "runs", "transformer"), device=device)
@@ -71,7 +71,7 @@ def best_trial(size: int, folder: Path = RESULTS) -> float:
 def results(
     size: int, scores: Mapping[str, float], share: float, taken: Mapping[str, float], where: str
 ) -> dict[str, Result]:
-    """The values as files of results/; `where` says on what they were trained."""
+    """The values as files of results/; `where` is the hardware they were trained on."""
     values = {
         "valid": (f"small data, validation BLEU, {size:,} pairs", round(scores["valid"], 2)),
         "test2016": (f"small data, test2016 BLEU, {size:,} pairs", round(scores["test2016"], 2)),

@@ -4,7 +4,7 @@ python -m benchmarks small_data_sweep --workers 10 --device cuda --out sweep.jso
 python -m benchmarks small_data_sweep --merge sweep.jsonl --write                     # that file as results/
 
 The pairs are the first lines of Multi30k's training text, English to German; every trial is scored by BLEU on the
-validation text with the search of `mallang evaluate`. `benchmarks.small_data` holds the defaults against the best.
+validation text with the search of `mallang evaluate`. `benchmarks.small_data` compares the defaults with the best.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def kept(found: Iterable[dict[str, Any]], path: Path | None) -> Iterator[dict[st
 
 
 def tried(size: int, trial: int, device: str, home: str, steps: int = 0) -> dict[str, Any]:
-    """Train one configuration and score it; one that diverged or cannot be trained has a BLEU of 0 and says why."""
+    """Train one configuration and score it; one that diverged or cannot be trained has a BLEU of 0 and the reason."""
     from mallang.errors import UserError
 
     overrides, began = drawn(trial), time.monotonic()
@@ -146,7 +146,7 @@ def tried(size: int, trial: int, device: str, home: str, steps: int = 0) -> dict
 def trained(
     overrides: Sequence[str], size: int, folder: Path, device: str, most: int | None = None
 ) -> tuple[float, str]:
-    """Validation BLEU of one run, and its signature; of the first rows only where `most` says how many."""
+    """Validation BLEU of one run, and its signature; of the first `most` rows where that is given."""
     import mallang
     from mallang import recipe as recipes
     from mallang.training.train import Options, train

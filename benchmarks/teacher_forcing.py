@@ -1,4 +1,4 @@
-"""Does less teacher forcing narrow the gap between training and use? A fixed-vector model on miniworld, three ways.
+"""Does less teacher forcing narrow the gap between training and inference? Three runs of a fixed-vector model.
 
 The same recipe is trained with the true words alone, and with more and more of its own words by two schedules. Held-out
 references are then read in two ways: after true words, as teacher forcing trains, and after the model's own best words,
@@ -29,7 +29,7 @@ MODES = {
 
 
 def measure(seeds: int = 2, epochs: int = 3) -> dict[str, Result]:
-    """Train every way with every seed; a line each, and the means as values."""
+    """Train every way with every seed; one line each, and the means as values."""
     found: dict[str, Result] = {}
     for mode, overrides in MODES.items():
         runs = [trained(seed, [*overrides, f"train.epochs={epochs}"]) for seed in range(1, seeds + 1)]
@@ -52,7 +52,7 @@ def measure(seeds: int = 2, epochs: int = 3) -> dict[str, Result]:
 def unit(name: str) -> str:
     """The name of a value with its unit."""
     return f"scheduled sampling: {name}" + (
-        "" if name == "BLEU" else ", %" if name == "exact match" else ", nats a token"
+        "" if name == "BLEU" else ", %" if name == "exact match" else ", nats per token"
     )
 
 

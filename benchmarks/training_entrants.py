@@ -1,4 +1,4 @@
-"""Who trains in `training_speed`: ours, Hugging Face's Marian, and torch's own Transformer, on batches of one length.
+"""Systems of `training_speed`: ours, Hugging Face's Marian, and torch's own Transformer, on batches of one length.
 
 All have the same shape, the same Adam, the same loss (cross-entropy with label smoothing 0.1) and dropout. A turn is
 some whole updates: forward, backward, optimizer.
@@ -152,7 +152,7 @@ def repeated(update: Callable[[], None], updates: int, shape: Shape) -> Turn:
 
 
 def random_ids(shape: Shape) -> Any:
-    """Sources, and targets with one token more: what is read and what is asked for."""
+    """Sources, and targets with one token more: inputs and labels."""
     import torch
 
     from mallang.text.vocabulary import SPECIALS

@@ -54,13 +54,13 @@ class Experiment:
         return f"{self.name}-seed{self.seed}"
 
     def words(self, options: Sequence[str]) -> list[str]:
-        """How `mallang evaluate` is told the options of a search."""
+        """The options of a search as arguments of `mallang evaluate`."""
         return [word for option in options for word in ("--search", option)]
 
     def about(self) -> dict[str, Any]:
         """What it is, and what follows from its recipe."""
         resolved = recipes.read(self.recipe, [*self.overrides, f"seed={self.seed}"])
-        resolved.build()  # a wrong value is told before anything is trained
+        resolved.build()  # a wrong value raises before anything is trained
         whole = resolved.resolved()
         data = whole["data"]
         if data["corpus"] is None or data["train"] is not None or data["test"] is not None:
@@ -210,7 +210,7 @@ def add_runs(verbs: Any, kind: type[Experiment]) -> None:
         )
         one.add_argument("--seeds", type=seed_numbers, metavar="2,3", help="these seeds in place of those of the list")
     one.add_argument("--out", type=Path, required=True, help="where runs.json goes")
-    one.add_argument("--work", type=Path, help="keep run folders here and go on with them; else they are removed")
+    one.add_argument("--work", type=Path, help="keep run folders here and resume them; else they are removed")
     one.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:1")
     one.add_argument("--at-once", type=int, default=1, metavar="N", help="processes side by side; 1 if not given")
     one.add_argument("--seconds", type=float, default=float("inf"), help="stop then: what is trained by then counts")

@@ -1,9 +1,9 @@
-"""What a finished run writes for every split and search, all in one process: starting torch takes longer than most.
+"""The outputs of a finished run for every split and search, all in one process: starting torch takes longer than most.
 
 python -m benchmarks.translation_outputs runs/mine \\
     '{"splits": ["test"], "searches": {"": {"options": [], "words": []}}, "device": "auto"}'
 
-`options` are what a search is called in the record, `words` how `mallang evaluate` is told of them.
+`options` are the search options as the record names them, `words` the same as arguments of `mallang evaluate`.
 """
 
 from __future__ import annotations

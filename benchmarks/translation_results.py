@@ -56,7 +56,7 @@ class Scored:
 
     @property
     def table(self) -> str:
-        """What its numbers may stand beside: the same texts, searched for in the same way."""
+        """What its numbers are comparable with: the same texts, the same search."""
         direction = f"{self.run['source']}-{self.run['target']}"
         return " ".join(filter(None, [self.corpus, direction, self.output["split"], self.output["search"]]))
 
@@ -122,8 +122,8 @@ def row(name: str, same: Sequence[Any], labels: Iterable[str]) -> list[object]:
     values = [
         f"{mean(each.scores[label].value for each in same):.2f}" if label in same[0].scores else "" for label in labels
     ]
-    told = (mean(each.run[key] for each in same) for key in ("steps", "seconds", "parameters"))
-    return [name, *values, f"{nll:.3f}", *(f"{value:,.0f}" for value in told)]
+    means = (mean(each.run[key] for each in same) for key in ("steps", "seconds", "parameters"))
+    return [name, *values, f"{nll:.3f}", *(f"{value:,.0f}" for value in means)]
 
 
 def collect(files: Sequence[Path], folder: Path = report.RESULTS) -> None:
@@ -163,13 +163,13 @@ def check(folder: Path = report.RESULTS) -> None:
     for path in sorted((folder / HYPOTHESES.name).glob("*.txt.xz")):
         base, _, seed = path.name.removesuffix(".txt.xz").rpartition("-seed")
         beside = {label: folder / f"{base}-{label}-seed{seed}.json" for label in LABELS.values()}
-        told = {label: json.loads(file.read_text("utf-8")) for label, file in beside.items() if file.exists()}
-        if not told:
+        results = {label: json.loads(file.read_text("utf-8")) for label, file in beside.items() if file.exists()}
+        if not results:
             raise UserError(f"no value in {folder} belongs to {path}")
-        about = next(iter(told.values()))
+        about = next(iter(results.values()))
         reference = reference_of(about["corpus"], about["split"], about["direction"].partition("-")[2])
         again = labeled(list(lines(path)), reference)
-        for label, result in told.items():
+        for label, result in results.items():
             counted += 1
             if abs(again[label].value - result["value"]) > 0.005 + 1e-9:
                 wrong.append(f"{beside[label]}: {result['value']}, but {again[label].value:.2f} now")
@@ -200,7 +200,7 @@ def reference_of(corpus: str, split: str, language: str) -> Reference:
 
 
 def search_of(run: dict[str, Any], output: dict[str, Any]) -> str:
-    """The search in words: beam 5, or what was asked for instead."""
+    """The search in words: beam 5, or the options that were given."""
     options = dict(option.split("=", 1) for option in output["options"])
     method = options.pop("method", run["decoding"]["method"])
     beam = options.pop("beam", run["decoding"]["beam"])

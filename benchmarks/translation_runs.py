@@ -1,4 +1,4 @@
-"""Many trainings side by side on one device, each with the real command; all they gave goes into one file."""
+"""Many training runs side by side on one device, each with the real command; all results go into one file."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 HEADLINES = ("BLEU", "perplexity per word")
-"""The score that is told of a run while others are under way."""
+"""The score that is printed for a finished run while others are still training."""
 LAST_LINES = 15
-"""How much of what a failed command said is kept."""
+"""Lines that are kept of the output of a failed command."""
 GRACE = 30
-"""Seconds a training has to save itself when the time is over."""
+"""Seconds that a training run has for its last checkpoint when the time is over."""
 CLOCK = 5
-"""Seconds between two looks at the device's memory."""
+"""Seconds between two measurements of the device's memory."""
 READING = threading.Lock()
 """One recipe is checked at a time: that parses Python sources, which CPython 3.11 cannot do in two threads at once."""
 
@@ -65,7 +65,7 @@ class Place:
 
 
 def run_all(experiments: Sequence[Experiment], options: Options) -> Path:
-    """Run every experiment, whatever becomes of the others; the file is written anew after each."""
+    """Run every experiment, even where others fail; the file is written again after each."""
     began = time.monotonic()
     options.out.mkdir(parents=True, exist_ok=True)
     path = options.out / "runs.json"
@@ -84,7 +84,7 @@ def run_all(experiments: Sequence[Experiment], options: Options) -> Path:
             file["seconds"] = round(time.monotonic() - began, 1)
             file["peak_device_memory_mib"] = memory.get("mib")
             path.write_text(json.dumps(file, ensure_ascii=False), "utf-8")
-            print(f"{file['seconds']:6.0f} s  {told(record)}", flush=True)
+            print(f"{file['seconds']:6.0f} s  {summary(record)}", flush=True)
     print(f"{path}: {path.stat().st_size / 2**20:.1f} MiB")
     return path
 
@@ -108,7 +108,7 @@ def run_one(experiment: Experiment, place: Place) -> dict[str, Any]:
 
 
 def train(experiment: Experiment, place: Place, record: dict[str, Any]) -> None:
-    """Train to the end, or go on with a run that was begun here before; then note what the run folder says."""
+    """Train to the end, or resume a run that was begun here before; then note what the run folder reports."""
     folder = place.folder / experiment.run
     stamp = place.folder / f"{experiment.run}.json"
     mine = json.dumps([experiment.recipe, experiment.overrides, experiment.seed])
@@ -173,14 +173,14 @@ def run(module: str, words: Sequence[str], name: str, place: Place) -> str:
 
 
 def read_info(folder: Path) -> dict[str, Any]:
-    """What a run folder says of itself; nothing where there is none."""
+    """The run.json of a run folder; empty where there is none."""
     path = folder / "run.json"
     info: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.exists() else {}
     return info
 
 
 def validations(path: Path) -> list[dict[str, Any]]:
-    """All validations of a training, the unfinished too."""
+    """All validations of a training run, also of an unfinished one."""
     from mallang.training.record import read
 
     return [entry for entry in read(path) if entry["kind"] == "valid"] if path.exists() else []
@@ -224,7 +224,7 @@ def hardware() -> str:
 
 
 def ask_gpu(what: str, *form: str) -> str:
-    """What nvidia-smi says; nothing where there is none."""
+    """The output of nvidia-smi; empty where there is none."""
     command = ["nvidia-smi", f"--query-gpu={what}", f"--format={','.join(['csv', 'noheader', *form])}"]
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout.strip()
@@ -232,7 +232,7 @@ def ask_gpu(what: str, *form: str) -> str:
         return ""
 
 
-def told(record: dict[str, Any]) -> str:
+def summary(record: dict[str, Any]) -> str:
     """One run in a line."""
     shown = [f"{record['name']} seed {record['seed']}: {record['status']}"]
     if record.get("steps"):
@@ -240,6 +240,6 @@ def told(record: dict[str, Any]) -> str:
     for output in record["outputs"]:
         values = {score["name"]: score["value"] for score in output["scores"]}
         value = next(values[name] for name in HEADLINES if name in values)
-        told = ":".join(filter(None, [output["corpus"], output["split"], output["search"]]))
-        shown.append(f"{told} {float(value):.2f}")
+        label = ":".join(filter(None, [output["corpus"], output["split"], output["search"]]))
+        shown.append(f"{label} {float(value):.2f}")
     return "  ".join(shown) + (f"\n{record['said']}" if record.get("said") else "")

@@ -49,14 +49,14 @@ def measure(
     }  # fmt: skip
     results = {}
     for name, (exact, nll) in found.items():
-        told = dict(about, system=f"transformer, {name}{'' if nll < float('inf') else ' (diverged)'}")
-        told["overrides"] = [f"model.layers={layers}", f"train.epochs={epochs}", *SWITCHES[name]]
+        fields = dict(about, system=f"transformer, {name}{'' if nll < float('inf') else ' (diverged)'}")
+        fields["overrides"] = [f"model.layers={layers}", f"train.epochs={epochs}", *SWITCHES[name]]
         file = f"tricks-{layers}-layers-{name.replace(' ', '-')}"
         metric = "exact match on the dev set when one trick is switched off, %"
-        results[f"{file}-exact"] = Result(**told, metric=metric, value=round(exact, 2))
+        results[f"{file}-exact"] = Result(**fields, metric=metric, value=round(exact, 2))
         if nll < float("inf"):
             metric = "cross-entropy on the dev set when one trick is switched off, nats per token"
-            results[f"{file}-nll"] = Result(**told, metric=metric, value=round(nll, 4))
+            results[f"{file}-nll"] = Result(**fields, metric=metric, value=round(nll, 4))
     return results
 
 

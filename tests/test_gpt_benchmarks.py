@@ -64,12 +64,12 @@ def test_a_short_turn_is_taken_for_a_second(monkeypatch: pytest.MonkeyPatch) -> 
     assert contest.for_a_second(lambda: 5.0)() == 10.0
 
 
-@pytest.mark.parametrize("has_8_bits", [True, False])
+@pytest.mark.parametrize("has_fp8", [True, False])
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_every_entrant_names_a_function_and_its_options(
-    device: str, has_8_bits: bool, monkeypatch: pytest.MonkeyPatch
+    device: str, has_fp8: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fp8, "is_supported", lambda device: has_8_bits)
+    monkeypatch.setattr(fp8, "is_supported", lambda device: has_fp8)
     training = gpt_speed.entrants_of(TINY, 2, 2, device, "model.py")
     entrants = [*training, *generation_speed.entrants_of(TINY, 1, 4, 2, device)]
     assert {"nanogpt", "hugging face"} <= {each.label.removesuffix(" compiled") for each in training}
@@ -79,11 +79,11 @@ def test_every_entrant_names_a_function_and_its_options(
     for each in training:
         assert each.options["system"] in gpt_entrants.UPDATES
     own = gpt_speed.entrants_of(TINY, 2, 2, device, "", peers=False)
-    assert ("fp8" in {each.options.get("precision") for each in own}) == (has_8_bits and device == "cuda")
+    assert ("fp8" in {each.options.get("precision") for each in own}) == (has_fp8 and device == "cuda")
     assert own == [each for each in training if each.options["system"] == "mallang"]
 
 
-def test_the_share_of_the_product() -> None:
+def test_the_share_of_the_matmul() -> None:
     each = 3 * TINY.operations(6.5)
     (row,) = gpt_speed.rows_of({"x": Outcome(10.0, 3 * 2**20, "")}, TINY, rate=20 * each)
     assert row == ("x", 10.0, 3.0, pytest.approx(0.5))

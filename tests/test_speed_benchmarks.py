@@ -115,7 +115,7 @@ def test_turns_are_taken_while_nobody_gets_ready(lock_of_our_own: Path, monkeypa
     monkeypatch.setattr(contest.Runner, "get_ready", lambda self: try_lock())
     monkeypatch.setattr(contest.Runner, "turn", lambda self: self.rates.append(try_lock()))
     monkeypatch.setattr(contest.Runner, "ask", lambda self, word: {"peak": 1})
-    race([Entrant("one", "benchmarks.contest:product", {"device": "cpu", "dtype": "float32"})], rounds=2)
+    race([Entrant("one", "benchmarks.contest:matmul", {"device": "cpu", "dtype": "float32"})], rounds=2)
     assert held == [False, True, True]
 
 
