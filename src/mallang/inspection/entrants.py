@@ -53,7 +53,7 @@ class Options:
     prompts: Sequence[str] = ()
     """Language models: the prompts of the samples."""
     context: int = 128
-    """Language models: window in words for the loss by position, and length in tokens at which the state is measured."""
+    """Language models: window in words for the loss by position, and length in tokens to measure the state."""
     device: str = "auto"
     """Where the models run."""
     say: Callable[[str], None] = lambda text: None
@@ -108,7 +108,7 @@ class Entrant:
 
     @property
     def origin(self) -> str:
-        """Where the rows come from: a file, or a split of a corpus."""
+        """The origin of the rows: a file, or a split of a corpus."""
         data, split = self.recipe.data, self.options.split
         file = self.options.data or (getattr(data, split) if split in SPLITS else None)
         corpus = " + ".join(data.corpora) if data.corpora is not None else data.corpus
