@@ -31,8 +31,8 @@ UNITS = ("bpe", "byte-bpe")
 MOST = 1_000_000
 """Cached segmentations, some 250 MB; then the cache is emptied, which changes only the speed."""
 WORD, MARKS, ALONE, BLANK, SPACE, ANY = range(6)
-"""Kinds of pieces. Letters join letters and punctuation joins punctuation; "<" and a tab are words of their own; a space
-belongs to what follows; an unknown character may be anything."""
+"""Kinds of pieces. Letters join letters and punctuation joins punctuation; "<" and a tab are words of their own; a
+space belongs to what follows; an unknown character may be anything."""
 LIKE = {WORD: "a", MARKS: "."}
 Ids: TypeAlias = NDArray[np.integer[Any]]
 Draw: TypeAlias = Callable[[Ids], NDArray[np.float64]]

@@ -1,10 +1,10 @@
 """Korean text split at morpheme boundaries: 학교에서 먹었다 becomes 학교|에서 먹|었|다.
 
-The analyzer, Kiwi, gives the morphemes and their offsets. Only the offsets are used: pieces are always parts of the text
-itself, so joining them restores it. A syllable with parts of two morphemes stays whole, as 했 (하 + 았) does. Within
-morphemes BPE applies (Park et al. 2020, An Empirical Study of Tokenization Strategies for Various Korean NLP Tasks,
-arXiv:2010.02534). Text without Hangul is not analyzed, and no split is made between two non-Hangul characters, so that
-English is split in the same way everywhere.
+The analyzer, Kiwi, gives the morphemes and their offsets. Only the offsets are used: pieces are always parts of the
+text itself, so joining them restores it. A syllable with parts of two morphemes stays whole, as 했 (하 + 았) does.
+Within morphemes BPE applies (Park et al. 2020, An Empirical Study of Tokenization Strategies for Various Korean NLP
+Tasks, arXiv:2010.02534). Text without Hangul is not analyzed, and no split is made between two non-Hangul characters,
+so that English is split in the same way everywhere.
 """
 
 from __future__ import annotations

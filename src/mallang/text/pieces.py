@@ -27,7 +27,7 @@ UNKNOWN = SPECIALS[UNK]
 
 
 def learn(unit: Unit, counts: Mapping[str, int], size: int, min_count: int) -> models.Model:
-    """The model of a unit: at most `size` tokens, special tokens first, none with fewer than `min_count` occurrences."""
+    """The model of a unit: at most `size` tokens, special tokens first, all others with a count of `min_count` on."""
     if unit != "byte" and not counts:
         raise UserError("there is no text to learn a tokenizer from", todo="look at what data.train names")
     match unit:

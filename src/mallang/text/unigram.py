@@ -200,7 +200,7 @@ def find_candidates(
 
 @dataclass(frozen=True)
 class Substrings:
-    """The frequent substrings of one length: the count and first position of each; all positions and their substring."""
+    """The frequent substrings of one length: count and first position of each; all positions and their substrings."""
 
     length: int
     occurs: Floats
