@@ -129,8 +129,8 @@ def _table(path: Path, kind: Kind, wanted: Wanted) -> Described:
     else:
         picks = known[: len(wanted.roles)]
     start = "the first line names the columns" if header else "the first line is data, not a header"
-    told = ", ".join(f"{role} = {name}" for role, name in zip(wanted.roles or picks, picks, strict=True))
-    return files, picks, f"{start}; {told} of {readers.count(len(known), 'column')}"
+    order = ", ".join(f"{role} = {name}" for role, name in zip(wanted.roles or picks, picks, strict=True))
+    return files, picks, f"{start}; {order} of {readers.count(len(known), 'column')}"
 
 
 def _column_file(path: Path, wanted: Wanted) -> Described:
@@ -156,16 +156,16 @@ def _several(paths: list[Path], wanted: Wanted) -> Described:
     if len(paths) < max(1, len(wanted.roles)):
         raise UserError(f"{len(paths)} files are given, but {len(wanted.roles)} are needed: {', '.join(wanted.roles)}")
     where, endings = " + ".join(map(str, paths)), tuple(_ending(path) for path in paths)
-    are_told_apart = len(set(endings)) == len(endings)
-    if are_told_apart and (wanted.given or not wanted.roles or wanted.found_in(endings)):
+    are_distinct = len(set(endings)) == len(endings)
+    if are_distinct and (wanted.given or not wanted.roles or wanted.found_in(endings)):
         return Files("parallel", tuple(paths), endings), wanted.pick(endings, where), ""
     numbers = tuple(str(place) for place in range(1, len(paths) + 1))
     files = Files("parallel", tuple(paths), numbers)
     if wanted.given or not wanted.roles:
         return files, wanted.pick(numbers, where), ""
     picks = numbers[: len(wanted.roles)]
-    told = ", ".join(f"{role} = {path}" for role, path in zip(wanted.roles, paths, strict=False))
-    return files, picks, f"taken in order: {told}"
+    order = ", ".join(f"{role} = {path}" for role, path in zip(wanted.roles, paths, strict=False))
+    return files, picks, f"taken in order: {order}"
 
 
 def _stem(path: Path, wanted: Wanted) -> Described:

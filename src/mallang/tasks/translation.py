@@ -110,8 +110,7 @@ class Task:
             raise UserError("task.r_drop compares two dropouts, but the model has none", todo="model.dropout=0.3")
         if self.sampling and (not isinstance(built, decoding.Autoregressive) or isinstance(built, Fitted)):
             raise UserError(
-                "task.scheduled_sampling needs an autoregressive model that learns by gradients; "
-                "this one does not"
+                "task.scheduled_sampling needs an autoregressive model that learns by gradients; this one does not"
             )
         return built
 
