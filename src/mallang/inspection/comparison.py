@@ -184,11 +184,11 @@ def notes_on(groups: Sequence[Group], baseline: Group, options: Options) -> list
     searches = [asdict(entrant.search) for entrant in entrants]
     options_apart = [key for key in searches[0] if any(search[key] != searches[0][key] for search in searches)]
     if options_apart:
-        searches = "; ".join(
+        described = "; ".join(
             f"{entrant.path.name}: {', '.join(f'{key} {search[key]}' for key in options_apart)}"
             for entrant, search in zip(entrants, searches, strict=True)
         )
-        notes.append(f"the searches differ ({searches}); --search sets one search for all")
+        notes.append(f"the searches differ ({described}); --search sets one search for all")
     notes += budget_notes(groups)
     started = [entrant.path.name for entrant in entrants if entrant.run.info.get("from")]
     if started:
