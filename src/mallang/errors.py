@@ -1,4 +1,4 @@
-"""Mistakes a person can mend: one clear message, exit code 2, no traceback."""
+"""Errors that a user can fix: one clear message, exit code 2, no traceback."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from types import ModuleType
 
 
 class UserError(Exception):
-    """What is wrong, where, and what to do about it."""
+    """A user's error: what is wrong, where, and what to do about it."""
 
     def __init__(self, what: str, *, where: str | None = None, todo: str | None = None) -> None:
         super().__init__(what)

@@ -158,7 +158,7 @@ class Resolved:
         return lines
 
     def with_overrides(self, overrides: Sequence[str]) -> Resolved:
-        """The same recipe with `section.key=value` texts on top."""
+        """A copy of the recipe with `section.key=value` overrides on top."""
         return Resolved(self.name, (*self.layers, _override(overrides))) if overrides else self
 
     def place(self, dotted: str) -> str | None:

@@ -145,7 +145,7 @@ def homes_of(key: str) -> list[str]:
 
 
 def nearest_key(section: str, key: str, known: Collection[str]) -> str:
-    """The closest keys of a section; a key that is close to an older name is told the name of today."""
+    """The closest keys of a section; a key that is close to an older name gets the current name."""
     olds = renamed.olds_of(section, known)
     return nearest(key, {*known, *olds}, lambda name: olds.get(name, name)) if olds else nearest(key, known)
 

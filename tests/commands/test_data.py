@@ -102,7 +102,7 @@ def test_files_are_checked_as_splits(places):
     (places / "train.tsv").write_text("".join(f"글 {i} 끝\ttext {i} end\n" for i in range(9)))
     (places / "test.tsv").write_text("글 3 끝\ttext 3 end\n말\tword\n")
     said = run("check", "train.tsv", "test.tsv")
-    assert "test: 1 of 2 rows (50.0%) stand in train as well; the first is row 1" in said
+    assert "test: 1 of 2 rows (50.0%) are in train as well; the first is row 1" in said
     assert "train.tsv: the first line is data, not a header" in said
     run("check", "train.tsv", "test.tsv", "--strict", code=1)
     assert run("check", "train.tsv", "--strict").endswith("nothing suspicious was found\n")

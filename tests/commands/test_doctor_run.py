@@ -52,7 +52,7 @@ def test_a_run_of_one_step_is_not(untrained: Path) -> None:
     assert names(report) & {"one output", "loops", "empty outputs", "cut off"}
     shown = mallang("doctor", untrained, cwd=untrained.parent.parent)
     assert shown.code == 0, "findings are no failure of the command"
-    assert "problem: a token of the validation text costs" in shown.out
+    assert "problem: the validation loss is" in shown.out
     assert shown.out.count("remedy:") == len(report["findings"])
     quiet = mallang("doctor", untrained, "-q", cwd=untrained.parent.parent)
     assert quiet.out.startswith("problem: ") and "unknown source" not in quiet.out

@@ -81,7 +81,7 @@ def test_the_signature_says_how_it_was_read(home: Path, arguments: tuple[str, ..
         (("runs/carried", "--stride", "2"), "a stride is for windows"),
         (("runs/windows", "--stride", "7"), "between 1 and the context, 6"),
         (("runs/windows", "--stride", "0"), "raise it"),
-        (("runs/windows", "--rows", "2"), "parallel rows are for a text that is carried on"),
+        (("runs/windows", "--rows", "2"), "parallel rows need carried state"),
         (("runs/carried", "--rows", "0"), "cannot be read in 0 rows"),
         (("runs/carried", "--search", "method=greedy"), "method has no effect"),
         (("runs/carried", "--explain", "1"), "--explain compares outputs"),

@@ -36,7 +36,7 @@ def test_leaks_are_found_as_rows_and_by_each_side():
         ("test", "train", "source"): (2, 4),
         ("test", "train", "target"): (2, 4),
     }
-    assert "test: 1 of 6 rows (16.7%) stand in train as well; the first is row 4" in report.findings
+    assert "test: 1 of 6 rows (16.7%) are in train as well; the first is row 4" in report.findings
 
 
 def test_repeats_inside_a_split_are_counted():

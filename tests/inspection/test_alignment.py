@@ -145,7 +145,7 @@ def test_what_cannot_be_seen_is_told(loaded):
 
 
 def test_a_model_without_attention_is_told():
-    with pytest.raises(UserError, match="Sutskever has no attention to look at"):
+    with pytest.raises(UserError, match="Sutskever has no attention"):
         attention_of(verbs_of("sutskever"), KOREAN[0])
 
 

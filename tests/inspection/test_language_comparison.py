@@ -205,8 +205,8 @@ def test_runs_are_read_once(place, monkeypatch):
         ({"metric": "bleu"}, "language models have no bleu"),
         ({"metric": "words"}, "language models have no words"),
         ({"metric": "wordy"}, "no metric 'wordy'"),
-        ({"samples": -1}, "no -1 samples"),
-        ({"context": 0}, "a context of 0"),
+        ({"samples": -1}, "-1 samples"),
+        ({"context": 0}, "context = 0"),
         ({"lengths": [5, 2]}, "do not rise"),
     ],
 )

@@ -159,5 +159,5 @@ def test_ends_that_do_not_rise(ends):
 
 
 def test_a_window_of_nothing():
-    with pytest.raises(UserError, match="holds none"):
+    with pytest.raises(UserError, match="is too small"):
         loss_by_position(verbs_of("gpt"), LINES, width=0)

@@ -82,7 +82,7 @@ def test_pairs_without_words_have_no_links(loaded):  # noqa: F811
 
 
 def test_unknown_layers_and_heads_are_told(loaded):  # noqa: F811
-    with pytest.raises(UserError, match="no layer 'decoder.9.cross' looks at the source"):
+    with pytest.raises(UserError, match="no layer 'decoder.9.cross' attends to the source"):
         aligned(loaded, PAIRS, Way("decoder.9.cross", 1, "said"))
     with pytest.raises(UserError, match="no head 3 in a layer of 2"):
         aligned(loaded, PAIRS, Way("decoder.1.cross", 3, "said"))

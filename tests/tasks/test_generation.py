@@ -309,8 +309,8 @@ def test_lines_follow_each_other() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"lines": 2}, "one by one"),
-        ({"max_tokens": 3, "max_length": 3}, "say the same"),
+        ({"lines": 2}, "single lines"),
+        ({"max_tokens": 3, "max_length": 3}, "mean the same"),
         ({"coverage": 0.2, "method": "beam"}, "no source"),
         ({"max_ratio": 1.0}, "no source"),
         ({"lines": 0}, "from 1"),

@@ -59,7 +59,7 @@ def test_nothing_asked_is_nothing_changed(translator: Verbs) -> None:
 def test_an_output_that_was_cut_off_is_marked(translator: Verbs) -> None:
     whole, cut = translator.translate(TEXT), translator.translate(TEXT, max_length=2)
     assert (whole.is_cut, whole.note) == (False, "")
-    assert (cut.is_cut, cut.note) == (True, "cut off at the longest length allowed")
+    assert (cut.is_cut, cut.note) == (True, "cut off at the length limit")
 
 
 @pytest.mark.parametrize("method", ["greedy", "beam", "sampling"])

@@ -1,4 +1,4 @@
-"""`mallang align`: which words of two texts say the same, by a model's attention."""
+"""`mallang align`: word alignment of two texts by a model's attention."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ EXAMPLES = (
 )
 Layer = Annotated[
     str | None,
-    typer.Option("--layer", metavar="NAME", help="The layer to read; else the last that looks at the source.",
+    typer.Option("--layer", metavar="NAME", help="The layer to use; else the last that attends to the source.",
                  show_default=False),
 ]  # fmt: skip
-Head = Annotated[str, typer.Option("--head", metavar="N", help="The head to read, from 1, or their mean.")]
+Head = Annotated[str, typer.Option("--head", metavar="N", help="The head to use, from 1, or their mean.")]
 Read = Annotated[
-    bool, typer.Option("--read", help="Take the steps that read a word, not those that say it.", show_default=False)
+    bool, typer.Option("--read", help="Use the steps that read a word, not those that generate it.", show_default=False)
 ]
 Threshold = Annotated[
     float | None,
     typer.Option("--threshold", min=0.0, max=1.0, show_default=False,
-                 help="Links of at least this weight; else each target word has one, to what it looks at most."),
+                 help="Links of at least this weight; else one per target word, to its highest weight."),
 ]  # fmt: skip
 Gold = Annotated[
     Path | None,
     typer.Option("--gold", metavar="FILE", show_default=False,
-                 help="Right links, a line a pair: 0-0 2-1 1?2 (source-target, ? is possible). Scores the pairs."),
+                 help="Gold links, one line per pair: 0-0 2-1 1?2 (source-target, ? is possible). Scores the pairs."),
 ]  # fmt: skip
 Split = Annotated[
     str | None,
@@ -64,9 +64,9 @@ def command(
     device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
-    """Print which words say the same, as source-target places from 0, or score that against what is right.
+    """Print the word alignment of pairs as source-target indices from 0, or score it against gold links.
 
-    The target is taken as it is: the model reads it and its attention is looked at. Words are what spaces part.
+    The target is given: the model reads it, and links are extracted from its attention. Words are separated by spaces.
     """
     from mallang.inspection.word_alignment import aligned
 
@@ -92,7 +92,7 @@ def command(
 
 
 def load_searching(run: Path, verb: str, device: str) -> Any:
-    """The model of a run that makes outputs of sources, or a message that says why this verb cannot use it."""
+    """The model of a run for translation or dialogue; other runs are refused with a message."""
     from mallang.tasks import translator
     from mallang.training.run import load
 
@@ -106,7 +106,7 @@ def load_searching(run: Path, verb: str, device: str) -> Any:
 
 
 def choose_way(model: Any, layer: str | None, head: str, read: bool, threshold: float | None) -> Way:
-    """How links are read off the attention."""
+    """The rule that extracts links from attention."""
     from mallang.inspection.word_alignment import MEAN, usual_way
 
     if head != "mean" and not (head.isdecimal() and int(head) > 0):
@@ -136,7 +136,7 @@ def tell_split(run: Path, split: str, device: str, json: bool, quiet: bool) -> N
 
 
 def table(report: Report) -> list[str]:
-    """The error of every layer and head on the split that chose, when its words are said and when they are read."""
+    """The AER of every layer and head on the valid split, at the steps that generate words and that read them."""
     single = {(way.layer, way.head, way.step): error for way, error in report.tried.items() if way.threshold is None}
     rows = dict.fromkeys((layer, head) for layer, head, _ in single)
     lines = ["AER on valid                 said   read"]
@@ -147,7 +147,7 @@ def table(report: Report) -> list[str]:
 
 
 def as_json(report: Report, split: str) -> dict[str, Any]:
-    """The same for programs."""
+    """The report as JSON values."""
     tried = [{**asdict(way), "aer": error} for way, error in report.tried.items()]
     return {"split": split, "way": asdict(report.way), "scores": [s.to_json() for s in report.scores], "valid": tried}
 
@@ -155,7 +155,7 @@ def as_json(report: Report, split: str) -> dict[str, Any]:
 def tell_scores(
     found: Sequence[set[tuple[int, int]]], pairs: Sequence[tuple[str, str]], gold: Path, way: Way, json: bool
 ) -> None:
-    """Score links against a file of right ones."""
+    """Score links against a file of gold links."""
     from mallang.evaluation.alignment import alignment_scores, read_links
 
     sure, possible = read_links(gold)

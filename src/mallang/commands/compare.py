@@ -49,7 +49,7 @@ Data = Annotated[
 Baseline = Annotated[
     Path | None,
     typer.Option(
-        "--baseline", metavar="RUN", help="Hold the others against this one; otherwise the worst.",
+        "--baseline", metavar="RUN", help="Compare the others with this one; otherwise the worst.",
         autocompletion=complete_run, show_default=False,
     ),
 ]  # fmt: skip
@@ -57,7 +57,7 @@ Metric = Annotated[
     str | None,
     typer.Option(
         "--metric", metavar="NAME", show_default=False,
-        help="What decides: bleu, chrf, words, exact or brackets; otherwise bleu, for parse trees brackets. "
+        help="The main metric: bleu, chrf, words, exact or brackets; otherwise bleu, for parse trees brackets. "
         "Language models: word, token or byte; otherwise word.",
     ),
 ]  # fmt: skip
@@ -71,13 +71,11 @@ Lengths = Annotated[
 Speed = Annotated[
     int, typer.Option("--speed", metavar="N", help="Sentences to measure decoding speed on; 0: do not measure.")
 ]
-Samples = Annotated[
-    int, typer.Option("--samples", metavar="N", help="Language models: texts that each writes; 0: none.")
-]
+Samples = Annotated[int, typer.Option("--samples", metavar="N", help="Language models: samples of each; 0: none.")]
 Prompt = Annotated[
     list[str] | None,
     typer.Option(
-        "--prompt", metavar="TEXT", help="Language models: what they continue from. Repeatable.", show_default=False
+        "--prompt", metavar="TEXT", help="Language models: a prompt for the samples. Repeatable.", show_default=False
     ),
 ]
 Context = Annotated[
@@ -87,7 +85,7 @@ Figure = Annotated[
     Path | None,
     typer.Option("--figure", metavar="FILE", help="Draw a figure too: .png or .svg.", show_default=False),
 ]
-Csv = Annotated[bool, typer.Option("--csv", help="Print CSV, one line a system.", show_default=False)]
+Csv = Annotated[bool, typer.Option("--csv", help="Print CSV, one line per system.", show_default=False)]
 Markdown = Annotated[bool, typer.Option("--markdown", help="Print tables in Markdown.", show_default=False)]
 
 
@@ -113,13 +111,13 @@ def command(
 ) -> None:
     """Compare runs: quality with intervals, cost, speed, and quality by source length.
 
-    All are scored on the same rows. Runs that differ in the seed alone become one line, mean ± standard deviation. p is
-    that of a paired bootstrap against the baseline; error reduction says how much of its distance from 100 is gone.
-    Outputs in RUN/outputs are used where the run would write them again. The FLOPs of training are counted on some of
-    its batches, without the optimizer; speed is measured now, on the same sentences for all, after a warm-up.
+    All are scored on the same rows. Runs that differ only in the seed become one line, mean ± standard deviation. p is
+    that of a paired bootstrap against the baseline; error reduction is the decrease of its distance from 100. Outputs
+    in RUN/outputs are reused where the run would generate them again. Training FLOPs are counted on some batches,
+    without the optimizer; speed is measured now, on the same sentences for all, after a warm-up.
 
-    Language models are compared by perplexity per word, token and byte, by what they cost, by how surprising a word is
-    to them when so many words stand before it, and by what they write.
+    Language models are compared by perplexity per word, token and byte, by cost, by loss by position (the surprisal of
+    a word by the number of words before it), and by samples.
     """
     if json + csv + markdown > 1:
         raise UserError("--json, --csv and --markdown exclude each other", todo="give one of them")
@@ -151,7 +149,7 @@ def command(
 
 
 def check_figure(path: Path) -> None:
-    """What cannot be drawn is told before anything is computed."""
+    """Refuse a figure that cannot be drawn, before anything is computed."""
     from mallang.errors import require
     from mallang.inspection.figures import check_format
 

@@ -1,4 +1,4 @@
-"""`mallang export`: a trained model for the runtimes of others."""
+"""`mallang export`: a trained model for other runtimes and formats."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Format(StrEnum):
     huggingface = "huggingface"
 
 
-To = Annotated[Format, typer.Option("--to", help="The runtime, or the format, it is for.", show_default=False)]
+To = Annotated[Format, typer.Option("--to", help="The runtime or format.", show_default=False)]
 Output = Annotated[
     Path | None,
     typer.Option(
@@ -37,7 +37,8 @@ Output = Annotated[
     ),
 ]
 Int8 = Annotated[
-    bool, typer.Option("--int8", help="CTranslate2: weights of 8 bits, a quarter of the size.", show_default=False)
+    bool,
+    typer.Option("--int8", help="CTranslate2: quantize weights to int8, a quarter of the size.", show_default=False),
 ]
 
 

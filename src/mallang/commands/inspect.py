@@ -1,4 +1,4 @@
-"""`mallang inspect`: where a model looked while it wrote, as a page, as pictures or as numbers."""
+"""`mallang inspect`: the attention of a model, or its search tree, as a page, figures or numbers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ EXAMPLES = (
 )
 PICTURES = (".png", ".svg")
 PAGES = (".html", ".htm")
-File = Annotated[Path | None, typer.Option("--file", "-f", help="Look at each line of this file.", show_default=False)]
+File = Annotated[Path | None, typer.Option("--file", "-f", help="Inspect each line of this file.", show_default=False)]
 Out = Annotated[
     Path | None,
     typer.Option(
@@ -55,10 +55,10 @@ Head = Annotated[
 Words = Annotated[bool, typer.Option("--words", help="Join the pieces of words.", show_default=False)]
 Target = Annotated[
     str | None,
-    typer.Option("--target", metavar="TEXT", help="Look at this output, not the model's own.", show_default=False),
+    typer.Option("--target", metavar="TEXT", help="Inspect this output, not the model's own.", show_default=False),
 ]
 Tree = Annotated[
-    bool, typer.Option("--tree", help="Show the search: what was weighed, kept and pruned.", show_default=False)
+    bool, typer.Option("--tree", help="Show the search tree: candidates kept and pruned.", show_default=False)
 ]
 
 
@@ -79,12 +79,12 @@ def command(
     device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
-    """Show where a model looked while it wrote: a table of source and output for every layer and head.
+    """Show the attention of a model: a heat map of source and output for every layer and head.
 
-    To a language model each text is a prompt, and the table holds prompt and output. The output is the one that the
-    search really finds. A page holds all texts, layers and heads; a .png or .svg shows
-    one text and one layer, the last that looks at the source unless --layer names another. --json prints the numbers,
-    a line a text, and writes no file unless --out names one. --tree shows the search itself, a file a text.
+    For a language model each text is a prompt, and the map covers prompt and output. The output is the one that the
+    search finds. A page holds all texts, layers and heads; a .png or .svg shows one text and one layer, the last that
+    attends to the source unless --layer names another. --json prints the numbers, one line per text, and writes no file
+    unless --out names one. --tree shows the search tree, one file per text.
     """
     from mallang.inspection.alignment import attention_of, in_words
     from mallang.inspection.page import as_plain
@@ -117,7 +117,7 @@ def command(
 
 
 def check_tree(out: Path, texts: int) -> Path:
-    """The place to draw search trees in, a file for each."""
+    """The path for search trees, one file each."""
     out = check_out(out, texts, None)
     if texts > 1 and out.suffix and not out.is_dir():
         raise UserError(f"one search tree cannot show {texts} texts", todo="--out FOLDER for a page of each")
@@ -143,18 +143,18 @@ def show_trees(
 
 
 def read_plain(texts: Sequence[str] | None, file: Path | None) -> list[str]:
-    """The texts to look at; blank ones show nothing."""
+    """The texts to inspect, without blank ones."""
     given = list(read_texts(texts, file))
     if not all(isinstance(text, str) for text in given):
-        raise UserError(f"{file} holds demands, which inspect does not know", todo="give a file with a text a line")
+        raise UserError(f"{file} has constraints, which inspect ignores", todo="give a file with one text per line")
     return [text for text in given if text.strip()]
 
 
 def check_out(out: Path, texts: int, layers: Sequence[str] | None) -> Path:
-    """The place to write to, if what is asked fits into it; told before anything is computed."""
+    """The output path, checked against the texts and layers before anything is computed."""
     ending = out.suffix.lower()
     if not texts:
-        raise UserError("there is no text to look at", todo='mallang inspect RUN "a text"')
+        raise UserError("there is no text to inspect", todo='mallang inspect RUN "a text"')
     if out.is_dir() or not ending:
         return out
     if ending not in PICTURES + PAGES:
@@ -172,7 +172,7 @@ def write(out: Path, seen: Sequence[Seen], layers: Sequence[str] | None, head: s
 
     is_folder = out.is_dir() or not out.suffix
     make_folder(out if is_folder else out.parent)
-    chosen = [choose_layers(one, layers) for one in seen]  # a wrong name is told before any file is written
+    chosen = [choose_layers(one, layers) for one in seen]  # a wrong name is refused before any file is written
     if is_folder:
         return [
             draw_seen(one, out / f"{number}-{name.replace(':', '-')}.png", name, head)

@@ -1,4 +1,4 @@
-"""Options and arguments that several commands share, so that they read and complete alike everywhere."""
+"""Options and arguments that several commands share, with their help and shell completion."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ Plugin = Annotated[
     list[Path] | None,
     typer.Option("--plugin", metavar="FILE", help="A Python file with a model of your own.", show_default=False),
 ]
-Int8 = Annotated[bool, typer.Option("--int8", help="Compute with 8-bit weights: faster on a CPU.", show_default=False)]
+Int8 = Annotated[bool, typer.Option("--int8", help="Quantize weights to int8: faster on a CPU.", show_default=False)]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.", show_default=False)]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print results only.", show_default=False)]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Say more.", show_default=False)]
@@ -134,9 +134,7 @@ With = Annotated[
 ]  # fmt: skip
 ReplaceUnknown = Annotated[
     bool,
-    typer.Option(
-        "--replace-unknown", help="Put source words where the model knows none (unit word).", show_default=False
-    ),
+    typer.Option("--replace-unknown", help="Replace <unk> by source words (unit word).", show_default=False),
 ]
 Lexicon = Annotated[
     Path | None,
@@ -199,7 +197,7 @@ def with_out(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def results_in(path: Path) -> Iterator[None]:
-    """What is printed inside goes to a file, which is whole or as it was before; a pipe gets it at once."""
+    """Redirect standard output to a file, which is replaced atomically; a pipe is written to directly."""
     if path.is_dir():
         raise UserError(f"--out {path} is a folder", todo="--out FILE")
     is_file = path.is_file() or not path.exists()
@@ -290,10 +288,10 @@ def note_unknown(name: str, texts: Sequence[str], tokenizer: Tokenizer, model: A
     if not count:
         return
     some = dict.fromkeys(piece for pieces in found for piece in pieces)
-    told = "unknown to the model, and read as <unk>"
+    how = "unknown to the model, and read as <unk>"
     if reads_oov(model, tokenizer):
-        told = "not in the vocabulary: read from the characters, and scored as <unk>"
-    typer.echo(f"note: {name}: {count:,} of {total:,} tokens are {told}: {some_of(some)}", err=True)
+        how = "not in the vocabulary: read from the characters, and scored as <unk>"
+    typer.echo(f"note: {name}: {count:,} of {total:,} tokens are {how}: {some_of(some)}", err=True)
 
 
 def note_renamed(resolved: recipe.Resolved, quiet: bool = False) -> None:
@@ -304,7 +302,7 @@ def note_renamed(resolved: recipe.Resolved, quiet: bool = False) -> None:
 
 
 def note_none(texts: Iterable[Text], verb: str, *, quiet: bool = False) -> Iterator[Text]:
-    """The same texts; that there was none, as in an empty pipe, is said at the end."""
+    """Pass texts on, and note at the end if there was none, as with an empty pipe."""
     some = False
     for text in texts:
         some = True

@@ -1,1 +1,1 @@
-"""Files to batches."""
+"""Data: corpora, filters, samplers and batches."""

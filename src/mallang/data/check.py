@@ -1,6 +1,6 @@
-"""A look at a corpus before it is trained on: leaks between splits, repeats, broken characters, odd lengths.
+"""Checks of a corpus before training: leakage between splits, duplicates, broken characters, suspicious lengths.
 
-Everything is found in one pass over the rows; only sums and lengths are kept. Rows are counted from 1.
+Everything is found in one pass over the rows; only hashes and lengths are kept. Rows are counted from 1.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from mallang.data.readers import Files, Row
 ODD = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ufffd\ud800-\udfff]")
 PERCENTILES = (50, 95, 99)
 UNLIKE = 4.0
-"""A pair is suspicious if its lengths are this many times further apart than is usual in the corpus."""
+"""A pair is suspicious if its length ratio is this many times above or below the usual one of the corpus."""
 LONG_ENOUGH = 20
-"""Characters; of shorter texts the ratio says little."""
+"""Minimum number of characters to judge the length ratio of a pair."""
 TROUBLES = {
     "empty": "nothing but white space",
     "invalid": "bytes that are not UTF-8",
@@ -38,7 +38,7 @@ TROUBLES = {
 
 @dataclass(frozen=True)
 class Trouble:
-    """How many rows have it, and the first of them."""
+    """The number of rows with a problem, and the first of them."""
 
     count: int
     first: int
@@ -55,7 +55,7 @@ class ColumnReport:
     longest: int
     """The row with the most characters."""
     repeated: int | None
-    """Rows whose text stands in an earlier row; none for columns of few values, such as labels."""
+    """Rows whose text is in an earlier row; none for columns of few values, such as labels."""
 
 
 @dataclass(frozen=True)
@@ -68,19 +68,19 @@ class SplitReport:
     repeated: int
     """Rows that equal an earlier one in every column."""
     identical: Trouble | None
-    """Pairs whose two sides are equal; none where columns are no translations of each other."""
+    """Pairs whose two sides are equal; none where columns are not translations of each other."""
     ratio: Trouble | None
-    """Pairs of suspiciously unlike length."""
+    """Pairs with a suspicious length ratio."""
 
 
 @dataclass(frozen=True)
 class Leak:
-    """Rows of one split that stand in another as well."""
+    """Rows of one split that are in another split too."""
 
     split: str
     other: str
     column: str | None
-    """The column in which they are equal; none: in all of them."""
+    """The column in which they are equal; none: all columns."""
     count: int
     first: int
     rows: int
@@ -88,7 +88,7 @@ class Leak:
 
 @dataclass(frozen=True)
 class Report:
-    """All that was found."""
+    """The report on all splits."""
 
     name: str
     splits: tuple[SplitReport, ...]
@@ -96,14 +96,14 @@ class Report:
 
     @property
     def findings(self) -> list[str]:
-        """What a person should look at, a sentence each; nothing if all is well."""
+        """Problems to look at, one sentence each; empty if all is well."""
         found = [sentence for split in self.splits for sentence in _split_findings(split)]
         for leak in self.leaks:
             share = f"{leak.count:,} of {leak.rows:,} rows ({leak.count / leak.rows:.1%})"
             where = (
                 f"in the column {leak.column} of {leak.other} as well" if leak.column else f"in {leak.other} as well"
             )
-            found.append(f"{leak.split}: {share} stand {where}; the first is row {leak.first}")
+            found.append(f"{leak.split}: {share} are {where}; the first is row {leak.first}")
         return found
 
     def to_json(self) -> dict[str, Any]:
@@ -123,7 +123,7 @@ def check(corpus: Corpus, are_pairs: bool) -> Report:
 
 @dataclass
 class Column:
-    """What is kept of a column while it is read."""
+    """Running statistics of one column."""
 
     troubles: dict[str, Trouble] = field(default_factory=dict)
     words: array[int] = field(default_factory=lambda: array("i"))
@@ -131,7 +131,7 @@ class Column:
     sums: array[int] = field(default_factory=lambda: array("Q"))
 
     def add(self, text: str, number: int) -> None:
-        """Look at one text."""
+        """Add one text."""
         self.words.append(len(text.split()))
         self.characters.append(len(text))
         self.sums.append(row_sum((text,)))
@@ -142,7 +142,7 @@ class Column:
 
 @dataclass
 class Seen:
-    """What is kept of a split."""
+    """Running statistics of one split."""
 
     columns: list[Column]
     sums: array[int] = field(default_factory=lambda: array("Q"))
@@ -151,7 +151,7 @@ class Seen:
 
 
 def troubles_of(text: str) -> list[str]:
-    """What is wrong with the characters of a text."""
+    """The problems of the characters of a text."""
     found = []
     if not text or text.isspace():
         found.append("empty")
@@ -185,7 +185,7 @@ def _read(rows: Rows, are_pairs: bool) -> Seen:
 
 
 def _are_identical(row: Row) -> bool:
-    # Numbers, names of one word and the like are the same in both languages.
+    # Numbers and names of one word are often the same in both languages.
     return row[0] == row[1] and len(row[0].split()) > 1
 
 
@@ -220,7 +220,7 @@ def _unlike(seen: Seen) -> Trouble | None:
 
 
 def _leaks(split: str, other: str, corpus: Corpus, seen: Mapping[str, Seen]) -> list[Leak]:
-    """Rows of `split` that stand in `other`, as a whole and by each column that tells rows apart."""
+    """Rows of `split` that are in `other`, as a whole and by each column that mostly differs between rows."""
     mine, theirs = corpus.splits[split].columns, corpus.splits[other].columns
     compared: list[tuple[str | None, array[int], array[int]]] = []
     if mine == theirs:
@@ -262,9 +262,9 @@ def _split_findings(split: SplitReport) -> list[str]:
     if split.repeated:
         found.append(f"{split.name}: {split.repeated:,} of {split.rows:,} rows repeat an earlier row")
     if split.identical:
-        told = f"{split.identical.count:,} pairs have the same text on both sides"
-        found.append(f"{split.name}: {told}; the first is row {split.identical.first}")
+        what = f"{split.identical.count:,} pairs have the same text on both sides"
+        found.append(f"{split.name}: {what}; the first is row {split.identical.first}")
     if split.ratio:
-        told = f"{split.ratio.count:,} pairs are over {UNLIKE:g} times further apart in length than is usual"
-        found.append(f"{split.name}: {told}; the first is row {split.ratio.first}")
+        what = f"{split.ratio.count:,} pairs are over {UNLIKE:g} times further apart in length than is usual"
+        found.append(f"{split.name}: {what}; the first is row {split.ratio.first}")
     return found

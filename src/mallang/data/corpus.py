@@ -1,10 +1,10 @@
-"""A corpus: named splits, each a stream of rows of text that can be read again and again.
+"""A corpus: named splits, each a stream of rows of text that can be iterated repeatedly.
 
     open_corpus(Config(corpus="multi30k", source="de", target="en"), ("source", "target")).split("train")
     open_corpus(Config(train="my.tsv", columns=["ko", "en"]), ("source", "target")).split("train")
     open_corpus(Config(corpora={"tatoeba-kor-eng": 3.0, "my.tsv": 1.0}), ("source", "target")).split("train")
 
-A corpus is miniworld, one of the registry, files of one's own, or several of these together.
+A corpus is miniworld, one of the registry, the user's own files, or several of these together.
 """
 
 from __future__ import annotations
@@ -27,46 +27,46 @@ from mallang.errors import UserError, nearest
 SPLITS = ("train", "valid", "test")
 DOMAIN = re.compile(r"[^\W_][\w-]*")
 RESERVED = ("none", "pad", "unk", "s")
-"""What no domain may be called: no tag at all, and the names of other special tokens."""
+"""Names that no domain may have: `none`, which means no tag, and the names of other special tokens."""
 ALIKE = {"val": "valid", "dev": "valid", "validation": "valid"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """What to read, and which rows of it to keep."""
+    """The data to read, and the filters of its rows."""
 
     corpus: str | None = "miniworld"
     """A name that `mallang data list` shows."""
     corpora: dict[str, float] | None = None
-    """Several in its place, names or your own files, each with how often an epoch reads it: 0.5, 1, 3 …; 0: never."""
+    """Several corpora, names or your own files, each with the number of times per epoch: 0.5, 1, 3 …; 0: never."""
     domains: dict[str, str] | None = None
-    """The domain of some of `corpora`: a tag that is put before the source, and can be asked for in translation."""
+    """The domain of some of `corpora`: a tag before the source, which can be chosen in translation."""
     untagged: float = 0.0
-    """Share of the tagged rows that an epoch reads without their tag, so that the model can do without it too."""
+    """Share of the tagged rows that an epoch reads without their tag, so that the model works without it too."""
     train: str | list[str] | None = None
     """Your own file in place of the corpus: .txt .tsv .csv .jsonl .parquet .conll (.gz .xz), two files, or a stem."""
     valid: str | list[str] | None = None
     """File for validation."""
     hold_out: float = 0.0
-    """Share of `train` that is kept for validation, chosen by a hash of each row; for files without `valid`."""
+    """Share of `train` held out for validation, chosen by a hash of each row; for files without `valid`."""
     test: str | list[str] | None = None
-    """File for the final measure."""
+    """File for the final test."""
     columns: list[str | int] | None = None
     """Which columns of the file to read, by name or by number from 1, in the order of the task's."""
     header: bool | None = None
-    """Whether the first line of a table names its columns; not set: it does if the wanted names stand in it."""
+    """Whether the first line of a table names its columns; not set: it does if it has the wanted names."""
     source: str = "ko"
     """Language, or column, to translate from."""
     target: str = "en"
     """Language, or column, to translate into."""
     min_length: int = 1
-    """Shortest text to train on, in tokens."""
+    """Minimum length of a training text in tokens."""
     max_length: int = 256
-    """Longest text to train on, in tokens; 0 is no bound."""
+    """Maximum length of a training text in tokens; 0: no limit."""
     max_ratio: float = 9.0
-    """How many times longer one side may be than the other; 0 is no bound."""
+    """Maximum length ratio of the two sides; 0: no limit."""
     drop_duplicates: bool = False
-    """Train on the first of equal rows only."""
+    """Train only on the first of equal rows."""
 
     def __post_init__(self) -> None:
         if self.min_length < 0 or self.max_length < 0 or self.max_ratio < 0:
@@ -90,13 +90,13 @@ class Config:
 
 @runtime_checkable
 class Source(Protocol):
-    """Where rows come from: files, a generator, a list."""
+    """A source of rows: files, a generator, a list."""
 
     def rows(self, picks: Sequence[str]) -> Iterator[Row]:
         """The rows from the first, with these columns."""
 
     def fingerprint(self, picks: Sequence[str]) -> str:
-        """A sum over their content."""
+        """A hash of their content."""
 
 
 @dataclass(frozen=True)
@@ -105,12 +105,12 @@ class Rows:
 
     name: str
     columns: tuple[str, ...]
-    """What the columns are to the task."""
+    """The roles of the columns in the task."""
     source: Source
     picks: tuple[str, ...]
-    """What the columns are called at their source."""
+    """The names of the columns in their source."""
     note: str = ""
-    """How the file was understood, where that was a decision."""
+    """How the file was interpreted, where that was a choice."""
 
     def __iter__(self) -> Iterator[Row]:
         row = None
@@ -121,12 +121,12 @@ class Rows:
 
     @property
     def fingerprint(self) -> str:
-        """A sum over the content of the rows: the same text read the same way has the same one."""
+        """A hash of the content of the rows: equal for the same text read in the same way."""
         return self.source.fingerprint(self.picks)
 
     @classmethod
     def of(cls, rows: Sequence[Row], columns: tuple[str, ...], name: str = "rows") -> Rows:
-        """Rows that are at hand already."""
+        """Rows from a list in memory."""
         return cls(name, columns, Given(tuple(rows), columns), columns)
 
     @classmethod
@@ -143,14 +143,14 @@ class Rows:
 
 @dataclass(frozen=True)
 class Corpus:
-    """Splits by name, and what may be done with them."""
+    """Splits by name, and the license."""
 
     name: str
     license: str
     splits: Mapping[str, Rows]
     kind: str = "own"
     absent: Mapping[str, UserError] = field(default_factory=dict)
-    """Splits that exist but cannot be had here, and why."""
+    """Splits that exist but are not available here, and why."""
 
     def split(self, name: str) -> Rows:
         """The rows of a split; `dev` and `val` are `valid`, `test` is the first test set."""
@@ -169,22 +169,22 @@ class Corpus:
         raise UserError(f"{self.name} has no split {name!r} (it has {', '.join(self.splits)})", todo=todo)
 
     def has(self, name: str) -> bool:
-        """Whether there is such a split, or would be if it could be had."""
+        """Whether there is such a split, available or not."""
         known = {*self.splits, *self.absent}
         return name in known or (name == "test" and any(split.startswith("test") for split in known))
 
     @property
     def notes(self) -> list[str]:
-        """How files were understood, where that was a decision."""
+        """How files were interpreted, where that was a choice."""
         parts = [part for rows in self.splits.values() for part in rows.parts]
         return [f"{rows.name}: {rows.note}" for rows in parts if rows.note]
 
 
 def open_corpus(config: Config, columns: tuple[str, ...]) -> Corpus:
-    """The corpus that a configuration names, its rows with these columns; all columns where none is named."""
+    """The corpus of a configuration, its rows with these columns; all columns where none is named."""
     given = {name: getattr(config, name) for name in SPLITS if getattr(config, name) is not None}
     if config.corpora is None and ("train" in given or config.corpus is None):
-        # Held-out rows of another corpus would measure nothing, so they are not filled in.
+        # Held-out rows of another corpus would be meaningless, so no default is filled in.
         if not given:
             raise UserError("there is no data", todo="set data.corpus to a name or data.train to a file")
         return _hold_out(open_files(given, config, columns), config.hold_out)
@@ -196,13 +196,13 @@ def open_corpus(config: Config, columns: tuple[str, ...]) -> Corpus:
 
 
 def open_files(specs: Mapping[str, str | list[str]], config: Config, columns: tuple[str, ...]) -> Corpus:
-    """A corpus of files of one's own, by the name of the split that each is."""
+    """A corpus of the user's files, by the name of their splits."""
     splits = {name: _open_local(spec, config, columns) for name, spec in specs.items()}
     return Corpus(" + ".join(dict.fromkeys(rows.name for rows in splits.values())), "own data", splits)
 
 
 def _hold_out(corpus: Corpus, share: float) -> Corpus:
-    """The same files with a share of the training rows as the rows to validate on."""
+    """A corpus with a share of its training rows held out as the validation split."""
     if not share:
         return corpus
     rows = corpus.splits["train"]
@@ -213,7 +213,7 @@ def _hold_out(corpus: Corpus, share: float) -> Corpus:
 
 
 def _open_several(config: Config, roles: tuple[str, ...]) -> Corpus:
-    """Corpora and files together: each split is those of all that have one, less what is never trained on."""
+    """Several corpora and files: each split joins those of all members; members of weight 0 are not trained on."""
     weights, domains = config.corpora or {}, config.domains or {}
     opened = {name: _open_member(name, config, roles) for name in weights}
     for name, corpus in opened.items():
@@ -242,7 +242,7 @@ def _open_several(config: Config, roles: tuple[str, ...]) -> Corpus:
 
 
 def _open_member(name: str, config: Config, roles: tuple[str, ...]) -> Corpus:
-    """One of several: a corpus by name, or a file of one's own, which is all training."""
+    """A member of several corpora: a corpus by name, or a file of the user, used for training only."""
     path = Path(name).expanduser()
     is_file = path.is_file() or path.suffix or any(path.parent.glob(f"{path.name}.*"))
     if is_file and name != "miniworld" and name not in registry.names():
@@ -274,7 +274,7 @@ def _open_named(name: str, config: Config, roles: tuple[str, ...]) -> Corpus:
 def _open_miniworld(config: Config, roles: tuple[str, ...]) -> Corpus:
     from mallang.data import miniworld
 
-    # Trees are there for those who ask for them by name; the corpus as a whole is its sentences.
+    # Trees are read only where they are asked for by name; by default the corpus is its sentences.
     picks = config.wanted(roles).pick(
         (*Miniworld.COLUMNS, *Miniworld.TREES) if roles else Miniworld.COLUMNS, "miniworld"
     )
@@ -283,7 +283,7 @@ def _open_miniworld(config: Config, roles: tuple[str, ...]) -> Corpus:
 
 
 def _open_view(name: str, config: Config, roles: tuple[str, ...]) -> Corpus:
-    """What is made of miniworld's sentences: prompts for language models, sentences with their topics."""
+    """Corpora derived from miniworld: prompts for language models, sentences with their topics."""
     from mallang.data import miniworld_prompts as made
 
     picks = config.wanted(roles).pick(made.COLUMNS[name], name)
@@ -301,7 +301,7 @@ def _open_local(spec: str | list[str], config: Config, roles: tuple[str, ...]) -
 
 
 def _check_corpora(config: Config) -> None:
-    """Refuse what several corpora cannot mean."""
+    """Refuse contradictory options of several corpora."""
     weights, domains = config.corpora, config.domains or {}
     if weights is None:
         if domains or config.untagged:
@@ -326,7 +326,7 @@ def _check_corpora(config: Config) -> None:
 
 @dataclass(frozen=True)
 class Member:
-    """One of several corpora: its rows, how often an epoch reads each of them, and their domain."""
+    """A member of several corpora: its rows, the number of times that an epoch reads them, and their domain."""
 
     name: str
     rows: Rows
@@ -342,11 +342,11 @@ class Joined:
     untagged: float = 0.0
 
     def rows(self, picks: Sequence[str]) -> Iterator[Row]:
-        """The rows of each, from the first; each knows its own columns."""
+        """The rows of all members, one member after the other; each has its own columns."""
         return (row for member in self.members for row in member.rows)
 
     def fingerprint(self, picks: Sequence[str]) -> str:
-        """A sum over those of all."""
+        """A hash of the fingerprints of all members."""
         return _sum(["joined", [member.rows.fingerprint for member in self.members]])
 
 
@@ -359,7 +359,7 @@ class Miniworld:
     split: str
 
     def rows(self, picks: Sequence[str]) -> Iterator[Row]:
-        """What is said of every scene: sentences in these languages, or their parse trees."""
+        """The sentences of every scene in these languages, or their parse trees."""
         from mallang.data import miniworld
 
         def column(pick: str) -> Iterator[str]:
@@ -371,7 +371,7 @@ class Miniworld:
         return zip(*(column(pick) for pick in picks), strict=True)
 
     def fingerprint(self, picks: Sequence[str]) -> str:
-        """A sum over the world's own, and over how its trees are built where they are read."""
+        """A hash of the world's fingerprint, and of the tree format where trees are read."""
         from mallang.data import miniworld, miniworld_trees
 
         trees = [miniworld_trees.VERSION] if any(pick in self.TREES for pick in picks) else []
@@ -391,7 +391,7 @@ class Given:
         return (tuple(row[place] for place in places) for row in self.given)
 
     def fingerprint(self, picks: Sequence[str]) -> str:
-        """A sum over all of them."""
+        """A hash of all rows."""
         return _sum(["given", list(self.rows(picks))])
 
 

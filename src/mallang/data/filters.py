@@ -1,4 +1,4 @@
-"""Which rows are fit to train on, and an account of those that were not."""
+"""Filters of training rows, and an account of the dropped rows."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ import numpy as np
 from jaxtyping import Bool, Int8, Integer
 
 REASONS = ("kept", "empty", "duplicate", "short", "long", "ratio")
-"""What can become of a row; the first that holds is told."""
+"""What can happen to a row; the first reason that applies is reported."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Filters:
-    """Bounds that a row must keep; lengths are in tokens, without special ones."""
+    """Limits of a row; lengths are in tokens, without special tokens."""
 
     min_length: int = 1
     max_length: int = 256
-    """No bound where it is 0."""
+    """0: no limit."""
     max_ratio: float = 9.0
-    """How many times longer one side may be than another; no bound where it is 0."""
+    """Maximum length ratio of the sides; 0: no limit."""
     drop_duplicates: bool = False
-    """Keep the first of equal rows only."""
+    """Keep only the first of equal rows."""
     drop_empty: bool = True
-    """Leave out rows of which one side is nothing but white space."""
+    """Leave out rows with a side of white space only."""
 
     def judge(
         self, lengths: Integer[np.ndarray, "rows columns"], fate: Int8[np.ndarray, " rows"]
     ) -> Int8[np.ndarray, " rows"]:
-        """The place in REASONS of each row; one that is already dropped keeps its reason."""
+        """The index in REASONS of each row; a row that is already dropped keeps its reason."""
         if lengths.shape[0] == 0:
             return fate
         shortest, longest = lengths.min(axis=1), lengths.max(axis=1)
@@ -53,7 +53,7 @@ class Filters:
 
 @dataclass
 class Account:
-    """How many rows were read, kept, and dropped for which reason."""
+    """The number of rows read, kept, and dropped for each reason."""
 
     filters: Filters
     name: str = ""
@@ -62,11 +62,11 @@ class Account:
 
     @property
     def kept(self) -> int:
-        """How many rows are left."""
+        """The number of rows kept."""
         return self.read - sum(self.dropped.values())
 
     def add(self, fate: Int8[np.ndarray, " rows"]) -> None:
-        """Count what became of some more rows."""
+        """Count more rows."""
         self.read += len(fate)
         for reason, number in zip(REASONS, np.bincount(fate, minlength=len(REASONS)), strict=True):
             if number and reason != "kept":
@@ -88,5 +88,5 @@ class Account:
 
 
 def _drop(fate: Int8[np.ndarray, " rows"], bad: Bool[np.ndarray, " rows"], reason: str) -> Int8[np.ndarray, " rows"]:
-    """Give the rows that are bad, and still kept, a reason."""
+    """Drop the rows that are bad, and still kept, for this reason."""
     return np.where((fate == 0) & bad, np.int8(REASONS.index(reason)), fate)

@@ -1,4 +1,4 @@
-"""A bilingual lexicon: which words of one language may stand for a word of another."""
+"""A bilingual lexicon: pairs of a source word and a target word."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from mallang.errors import UserError
 
 
 def read_lexicon(path: Path | str) -> list[tuple[str, str]]:
-    """The pairs of a lexicon in a file, a source word and a target word a line; a word may have several lines.
+    """The pairs of a lexicon file, one source word and one target word per line; a word may have several lines.
 
     Tables (.tsv, .csv, .jsonl, .parquet) are read as training data is: by columns named source and target, else the
-    first two. In a text file a tab or white space lies between the two words.
+    first two. In a text file a tab or white space separates the two words.
     """
     path = Path(path).expanduser()
     if not path.is_file():
-        raise UserError(f"there is no lexicon {path}", todo="give a file with a source word and a target word a line")
+        raise UserError(f"there is no lexicon {path}", todo="give a file with a source and a target word per line")
     if kind_of(path) not in (None, "text"):
         rows: Iterator[Row] = iter(open_files({"train": str(path)}, Config(), ("source", "target")).split("train"))
     else:

@@ -1,7 +1,7 @@
-"""Batches made in the background, in an order that no number of workers can change.
+"""Batches prepared in the background, in an order that does not depend on the number of workers.
 
-Batches are numbered through all epochs. Batch n is made from rows that the plan of its epoch names and from random
-numbers that depend on (seed, n) alone, so a run that starts again at batch n sees just what it would have seen.
+Batches are numbered through all epochs. Batch n depends only on the plan of its epoch and on random numbers from
+(seed, n), so a run that resumes at batch n reads exactly what it would have read without the interruption.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from mallang.data.batch import Batch, Shapes
 from mallang.data.sampler import Rows, generator
 
 PREPARE = 1
-"""Sets the random numbers of batch making apart from those of batch planning."""
+"""Separates the random numbers of batch preparation from those of batch planning."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where batches come from."""
+    """The functions that make batches."""
 
     examples: Callable[[int], Sequence[Any]]
     """The examples of an epoch."""
     plan: Callable[[int], Sequence[Rows]]
     """The batches of an epoch."""
     prepare: Callable[[list[tuple[Any, ...]], np.random.Generator], Batch]
-    """Rows of examples to a padded batch."""
+    """Collates examples into a padded batch."""
     seed: int
     shapes: Shapes | None = None
-    """The rectangles that batches are padded to; none given: just as wide as their longest row."""
+    """The shapes that batches are padded to; none: each is as wide as its longest row."""
 
 
 @dataclass(frozen=True)
 class BatchRequest:
-    """One batch to be made: its number through all epochs, its epoch and the examples of its rows."""
+    """A batch to be prepared: its number through all epochs, its epoch and the examples of its rows."""
 
     number: int
     epoch: int
@@ -49,7 +49,7 @@ class BatchRequest:
 
 @dataclass(frozen=True)
 class Position:
-    """Where reading goes on: the next batch's number, its epoch, and its place in that epoch."""
+    """The data position: the next batch's number, its epoch, and its index in that epoch."""
 
     number: int = 0
     epoch: int = 0
@@ -59,10 +59,10 @@ class Position:
 def requests(
     source: Source, start: Position, *, rank: int = 0, processes: int = 1, step: int | None = None
 ) -> Iterator[tuple[BatchRequest, Position]]:
-    """This process's batches from a position on, without end.
+    """The infinite sequence of this process's batch requests from a position on.
 
-    The batches of a step, one a process unless `step` says how many, are dealt out one after the other. A batch comes
-    with the position after its whole step, which is the same in all processes and where a checkpoint may go on.
+    The batches of a step, one per process unless `step` is given, are distributed round-robin. A batch comes with the
+    position after its whole step, which is the same in all processes and from which a checkpoint may resume.
     """
     number, first, whole = start.number, start.place, step or processes
     mine: list[BatchRequest] = []
@@ -91,7 +91,7 @@ def load(
     step: int | None = None,
     pin_memory: bool = False,
 ) -> Iterator[tuple[Batch, Position]]:
-    """This process's batches from a position on, without end, made by `workers` background processes."""
+    """The infinite sequence of this process's batches from a position on, prepared by `workers` processes."""
     loader = DataLoader(
         BatchDataset(source),
         sampler=InfiniteSampler(source, start, rank, processes, step),
@@ -103,7 +103,7 @@ def load(
         prefetch_factor=4 if workers else None,
     )
     batches = iter(loader)
-    # Workers do not hear the signal by which Python ends what still runs when it leaves: they are told before.
+    # Workers ignore the signal by which Python ends child processes at exit: they are shut down before.
     end = getattr(batches, "_shutdown_workers", None)
     if end is not None:
         atexit.register(end)
@@ -115,14 +115,14 @@ def load(
 
 
 def leave_signals(worker: int) -> None:
-    """A Ctrl-C or `kill` that reaches the whole group is for the trainer, which saves; a worker ends when it does."""
+    """Ignore Ctrl-C and `kill` in a worker: the trainer handles them, saves, and ends its workers."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
 
 
 @dataclass(frozen=True)
 class InfiniteSampler:
-    """What the loader iterates over to learn which batch is next."""
+    """An infinite sampler of batch requests."""
 
     source: Source
     start: Position
@@ -135,12 +135,12 @@ class InfiniteSampler:
 
 
 def as_it_is(made: Any) -> Any:
-    """What the loader does to a finished batch: nothing."""
+    """The collate function of the loader: the identity, as batches are complete."""
     return made
 
 
 class BatchDataset(Dataset[tuple[Batch, Position]]):
-    """Makes the batches that were ordered."""
+    """A dataset indexed by requests: it prepares the batch that a request names."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -158,7 +158,7 @@ class BatchDataset(Dataset[tuple[Batch, Position]]):
 
 
 def gather(examples: Any, rows: Rows) -> list[tuple[Any, ...]]:
-    """The examples of a batch; all at once where they can be had so, and as rows where they are windows of a text."""
+    """The examples of a batch; in one call where the examples support it, and as windows where they are a stream."""
     if hasattr(examples, "gather"):
         return list(examples.gather(rows))
     if not hasattr(examples, "many"):

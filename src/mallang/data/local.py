@@ -1,4 +1,4 @@
-"""Files of one's own: how they are read, and which of their columns a task means."""
+"""The user's own files: their formats, and the columns that a task reads."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from mallang.data.readers import PACKED, Files, Kind
 from mallang.errors import UserError, nearest
 
 Described = tuple[Files, tuple[str, ...], str]
-"""The files, the columns picked, and a note on how that was decided."""
+"""The files, the chosen columns, and a note on that choice."""
 T = TypeVar("T")
 
 spooled: dict[str, Any] = {}
-"""What came from standard input (`-`) and from pipes, by path, kept so that it can be read again."""
+"""Temporary copies of standard input (`-`) and of pipes, by path, so that they can be read again."""
 
 
 class MissingColumnError(UserError):
@@ -31,11 +31,11 @@ class Wanted:
     """The columns that a task asks for."""
 
     roles: tuple[str, ...]
-    """What they are to the task; all columns where there are none."""
+    """Their roles in the task; all columns where there are none."""
     names: tuple[tuple[str, ...], ...]
-    """What each may be called."""
+    """The possible names of each."""
     given: tuple[str, ...] | None = None
-    """Names or numbers that the person gave."""
+    """Names or numbers that the user gave."""
     header: bool | None = None
 
     def __post_init__(self) -> None:
@@ -46,7 +46,7 @@ class Wanted:
             )
 
     def are_named_in(self, header: Sequence[str]) -> bool:
-        """Whether this line names the columns that are wanted."""
+        """Whether this line has the names of the wanted columns."""
         if self.given is not None:
             return any(not name.isdecimal() for name in self.given)
         return bool(self.roles) and self.found_in(header) is not None
@@ -74,7 +74,7 @@ class Wanted:
 
 
 def describe(spec: str | list[str], wanted: Wanted) -> Described:
-    """How to read a file, a pair of files, a stem that several files share, or standard input (`-`)."""
+    """How to read a file, a pair of files, a common stem of several files, or standard input (`-`)."""
     if isinstance(spec, list):
         return _several([Path(name).expanduser() for name in spec], wanted)
     if spec == "-":
@@ -112,7 +112,7 @@ def _one(path: Path, wanted: Wanted, kind: Kind | None) -> Described:
 
 
 def _table(path: Path, kind: Kind, wanted: Wanted) -> Described:
-    """A .tsv or .csv: the first line is a header if the wanted names stand in it."""
+    """A .tsv or .csv: the first line is a header if it has the wanted names."""
     _, first = _first(readers.cells(path, kind, strict=False), path)
     numbers = tuple(str(place) for place in range(1, len(first) + 1))
     header = wanted.are_named_in(first) if wanted.header is None else wanted.header
@@ -129,12 +129,12 @@ def _table(path: Path, kind: Kind, wanted: Wanted) -> Described:
     else:
         picks = known[: len(wanted.roles)]
     start = "the first line names the columns" if header else "the first line is data, not a header"
-    told = ", ".join(f"{role} = {name}" for role, name in zip(wanted.roles or picks, picks, strict=True))
-    return files, picks, f"{start}; {told} of {readers.count(len(known), 'column')}"
+    order = ", ".join(f"{role} = {name}" for role, name in zip(wanted.roles or picks, picks, strict=True))
+    return files, picks, f"{start}; {order} of {readers.count(len(known), 'column')}"
 
 
 def _column_file(path: Path, wanted: Wanted) -> Described:
-    """A .conll file: the token stands first, the tag last, unless columns are given."""
+    """A .conll file: the token is the first column, the tag the last, unless columns are given."""
     lines = (line for line in readers.lines(path, strict=False) if line.strip())
     token = _first((line for line in lines if not line.startswith("-DOCSTART-")), path)
     known = tuple(str(place) for place in range(1, len(readers.split_token(token)) + 1))
@@ -148,7 +148,7 @@ def _column_file(path: Path, wanted: Wanted) -> Described:
 
 
 def _several(paths: list[Path], wanted: Wanted) -> Described:
-    """Parallel files, a column each: told apart by their endings, else taken in order."""
+    """Parallel files, one column each: assigned by their suffixes, else in order."""
     paths = [_spool(str(path)) if is_pipe(path) else path for path in paths]
     for path in paths:
         if not path.is_file():
@@ -156,16 +156,16 @@ def _several(paths: list[Path], wanted: Wanted) -> Described:
     if len(paths) < max(1, len(wanted.roles)):
         raise UserError(f"{len(paths)} files are given, but {len(wanted.roles)} are needed: {', '.join(wanted.roles)}")
     where, endings = " + ".join(map(str, paths)), tuple(_ending(path) for path in paths)
-    are_told_apart = len(set(endings)) == len(endings)
-    if are_told_apart and (wanted.given or not wanted.roles or wanted.found_in(endings)):
+    are_distinct = len(set(endings)) == len(endings)
+    if are_distinct and (wanted.given or not wanted.roles or wanted.found_in(endings)):
         return Files("parallel", tuple(paths), endings), wanted.pick(endings, where), ""
     numbers = tuple(str(place) for place in range(1, len(paths) + 1))
     files = Files("parallel", tuple(paths), numbers)
     if wanted.given or not wanted.roles:
         return files, wanted.pick(numbers, where), ""
     picks = numbers[: len(wanted.roles)]
-    told = ", ".join(f"{role} = {path}" for role, path in zip(wanted.roles, paths, strict=False))
-    return files, picks, f"taken in order: {told}"
+    order = ", ".join(f"{role} = {path}" for role, path in zip(wanted.roles, paths, strict=False))
+    return files, picks, f"taken in order: {order}"
 
 
 def _stem(path: Path, wanted: Wanted) -> Described:
@@ -193,12 +193,12 @@ def is_pipe(path: Path) -> bool:
 
 
 def _kind_of_stream(wanted: Wanted) -> Kind:
-    """How to read what has no name: a table where several columns are wanted."""
+    """The format of a stream without a name: a table where several columns are wanted."""
     return "tsv" if len(wanted.roles) > 1 or wanted.given else "text"
 
 
 def _spool(spec: str) -> Path:
-    """Standard input or a pipe as a file, for rows are read more than once."""
+    """Standard input or a pipe as a temporary file, because rows are read more than once."""
     if spec not in spooled:
         spool = tempfile.NamedTemporaryFile(prefix="mallang-pipe-")  # noqa: SIM115 - it lives as long as the process
         if spec == "-":

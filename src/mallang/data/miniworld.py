@@ -1,13 +1,13 @@
-"""miniworld, the corpus that is always there: a small world told in Korean and English, sentence by sentence.
+"""miniworld, the built-in corpus: a generated small world in parallel Korean and English sentences.
 
     for korean, english in miniworld.rows("train"): ...
     miniworld.scene("test", 0).alignment        # pairs (Korean word, English word)
     miniworld.trees("test", "en")               # (S (NP XX )NP (VP XX (NP XX XX )NP )VP )S
     miniworld.is_grammatical("Minsu ate an apple.", "en")
 
-A scene is drawn by arithmetic on (version, split, number), so the corpus is the same on every machine and Python. Who
-does what to what decides the split, so no such combination of the test set is ever seen in training. Each Korean
-sentence has one English translation and the other way round: words with two meanings are told apart by the others.
+A scene is drawn by arithmetic on (version, split, number), so the corpus is the same on every machine and Python. The
+combination of agent, action and object decides the split, so no such combination of the test set is seen in training.
+Each Korean sentence has one English translation and vice versa: the context disambiguates words with two meanings.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def scenes(split: str) -> tuple[Scene, ...]:
 
 @cache
 def familiar() -> frozenset[tuple[str, str]]:
-    """The words that training shows often in a role, so that only their combinations are new in valid and test."""
+    """The words that are frequent in a role in training, so that only their combinations are new in valid and test."""
     counts = Counter(form for scene in scenes("train") for form in forms(scene))
     return frozenset(form for form, count in counts.items() if count >= OFTEN)
 
@@ -98,7 +98,7 @@ def forms(scene: Scene) -> Iterator[tuple[str, str]]:
 
 
 def generate(seed: int, count: int) -> Iterator[tuple[str, str]]:
-    """So many pairs beyond the corpus, repetitions among them; none holds a combination kept for valid or test."""
+    """`count` pairs beyond the corpus, possibly repeated; none has a combination reserved for valid or test."""
     key = Draw(VERSION, len(SPLITS), seed).next()
     for number in range(key, key + count):
         drawn = draw_scene(Draw(number), "train")

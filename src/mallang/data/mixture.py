@@ -177,12 +177,12 @@ class Accounts(Account):
                 dropped[reason] = dropped.get(reason, 0) + number
         name = " + ".join(part.rows.account.name for part in parts)
         read = sum(part.rows.account.read for part in parts)
-        return cls(parts[0].rows.account.filters, name, read, dropped, tuple(map(_told, parts)))
+        return cls(parts[0].rows.account.filters, name, read, dropped, tuple(map(_described, parts)))
 
     def __str__(self) -> str:
         return "\n".join(self.parts)
 
 
-def _told(part: Part) -> str:
+def _described(part: Part) -> str:
     times = "" if part.weight == 1 else f"\n  read {part.weight:g} times an epoch"
     return f"{part.rows.account}{times}" + ("" if part.domain is None else f"\n  domain: {part.domain}")

@@ -1,4 +1,4 @@
-"""How often each n-gram of a text occurs, by sorting: every order is one sorted array of integers.
+"""N-gram counts of a text by sorting: every order is one sorted array of integer keys.
 
     key of w₁ … wₙ = (place of w₁ … wₙ₋₁ in the array of the order below) × words + wₙ
 
@@ -18,7 +18,7 @@ from mallang.data.ngram_text import Text
 from mallang.text.vocabulary import Vocabulary
 
 MOST_BITS = 63
-"""Of a number that is not negative."""
+"""Bits of a non-negative 64-bit integer."""
 
 
 @dataclass(frozen=True)
@@ -28,10 +28,10 @@ class Order:
     keys: Int64[np.ndarray, " ngrams"]
     """Sorted."""
     parents: Int64[np.ndarray, " ngrams"]
-    """The place in the order below of each one's history, which is it without its last word; of words 0."""
+    """The index in the order below of each n-gram's history (without its last word); 0 for unigrams."""
     counts: Int64[np.ndarray, " ngrams"]
     suffixes: Int64[np.ndarray, " ngrams"]
-    """The same of each without its first word; of words 0."""
+    """The index in the order below of each n-gram without its first word; 0 for unigrams."""
     is_first: Bool[np.ndarray, " ngrams"]
     """Whether it begins with `<s>`."""
     begins: Bool[np.ndarray, " ngrams"]
@@ -56,12 +56,12 @@ class Counts:
 
     @property
     def said(self) -> Bool[np.ndarray, " words"]:
-        """The words that can be said: all but `<pad>` and `<s>`."""
+        """The words that can be predicted: all but `<pad>` and `<s>`."""
         return sayable(self.vocabulary)
 
 
 def sayable(vocabulary: Vocabulary) -> Bool[np.ndarray, " words"]:
-    """The words that can be said: all but `<pad>` and `<s>`."""
+    """The words that can be predicted: all but `<pad>` and `<s>`."""
     said = np.ones(len(vocabulary), dtype=np.bool_)
     said[[vocabulary.pad, vocabulary.bos]] = False
     return said
@@ -71,7 +71,7 @@ def count(text: Text, order: int, vocabulary: Vocabulary) -> Counts:
     """Count the n-grams of every length up to `order`."""
     words, size = text.words.astype(np.int64), len(vocabulary)
     counts = np.bincount(words, minlength=size)
-    counts[vocabulary.bos] = 0  # it is read and never said
+    counts[vocabulary.bos] = 0  # it is read and never predicted
     numbers = np.arange(size)
     openings = np.flatnonzero((text.places == 0) & (words != vocabulary.bos))
     is_first, none = numbers == vocabulary.bos, np.zeros(size, np.int64)

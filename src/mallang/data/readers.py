@@ -146,9 +146,9 @@ def parallel(paths: Sequence[Path], strict: bool = True) -> Iterator[Row]:
             counts = [
                 number + (cell is not None) + sum(1 for _ in rest) for cell, rest in zip(row, readers, strict=True)
             ]
-            told = ", ".join(f"{path} has {count:,} lines" for path, count in zip(paths, counts, strict=True))
+            message = ", ".join(f"{path} has {count:,} lines" for path, count in zip(paths, counts, strict=True))
             raise UserError(
-                f"files that belong together differ in length: {told}",
+                f"files that belong together differ in length: {message}",
                 todo="line i of one must be the translation of line i of the other",
             )
         yield row  # type: ignore[misc]
@@ -236,7 +236,7 @@ def json_records(path: Path, strict: bool = True) -> Iterator[tuple[int, dict[st
 
 
 def json_lines(path: Path, strict: bool = True) -> Iterator[tuple[int, str, dict[str, Any]]]:
-    """The same with the line itself."""
+    """Line number, text and object of each line of a JSON Lines file; blank lines are skipped."""
     for number, line in enumerate(lines(path, strict), 1):
         if not line.strip():
             continue

@@ -217,9 +217,9 @@ def _read_entry(name: str, facts: dict[str, Any], home: DataSet) -> Entry:
     splits = {}
     for split, how in facts["splits"].items():
         # TOML has lists where the record has tuples.
-        told: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in how.items()}
-        rows, paths = told.pop("rows"), tuple(Path(path) for path in told.pop("files"))
-        splits[split] = Split(Files(paths=paths, **told), rows)
+        fields: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in how.items()}
+        rows, paths = fields.pop("rows"), tuple(Path(path) for path in fields.pop("files"))
+        splits[split] = Split(Files(paths=paths, **fields), rows)
     text = facts.get("text", "text")
     return Entry(name, facts["about"], facts["kind"], facts["license"], text, splits, home)
 

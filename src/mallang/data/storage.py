@@ -249,7 +249,7 @@ def _receive(url: str, opener: Opener, write: Callable[[bytes], object]) -> str:
 
 @contextmanager
 def _sink(path: Path, folder: Path) -> Iterator[Callable[[bytes], object]]:
-    """Writes to a file; a full disk is told apart from a broken network."""
+    """A function that writes to a file; its errors (a full disk) are separate from those of the network."""
 
     def write(block: bytes) -> None:
         left = memoryview(block)

@@ -116,7 +116,7 @@ def windows_batch(windows: Sequence[Window]) -> Batch:
 
 
 def packed_batch(rows: Sequence[Sequence[Window]]) -> Batch:
-    """Several documents per row, and in `segments` which document of its row a token belongs to, from 1."""
+    """Several documents per row; `segments` has the index of each token's document in its row, from 1."""
     joined = [tuple(np.concatenate(parts) for parts in zip(*row, strict=True)) for row in rows]
     numbers = [np.repeat(np.arange(1, len(row) + 1), [len(inputs) for inputs, _ in row]) for row in rows]
     tokens, lengths = pad_rows([inputs for inputs, _ in joined])

@@ -1,1 +1,1 @@
-"""Outputs to numbers."""
+"""Evaluation: metrics of outputs, with signatures and confidence intervals."""

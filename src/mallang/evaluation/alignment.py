@@ -1,4 +1,4 @@
-"""How well word alignments agree with those that people, or a generator, say are right.
+"""Word alignment metrics: alignment error rate (AER), precision, recall and F against gold alignments.
 
 Och and Ney 2003, A Systematic Comparison of Various Statistical Alignment Models: gold links are sure (S) or possible
 (P, the sure ones among them); of the links A that were found
@@ -24,7 +24,7 @@ from mallang.errors import UserError
 from mallang.evaluation.score import Score, interval
 
 Link: TypeAlias = tuple[int, int]
-"""The places of a source word and of a target word that say the same."""
+"""The indices of a source word and of the target word that translates it."""
 Links: TypeAlias = Set[Link]
 LINK = re.compile(r"(\d+)([-?p])(\d+)")
 
@@ -32,7 +32,7 @@ LINK = re.compile(r"(\d+)([-?p])(\d+)")
 def alignment_scores(
     found: Sequence[Links], sure: Sequence[Links], possible: Sequence[Links] | None = None, how: str = ""
 ) -> list[Score]:
-    """AER, precision, recall and F of the links of many sentences, in percent; `how` tells how they were found.
+    """AER, precision, recall and F of the links of many sentences, in percent; `how` goes into the signature.
 
     Without `possible` every gold link is sure.
     """
@@ -50,7 +50,7 @@ def alignment_scores(
 
 
 def error_rate(found: Sequence[Links], sure: Sequence[Links], possible: Sequence[Links] | None = None) -> float:
-    """The alignment error rate alone, in percent and without an interval: for choosing between ways to align."""
+    """The alignment error rate alone, in percent, without an interval: for model selection."""
     return rates(link_counts(found, sure, possible).sum(axis=0).astype(np.float64))[0]
 
 
@@ -62,13 +62,13 @@ def link_counts(
         raise ValueError("every sentence needs links that were found and gold links")
     rows = []
     for links, certain, allowed in zip(found, sure, sure if possible is None else possible, strict=True):
-        wanted = links & (certain | allowed)  # what is sure is possible, too
+        wanted = links & (certain | allowed)  # sure links are possible links too
         rows.append((len(links), len(certain), len(links & certain), len(wanted)))
     return np.array(rows, dtype=np.int64).reshape(len(rows), 4)
 
 
 def rates(sums: Float[np.ndarray, " statistics"]) -> tuple[float, float, float, float]:
-    """AER, precision, recall and F in percent; where there is nothing to find and nothing was found all is right."""
+    """AER, precision, recall and F in percent; without gold links and found links all is right."""
     links, certain, certain_found, possible_found = (float(number) for number in sums)
     error = 1 - (certain_found + possible_found) / (links + certain) if links + certain else 0.0
     precision = possible_found / links if links else float(not certain)
@@ -78,9 +78,9 @@ def rates(sums: Float[np.ndarray, " statistics"]) -> tuple[float, float, float, 
 
 
 def read_links(path: Path) -> tuple[list[set[Link]], list[set[Link]]]:
-    """The sure and the possible links of a file, a line a pair: `0-0 2-1 1?2`, source and target place from 0.
+    """The sure and the possible links of a file, one line per pair: `0-0 2-1 1?2`, source and target index from 0.
 
-    A possible link has `?` or `p` in the place of `-`.
+    A possible link has `?` or `p` instead of `-`.
     """
     sure: list[set[Link]] = []
     possible: list[set[Link]] = []

@@ -1,8 +1,8 @@
-"""How many words are right, wherever they stand: precision, recall and their harmonic mean F.
+"""Bag-of-words precision, recall and F: right words, whatever their positions.
 
 precision = right words / words of the output, recall = right words / words of the reference. A word is right as often
-as the reference has it: a second "you" counts only if the reference has two. Of several references the one counts that
-gives the highest F. The words of all sentences are counted together; cut by sacreBLEU's tokenization, so that precision
+as the reference has it: a second "you" counts only if the reference has two. Of several references the one with the
+highest F counts. The words of all sentences are summed; they are those of sacreBLEU's tokenization, so that precision
 is the unigram precision of BLEU.
 
 F is the harmonic mean because it is the strictest: arithmetic ≥ geometric ≥ harmonic, equal only for equal numbers.
@@ -58,22 +58,22 @@ def overlap(words: Sequence[str], reference: Sequence[str]) -> tuple[int, int, i
 
 
 def precision_and_recall(right: int | float, words: int | float, reference: int | float) -> tuple[float, float]:
-    """Shares from 0 to 1; where there is nothing to be right, nothing is."""
+    """Precision and recall from 0 to 1; 0 where there are no words."""
     return (right / words if words else 0.0), (right / reference if reference else 0.0)
 
 
 def arithmetic(precision: float, recall: float) -> float:
-    """Half of the sum: high as soon as one of the two is."""
+    """The arithmetic mean: high as soon as one of the two is."""
     return (precision + recall) / 2
 
 
 def geometric(precision: float, recall: float) -> float:
-    """The root of the product: what BLEU takes of its precisions."""
+    """The geometric mean: what BLEU takes of its precisions."""
     return math.sqrt(precision * recall)
 
 
 def harmonic(precision: float, recall: float) -> float:
-    """F: near the smaller of the two, so that both must be high."""
+    """The harmonic mean, F: near the smaller of the two, so that both must be high."""
     return 2 * precision * recall / (precision + recall) if precision + recall else 0.0
 
 

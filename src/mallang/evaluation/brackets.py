@@ -1,16 +1,16 @@
-"""How good parse trees are: labeled precision, recall and F1 of their brackets, in the manner of PARSEVAL.
+"""Labeled bracket precision, recall and F1 of parse trees (PARSEVAL).
 
     brackets(["(S (NP XX )NP (VP XX )VP )S"], ["(S (NP XX )NP (VP XX )VP )S"])["F1"]
 
-A bracket is a label with the words it spans: (NP, from word 0, to word 1). It is right if the gold tree has it; what a
-tree has twice, the other must have twice. Brackets of all sentences are counted together (Black et al., 1991; the F1 of
-Vinyals et al. 2015, arXiv:1412.7449). A leaf is any token without a bracket, so trees with XX and with words are read
-alike; `(NP … )` may close without its label.
+A bracket is a label with the words it spans: (NP, from word 0, to word 1). It is right if the gold tree has it, at most
+as often as the gold tree has it. Brackets of all sentences are summed (Black et al., 1991; the F1 of Vinyals et al.
+2015, arXiv:1412.7449). A leaf is any token without a bracket, so trees with XX and with words are read in the same way;
+`(NP … )` may close without its label.
 
-An output that is no tree is mended as in that paper: what is never closed is closed at its end, and what closes nothing
-was opened at its beginning. A closing bracket closes the innermost open one, whatever label it names. An output with
-another number of words keeps its brackets: those that stand where they should are right. The share of outputs that are
-whole trees over the right number of words is a score beside the others.
+An output that is no tree is repaired as in that paper: missing closing brackets are added at its end, missing opening
+ones at its start. A closing bracket closes the innermost open one, whatever label it names. An output with another
+number of words keeps its brackets: those with the right span are right. The share of outputs that are whole trees over
+the right number of words is a score of its own.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ MEASURES = {"precision": "bracket precision", "recall": "bracket recall", "F1": 
 
 @dataclass(frozen=True)
 class Tree:
-    """What a linear tree says."""
+    """The brackets of a linearized tree."""
 
     brackets: Counter[Bracket]
     words: int
     whole: bool
-    """Whether it is one tree over all its words, every phrase with a word; False where it had to be mended."""
+    """Whether it is one tree over all its words, every phrase with a word; False where it had to be repaired."""
 
 
 def brackets(outputs: Sequence[str], golds: References) -> dict[str, Score]:
@@ -50,12 +50,12 @@ def brackets(outputs: Sequence[str], golds: References) -> dict[str, Score]:
 
 
 def bracket_statistics(outputs: Sequence[str], golds: References) -> Statistics:
-    """What bracket F1 is computed from: brackets that are right, those of the output, those of the gold tree."""
+    """The statistics of bracket F1: right brackets, brackets of the output, brackets of the gold tree."""
     return _statistics("F1", count_brackets(outputs, golds))
 
 
 def is_tree(text: str) -> bool:
-    """Whether a text is a linear tree."""
+    """Whether a text is a linearized tree."""
     read = read_tree(text)
     return read.whole and bool(read.brackets)
 
@@ -79,7 +79,7 @@ def count_brackets(outputs: Sequence[str], golds: References) -> np.ndarray:
 
 
 def read_tree(text: str) -> Tree:
-    """The brackets of a linear tree, mended where they do not fit."""
+    """The brackets of a linearized tree, repaired where they do not match."""
     opened: list[tuple[str, int]] = []
     found: list[Bracket] = []
     words, whole = 0, True
@@ -110,5 +110,5 @@ def _statistics(name: str, table: np.ndarray) -> Statistics:
         shares = {"precision": precision, "recall": recall, "F1": harmonic(precision, recall)}
         return 100 * (whole / sentences if name == "whole" else shares[name])
 
-    signature = f"bs:{RESAMPLES}|seed:{SEED}|brackets:labelled|root:counted|malformed:mended"
+    signature = f"bs:{RESAMPLES}|seed:{SEED}|brackets:labelled|root:counted|malformed:mended"  # words: ok, recorded
     return Statistics(MEASURES[name], table, measure, signature)

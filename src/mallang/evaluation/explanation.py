@@ -1,10 +1,10 @@
-"""Where a BLEU comes from: which n-grams matched, their precisions, the geometric mean and the brevity penalty.
+"""A BLEU score explained: matched n-grams, their precisions, the geometric mean and the brevity penalty.
 
     print(explain("I love you", "Oh I love you"))
 
-BLEU (Papineni et al., 2002) is brevity penalty × geometric mean of the precisions of 1-, 2-, 3- and 4-grams. An n-gram
-counts as often as a reference has it, no more. The brevity penalty, exp(1 − reference length / length) for outputs that
-are too short, stands in for recall. The numbers are sacreBLEU's, for a sentence as for a corpus.
+BLEU (Papineni et al., 2002) is brevity penalty × geometric mean of the precisions of 1-, 2-, 3- and 4-grams. The count
+of an n-gram is clipped to that of a reference. The brevity penalty, exp(1 − reference length / length) for outputs that
+are too short, replaces recall. The numbers are sacreBLEU's, for a sentence as for a corpus.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from mallang.evaluation.translation import References, all_references, bleu_metr
 
 ORDERS = 4
 SMOOTHINGS = ("exp", "none")
-"""sacreBLEU's own, 1/2, 1/4, 1/8 … of a match where there is none; or none, as in the paper."""
+"""exp: sacreBLEU's default, 1/2, 1/4, 1/8 … of a match where there is none; none: no smoothing, as in the paper."""
 Words = tuple[str, ...]
 
 
@@ -34,13 +34,13 @@ class NGram:
 
     words: Words
     count: int
-    """How often the output has it."""
+    """Its count in the output."""
     allowed: int
-    """How often a reference has it, the one that has it most."""
+    """Its maximum count in a reference."""
 
     @property
     def matched(self) -> int:
-        """How often it counts as right: clipped to what a reference has."""
+        """Its clipped count: at most that of a reference."""
         return min(self.count, self.allowed)
 
 
@@ -52,42 +52,42 @@ class Order:
     matched: int
     total: int
     precision: float | None
-    """From 0 to 1; None where a sentence is too short to have any, so that the order is left out."""
+    """From 0 to 1; None where a sentence is too short for this order, which is then left out."""
     smoothed: bool = False
-    """Whether nothing matched, and the precision is what smoothing makes of it."""
+    """Whether nothing matched, so that the precision comes from smoothing."""
     ngrams: tuple[NGram, ...] = ()
-    """Those of one sentence; a corpus keeps only their numbers."""
+    """The n-grams of one sentence; empty for a corpus."""
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """One BLEU, step by step, beside the precision, recall and F of the words and the accuracy of positions."""
+    """One BLEU score, step by step, with the precision, recall and F of words and the accuracy of positions."""
 
     orders: tuple[Order, ...]
     geometric_mean: float
-    """Of the precisions, from 0 to 1."""
+    """The geometric mean of the precisions, from 0 to 1."""
     length: int
     reference_length: int
-    """That of the reference whose length is nearest."""
+    """The length of the reference of closest length."""
     brevity_penalty: float
     bleu: float
     """From 0 to 100."""
     right: int
-    """Words that are right, wherever they stand."""
+    """Right words, whatever their positions."""
     precision: float
     recall: float
     f: float
-    """Of the words, from 0 to 100."""
+    """Bag-of-words F, from 0 to 100."""
     positions_right: int
-    """Words that are right where they stand, compared position by position."""
+    """Words that are right in their position."""
     positions: int
-    """Positions of the longer of output and reference."""
+    """The length of the longer of output and reference."""
     position_accuracy: float
     """From 0 to 100."""
     signature: str
     sentences: int = 1
     hypothesis: Words = ()
-    """The words of the output, as they are counted; none for a corpus."""
+    """The words of the output as they are counted; empty for a corpus."""
     references: tuple[Words, ...] = ()
 
     def __str__(self) -> str:
@@ -101,9 +101,9 @@ class Explanation:
 def explain(
     hypothesis: str, references: str | Sequence[str], tokenize: str = "13a", *, smooth: str = "exp"
 ) -> Explanation:
-    """How the BLEU of one sentence comes about: sacreBLEU's sentence score.
+    """Explain the BLEU of one sentence: sacreBLEU's sentence score.
 
-    As there, orders for which the sentence is too short are left out of the mean (`eff:yes` in the signature).
+    As in sacreBLEU, orders for which the sentence is too short are left out of the mean (`eff:yes` in the signature).
     """
     options = [references] if isinstance(references, str) else list(references)
     if not options:
@@ -123,7 +123,7 @@ def explain(
 def explain_corpus(
     hypotheses: Sequence[str], references: References, tokenize: str = "13a", *, smooth: str = "exp"
 ) -> Explanation:
-    """How the BLEU of a corpus comes about: n-grams and lengths are summed over the sentences first."""
+    """Explain the BLEU of a corpus: n-gram counts and lengths are summed over the sentences first."""
     length, reference_length, *counts = bleu_statistics(hypotheses, references, tokenize).table.sum(axis=0).tolist()
     orders = _orders(list(zip(counts[:ORDERS], counts[ORDERS:], strict=True)), smooth, 0.0)
     metric = bleu_metric(tokenize, smooth_method=_known(smooth))
@@ -136,7 +136,7 @@ def explain_corpus(
 
 
 def _ngrams(words: Words, references: Sequence[Words], n: int) -> tuple[NGram, ...]:
-    """The n-grams of a text in the order of their first appearance, with how often a reference has each."""
+    """The n-grams of a text in the order of their first occurrence, each with its maximum count in a reference."""
 
     def count(text: Words) -> Counter[Words]:
         return Counter(text[start : start + n] for start in range(len(text) - n + 1))
@@ -146,7 +146,7 @@ def _ngrams(words: Words, references: Sequence[Words], n: int) -> tuple[NGram, .
 
 
 def _orders(counts: Sequence[tuple[int, int]], smooth: str, absent: float | None) -> list[Order]:
-    """The precision of each order: matched / total; what smoothing makes of no match; `absent` without n-grams."""
+    """The precision of each order: matched / total, smoothed where nothing matched; `absent` without n-grams."""
     found, small = [], 1.0
     is_hopeless = not any(matched for matched, _ in counts)
     for n, (matched, total) in enumerate(counts, start=1):
@@ -158,7 +158,7 @@ def _orders(counts: Sequence[tuple[int, int]], smooth: str, absent: float | None
 
 
 def _explanation(orders: Sequence[Order], lengths: tuple[int, int], right: np.ndarray, signature: str) -> Explanation:
-    """The mean of the precisions that there are, the penalty, the words, and the positions."""
+    """The explanation from the precisions, lengths, right words and positions."""
     length, reference_length = lengths
     precisions = [order.precision for order in orders if order.precision is not None]
     mean = math.prod(precisions) ** (1 / len(precisions)) if precisions else 0.0
@@ -184,7 +184,7 @@ def _explanation(orders: Sequence[Order], lengths: tuple[int, int], right: np.nd
 
 
 def _lines(one: Explanation) -> Iterator[str]:
-    """The walk in words: the texts, each order, the mean, the penalty, BLEU, and the words for comparison."""
+    """The explanation as text: the texts, each order, the mean, the penalty, BLEU, and words for comparison."""
     if one.references:
         yield f"output     {' '.join(one.hypothesis)}"
         yield from (f"reference  {' '.join(words)}" for words in one.references)
@@ -193,13 +193,13 @@ def _lines(one: Explanation) -> Iterator[str]:
         yield f"{order.n}-grams   {order.matched} of {order.total} match: {_precision(order)}"
         yield from _listed(order)
     used = [order.precision for order in one.orders if order.precision is not None]
-    product = " × ".join(f"{precision:.3f}" for precision in used)
-    yield f"geometric mean    ({product}) ^ 1/{len(used)} = {one.geometric_mean:.4f}" if used else "geometric mean    0"
+    factors = " × ".join(f"{precision:.3f}" for precision in used)
+    yield f"geometric mean    ({factors}) ^ 1/{len(used)} = {one.geometric_mean:.4f}" if used else "geometric mean    0"
     yield f"brevity penalty   {_penalty(one)}"
     made = f"100 × {one.brevity_penalty:.4f} × {one.geometric_mean:.4f} = {one.bleu:.2f}"
     yield f"BLEU              {made} ({one.signature})"
     if any(order.smoothed for order in one.orders):
-        yield "                  0 without smoothing: an n-gram order without any match makes the product 0"
+        yield "                  0 without smoothing: an n-gram order without any match makes the mean 0"
     yield f"words             {one.right} right: precision {one.precision:.2f}, recall {one.recall:.2f}, F {one.f:.2f}"
     yield f"positions         {one.positions_right} of {one.positions} right: accuracy {one.position_accuracy:.2f}"
 
@@ -211,7 +211,7 @@ def _precision(order: Order) -> str:
 
 
 def _listed(order: Order) -> Iterator[str]:
-    """The n-grams of a sentence that count, those that the output has too often, and those that are wrong."""
+    """The n-grams of a sentence that match, those that the output has too often, and those that are wrong."""
     kinds = {
         "right": [each for each in order.ngrams if each.count <= each.allowed],
         "too often": [each for each in order.ngrams if 0 < each.allowed < each.count],

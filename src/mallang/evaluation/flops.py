@@ -1,17 +1,16 @@
-"""How much arithmetic a computation takes, counted while it runs, not guessed from the number of parameters.
+"""Counts FLOPs while a computation runs, instead of estimating them from the number of parameters.
 
     with counting() as count:
         task.loss(model, batch, None).sums["loss"].backward()
     count.flops
 
-A multiplication and an addition are two floating-point operations (FLOPs). Matrix products and convolutions are
-counted, those of the backward pass too; what is done to each number by itself (activations, norms, the optimizer) is
-not: it is a small share of the arithmetic, and everyone leaves it out. A model that is fitted without gradients may
-have no products at all: of a fit every number counts that is computed or added. Attention is counted over the whole
-square of positions, with or without a mask.
+A multiplication and an addition are two floating-point operations (FLOPs). Matmuls and convolutions are counted, those
+of the backward pass included. Pointwise operations (activations, norms, the optimizer) are not counted: they are a
+small share, and it is usual to leave them out. A model that is fitted without gradients may have no matmuls at all: for
+a fit every computed or added number counts. Attention is counted over all pairs of positions, with or without a mask.
 
-Fused kernels do their products out of sight: those of LSTMs and of attention are taken apart while it is counted. So
-that the number does not depend on the device, `flops_per_token` counts on the CPU.
+Fused kernels hide their matmuls, so LSTMs and attention run unfused while they are counted. `flops_per_token` counts on
+the CPU, so that the number does not depend on the device.
 """
 
 from __future__ import annotations
@@ -32,21 +31,21 @@ from mallang.data.batch import Batch
 
 
 class Count(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Sees every operation and adds up the products.
+    """A dispatch mode that adds up the FLOPs of every operation.
 
-    It does what torch's FlopCounterMode does, by the same formulas, without a record of modules, which made each
-    operation take many times as long.
+    It uses the formulas of torch's FlopCounterMode without its record of modules, which makes each operation many times
+    slower.
     """
 
     def __init__(self, *, everything: bool = False) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.everything = everything
-        """Whether what is done to each number by itself counts too."""
+        """Whether pointwise operations and sums count too."""
         self.flops = 0
         """Floating-point operations so far."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run an operation; one that is made of others, such as a linear layer outside of training, is taken apart."""
+        """Run and count an operation; a composite one, such as a linear layer without gradients, is decomposed."""
         given, kind = kwargs or {}, func.overloadpacket
         formula: Any = UNKNOWN.get(kind) or flop_registry.get(kind)
         if formula is None and is_composed(func):
@@ -62,12 +61,12 @@ class Count(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 @cache
 def is_composed(func: Any) -> bool:
-    """Whether an operation is made of others."""
+    """Whether an operation is a composite of others."""
     return bool(func.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd))
 
 
 def numbers_of(func: Any, args: Sequence[Any], out: Any) -> int:
-    """The numbers that an operation computes one by one, or adds up; to look up and to compare is no arithmetic."""
+    """The numbers that a pointwise operation computes, or a sum adds up; lookups and comparisons count as 0."""
     if not isinstance(out, Tensor) or not out.is_floating_point():
         return 0
     if func.overloadpacket in SUMS:
@@ -77,16 +76,16 @@ def numbers_of(func: Any, args: Sequence[Any], out: Any) -> int:
 
 @contextmanager
 def counting(*, everything: bool = False) -> Iterator[Count]:
-    """Count the products of all that runs in the block; with `everything` what is done to single numbers too."""
+    """Count the matmuls and convolutions of the block; with `everything` also pointwise operations and sums."""
     with unfused(), Count(everything=everything) as count:
         yield count
 
 
 @contextmanager
 def unfused() -> Iterator[None]:
-    """Let attention and recurrent layers run as plain products while the block runs."""
+    """Run attention and recurrent layers unfused, as separate matmuls, inside the block."""
     with warnings.catch_warnings():
-        # Some builds of torch warn of a setting for other devices whenever this one is changed.
+        # Some builds of torch warn about a setting of another device whenever this one is changed.
         warnings.filterwarnings("ignore", message="TF32 acceleration on top of oneDNN")
         backends = torch.backends
         with sdpa_kernel(SDPBackend.MATH), backends.mkldnn.flags(enabled=False), backends.cudnn.flags(enabled=False):
@@ -94,7 +93,7 @@ def unfused() -> Iterator[None]:
 
 
 def flops_per_token(task: Any, model: nn.Module, batches: Iterable[Batch]) -> float | None:
-    """What training takes for each token that the loss counts, forward and backward, over some of its batches.
+    """Training FLOPs per token of the loss, forward and backward, averaged over some batches.
 
     None where nothing is trained by gradients.
     """
@@ -114,7 +113,7 @@ def flops_per_token(task: Any, model: nn.Module, batches: Iterable[Batch]) -> fl
 
 
 class Read:
-    """Batches that are read as often as a fit likes, and how many tokens that were."""
+    """Batches that a fit may read several times, and the number of tokens read."""
 
     def __init__(self, task: Any, batches: Iterable[Batch]) -> None:
         self.task, self.batches, self.tokens = task, list(batches), 0
@@ -126,9 +125,9 @@ class Read:
 
 
 def flops_of_fit(task: Any, model: Any, batches: Iterable[Batch]) -> float | None:
-    """What a model that learns by its own `fit` takes for each token that it reads, however often it reads them.
+    """FLOPs per token read, of a model that learns by its own `fit`, which may read each token several times.
 
-    There are few products in it, so that every number counts which is computed or added. None where it reads nothing.
+    A fit has few matmuls, so every computed or added number counts. None where it reads nothing.
     """
     stream = Read(task, batches)
     with torch.no_grad(), counting(everything=True) as count:
@@ -137,27 +136,27 @@ def flops_of_fit(task: Any, model: Any, batches: Iterable[Batch]) -> float | Non
     return count.flops / stream.tokens if stream.tokens else None
 
 
-def product(left: Tensor, right: Tensor, **_: Any) -> int:
-    """Two matrices, two stacks of them, a matrix and a vector, or two vectors."""
+def matmul_flops(left: Tensor, right: Tensor, **_: Any) -> int:
+    """FLOPs of a matmul of two matrices, two stacks of them, a matrix and a vector, or two vectors."""
     return 2 * left.numel() * (1 if right.dim() < 2 else right.shape[-1])
 
 
-def added_product(_: Tensor, left: Tensor, right: Tensor, **__: Any) -> int:
-    """A product that is added to something."""
-    return product(left, right)
+def addmm_flops(_: Tensor, left: Tensor, right: Tensor, **__: Any) -> int:
+    """FLOPs of a matmul whose result is added to a tensor."""
+    return matmul_flops(left, right)
 
 
 aten = torch.ops.aten
 UNKNOWN = {
-    aten.mv: product,
-    aten.dot: product,
-    aten.addmv: added_product,
-    aten.addmv_: added_product,
-    aten.addmm_: added_product,
-    aten.baddbmm_: added_product,
-    aten.addbmm: added_product,
-    aten.addbmm_: added_product,
+    aten.mv: matmul_flops,
+    aten.dot: matmul_flops,
+    aten.addmv: addmm_flops,
+    aten.addmv_: addmm_flops,
+    aten.addmm_: addmm_flops,
+    aten.baddbmm_: addmm_flops,
+    aten.addbmm: addmm_flops,
+    aten.addbmm_: addmm_flops,
 }
-"""Products that torch does not count."""
+"""Matmuls that torch's registry has no formula for."""
 SUMS = (aten.sum, aten.cumsum, aten.index_add, aten.index_add_, aten.scatter_add, aten.scatter_add_, aten.bincount)
-"""What adds up all that it is given."""
+"""Operations that add up all their inputs."""

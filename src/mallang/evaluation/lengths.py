@@ -1,10 +1,10 @@
-"""Quality by the length of the source: where a model that squeezes a sentence into one vector falls behind.
+"""Quality by source length: it shows where models that encode a sentence into one vector fall behind.
 
     buckets = buckets_of(sources)
     [bucket.take(outputs) for bucket in buckets]
 
-Sentences are sorted into ranges of source words. Every range is scored as a corpus of its own: BLEU is no mean of
-sentences, so the values of the ranges do not add up to that of all.
+Sentences are sorted into ranges of source words. Every range is scored as a corpus of its own: BLEU is not a mean over
+sentences, so the values of the ranges do not average to that of all.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from mallang.errors import UserError
 Unit = Literal["words", "characters"]
 Item = TypeVar("Item")
 MOST = 8
-"""Ranges at most, where nobody says which."""
+"""Maximum number of automatically chosen ranges."""
 FEWEST = 10
-"""Sentences that a range must have, where nobody says which: of fewer a score says nothing."""
+"""Minimum number of sentences in an automatically chosen range: a score of fewer says nothing."""
 STEPS = (1, 2, 3, 5, 10, 20, 25, 50, 100)
 
 
@@ -34,7 +34,7 @@ class Bucket:
     low: int
     high: int | None
     places: tuple[int, ...]
-    """Which sentences these are, in the order of the text."""
+    """The indices of the sentences, in the order of the text."""
     unit: Unit = "words"
 
     @property
@@ -48,14 +48,14 @@ class Bucket:
         return len(self.places)
 
     def take(self, items: Sequence[Item]) -> list[Item]:
-        """What belongs to these sentences of what is given for all."""
+        """The items of these sentences, from items of all sentences."""
         return [items[place] for place in self.places]
 
 
 def buckets_of(sources: Sequence[str], ends: Sequence[int] | None = None) -> list[Bucket]:
-    """The ranges of a text, shortest first, without empty ones; `ends` are the last lengths of all but the last range.
+    """The ranges of a text, shortest first, without empty ones; `ends` are the upper ends of all but the last range.
 
-    Without `ends` they are chosen: at most eight ranges of a round width, and a first and last one of enough sentences.
+    Without `ends` they are chosen: at most eight ranges of a round width, and enough sentences in the first and last.
     """
     if not sources:
         raise UserError("there is no sentence to sort by length")
@@ -70,7 +70,7 @@ def buckets_of(sources: Sequence[str], ends: Sequence[int] | None = None) -> lis
     for low, high in bounds:
         inside = (lengths >= low) & (lengths <= (lengths.max() if high is None else high))
         if inside.any():
-            # The outer ranges are open, but what is empty of them says nothing.
+            # The outer ranges are open, but their names end at the lengths that occur.
             first, last = max(low, int(lengths.min())), high if high is None else min(high, int(lengths.max()))
             found.append(Bucket(first, last, tuple(np.flatnonzero(inside).tolist()), unit))
     return found
@@ -84,12 +84,12 @@ def unit_of(sources: Sequence[str]) -> Unit:
 
 
 def measure(source: str, unit: Unit) -> int:
-    """How long a text is."""
+    """The length of a text in this unit."""
     return len(source.split()) if unit == "words" else len(source)
 
 
 def choose_ends(lengths: np.ndarray) -> list[int]:
-    """The last lengths of all ranges but the last one: multiples of one step, so that few sentences stand alone."""
+    """The upper ends of all ranges but the last: multiples of one step, without ranges of few sentences at the ends."""
     low, high = (int(np.quantile(lengths, share)) for share in (0.02, 0.98))
     step = next((step for step in STEPS if (high - low) // step < MOST), STEPS[-1])
     ends = [end for end in range(step, high, step) if end >= low]

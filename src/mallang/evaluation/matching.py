@@ -1,12 +1,12 @@
-"""Where the parts of a text stand in a corpus, exactly: the longest match from each of its places.
+"""Exact matching of a text in a corpus: the longest match from each position, by a suffix array.
 
     matches = Matches(corpus, text)         # two arrays of integer ids; negative ids match nothing
-    matches.lengths[3]                      # how many ids from place 3 on stand together somewhere in the corpus
-    matches.places(3, 2)                    # where the first of the two ids at place 3 stand in the corpus: every place
+    matches.lengths[3]                      # the length of the longest match of the ids from position 3 on
+    matches.places(3, 2)                    # all positions of the corpus where the 2 ids from position 3 on occur
 
-Corpus and text are sorted together as suffixes by prefix doubling (Manber and Myers, 1993): ranks of all substrings of
-1, 2, 4 … ids, each made of two ranks of half the length, so nothing is hashed and nothing is compared twice. Of the
-corpus, the suffixes that stand next to a suffix of the text in that order are those that share most with it.
+The suffixes of corpus and text are sorted together by prefix doubling (Manber and Myers, 1993): ranks of all substrings
+of 1, 2, 4 … ids, each computed from two ranks of half the length, so nothing is hashed and nothing is compared twice.
+The corpus suffixes next to a suffix of the text in that order are those with the longest common prefix.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from jaxtyping import Bool, Int
 
 
 class Matches:
-    """A text held against a corpus, both arrays of ids in which negative ids are boundaries that nothing crosses."""
+    """The matches of a text in a corpus, both arrays of ids; negative ids are boundaries that no match crosses."""
 
     def __init__(self, corpus: Int[np.ndarray, " corpus"], text: Int[np.ndarray, " text"]) -> None:
         ids, self.begin = join(corpus, text)
@@ -30,20 +30,20 @@ class Matches:
         mine = np.arange(self.begin, self.begin + len(text))
         before, after = (self.common(mine, side[here[mine]]) for side in self.neighbors())
         self.lengths = np.maximum(before, after)
-        """For every place of the text, how many ids from there on stand together in the corpus."""
+        """For every position of the text, the length of the longest match in the corpus from there on."""
 
     def neighbors(self) -> tuple[Int[np.ndarray, " ids"], Int[np.ndarray, " ids"]]:
-        """For every place in the order, the suffix of the corpus before it and the one after it; its end for none."""
+        """For every suffix in sorted order, the corpus suffixes before and after it; the corpus end for none."""
         numbers = np.arange(len(self.order))
         is_corpus = self.order < self.corpus
-        places = np.append(self.order, self.corpus)  # the boundary after the corpus, which is like nothing
+        places = np.append(self.order, self.corpus)  # the boundary after the corpus, which matches nothing
         last = len(self.order)
         before = np.maximum.accumulate(np.where(is_corpus, numbers, -1))
         after = np.minimum.accumulate(np.where(is_corpus, numbers, last)[::-1])[::-1]
         return places[np.where(before < 0, last, before)], places[after]
 
     def common(self, left: Int[np.ndarray, " pairs"], right: Int[np.ndarray, " pairs"]) -> Int[np.ndarray, " pairs"]:
-        """How many ids the suffixes at two places have in common: 16, 8, 4 … of them at a time."""
+        """The lengths of the common prefixes of pairs of suffixes, compared 16, 8, 4 … ids at a time."""
         length = np.zeros_like(left)
         for level in reversed(range(len(self.levels))):
             ranks = self.levels[level]
@@ -51,10 +51,10 @@ class Matches:
         return length
 
     def places(self, start: int, length: int) -> Int[np.ndarray, " places"]:
-        """Every place of the corpus at which the `length` ids of the text from `start` stand, in order."""
+        """Every position of the corpus where the `length` ids of the text from `start` occur, in order."""
         level = length.bit_length() - 1
         ranks, shift, mine = self.levels[level], length - (1 << level), self.begin + start
-        # A rank is the first place in the order of all that share it, and these lie together.
+        # A rank is the first index in sorted order of all suffixes that share it, and these are adjacent.
         first = int(ranks[mine])
         end = bisect_right(range(len(self.order)), first, lo=first, key=lambda place: int(ranks[self.order[place]]))
         alike = self.order[first:end]
@@ -63,7 +63,7 @@ class Matches:
 
 
 def join(corpus: Int[np.ndarray, " corpus"], text: Int[np.ndarray, " text"]) -> tuple[Int[np.ndarray, " ids"], int]:
-    """Both as one array, a boundary after each, where every boundary is an id of its own; and where the text begins."""
+    """Concatenate corpus and text, with a boundary of unique id after each; and the start of the text."""
     ids = np.concatenate([corpus, [-1], text, [-1]]).astype(np.int64)
     boundary = ids < 0
     ids[boundary] = ids.max(initial=0) + 1 + np.arange(np.count_nonzero(boundary))
@@ -71,15 +71,15 @@ def join(corpus: Int[np.ndarray, " corpus"], text: Int[np.ndarray, " text"]) -> 
 
 
 def longest_run(text: Int[np.ndarray, " text"]) -> int:
-    """The most ids without a boundary."""
+    """The longest run of ids without a boundary."""
     boundaries = np.flatnonzero(np.concatenate([[True], text < 0, [True]]))
     return int(np.diff(boundaries).max()) - 1
 
 
 def substring_ranks(ids: Int[np.ndarray, " ids"], longest: int) -> list[Int[np.ndarray, " ids"]]:
-    """For 1, 2, 4 … ids, as far as there are equals or up to `longest`: which place each substring has among all.
+    """The ranks of all substrings of 1, 2, 4 … ids, until all differ or up to length `longest`.
 
-    Equal substrings have the rank of the first of them, so a rank is finer at each level and never changes order.
+    Equal substrings have the rank of the first of them, so ranks get finer at each level and never change order.
     """
     order = np.argsort(ids)
     found = ids[order]
@@ -88,10 +88,10 @@ def substring_ranks(ids: Int[np.ndarray, " ids"], longest: int) -> list[Int[np.n
     levels, width = [rank], 1
     while width < longest:
         counts = np.bincount(rank, minlength=len(ids))
-        shared = np.flatnonzero(counts[rank] > 1)  # what is like nothing else already has its place
+        shared = np.flatnonzero(counts[rank] > 1)  # unique substrings already have their final rank
         if not len(shared):
             break
-        # What is shared ends before a boundary, so there is always something `width` places further.
+        # Shared substrings end before a boundary, so there is always an id `width` positions further.
         keys = rank[shared].astype(np.int64) * len(ids) + rank[shared + width].astype(np.int64)
         order = np.argsort(keys)
         places, keys = shared[order], keys[order]
@@ -104,10 +104,10 @@ def substring_ranks(ids: Int[np.ndarray, " ids"], longest: int) -> list[Int[np.n
 
 
 def differs(values: Int[np.ndarray, " values"]) -> Bool[np.ndarray, " values"]:
-    """Where a sorted array has a value for the first time."""
+    """Where a value occurs for the first time in a sorted array."""
     return np.concatenate([[True], values[1:] != values[:-1]]) if len(values) else np.zeros(0, dtype=bool)
 
 
 def first_of_equals(is_first: Bool[np.ndarray, " values"]) -> Int[np.ndarray, " values"]:
-    """For every place, the last one up to it that is a first."""
+    """For every index, the last index up to it where `is_first` holds."""
     return np.maximum.accumulate(np.where(is_first, np.arange(len(is_first)), 0))

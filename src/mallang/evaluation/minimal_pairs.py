@@ -1,7 +1,7 @@
-"""Minimal pairs: two texts that differ in one point, of which one is well formed; which does a model prefer?
+"""Minimal pairs: two texts that differ in one point, of which one is well-formed; the accuracy of a model's preference.
 
 BLiMP: The Benchmark of Linguistic Minimal Pairs for English. Warstadt et al. 2020, arXiv:1912.00582. The measure is
-theirs: a pair is right where the well-formed text is the more probable one. Equals are wrong.
+theirs: a pair is right where the well-formed text is more probable. Ties are wrong.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ By = Literal["total", "token"]
 
 @dataclass(frozen=True)
 class Preference:
-    """What a model makes of one pair."""
+    """The scores of a model for one pair."""
 
     better: str
-    """The text that is well formed."""
+    """The well-formed text."""
     worse: str
     better_score: float
     worse_score: float
 
     @property
     def is_right(self) -> bool:
-        """Whether it finds the better one better."""
+        """Whether the better text has the higher score."""
         return self.better_score > self.worse_score
 
     @property
     def margin(self) -> float:
-        """By how much, in nats: nothing between two texts that are both impossible."""
+        """The difference of the scores in nats; 0 if both texts have probability 0."""
         return 0.0 if self.better_score == self.worse_score else self.better_score - self.worse_score
 
 

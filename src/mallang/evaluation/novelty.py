@@ -1,12 +1,12 @@
-"""How much of a text stands in a corpus already: plagiarism, or what a model memorized.
+"""Novelty: how much of a text occurs in a corpus already, by plagiarism or memorization.
 
     report = novelty(["유나는 배를 탔다."], corpus_lines, Config(unit="word"))
     print(report)                                # share of n-grams found, whole lines found, longest spans
-    report.texts[0].spans                        # what stands in the corpus word for word, and in which of its rows
+    report.texts[0].spans                        # the verbatim spans, and the corpus rows where they occur
 
-A unit is a word (or one mark), a character or a token of a tokenizer; white space counts between characters only. An
-n-gram of a text is found if the same n units stand side by side in a row of the corpus, once or often. Everything is
-exact: texts and corpus are sorted together as suffixes (matching.py), nothing is sampled and nothing is hashed.
+A unit is a word (or one punctuation mark), a character or a token of a tokenizer; white space counts only between
+characters. An n-gram of a text is found if it occurs in a row of the corpus. Everything is exact: a suffix array of
+texts and corpus (matching.py), without sampling or hashing.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from mallang.text.unicode import normalize
 
 Unit = Literal["word", "char", "token"]
 LEAST = {"word": 5, "char": 20, "token": 8}
-"""How many units a span must have to be shown, unless it is told: shorter ones are what a language is made of."""
+"""The default minimum length of a reported span in units: shorter spans are common phrases."""
 ORDERS = 10
 SHOWN = 10
-"""How many of the longest spans a report names."""
+"""Number of the longest spans in a report."""
 WORD = re.compile(r"\w+|[^\w\s]")
 Ids = Int[np.ndarray, " _"]
 Where = Callable[[int], str]
@@ -39,17 +39,17 @@ Where = Callable[[int], str]
 
 @dataclass(frozen=True)
 class Span:
-    """A part of a text that stands in the corpus word for word, and is as long as it can be."""
+    """A maximal part of a text that occurs in the corpus verbatim."""
 
     text: str
     start: int
     end: int
-    """Which characters of the text it is."""
+    """Its first character in the text, and the one after its last."""
     units: int
     row: int
-    """The first row of the corpus that holds it, from 0."""
+    """The first row of the corpus that contains it, from 0."""
     times: int
-    """How often it stands in the corpus."""
+    """Its count in the corpus."""
 
     def to_json(self, where: Where) -> dict[str, Any]:
         """Plain values for a JSON file."""
@@ -58,20 +58,20 @@ class Span:
 
 @dataclass(frozen=True)
 class Examined:
-    """One text beside the corpus."""
+    """The results for one text."""
 
     text: str
-    """In Unicode's composed form, to which all places refer."""
+    """The text in NFC, to which all positions refer."""
     units: int
     found: tuple[int, ...]
-    """How many of its n-grams are found, for n = 1, 2 …"""
+    """Number of its n-grams that are found, for n = 1, 2 …"""
     covered: int
-    """How many of its units lie in spans that are long enough."""
+    """Number of its units inside reported spans."""
     is_row: bool
-    """Whether the whole of it is a row of the corpus."""
+    """Whether the whole text is a row of the corpus."""
     longest: Span | None
     spans: tuple[Span, ...]
-    """All that are long enough, in order; they may overlap."""
+    """All spans that are long enough, in order; they may overlap."""
 
     def to_json(self, where: Where) -> dict[str, Any]:
         """Plain values for a JSON file."""
@@ -90,31 +90,31 @@ class Examined:
 
 @dataclass(frozen=True)
 class Report:
-    """All texts beside the corpus; the numbers are of all of them together, and those without a unit do not count."""
+    """The results for all texts together; texts without a unit do not count."""
 
     texts: tuple[Examined, ...]
     rows: int
-    """How many rows the corpus has."""
+    """Number of rows of the corpus."""
     config: Config
     unit: str
-    """The unit in words."""
+    """A description of the unit."""
 
     @cached_property
     def found(self) -> list[Score]:
-        """The share of n-grams that are found, from 0 to 100, for n = 1, 2 … as far as there are any."""
+        """The percentage of n-grams that are found, for n = 1, 2 … as long as there are any."""
         most = min(self.config.orders, max(text.units for text in self.texts))
         tables = [[(text.found[n], max(0, text.units - n)) for text in self.texts] for n in range(most)]
         return [self.share(f"{n}-grams found", table) for n, table in enumerate(tables, 1)]
 
     @cached_property
     def covered(self) -> Score:
-        """The share of units in spans that are long enough."""
+        """The percentage of units inside reported spans."""
         table = [(text.covered, text.units) for text in self.texts]
         return self.share("covered by spans", table, f"|least:{self.config.shortest}")
 
     @cached_property
     def whole(self) -> Score:
-        """The share of texts that are rows of the corpus."""
+        """The percentage of texts that are rows of the corpus."""
         return self.share("whole lines found", [(int(text.is_row), int(text.units > 0)) for text in self.texts])
 
     @property
@@ -124,7 +124,7 @@ class Report:
         return list({span.text: span for span in reversed(found)}.values())[::-1][:SHOWN]
 
     def share(self, name: str, table: list[tuple[int, int]], more: str = "") -> Score:
-        """The share of the first numbers in the second, of 100, with its interval over texts."""
+        """The sum of the first numbers as a percentage of the sum of the second, with its interval over texts."""
         about = f"unit:{self.unit}|lowercase:{self.config.lowercase}|rows:{'joined' if self.config.across else 'apart'}"
         about += f"|corpus:{self.rows} rows|bs:{RESAMPLES}|seed:{SEED}{more}"
         counted = np.array([pair for pair in table if pair[1]])
@@ -139,7 +139,7 @@ class Report:
         return "\n".join([str(score) for score in self.scores])
 
     def to_json(self, where: Where = str) -> dict[str, Any]:
-        """Plain values for a JSON file; `where` is what to call a row of the corpus."""
+        """Plain values for a JSON file; `where` names a row of the corpus."""
         return {
             "scores": [score.to_json() for score in self.scores],
             "longest": [span.to_json(where) for span in self.spans],
@@ -150,18 +150,18 @@ class Report:
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """What is compared, and how."""
+    """Options of a novelty report."""
 
     unit: Unit = "word"
     """Words, characters or tokens."""
     lowercase: bool = False
-    """Whether capitals and small letters are the same."""
+    """Whether case is ignored."""
     orders: int = ORDERS
-    """The longest n-grams to count."""
+    """The maximum n of n-grams."""
     least: int | None = None
-    """The fewest units of a span to show; not given: 5 words, 20 characters, 8 tokens."""
+    """The minimum length of a reported span; not given: 5 words, 20 characters, 8 tokens."""
     across: bool = False
-    """Whether a span may go on in the next row of the corpus: for running text with line breaks in it."""
+    """Whether a span may continue in the next row of the corpus: for running text with line breaks."""
 
     def __post_init__(self) -> None:
         if self.unit not in get_args(Unit):
@@ -173,21 +173,21 @@ class Config:
 
     @property
     def shortest(self) -> int:
-        """The fewest units of a span to show."""
+        """The minimum length of a reported span in units."""
         return LEAST[self.unit] if self.least is None else self.least
 
 
 def novelty(
     texts: Sequence[str], corpus: Iterable[str], config: Config | None = None, tokenizer: Tokenizer | None = None
 ) -> Report:
-    """Hold texts against the rows of a corpus; tokens need the tokenizer that cuts them."""
+    """Compare texts with the rows of a corpus; the unit token needs a tokenizer."""
     config = config or Config()
     cut = Cutter(config, tokenizer)
     texts = [normalize(text) for text in texts]
     rows = cut.rows([normalize(row) for row in corpus])
     pieces = [cut.places(text) for text in texts]
     if not any(len(ids) for ids, _ in pieces):
-        raise UserError("there is no text to examine", todo="give texts, or a file with a text a line")
+        raise UserError("there is no text to examine", todo="give texts, or a file with one text per line")
     if not any(map(len, rows)):
         raise UserError("the corpus is empty: nothing can be found in it", todo="give a corpus with at least one word")
     found = Finder(rows, [ids for ids, _ in pieces], config)
@@ -199,7 +199,7 @@ def novelty(
 
 
 class Cutter:
-    """Cuts texts into units and gives each a number."""
+    """Splits texts into units and gives each an id."""
 
     def __init__(self, config: Config, tokenizer: Tokenizer | None) -> None:
         if (tokenizer is not None) != (config.unit == "token"):
@@ -210,13 +210,13 @@ class Cutter:
         self.name = config.unit if tokenizer is None else f"token ({tokenizer.config.unit})"
 
     def rows(self, texts: Sequence[str]) -> list[Ids]:
-        """The numbers of the units of many texts."""
+        """The ids of the units of many texts."""
         if self.tokenizer is not None:
             return [np.array(ids, dtype=np.int64) for ids in self.tokenizer.encode_batch(texts)]
         return [self.ids(text) for text in texts]
 
     def ids(self, text: str) -> Ids:
-        """The numbers of a text's words or characters."""
+        """The ids of a text's words or characters."""
         text = self.folded(text)
         if self.config.unit == "char":
             return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype=np.uint32).astype(np.int64)
@@ -224,7 +224,7 @@ class Cutter:
         return np.array([known.setdefault(word, len(known)) for word in WORD.findall(text)], dtype=np.int64)
 
     def places(self, text: str) -> tuple[Ids, list[tuple[int, int]]]:
-        """The numbers of a text's units, and which characters each is."""
+        """The ids of a text's units, and their character spans."""
         if self.tokenizer is not None:
             encoded = self.tokenizer.encode(text)
             return np.array(encoded.ids, dtype=np.int64), encoded.offsets
@@ -233,7 +233,7 @@ class Cutter:
         return self.ids(text), [word.span() for word in WORD.finditer(text)]
 
     def folded(self, text: str) -> str:
-        """The text in small letters if that is asked for, each in the place it had."""
+        """The text in lower case if case is ignored; every character keeps its position."""
         if not self.config.lowercase:
             return text
         lower = text.lower()
@@ -243,7 +243,7 @@ class Cutter:
 
 
 class Finder:
-    """The texts and the corpus as two arrays of numbers, held against each other."""
+    """Matches texts, as one array of ids, against the corpus, as another."""
 
     def __init__(self, rows: Sequence[Ids], texts: Sequence[Ids], config: Config) -> None:
         self.config = config
@@ -259,10 +259,10 @@ class Finder:
         )
 
     def examine(self, number: int, text: str, places: Sequence[tuple[int, int]]) -> Examined:
-        """What of one text is found."""
+        """The results for one text."""
         start, ids = int(self.starts[number]), self.texts[number]
         lengths = self.matches.lengths[start : start + len(ids)]
-        # A span is as long as it can be if the one that begins a unit earlier ends earlier.
+        # A span is maximal if the one that begins a unit earlier ends earlier.
         is_whole = np.concatenate([[True], lengths[1:] >= lengths[:-1]]) if len(ids) else np.zeros(0, dtype=bool)
         begins = np.flatnonzero(is_whole & (lengths >= self.config.shortest))
         reached = np.zeros(len(ids) + 1, dtype=np.int64)

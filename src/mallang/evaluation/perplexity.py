@@ -1,6 +1,6 @@
 """Perplexity per token, per word and per byte, always together.
 
-Per token is what the model was trained for, but changes with the tokenizer; per word can be compared with the
+Perplexity per token is the training objective, but depends on the tokenizer; perplexity per word is comparable with the
 literature; bits per byte compares any two models on the same text.
 """
 
@@ -29,8 +29,8 @@ def perplexities(
 
     `log_probs` are natural logarithms summed over a sentence; the counts are those of its text, without `</s>`. With
     `ends` the sums include `</s>`, and it is counted as one token, one word and one byte (the end of the line) of
-    every sentence. `tokenizer` says in the signature what a token is, `context_mode` how the text was read: its layout,
-    the context that a token could see, and the stride of windows."""
+    every sentence. The signature names the `tokenizer` and the `context_mode`: the layout of the text, the context of a
+    token, and the stride of windows."""
     counts = {"token": tokens, "word": words, "byte": bytes}
     for name, numbers in counts.items():
         if len(numbers) != len(log_probs):
@@ -49,11 +49,11 @@ def perplexities(
 
 
 def _score(unit: str, statistics: np.ndarray, ends: bool, about: list[str]) -> Score:
-    """Total surprise over the count: its exponential, or for bytes the value itself in bits."""
+    """Mean surprisal per unit: its exponential, or for bytes the value itself in bits."""
 
     def measure(sums: np.ndarray) -> float:
         nats, count = sums
-        # A draw may hold empty sentences alone, which surprise nobody; an exponential may pass the largest number.
+        # A resample may consist of empty sentences, without surprisal; the exponential may overflow.
         average = nats / max(count, 1.0)
         if unit == "byte":
             return float(average / math.log(2))

@@ -1,7 +1,7 @@
-"""How many words stand where the reference has them: output and reference compared position by position.
+"""Position accuracy: the share of positions at which output and reference have the same word.
 
-The simplest comparison, and the strictest: one word too many at the beginning moves all others, so that "I love you"
-has nothing in common with "Oh I love you". F (bag_of_words.py) forgets positions, BLEU (explanation.py) counts n-grams.
+The simplest comparison, and the strictest: one extra word at the start shifts all others, so that "I love you" has
+nothing in common with "Oh I love you". F (bag_of_words.py) ignores positions, BLEU (explanation.py) counts n-grams.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mallang.evaluation.translation import References, all_references, bleu_metr
 def position_statistics(
     hypotheses: Sequence[str], references: References, tokenize: str = "13a", lowercase: bool = False
 ) -> Statistics:
-    """Right positions and all positions of every sentence; their sums make the accuracy."""
+    """Right positions and all positions of every sentence; their sums give the accuracy."""
 
     def share(sums: np.ndarray) -> float:
         return float(100 * sums[0] / sums[1]) if sums[1] else 0.0
@@ -35,7 +35,7 @@ def count_positions(
 ) -> np.ndarray:
     """For every sentence: positions whose words are the same, and the length of the longer of both texts.
 
-    Of several references the one counts that gives the highest share.
+    Of several references the one with the highest share counts.
     """
     metric = bleu_metric(tokenize, lowercase)
     rows = []
@@ -47,5 +47,5 @@ def count_positions(
 
 
 def positions(words: Sequence[str], reference: Sequence[str]) -> tuple[int, int]:
-    """How many positions agree, and how many there are."""
+    """The number of positions that agree, and the number of positions."""
     return sum(map(str.__eq__, words, reference)), max(len(words), len(reference))

@@ -1,4 +1,4 @@
-"""Which measures suit which outputs: those of text, or those of parse trees where the references are trees."""
+"""The choice of metrics for outputs: those of text, or those of parse trees where the references are trees."""
 
 from __future__ import annotations
 

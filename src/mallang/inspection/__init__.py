@@ -1,1 +1,1 @@
-"""A run to pictures."""
+"""Inspection of trained runs: attention, alignments, comparisons, health, figures."""

@@ -1,11 +1,11 @@
-"""Which source word each output word looked at: the attention of an output that was really made.
+"""Attention between the words of a text and of the model's own output.
 
     seen = attention_of(model, "유나는 지난주에 배를 탔다.")
     seen.maps["decoder.1.cross"].weights        # [heads, output tokens, source tokens]
-    in_words(seen).maps["decoder.1.cross"]      # the same between words
+    in_words(seen).maps["decoder.1.cross"]      # attention between words instead of tokens
 
-Nothing is recorded while a search runs. When it has ended, `forward` is run again on what it found. A language model
-has no source: its text is a prompt, and the tokens of prompt and output attend to those before them.
+Nothing is recorded during the search. When it has ended, `forward` runs again on its output. A language model has no
+source: its text is a prompt, and the tokens of prompt and output attend to those before them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from mallang.text.vocabulary import BOS, EOS
 
 @dataclass(frozen=True)
 class Words:
-    """The words of a text, and of which word each of its tokens is a part; None: of none, as `</s>` is."""
+    """The words of a text, and the word that each token is part of; None: the token is part of no word, as `</s>`."""
 
     words: tuple[str, ...]
     owners: tuple[int | None, ...]
@@ -45,7 +45,7 @@ class Words:
 
 @dataclass(frozen=True)
 class Seen:
-    """A text, what a model made of it, and where it looked as it did."""
+    """A text, the model's output for it, and the attention maps."""
 
     input: str
     output: str
@@ -54,14 +54,14 @@ class Seen:
     maps: Mapping[str, AttentionMap]
     """The attention of every layer, by its name."""
     words: Mapping[Side, Words]
-    """Which tokens are words together; nothing where they have been joined."""
+    """The words of each side and their tokens; empty once the maps are between words."""
 
 
 def attention_of(model: Any, text: str, *, target: str | None = None, domain: str | None = None, **search: Any) -> Seen:
-    """All attention behind what a loaded model makes of a text; with `target` behind that output.
+    """The attention maps of a loaded model's output for a text; with `target` those of that output.
 
     Options of the search are those of `translate`: `beam=8`, `method="greedy"`. To a language model the text is a
-    prompt, and `target` is what follows it, with the space between them; an empty one adds nothing.
+    prompt, and `target` is the continuation, including the space between them; an empty one adds nothing.
     """
     model = searching(model)
     if isinstance(model, generation.Verbs):
@@ -79,7 +79,7 @@ def attention_of(model: Any, text: str, *, target: str | None = None, domain: st
         given = task.target.encode(target)
         labels, output, said = [*given.ids, EOS], target, words_in(target, given.offsets)
     if not labels:
-        raise UserError("the model said nothing", todo="allow longer outputs: --search max_length=100")
+        raise UserError("the output of the model is empty", todo="allow longer outputs: --search max_length=100")
     batch = with_labels(batch, [labels], task.target.vocabulary).to(model.device)
     (maps,) = attention_maps(model.model, batch)
     words: dict[Side, Words] = {
@@ -91,26 +91,26 @@ def attention_of(model: Any, text: str, *, target: str | None = None, domain: st
 
 
 def searching(model: Any) -> Any:
-    """The verbs that search for the outputs of a loaded model, or a message that it does not search."""
+    """The verbs of a loaded model that searches for its outputs; other models are refused."""
     if isinstance(model, autoencoding.Verbs) and autoencoding.is_sequential(model.model):
         return model.translator
     if not isinstance(model, translator.Verbs | generation.Verbs):
         name = model.task_name.replace("_", " ")
         raise UserError(
             f"a run for {name} with {type(model.model).__name__} searches for no output",
-            todo="use a model that writes token by token",
+            todo="use an autoregressive model",
         )
     return model
 
 
 def refuse_domain(domain: str | None) -> None:
-    """A domain is told by a tag before a source."""
+    """Refuse a domain: it is a tag before a source, and a language model has none."""
     if domain is not None:
         raise UserError(f"domain {domain} has no effect: a language model has no source", todo="leave it out")
 
 
 def attention_after(model: generation.Verbs, text: str, target: str | None, search: Mapping[str, Any]) -> Seen:
-    """All attention of a language model over a prompt and what follows it."""
+    """The attention maps of a language model over a prompt and its continuation."""
     check_attentive(model.model)
     prompt = model.reader.prompt(text if target is None else text + target)
     if target is None:
@@ -148,7 +148,7 @@ def attention_after(model: generation.Verbs, text: str, target: str | None, sear
 
 
 def prompt_to_search(model: generation.Verbs, text: str, search: Mapping[str, Any]) -> tuple[Continuation, Config]:
-    """A text before anything follows it, and how that is searched for: one line, as far as the model reads."""
+    """A prompt to continue, and the search options: one line, limited by the model's context."""
     prompt = model.reader.prompt(text)
     if model.reader.context is not None and len(prompt.ids) >= model.reader.context:
         raise UserError(
@@ -159,16 +159,16 @@ def prompt_to_search(model: generation.Verbs, text: str, search: Mapping[str, An
 
 
 def continuation_output(model: generation.Verbs, continuation: Continuation, found: Hypothesis) -> str:
-    """What was written after a prompt."""
+    """The generated text after a prompt."""
     return replace(continuation, lines=[list(found.tokens)]).output(model.tokenizer)
 
 
 def read(model: Any, text: str, tag: Sequence[int]) -> tuple[Batch, Words]:
-    """A text as a model reads it, nothing said yet, and which of its tokens are words together."""
+    """The batch of a source text without output, and the words of its tokens."""
     check_attentive(model.model)
     encoding = model.task.source.encode(text)
     if not text.strip() or not encoding.ids:
-        raise UserError("there is nothing to look at in an empty text", todo="give a text with a word in it")
+        raise UserError("an empty text has no attention", todo="give a text with a word in it")
     check_length(model, len(encoding.ids))
     source, lengths = pad_rows([[*tag, *encoding.ids, EOS]])
     start = torch.full((1, 1), BOS)
@@ -177,7 +177,7 @@ def read(model: Any, text: str, tag: Sequence[int]) -> tuple[Batch, Words]:
 
 
 def check_length(model: Any, tokens: int) -> None:
-    """Refuse a text that is longer than those a model has learned to read."""
+    """Refuse a text that is longer than the model's maximum length."""
     if model.max_length and tokens >= model.max_length:
         raise UserError(
             f"the text has {tokens} tokens, but the model reads fewer than {model.max_length} at once",
@@ -186,18 +186,18 @@ def check_length(model: Any, tokens: int) -> None:
 
 
 def check_attentive(model: nn.Module) -> None:
-    """Refuse a model that has no attention, before it has to do anything."""
+    """Refuse a model without attention, before any computation."""
     if isinstance(model, Ensemble):
-        raise UserError("an ensemble has no attention of its own", todo="look at its members one by one")
+        raise UserError("an ensemble has no attention of its own", todo="inspect its members one by one")
     if not any(isinstance(module, Observable) for module in model.modules()):
         raise UserError(
-            f"{type(model).__name__} has no attention to look at",
+            f"{type(model).__name__} has no attention",
             todo="use a model that has, such as bahdanau, luong, convs2s, transformer or gpt",
         )
 
 
 def in_words(seen: Seen) -> Seen:
-    """The same between words: what its pieces are looked at is summed, how its pieces look is averaged."""
+    """Attention between words: weights are summed over the subwords of a key, averaged over those of a query."""
     if not seen.words:
         return seen
     maps = {}
@@ -209,18 +209,18 @@ def in_words(seen: Seen) -> Seen:
 
 
 def by_key_word(weights: Float[Tensor, "*heads query key"], keys: Words) -> Float[Tensor, "*heads query word"]:
-    """Weights on words: the sum of those on their pieces. What is no word stays by itself."""
+    """Weights on key words: the sum over their subwords. Tokens that are part of no word stay as they are."""
     return weights @ membership(keys).T.to(weights)
 
 
 def by_query_word(weights: Float[Tensor, "*heads query key"], queries: Words) -> Float[Tensor, "*heads word key"]:
-    """Weights of words: the mean of those of their pieces, so that they still sum to one."""
+    """Weights of query words: the mean over their subwords, so that they still sum to one."""
     members = membership(queries).to(weights)
     return (members / members.sum(dim=1, keepdim=True)) @ weights
 
 
 def membership(words: Words) -> Float[Tensor, "words tokens"]:
-    """1 where a token is part of a word; a token that belongs to none is a row of its own, in its place."""
+    """1 where a token is part of a word; a token that is part of no word has its own row, in order."""
     rows = groups(words)
     table = torch.zeros(len(rows), len(words.owners))
     for row, (_, tokens) in enumerate(rows):
@@ -229,12 +229,12 @@ def membership(words: Words) -> Float[Tensor, "words tokens"]:
 
 
 def labels_of(words: Words, tokens: Sequence[str]) -> tuple[str, ...]:
-    """What to call the words, and the tokens that are none."""
+    """Labels of the words, and of the tokens that are part of no word."""
     return tuple(tokens[members[0]] if owner is None else words.words[owner] for owner, members in groups(words))
 
 
 def groups(words: Words) -> list[tuple[int | None, list[int]]]:
-    """The tokens of each word together, in order; those of no word alone. Words without any token are left out."""
+    """The tokens of each word, in order; a token of no word is its own group. Words without tokens are left out."""
     found: list[tuple[int | None, list[int]]] = []
     places: dict[int, int] = {}
     for token, owner in enumerate(words.owners):
@@ -248,33 +248,33 @@ def groups(words: Words) -> list[tuple[int | None, list[int]]]:
 
 
 def words_in(text: str, offsets: Sequence[tuple[int, int]]) -> Words:
-    """The words of a text, which spaces part, and the word that each token with these offsets is a part of.
+    """The words of a text, split at spaces, and the word that contains each token, by the tokens' offsets.
 
     A space belongs to the word after it, as it does in the pieces of BPE.
     """
     spans = [found.span() for found in re.finditer(r"\S+", text)]
     owners: list[int | None] = []
     for begin, end in offsets:
-        # A token without an extent, such as half a syllable that was finished before, lies where the last one ended.
+        # A token without an extent, such as a jamo of a syllable that an earlier token covers, lies at its end.
         place = min(begin, end - 1)
         owners.append(next((number for number, span in enumerate(spans) if span[1] > place), len(spans) - 1))
     return Words(tuple(text[begin:end] for begin, end in spans), tuple(owners) if spans else (None,) * len(offsets))
 
 
 def words_said(tokenizer: Tokenizer, ids: Sequence[int]) -> Words:
-    """The words of an output and of which each of its tokens is a part; a search may cut words as no encoder would."""
+    """The words of an output and their tokens; a search may split words as no tokenizer would."""
     ends = [len(tokenizer.decode(ids[:count])) for count in range(len(ids) + 1)]
     return words_in(tokenizer.decode(ids), [(ends[place], ends[place + 1]) for place in range(len(ids))])
 
 
 def padded(words: Words, before: int, after: int, most: int | None = None) -> Words:
-    """The same with so many tokens around that are of no word, cut to so many in all."""
+    """The words with `before` and `after` extra tokens that are part of no word, truncated to `most` tokens."""
     owners = (*(None,) * before, *words.owners, *(None,) * after)
     return Words(words.words, owners[:most])
 
 
 def choose_layers(seen: Seen, wanted: Sequence[str] | None) -> list[str]:
-    """The names of the layers that are wanted, all where none is named."""
+    """The names of the requested layers; all layers where none is named."""
     for name in wanted or ():
         if name not in seen.maps:
             raise UserError(f"the model has no layer {name!r} with attention", todo=nearest(name, seen.maps))
@@ -282,12 +282,12 @@ def choose_layers(seen: Seen, wanted: Sequence[str] | None) -> list[str]:
 
 
 def main_layer(seen: Seen) -> str:
-    """The layer that shows most: the last one that looks at the source, else the last."""
+    """The most informative layer: the last one that attends to the source, else the last."""
     return next((name for name in reversed(list(seen.maps)) if name.endswith("cross")), list(seen.maps)[-1])
 
 
 def choose_head(weights: Float[Tensor, "heads query key"], head: str | None) -> Float[Tensor, "chosen query key"]:
-    """One head, numbered from 1, their `mean`, or all."""
+    """One head, counted from 1, the `mean` of the heads, or all heads."""
     if head is None:
         return weights
     if head == "mean":
@@ -298,7 +298,7 @@ def choose_head(weights: Float[Tensor, "heads query key"], head: str | None) -> 
 
 
 def draw_seen(seen: Seen, path: Path, layer: str | None = None, head: str | None = None) -> Path:
-    """A picture of one layer, PNG or SVG by the name's ending: one field a head."""
+    """A figure of one layer, PNG or SVG by the suffix of the name, with one panel per head."""
     shown = seen.maps[layer or main_layer(seen)]
     which = "" if head is None else f", {'mean of the heads' if head == 'mean' else f'head {head}'}"
     text = seen.input if len(seen.input) <= 60 else seen.input[:59] + "…"
@@ -307,10 +307,10 @@ def draw_seen(seen: Seen, path: Path, layer: str | None = None, head: str | None
 
 
 def translation_maps(model: Any, text: str) -> Mapping[str, AttentionMap]:
-    """All attention behind one translation, by layer."""
+    """The attention maps of one translation, by layer."""
     return attention_of(model, text).maps
 
 
 def draw_translation(model: Any, text: str, path: Path) -> None:
-    """A picture of where the last layer looked while it wrote the translation, one panel a head."""
+    """A figure of the last layer's attention for the translation, with one panel per head."""
     draw_seen(attention_of(model, text), path)

@@ -15,7 +15,7 @@ from mallang.layers.attention import record_attention
 from mallang.text.vocabulary import Vocabulary
 
 Side = Literal["source", "said", "read"]
-"""The source; the tokens of an output, each at the step that says it; or at the step after, which reads it."""
+"""The source; the output tokens at the step that generates each; or at the next step, which reads it."""
 
 
 @dataclass(frozen=True)
@@ -25,18 +25,18 @@ class AttentionMap:
     name: str
     """The layer: "encoder.0.self", "decoder.1.cross"."""
     weights: Float[Tensor, "heads query key"]
-    """How much each query attends to each key, in every head; a row sums to one."""
+    """Attention weights of every head; each row sums to one."""
     queries: tuple[str, ...]
-    """Who looks. In a decoder the token about to be said, if the batch has labels, else the one just read."""
+    """The query tokens. In a decoder the token to be predicted, if the batch has labels, else the token just read."""
     keys: tuple[str, ...]
-    """What is looked at."""
+    """The key tokens."""
 
 
 def attention_maps(model: Any, batch: Batch) -> list[dict[str, AttentionMap]]:
-    """All attention of a model over a batch of sources and outputs: for every sentence, the maps by layer name.
+    """The attention maps of a model over a batch of sources and outputs: for every sentence, by layer name.
 
-    Layers named `encoder…` look from the source at the source, `….cross` from the tokens at the source, all others
-    from the tokens at the tokens.
+    In layers named `encoder…` the source attends to itself, in `….cross` the tokens attend to the source, in all others
+    the tokens attend to tokens.
     """
     with inference(model), record_attention(model) as recorded:
         model(batch)
@@ -59,14 +59,14 @@ def attention_maps(model: Any, batch: Batch) -> list[dict[str, AttentionMap]]:
 def sides(
     name: str, source: Sequence[str], tokens: Sequence[str], said: Sequence[str]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Who looks and what is looked at in the layer of that name."""
+    """The query tokens and the key tokens of the layer of that name."""
     known: dict[Side, Sequence[str]] = {"source": source, "said": said, "read": tokens}
     queries, keys = sides_of(name, has_source=bool(source))
     return tuple(known[queries]), tuple(known[keys])
 
 
 def sides_of(name: str, has_source: bool = True) -> tuple[Side, Side]:
-    """Which side looks at which in the layer of that name."""
+    """The side of the queries and the side of the keys in the layer of that name."""
     layer = name.split(":")[0]
     if has_source and layer.startswith("encoder"):
         return "source", "source"

@@ -1,4 +1,4 @@
-"""Examine a run: its files, how its training went, and what its model writes for some texts."""
+"""Examine a run: its files, its training curve, and the outputs of its model for some texts."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from mallang.training.run import WEIGHTS, Run, assemble, load
 
 @dataclass
 class Report:
-    """What was found out about a run."""
+    """The findings about a run."""
 
     run: str
     status: str
     facts: dict[str, str] = field(default_factory=dict)
-    """What was measured, good or bad."""
+    """Measured values."""
     findings: list[Finding] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    """What could not be looked at, and why."""
+    """What could not be examined, and why."""
     outputs: list[dict[str, str]] = field(default_factory=list)
     """Every text with its output and its reference."""
 
@@ -54,14 +54,14 @@ def open_model(run: Run, device: str) -> Any:
 
 
 def examine_files(run: Run) -> list[Finding]:
-    """Whether the files of a run are those that were written, and its weights are numbers."""
+    """Whether the files of a run are unchanged and its weights are finite."""
     findings = []
     weights, expected = run.folder / WEIGHTS, run.info.get("weights")
     if run.is_finished and not weights.exists():
         findings.append(Finding("damaged weights", True, f"{WEIGHTS} is missing", "restore the file, or train again"))
     elif expected is not None and checkpoint.sha256(weights) != expected:
-        told = f"{WEIGHTS} is not the file that the training wrote: its sum is another than in run.json"
-        findings.append(Finding("damaged weights", True, told, "restore the file, or train again"))
+        what = f"{WEIGHTS} is not the file that the training run wrote: its checksum differs from run.json"
+        findings.append(Finding("damaged weights", True, what, "restore the file, or train again"))
     else:
         findings += examine_weights(run)
     paths = checkpoint.found(run.folder / "checkpoints")
@@ -72,7 +72,7 @@ def examine_files(run: Run) -> list[Finding]:
                 "damaged checkpoints",
                 len(damaged) == len(paths) and not run.is_finished,
                 f"{len(damaged)} of {len(paths)} checkpoints are damaged",
-                "remove them: a training run continues from the newest whole one; look at the disk that they lie on",
+                "remove them: a training run resumes from the newest whole one; check the disk that they are on",
                 len(damaged),
                 len(paths),
                 f"{damaged[0][0].name}: {damaged[0][1]}",
@@ -82,7 +82,7 @@ def examine_files(run: Run) -> list[Finding]:
 
 
 def examine_weights(run: Run) -> list[Finding]:
-    """Whether all weights are numbers: those that a run ended with, or else those of its newest whole checkpoint."""
+    """Whether all weights are finite: the final ones of a run, or else those of its newest whole checkpoint."""
     if (run.folder / WEIGHTS).exists():
         try:
             where, tensors = WEIGHTS, checkpoint.load_tensors(run.folder / WEIGHTS)
@@ -93,7 +93,7 @@ def examine_weights(run: Run) -> list[Finding]:
         if newest is None:
             return []
         where, tensors = checkpoint.name_of(newest.step), dict(newest.tensors.get("average", newest.tensors["model"]))
-    # The logarithm of an impossible n-gram is -inf, and may be.
+    # -inf is allowed: it is the log-probability of an impossible n-gram.
     broken = {
         name: int((tensor.isnan() | tensor.isposinf()).sum())
         for name, tensor in tensors.items()
@@ -109,8 +109,7 @@ def examine_weights(run: Run) -> list[Finding]:
             True,
             f"{sum(broken.values()):,} of {values:,} weights in {where} are NaN or infinite",
             "train again with a lower optimizer.learning_rate, a longer schedule.warmup, optimizer.max_grad_norm=1.0, "
-            "or "
-            "train.precision=fp32",
+            "or train.precision=fp32",
             sum(broken.values()),
             values,
             f"{worst[0]}: {broken[worst[0]]:,} of {tensors[worst[0]].numel():,}",
@@ -137,7 +136,7 @@ def examine_training(entries: Sequence[Mapping[str, Any]], words: int | None = N
 
 
 def falling(train: Sequence[Mapping[str, Any]]) -> Finding | None:
-    """Whether the training loss is a number, and goes down."""
+    """Whether the training loss is finite and decreases."""
     losses = [float(entry["loss"]) for entry in train]
     broken = next((entry for entry in train if not math.isfinite(float(entry["loss"]))), None)
     remedy = (
@@ -145,23 +144,23 @@ def falling(train: Sequence[Mapping[str, Any]]) -> Finding | None:
         "or train.precision=fp32"
     )
     if broken is not None:
-        return Finding("diverged", True, f"the training loss is no number at step {broken['step']}", remedy)
+        return Finding("diverged", True, f"the training loss is not finite at step {broken['step']}", remedy)
     if len(losses) < 5:
         return None
     means = [sum(three) / 3 for three in zip(losses, losses[1:], losses[2:], strict=False)]
     last, lowest = means[-1], min(means)
-    told = f"the training loss is {last:.3g} at step {train[-1]['step']}"
-    # Where the lowest line is one of the last three, the loss may be falling fast, and they are too few to tell.
+    what = f"the training loss is {last:.3g} at step {train[-1]['step']}"
+    # Where the lowest loss is one of the last three, the loss may be falling fast, and three are too few to judge.
     if min(losses[:-3]) < min(losses[-3:]) and last > lowest + max(0.5, 0.3 * lowest):
         step = train[means.index(lowest) + 2]["step"]
-        return Finding("diverged", True, f"{told}, it was {lowest:.3g} at step {step}", remedy)
+        return Finding("diverged", True, f"{what}, it was {lowest:.3g} at step {step}", remedy)
     if last > 0.97 * losses[0]:
-        return Finding("not falling", True, f"{told}, and began at {losses[0]:.3g}", remedy)
+        return Finding("not falling", True, f"{what}, and began at {losses[0]:.3g}", remedy)
     return None
 
 
 def learned(valid: Sequence[Mapping[str, Any]], words: int | None) -> Finding | None:
-    """Whether the model knows more than that all tokens are equally likely."""
+    """Whether the model is better than a uniform distribution over tokens."""
     if not valid or words is None or words < 2:
         return None
     best = min(float(entry["nll"]) for entry in valid)
@@ -170,14 +169,14 @@ def learned(valid: Sequence[Mapping[str, Any]], words: int | None) -> Finding | 
     return Finding(
         "hardly learned",
         True,
-        f"a token of the validation text costs {best:.2f} nats; to know nothing costs {math.log(words):.2f}",
+        f"the validation loss is {best:.2f} nats per token; a uniform distribution has {math.log(words):.2f}",
         "train longer (train.steps, train.epochs) than schedule.warmup; if it was long, raise "
         "optimizer.learning_rate and check that the lines of both sides, if there are two, belong together",
     )
 
 
 def overfitted(train: Sequence[Mapping[str, Any]], valid: Sequence[Mapping[str, Any]]) -> Finding | None:
-    """Whether the validation text became harder again, or is far harder than the training text."""
+    """Whether the validation loss rose again, or is far above the training loss."""
     if not valid:
         return None
     values = [float(entry["nll"]) for entry in valid]
@@ -186,31 +185,31 @@ def overfitted(train: Sequence[Mapping[str, Any]], valid: Sequence[Mapping[str, 
     remedy = "use more text, more model.dropout or a smaller model, and let train.patience stop it"
     if last > 1.05 * best + 0.02:
         end = valid[-1]["step"]
-        told = f"validation was best at step {step} ({best:.3f} nats per token) and is {last:.3f} at step {end}"
-        return Finding("over-fitting", False, told, f"{remedy}; train.final=best keeps the best weights")
+        what = f"validation was best at step {step} ({best:.3f} nats per token) and is {last:.3f} at step {end}"
+        return Finding("over-fitting", False, what, f"{remedy}; train.final=best keeps the best weights")
     seen = next((float(entry["nll"]) for entry in reversed(train) if "nll" in entry), None)
     if seen is not None and last > 2 * seen and last > seen + 0.7:
-        told = f"a token costs {seen:.2f} nats in the training text but {last:.2f} in the validation text"
-        return Finding("over-fitting", False, told, remedy)
+        what = f"the loss is {seen:.2f} nats per token on the training text but {last:.2f} on the validation text"
+        return Finding("over-fitting", False, what, remedy)
     return None
 
 
 def improving(valid: Sequence[Mapping[str, Any]]) -> Finding | None:
-    """Whether a training run was ended while it was still getting better."""
+    """Whether a training run ended while validation still improved."""
     values = [float(entry["nll"]) for entry in valid]
     if len(values) < 3 or values[-1] != min(values) or values[-2] - values[-1] < 0.02 + 0.02 * values[-2]:
         return None
-    told = f"validation still improved at the end: {values[-2]:.3f}, then {values[-1]:.3f} nats per token"
-    return Finding("ended early", False, told, "train longer: more train.steps or train.epochs")
+    what = f"validation still improved at the end: {values[-2]:.3f}, then {values[-1]:.3f} nats per token"
+    return Finding("ended early", False, what, "train longer: more train.steps or train.epochs")
 
 
 def training_of(rows: Iterable[Sequence[str]], columns: Sequence[str], *, open_ended: bool) -> Training:
-    """What the training text of a task with these columns is like."""
+    """Statistics of the training text of a task with these columns."""
     if len(columns) > 1:
         return Training.of(rows)
     found = Training.of((text, text) for (text,) in rows)
     found = replace(found, scripts={**found.scripts, "text": found.scripts["source"]})
-    # What a language model writes may have any length, and may be a line that it knows.
+    # The output of a language model may have any length, and may be a line of the training text.
     return replace(found, ratio=0.0, targets=frozenset()) if open_ended else found
 
 
@@ -221,7 +220,7 @@ def examine_outputs(
     training: Training | None,
     report: Report,
 ) -> None:
-    """What a model makes of some texts: the outputs, the numbers, and what is wrong with them."""
+    """Generate outputs for some texts and add them, their statistics and findings about them to the report."""
     written = model.write_rows(rows, domains)
     found = Outputs(written.sources, written.outputs, written.references, written.cut)
     report.outputs += [
@@ -257,7 +256,7 @@ def share_of_unknown(texts: Iterable[str], tokenizer: Tokenizer) -> str:
 
 
 def read_metrics(folder: Path, report: Report) -> list[dict[str, Any]]:
-    """The metrics of a run; one that cannot be read is a finding."""
+    """The metrics of a run; a line that cannot be read is a finding."""
     path = folder / record.FILE
     try:
         return record.read(path) if path.exists() else []

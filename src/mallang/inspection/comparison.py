@@ -1,11 +1,11 @@
-"""Runs of one task side by side: how good each is, what it has cost, how fast it is, and on which sentences it fails.
+"""Comparison of runs of one task: quality, training cost, speed, and quality by source length.
 
     comparison = mallang.compare(["runs/sutskever", "runs/bahdanau", "runs/transformer"])
     print(comparison)
     comparison.draw("ladder.png")
 
-All runs are scored on the same rows. Outputs that lie in a run folder are used if the run would write them again; new
-ones are made and kept. Runs that differ in nothing but the seed are one system, told as mean and standard deviation.
+All runs are scored on the same rows. Outputs in a run folder are reused if the run would generate them again; new
+outputs are kept there. Runs that differ only in the seed are one system, reported as mean and standard deviation.
 """
 
 from __future__ import annotations
@@ -32,35 +32,35 @@ __all__ = ["Comparison", "Options", "System", "Value", "compare"]
 
 @dataclass(frozen=True, kw_only=True)
 class System:
-    """One line of the comparison: a run, or several that differ in the seed alone."""
+    """One line of the comparison: a run, or several that differ only in the seed."""
 
     name: str
     runs: tuple[str, ...]
     scores: Mapping[str, Value]
     signatures: Mapping[str, str]
     by_length: tuple[Value, ...]
-    """The score that decides, for each range of source lengths."""
+    """The main score for each range of source lengths."""
     parameters: float | None
     tokens: float | None
     """Target tokens read in training."""
     seconds: float | None
-    """Of training, validation included."""
+    """Training time in seconds, validation included."""
     flops: float | None
-    """Of training. All four are means over the runs; None where it is not known."""
+    """Training FLOPs. This and the three fields above are means over the runs; None where unknown."""
     speed: Speed | None
     error_reduction: float | None
-    """How much of the baseline's distance from 100 is gone, in percent; None for the baseline itself."""
+    """Error reduction: the percentage by which the baseline's distance from 100 shrank; None for the baseline."""
     difference: Difference | None
     """The test against the baseline; None for the baseline itself."""
 
     @property
     def sentences_per_second(self) -> float | None:
-        """How fast it translates, if that was measured."""
+        """Decoding speed in sentences per second; None where it was not measured."""
         return None if self.speed is None else self.speed.sentences
 
     @property
     def tokens_per_second(self) -> float | None:
-        """The same in tokens of its own tokenizer."""
+        """Decoding speed in tokens per second, by the system's own tokenizer; None where it was not measured."""
         return None if self.speed is None else self.speed.tokens
 
 
@@ -70,10 +70,10 @@ class Comparison:
 
     task: str
     text: str
-    """The rows that were scored, in words."""
+    """A description of the scored rows."""
     rows: int
     metric: str
-    """The name of the score that decides."""
+    """The name of the main score."""
     baseline: str
     buckets: Sequence[Bucket]
     systems: Sequence[System]
@@ -91,11 +91,11 @@ class Comparison:
         return comparison_tables.as_json(self)
 
     def to_csv(self) -> str:
-        """One line a system, with every number."""
+        """One line per system, with every number."""
         return comparison_tables.as_csv([comparison_tables.flat(self, system) for system in self.systems])
 
     def to_markdown(self) -> str:
-        """Tables for a page."""
+        """The tables in Markdown."""
         return comparison_tables.as_markdown(self.tables(), self.notes)
 
     def draw(self, path: Path | str) -> Path:
@@ -143,12 +143,12 @@ def compare(
         baseline=baseline.name,
         buckets=buckets,
         systems=sorted(systems, key=lambda system: system.scores[groups[0].metric].mean),
-        notes=[*told_of(groups, baseline, options), *notes],
+        notes=[*notes_on(groups, baseline, options), *notes],
     )
 
 
 def system_of(group: Group, baseline: Group, buckets: Sequence[Bucket], notes: list[str]) -> System:
-    """The line of these runs; what is amiss is noted."""
+    """The system of these runs; problems are added to the notes."""
     infos = [entrant.run.info for entrant in group.entrants]
     middle, others = group.middle, group.entrants
     names = [name for name in middle.scores if all(name in entrant.scores for entrant in others)]
@@ -174,8 +174,8 @@ def system_of(group: Group, baseline: Group, buckets: Sequence[Bucket], notes: l
     )
 
 
-def told_of(groups: Sequence[Group], baseline: Group, options: Options) -> list[str]:
-    """What a reader must know to read the numbers."""
+def notes_on(groups: Sequence[Group], baseline: Group, options: Options) -> list[str]:
+    """Notes that a reader needs to interpret the numbers."""
     entrants = [entrant for group in groups for entrant in group.entrants]
     why = "" if options.baseline is not None else f", the lowest {baseline.metric}"
     notes = [f"the baseline is {baseline.name}{why}"]
@@ -184,11 +184,11 @@ def told_of(groups: Sequence[Group], baseline: Group, options: Options) -> list[
     searches = [asdict(entrant.search) for entrant in entrants]
     options_apart = [key for key in searches[0] if any(search[key] != searches[0][key] for search in searches)]
     if options_apart:
-        told = "; ".join(
+        described = "; ".join(
             f"{entrant.path.name}: {', '.join(f'{key} {search[key]}' for key in options_apart)}"
             for entrant, search in zip(entrants, searches, strict=True)
         )
-        notes.append(f"the searches differ ({told}); --search gives all the same")
+        notes.append(f"the searches differ ({described}); --search sets one search for all")
     notes += budget_notes(groups)
     started = [entrant.path.name for entrant in entrants if entrant.run.info.get("from")]
     if started:

@@ -1,4 +1,4 @@
-"""A comparison as a picture: quality against parameters, FLOPs and seconds of training, and curves over ranges."""
+"""The figure of a comparison: quality against parameters, training FLOPs and seconds, and curves over ranges."""
 
 from __future__ import annotations
 
@@ -25,12 +25,11 @@ Label = tuple[str, float, float, str]
 """A name, where its point is, and its color."""
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999933")
-"""For systems whose names say no family: those of Okabe and Ito, which people who see colors differently can tell
-apart; the last for want of yellow."""
+"""Colors of systems of no known family: the color-blind safe palette of Okabe and Ito; the last replaces yellow."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
 LINES = ("-", "--", ":", "-.")
 APART = 0.055
-"""The least distance of two labels, as a share of the height of a field."""
+"""The minimum distance of two labels, as a share of the height of a panel."""
 
 
 @runtime_checkable
@@ -46,7 +45,7 @@ class Ranged(Protocol):
 
 @dataclass(frozen=True)
 class Lengths:
-    """A curve a system over ranges, and what both axes say."""
+    """One curve per system over ranges, and the labels of both axes."""
 
     ranges: Sequence[Ranged]
     curves: Mapping[str, Sequence[Value]]
@@ -55,7 +54,7 @@ class Lengths:
 
 
 def draw_fields(path: Path, comparison: Compared, lengths: Lengths, title: str) -> Path:
-    """Three fields of points and one of curves; every system is named beside its point and at the end of its curve."""
+    """Three panels of points and one of curves; a system's label is beside its point and at the end of its curve."""
     check_format(path)
     letters = {"fontfamily": families(), "parse_math": False}
     figure = require("matplotlib.figure", "plots").Figure(figsize=(12.5, 8.5), layout="constrained")
@@ -80,7 +79,7 @@ def draw_points(
     measure: Callable[[Any], float | None],
     letters: Mapping[str, Any],
 ) -> None:
-    """A point a system, with its interval; what has no such cost is not drawn."""
+    """One point per system, with its interval; systems without this cost are not drawn."""
     field.set_xlabel(cost, **letters)
     field.set_ylabel(comparison.metric, **letters)
     field.grid(alpha=0.3)
@@ -100,7 +99,7 @@ def draw_points(
         field.margins(x=0.15, y=0.1)
         write_labels(field, labels, letters)
         ticker = require("matplotlib.ticker", "plots")
-        # Labels at 1, 2 and 5 where there is room for them.
+        # Tick labels at 1, 2 and 5 where there is room for them.
         steps = (1, 2, 5) if max(drawn) < 100 * min(drawn) else (1,)
         name = scientific if cost.startswith("FLOPs") else short
         field.xaxis.set_major_locator(ticker.LogLocator(subs=steps))
@@ -111,11 +110,11 @@ def draw_points(
 
 
 def draw_lengths(field: Any, lengths: Lengths, letters: Mapping[str, Any]) -> None:
-    """A curve a system over the ranges, with how much is in each."""
+    """One curve per system over the ranges, with the count of each range."""
     ranges, curves = lengths.ranges, lengths.curves
     looks, labels = looks_of(list(curves)), []
     for number, (name, values) in enumerate(curves.items()):
-        # A little apart, so that the intervals of several systems can be seen.
+        # Shifted slightly, so that the intervals of several systems do not overlap.
         places = [place + 0.06 * (number - (len(curves) - 1) / 2) for place in range(len(values))]
         field.errorbar(
             places,
@@ -137,7 +136,7 @@ def draw_lengths(field: Any, lengths: Lengths, letters: Mapping[str, Any]) -> No
 
 
 def reach(values: Sequence[Value]) -> list[list[float]]:
-    """How far the intervals, or the deviations, reach below and above."""
+    """The lengths of the error bars below and above: intervals, or standard deviations."""
     low, high = [], []
     for value in values:
         spread = value.deviation or 0.0
@@ -147,7 +146,7 @@ def reach(values: Sequence[Value]) -> list[list[float]]:
 
 
 def write_labels(field: Any, labels: Sequence[Label], letters: Mapping[str, Any]) -> None:
-    """Names in a column on the right of a field, as near as there is room to the height of their points."""
+    """Labels in a column to the right of a panel, as close to the height of their points as there is room."""
     low, high = field.get_ylim()
     for (name, at, height, color), place in zip(
         labels, spread([label[2] for label in labels], APART * (high - low)), strict=True
@@ -174,7 +173,7 @@ def write_labels(field: Any, labels: Sequence[Label], letters: Mapping[str, Any]
 
 
 def spread(wanted: Sequence[float], least: float) -> list[float]:
-    """Heights near those wanted, but at least so far apart; in the order given."""
+    """Heights near the wanted ones, at least `least` apart, in the given order."""
     order = sorted(range(len(wanted)), key=lambda place: wanted[place])
     found = [wanted[place] for place in order]
     for _ in range(200):
@@ -188,7 +187,7 @@ def spread(wanted: Sequence[float], least: float) -> list[float]:
 
 
 def looks_of(names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """How each system is drawn, the same in every field: the color of its family, a marker and a line of its own."""
+    """The style of each system in all panels: the color of its family, its own marker and line style."""
     looks: dict[str, dict[str, Any]] = {}
     for number, name in enumerate(names):
         family = family_of(name)

@@ -1,4 +1,4 @@
-"""A comparison as tables: for a terminal, a pipe, a page, a spreadsheet, a program."""
+"""The tables of a comparison as text, Markdown, CSV and JSON."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ NOTHING = "–"
 
 @dataclass(frozen=True)
 class Table:
-    """A title, the head, and a line a system."""
+    """A table: title, header, and one line per system."""
 
     title: str
     head: Sequence[str]
     lines: Sequence[Sequence[str]]
     is_text: bool = False
-    """Whether the cells are texts, and not numbers that stand under each other."""
+    """Whether the cells are texts rather than aligned numbers."""
 
 
 def tables(comparison: Comparison) -> list[Table]:
@@ -63,7 +63,7 @@ def tables(comparison: Comparison) -> list[Table]:
 
 
 def against(comparison: Comparison, system: System) -> list[str]:
-    """A system held against the baseline."""
+    """The comparison of a system with the baseline."""
     if system.difference is None:
         return ["baseline", NOTHING, NOTHING]
     reduction = NOTHING if system.error_reduction is None else f"{system.error_reduction:+.1f} %"
@@ -72,13 +72,13 @@ def against(comparison: Comparison, system: System) -> list[str]:
 
 
 def value_of_baseline(comparison: Comparison) -> float:
-    """The score that decides, of the baseline."""
+    """The main score of the baseline."""
     found = next(system for system in comparison.systems if system.name == comparison.baseline)
     return found.scores[comparison.metric].mean
 
 
 def as_text(found: Sequence[Table], notes: Sequence[str]) -> str:
-    """Columns under each other, and the notes."""
+    """Tables with aligned columns, and the notes."""
     parts = []
     for table in found:
         lines = [table.head, *table.lines]
@@ -91,24 +91,24 @@ def as_text(found: Sequence[Table], notes: Sequence[str]) -> str:
                 cells.append(room + cell if place and not table.is_text else cell + room)
             shown_lines.append("  ".join(cells).rstrip())
         parts.append("\n".join([table.title, *shown_lines]))
-    told = "\n".join(f"note: {note}" for note in notes)
-    return "\n\n".join([*parts, *filter(None, [told])])
+    noted = "\n".join(f"note: {note}" for note in notes)
+    return "\n\n".join([*parts, *filter(None, [noted])])
 
 
 def as_markdown(found: Sequence[Table], notes: Sequence[str]) -> str:
-    """Tables for a page."""
+    """The tables in Markdown."""
     parts = []
     for table in found:
         head = [cell.replace("|", "\\|") for cell in table.head]
         lines = [f"| {' | '.join(head)} |", "|---" + ("|---" if table.is_text else "|---:") * (len(head) - 1) + "|"]
         lines += [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in table.lines]
         parts.append("\n".join([f"**{table.title}**", "", *lines]))
-    told = "\n".join(f"- {note}" for note in notes)
-    return "\n\n".join([*parts, *filter(None, [told])]) + "\n"
+    noted = "\n".join(f"- {note}" for note in notes)
+    return "\n\n".join([*parts, *filter(None, [noted])]) + "\n"
 
 
 def as_csv(lines: Sequence[Mapping[str, Any]]) -> str:
-    """One line a system, every number in full."""
+    """One line per system, with all digits of every number."""
     written = io.StringIO()
     columns = list(dict.fromkeys(column for line in lines for column in line))
     writer = csv.DictWriter(written, columns, restval="", lineterminator="\n")
@@ -118,7 +118,7 @@ def as_csv(lines: Sequence[Mapping[str, Any]]) -> str:
 
 
 def flat(comparison: Comparison, system: System) -> dict[str, Any]:
-    """All numbers of a system, by the names of columns."""
+    """All numbers of a system, by column name."""
     line: dict[str, Any] = {"system": system.name, "runs": " ".join(system.runs)}
     for name, value in system.scores.items():
         line |= {name: value.mean, f"{name} low": value.low, f"{name} high": value.high}
@@ -178,7 +178,7 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
 
 
 def finite(value: Any) -> Any:
-    """The same with nothing in place of infinite numbers, and of what is no number."""
+    """A copy of a nested value with None in place of infinity and NaN."""
     if isinstance(value, dict):
         return {key: finite(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
@@ -187,7 +187,7 @@ def finite(value: Any) -> Any:
 
 
 def shown(value: Value) -> str:
-    """A score with what is known of its chance."""
+    """A score with its confidence interval or standard deviation."""
     if value.deviation is not None:
         return f"{value.mean:.2f} ± {value.deviation:.2f}"
     if value.low is None or value.high is None:
@@ -196,7 +196,7 @@ def shown(value: Value) -> str:
 
 
 def short(number: float | None) -> str:
-    """A large number as people say it: 12.3 M."""
+    """A large number in short form: 12.3 M."""
     if number is None:
         return NOTHING
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
@@ -214,12 +214,12 @@ def scientific(number: float | None) -> str:
 
 
 def plain(number: float | None) -> str:
-    """A number with as many digits as say something."""
+    """A number with its significant digits."""
     if number is None:
         return NOTHING
     return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
 
 
 def width(text: str) -> int:
-    """How many columns of a terminal a text takes: Hangul takes two each."""
+    """The number of terminal columns of a text: a Hangul syllable takes two."""
     return sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in text)

@@ -1,4 +1,4 @@
-"""What a run has cost, and what it costs to use: the FLOPs of its training, the speed of its decoding."""
+"""The cost of a run: its training FLOPs, its decoding speed, and the size of its state."""
 
 from __future__ import annotations
 
@@ -31,28 +31,28 @@ from mallang.training.train import Materials, prepare_data
 
 FILE = "cost.json"
 BATCHES, TOKENS = 32, 512
-"""How many batches of the training text are counted, and the padded tokens of each."""
+"""Number of training batches whose FLOPs are counted, and the padded tokens of each."""
 LONGEST = 64
-"""Tokens that a text has at most which is written to be looked at, or timed."""
+"""Maximum number of tokens of a sample or of a text generated to measure speed."""
 REPEATS = 3
-"""Times that decoding is measured; the best one counts, for nothing makes a machine faster than it is."""
+"""Number of measurements of the decoding speed; the fastest counts, because noise only slows a machine down."""
 
 
 @dataclass(frozen=True)
 class Speed:
-    """How fast a model writes."""
+    """The decoding speed of a model."""
 
     sentences: float
-    """Sentences a second."""
+    """Sentences per second."""
     tokens: float
-    """Tokens of its own tokenizer a second, `</s>` counted."""
+    """Tokens per second of its own tokenizer, `</s>` included."""
 
 
 def training_flops(run: Run) -> float:
-    """The FLOPs of the run's training: those of some of its batches for each token, times its tokens.
+    """The training FLOPs of a run: FLOPs per token, counted on some of its batches, times its training tokens.
 
-    A run that says itself what it took, as one without gradients may, is believed. The number is kept in the folder,
-    if that can be written to.
+    The number that a run recorded itself, as one without gradients may, is used as it is. The result is kept in the
+    run folder, if that is writable.
     """
     if "flops" in run.info:
         return float(run.info["flops"])
@@ -78,7 +78,7 @@ def training_flops(run: Run) -> float:
 
 
 def count(run: Run) -> float:
-    """The FLOPs of training for each target token, counted on the run's own text; its weights do not matter."""
+    """Training FLOPs per target token, counted on the run's own text; its weights do not matter."""
     recipe = run.recipe()
     materials = prepare_data(recipe, run.folder)
     seed_everything(recipe.seed, 0, 0)
@@ -91,7 +91,7 @@ def count(run: Run) -> float:
 
 
 def some_batches(materials: Materials, recipe: Any) -> Iterator[Batch]:
-    """Batches from all over the first epoch, smaller than those of training: they are padded as little."""
+    """Batches sampled evenly from the first epoch, smaller than those of training but with as little padding."""
     task, train = materials.task, materials.train
     widest = (task.width if isinstance(task, TextLayout) else None) or int(train.lengths.max()) + 1
     tokens = max(min(recipe.train.batch_tokens, TOKENS), widest)
@@ -105,7 +105,7 @@ def some_batches(materials: Materials, recipe: Any) -> Iterator[Batch]:
 def decoding_speed(
     model: translator.Verbs, texts: Sequence[str], domains: Sequence[str | None], **search: Any
 ) -> Speed:
-    """How fast a model translates texts that are handed over together; the first time is not counted."""
+    """The speed of translating a list of texts in one call, after one warm-up call."""
     best, outputs = float("inf"), model.translate(texts, domain=domains, **search)
     for _ in range(REPEATS):
         began = time.perf_counter()
@@ -115,7 +115,7 @@ def decoding_speed(
 
 
 def writing_speed(model: generation.Verbs, texts: int, **search: Any) -> Speed:
-    """How fast a language model writes texts from nothing, many at once; the first time is not counted."""
+    """The speed of generating many texts from an empty prompt in one call, after one warm-up call."""
     asked = {"max_length": LONGEST, **search}
     best, outputs = float("inf"), model.generate([""] * texts, **asked)
     for _ in range(REPEATS):
@@ -126,7 +126,7 @@ def writing_speed(model: generation.Verbs, texts: int, **search: Any) -> Speed:
 
 
 def state_bytes(model: Autoregressive, tokens: int) -> int | None:
-    """What a language model keeps of a text of so many tokens while it writes; None where it cannot read as many."""
+    """Bytes of the generation state (such as the KV cache) after `tokens` tokens; None beyond the model's context."""
     if (longest := longest_of(model)) is not None and tokens > longest:
         return None
     device, total = device_of(model), 0

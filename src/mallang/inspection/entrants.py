@@ -1,4 +1,4 @@
-"""The runs that enter a comparison: opened, checked to be alike in what must be alike, each with its outputs."""
+"""The runs of a comparison: opened, checked to be comparable, each with its outputs."""
 
 from __future__ import annotations
 
@@ -23,41 +23,41 @@ from mallang.tasks.contract import Compared
 from mallang.training.run import INFO, Run, load
 
 UNITS = {"word": "perplexity per word", "token": "perplexity per token", "byte": "bits per byte"}
-"""What language models can be compared by."""
+"""The metrics by which language models can be compared."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What is compared, and how."""
+    """Options of a comparison."""
 
     split: str = "test"
     """The split of the runs' corpus."""
     data: str | None = None
-    """A file of one's own pairs instead."""
+    """A file with your own pairs instead."""
     metric: str | None = None
-    """What decides: bleu, chrf, words, exact or brackets; not given: bleu, or brackets where references are trees.
+    """The main metric: bleu, chrf, words, exact or brackets; not given: bleu, or brackets where references are trees.
 
-    Of language models: word, token or byte; not given: perplexity per word."""
+    For language models: word, token or byte; not given: perplexity per word."""
     baseline: Path | str | None = None
-    """The run that the others are held against; not given: the worst system."""
+    """The run that the others are compared with; not given: the worst system."""
     search: Mapping[str, Any] = field(default_factory=dict)
-    """Search options for all runs; those not given are each run's own."""
+    """Search options for all runs; for others each run uses its own."""
     lengths: Sequence[int] | None = None
-    """The longest sources of all ranges but the last, in words; not given: chosen by what there is.
+    """The upper ends of all ranges of source lengths but the last, in words; not given: chosen from the data.
 
-    Of language models: the words that the last word of each range has before it."""
+    For language models: the upper ends of the ranges of positions, in words before a word."""
     speed: int = 100
-    """How many sentences are translated, or texts written, to see how fast a system is; 0: none."""
+    """Number of sentences translated, or texts generated, to measure speed; 0: speed is not measured."""
     samples: int = 2
-    """Language models: how many texts each writes, side by side; after every prompt, if there are some."""
+    """Language models: number of samples per prompt, or without a prompt where none is given."""
     prompts: Sequence[str] = ()
-    """Language models: what those texts begin with."""
+    """Language models: the prompts of the samples."""
     context: int = 128
-    """Language models: words of a window for the loss by position, tokens of a text whose state is measured."""
+    """Language models: window in words for the loss by position, and length in tokens to measure the state."""
     device: str = "auto"
     """Where the models run."""
     say: Callable[[str], None] = lambda text: None
-    """Is told what takes long."""
+    """Called with a message about each slow step."""
 
     def __post_init__(self) -> None:
         if self.metric is not None and self.metric not in (known := [*MEASURES, *UNITS]):
@@ -65,9 +65,9 @@ class Options:
         if self.speed < 0:
             raise UserError(f"speed cannot be measured on {self.speed} sentences", todo="give 0 to leave it out")
         if self.samples < 0:
-            raise UserError(f"there are no {self.samples} samples", todo="give 0 to leave them out")
+            raise UserError(f"{self.samples} samples cannot be generated", todo="give 0 to leave them out")
         if self.context < 1:
-            raise UserError(f"a context of {self.context} holds nothing", todo="give a number from 1")
+            raise UserError(f"context = {self.context} is too small", todo="give a number from 1")
 
 
 class Entrant:
@@ -80,7 +80,7 @@ class Entrant:
 
     @cached_property
     def recipe(self) -> Recipe:
-        """What it was trained with."""
+        """The recipe that it was trained with."""
         return self.run.recipe()
 
     @cached_property
@@ -108,7 +108,7 @@ class Entrant:
 
     @property
     def origin(self) -> str:
-        """Where the rows come from: a file, or a split of a corpus."""
+        """The origin of the rows: a file, or a split of a corpus."""
         data, split = self.recipe.data, self.options.split
         file = self.options.data or (getattr(data, split) if split in SPLITS else None)
         corpus = " + ".join(data.corpora) if data.corpora is not None else data.corpus
@@ -116,7 +116,7 @@ class Entrant:
 
     @cached_property
     def search(self) -> Any:
-        """Every option of its search."""
+        """All search options of the run."""
         return change_search(self.recipe.decoding, self.options.search)
 
     def check(self) -> None:
@@ -133,12 +133,12 @@ class Entrant:
         return load(self.path, self.options.device)
 
     def keep(self, *made: Any) -> None:
-        """Write outputs and scores into the run folder; a read-only one is reported, and they are made again."""
+        """Write outputs and scores into the run folder; if it is read-only, report that they were not kept."""
         if not keep(self.path, *made):
             self.options.say(f"note: {self.path} is read-only: its outputs and scores were not kept")
 
     def write(self) -> None:
-        """Find the outputs of all rows and their scores, or make them."""
+        """Load the outputs of all rows and their scores, or generate them."""
         stamps = [stamp_of(self.run, part.rows, self.search, {"domain": part.domain}) for part in self.parts]
         pairs = zip(self.parts, stamps, strict=True)
         found = [kept(self.path, part.name, stamp, len(part.rows)) for part, stamp in pairs]
@@ -153,7 +153,7 @@ class Entrant:
         known = [each for each in found if each is not None]
         self.outputs = [output for outputs, _ in known for output in outputs]
         self.scores = {score.name: score for score in known[0][1]} if len(known) == 1 else {}
-        # Those of several parts are not the score of all together, and a run may have kept fewer than are wanted.
+        # Scores of parts do not give the score of the whole, and a run may have kept fewer scores than are wanted.
         for name in dict.fromkeys((*suited(self.references), self.measure)):
             statistics = MEASURES[name](self.outputs, self.references)
             if statistics.name not in self.scores:
@@ -161,12 +161,12 @@ class Entrant:
 
     @cached_property
     def references(self) -> list[str]:
-        """What the outputs are held against."""
+        """The references of the outputs."""
         return [row[-1] for row in self.rows]
 
     @cached_property
     def measure(self) -> str:
-        """What decides, as options name it: what was asked for, or what suits the references best."""
+        """The main metric by its option name: the given one, or the one that suits the references."""
         return self.options.metric or suited(self.references)[0]
 
     @cached_property
@@ -175,11 +175,11 @@ class Entrant:
         return MEASURES[self.measure](self.outputs[:1], self.references[:1]).name
 
     def statistics(self, bucket: Bucket) -> Statistics:
-        """What the score that decides is computed from, of some of the rows."""
+        """The statistics of the main score on some of the rows."""
         return MEASURES[self.measure](bucket.take(self.outputs), bucket.take(self.references))
 
     def speed(self) -> Speed | None:
-        """How fast it writes, on sentences from all over the text."""
+        """The decoding speed, on sentences sampled evenly from the text."""
         wanted = min(self.options.speed, len(self.rows))
         if not wanted:
             return None
@@ -190,7 +190,7 @@ class Entrant:
 
 
 class LanguageEntrant(Entrant):
-    """One language model of a comparison: what it writes for a line is how probable it finds it."""
+    """One language model of a comparison: its output for a line is the log-probability of the line."""
 
     @property
     def text(self) -> str:
@@ -208,7 +208,7 @@ class LanguageEntrant(Entrant):
         return self.load()
 
     def write(self) -> None:
-        """Find the log-probability of every line, and the perplexities of all, or compute them."""
+        """Load the log-probability of every line and the perplexities of the text, or compute them."""
         name, rows = self.parts[0].name if len(self.parts) == 1 else "all", self.rows
         stamp = stamp_of(self.run, rows, self.recipe.decoding, {})
         found = kept(self.path, name, stamp, len(rows))
@@ -231,7 +231,7 @@ class LanguageEntrant(Entrant):
         return UNITS[self.options.metric or "word"]
 
     def speed(self) -> Speed | None:
-        """How fast it writes."""
+        """The generation speed."""
         if not self.options.speed:
             return None
         self.options.say(f"{self.path}: measuring speed on {self.options.speed} texts")
@@ -239,11 +239,11 @@ class LanguageEntrant(Entrant):
 
     @property
     def sampling(self) -> dict[str, Any]:
-        """How texts are written: drawn, unless another search is asked for."""
+        """The search options of samples: sampling, unless another method is given."""
         return {"method": "sampling", **self.options.search}
 
     def write_samples(self) -> list[list[str]]:
-        """Some texts of its own for each prompt, or for none."""
+        """Generated texts for each prompt, or for the empty prompt."""
         if not self.options.samples:
             return []
         prompts = [prompt for prompt in self.options.prompts or [""] for _ in range(self.options.samples)]
@@ -253,7 +253,7 @@ class LanguageEntrant(Entrant):
 
 
 def open_all(paths: Sequence[Path], options: Options) -> tuple[list[Entrant], list[str]]:
-    """All runs that can be scored; what is no run or not finished is left out with a note."""
+    """All runs that can be scored; a folder that is no run, or not finished, is left out with a note."""
     entrants: dict[Path, Entrant] = {}
     notes = []
     for path in paths:
@@ -264,7 +264,7 @@ def open_all(paths: Sequence[Path], options: Options) -> tuple[list[Entrant], li
             continue
         run = Run.open(path)
         if not run.is_finished:
-            notes.append(f"{path} was left out: it is not finished; the command that trains it goes on")
+            notes.append(f"{path} was left out: it is not finished; the command that trains it resumes it")
         else:
             kind = LanguageEntrant if compared_by(run) == "perplexity" else Entrant
             entrants.setdefault(path.resolve(), kind(path, run, options))
@@ -280,7 +280,7 @@ def open_all(paths: Sequence[Path], options: Options) -> tuple[list[Entrant], li
 
 
 def compared_by(run: Run) -> Compared | None:
-    """What runs of its task are compared by."""
+    """The criterion of comparison of the run's task."""
     found: Compared | None = find("tasks", run.task).Verbs.compared_by
     return found
 
@@ -311,7 +311,7 @@ def check_rows(entrants: Sequence[Entrant]) -> None:
 
 
 def listed(pairs: Iterable[tuple[str, Entrant]]) -> dict[str, list[Entrant]]:
-    """Entrants by a text."""
+    """Entrants grouped by a text."""
     found: dict[str, list[Entrant]] = {}
     for key, entrant in pairs:
         found.setdefault(key, []).append(entrant)
@@ -321,4 +321,4 @@ def listed(pairs: Iterable[tuple[str, Entrant]]) -> dict[str, list[Entrant]]:
 def different(what: str, kinds: Mapping[str, Sequence[Entrant]], todo: str) -> UserError:
     """A message that lists which runs are of which kind."""
     lines = [f"\n  {kind}: {', '.join(str(entrant.path) for entrant in found)}" for kind, found in kinds.items()]
-    return UserError(f"{what}, so they cannot stand in one table:{''.join(lines)}", todo=todo)
+    return UserError(f"{what}, so they cannot be in one table:{''.join(lines)}", todo=todo)

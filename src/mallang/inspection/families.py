@@ -33,11 +33,11 @@ MEMBERS = {
     "gpt": "Transformer",
     "modern_gpt": "Transformer",
 }
-"""The family of what a model, or the name of a run or recipe, begins with."""
+"""Model families by the first part of the name of a model, run or recipe."""
 
 
 def family_of(name: str) -> str:
-    """The family of a model, a recipe or a run, by what its name begins with: `convs2s-multi30k` is a convolution."""
+    """The family of a model, recipe or run, by the first part of its name: `convs2s-multi30k` is a convolution."""
     plain = name.lower().replace("-", "_")
     known = [beginning for beginning in MEMBERS if plain.startswith(beginning)]
     return MEMBERS[max(known, key=len)] if known else "other"

@@ -1,6 +1,6 @@
-"""Pictures as files, in PNG or SVG, with Hangul that can be read on any machine.
+"""Figures as PNG or SVG files, with readable Hangul on any machine.
 
-matplotlib draws them without pyplot, so that no window, no default and no other figure is touched.
+matplotlib draws them without pyplot, so that no window, default setting or other figure is affected.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ KOREAN_FONTS = (
     "Pretendard", "Noto Sans KR", "Noto Sans CJK KR", "Noto Sans CJK JP", "NanumGothic", "NanumBarunGothic",
     "Apple SD Gothic Neo", "Malgun Gothic",
 )  # fmt: skip
-"""Typefaces that hold Hangul, best first; of a Noto collection matplotlib may know only the Japanese name."""
+"""Typefaces with Hangul, best first; matplotlib may know a Noto collection by its Japanese name only."""
 NOT_DRAWN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 VENDORED_FONT = Path(__file__).parent / "vendor" / "NanumGothic-subset.ttf"
 VENDORED_FAMILY = "Mallang Sans Subset"
 FALLBACK = "DejaVu Sans"
-"""Comes with matplotlib; for what a Korean typeface lacks."""
+"""The typeface of matplotlib, for characters that a Korean typeface lacks."""
 
 
 def draw_attention(
@@ -39,7 +39,7 @@ def draw_attention(
     target_tokens: Sequence[str],
     title: str = "",
 ) -> Path:
-    """One square field a head: row = who looks, column = what is looked at, the darker the more."""
+    """One heat map per head: rows are queries, columns are keys, darker cells have higher weights."""
     heads, rows, columns = weights.shape
     if (rows, columns) != (len(target_tokens), len(source_tokens)):
         named = f"{len(target_tokens)} target and {len(source_tokens)} source tokens"
@@ -78,18 +78,18 @@ def save(figure: Any, path: Path) -> None:
 
 
 def drawable(text: str) -> str:
-    """A text without what no typeface draws and XML 1.0, so SVG, may not hold: control characters, half characters."""
+    """A text without control characters and surrogates, which no typeface draws and XML 1.0 (so SVG) forbids."""
     return NOT_DRAWN.sub("\ufffd", text)
 
 
 def check_format(path: Path) -> None:
-    """Refuse a file name whose ending does not say how to draw."""
+    """Refuse a file name without the suffix of a figure format."""
     if path.suffix.lower() not in FORMATS:
         raise UserError(f"a figure cannot be written as {path.name}", todo=f"end the name in {' or '.join(FORMATS)}")
 
 
 def check_figure(path: Path) -> None:
-    """Refuse what cannot be drawn or written there, before anything is computed."""
+    """Refuse a figure that cannot be drawn or written there, before anything is computed."""
     check_format(path)
     require("matplotlib.figure", "plots")
     if not path.parent.is_dir():
@@ -97,7 +97,7 @@ def check_figure(path: Path) -> None:
 
 
 def families() -> list[str]:
-    """The typefaces to draw with: an installed one that holds Hangul or else our own, then matplotlib's."""
+    """The typefaces to draw with: an installed one with Hangul or else the bundled one, then matplotlib's."""
     fonts: Any = require("matplotlib.font_manager", "plots").fontManager
     known = {font.name for font in fonts.ttflist}
     for name in KOREAN_FONTS:
@@ -109,6 +109,6 @@ def families() -> list[str]:
 
 
 def show(token: str) -> str:
-    """A token as it can be seen: jamo joined to syllables, blanks made visible, cut when it is very long."""
+    """A token for display: jamo joined to syllables, blanks made visible, truncated when it is very long."""
     text = "".join("␣" if letter.isspace() else letter for letter in drawable(unicodedata.normalize("NFC", token)))
     return text if len(text) <= LONGEST_LABEL else text[: LONGEST_LABEL - 1] + "…"

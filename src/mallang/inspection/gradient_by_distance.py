@@ -1,17 +1,17 @@
-"""Gradient by distance: how strongly the loss of a token still pulls on a token that was read long before it.
+"""Gradient by distance: the norm of the gradient of a token's loss with respect to tokens read before it.
 
     curve = gradient_by_distance(mallang.load("runs/rnn-lm-miniworld"), [("나는 학교에 간다.",)])
     curve.relative(8)       # the gradient 8 tokens back, as a share of that of the last token read
 
 For every token that a model predicts, the log-probability is differentiated with respect to the vector of every token
-that was read before it. What is reported is the Euclidean norm of that gradient by distance. A recurrent state passes
-on a product of one Jacobian per step, which shrinks or grows exponentially; attention reads every position directly.
-Gradients are those that training sees: where a model scales them on the way back, as ConvS2S does, so they are here.
+that was read before it. The Euclidean norm of that gradient is reported by distance. A recurrent network multiplies one
+Jacobian per step, so that the gradient vanishes or explodes exponentially; attention reads every position directly.
+Gradients are those of training: where a model scales them in the backward pass, as ConvS2S does, they are scaled here.
 
-A language model has its own earlier tokens as inputs: the last token read is at distance 0. A backward one reads a line
-from its end, and so it is read here. A translation has the
-tokens of the source, at the distance that a recurrent encoder and decoder would carry them: from the token's place to
-the end of the source, and on to the place in the output. Distance 0 is then the last token of the output read.
+The inputs of a language model are its earlier tokens: the last token read is at distance 0. A backward language model
+reads each line from its end. The inputs of a translation model include the source tokens, at the number of steps of a
+recurrent encoder and decoder: from the token to the end of the source, and on to the position in the output. Distance 0
+is then the last output token read.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from mallang.models.contract import Fitted, longest_of
 from mallang.tasks import language_modeling
 
 ROWS = 16
-"""Texts whose gradients are computed together."""
+"""Texts per batch."""
 WIDTH = 64
 """Words of a window, where a model reads a stream of text."""
 
@@ -50,12 +50,12 @@ class GradientCurve:
     norms: Float64[np.ndarray, " distances"]
     """Sum of the norms at each distance."""
     nearest: Float64[np.ndarray, " distances"]
-    """Sum of the norms at distance 0, of the same predicted tokens."""
+    """Sum of the norms at distance 0 for the predicted tokens that have an input at this distance."""
     counts: Float64[np.ndarray, " distances"]
-    """How many pairs of a predicted token and an input lie so far apart."""
+    """Number of pairs of a predicted token and an input at each distance."""
 
     def relative(self, low: int, high: int | None = None) -> float:
-        """The mean norm at these distances as a share of that at distance 0; NaN where no pair lies so far apart."""
+        """The mean norm at these distances as a share of that at distance 0; NaN where there is no such pair."""
         part = slice(low, (low if high is None else high) + 1)
         below = float(self.nearest[part].sum())
         return float(self.norms[part].sum()) / below if below else math.nan
@@ -114,15 +114,15 @@ def batches_of(model: Any, rows: Sequence[tuple[str, ...]]) -> Iterator[Batch]:
 
 
 def turned(line: Words) -> Words:
-    """A line from its last token to its first; `</s>` stays at the end."""
+    """A line with its tokens reversed; `</s>` stays at the end."""
     *words, end = line
     return [*(word[::-1] for word in reversed(words)), end]
 
 
 def gradient_norms(model: nn.Module, batch: Batch) -> dict[str, Float[Tensor, "rows outputs inputs"]]:
-    """The norm of d log p(label) / d vector for every label and every input: `tokens`, and `source` if there is one.
+    """The norm of d log p(label) / d embedding for every label and every input: `tokens`, and `source` if there is one.
 
-    Rows do not depend on each other, so one backward pass gives the gradients of one place in all rows.
+    Rows are independent, so one backward pass gives the gradients of one position in all rows.
     """
     assert batch.labels is not None
     with evaluating(model), input_vectors(model, batch) as vectors:
@@ -140,7 +140,7 @@ def gradient_norms(model: nn.Module, batch: Batch) -> dict[str, Float[Tensor, "r
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Without dropout but with gradients; cuDNN would differentiate recurrent layers in training mode only."""
+    """Evaluation mode with gradients; without cuDNN, which differentiates recurrent layers in training mode only."""
     was_training = model.training
     model.eval()
     try:
@@ -152,10 +152,10 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def input_vectors(model: nn.Module, batch: Batch) -> Iterator[dict[str, Tensor]]:
-    """The vectors that tokens and source are looked up as while a model runs, each a leaf to differentiate by.
+    """The embeddings that a model looks up for tokens and source while it runs, each as a leaf with a gradient.
 
-    They are found by what is looked up, whatever the table is called. A window model looks up padding before the first
-    token, too: the tokens are then the last columns.
+    They are found by the ids that are looked up, whatever the name of the table. A window model also looks up padding
+    before the first token: the tokens are then the last columns.
     """
     found: dict[str, Tensor] = {}
 

@@ -1,4 +1,4 @@
-"""What is wrong with a trained model, seen from its texts: each check takes plain data and gives a finding or none.
+"""Health checks of a trained model by its texts: each check takes plain data and returns a finding or none.
 
 A check stays silent about what is normal for the data: where a reference repeats itself or equals its source, an
 output may do so too.
@@ -17,9 +17,9 @@ from mallang.data.prepared import row_sum
 from mallang.text.tokenizer import BYTE_UNITS, Tokenizer
 
 FEW = 10
-"""Fewer texts than this prove nothing about a share."""
+"""With fewer texts a share is not judged."""
 DRIFT = 1.3
-"""Outputs are of another length when they are so many times longer or shorter."""
+"""The factor from which outputs count as too long or too short."""
 SAMPLE = 2000
 """Training lines whose tokens are counted."""
 LOOP = re.compile(r"([^\s\d])\1{9,}|((?=\D).{2,40}?)\2{3,}|((?=\D).{10,80}?)\3{2,}")
@@ -28,11 +28,11 @@ LOOP = re.compile(r"([^\s\d])\1{9,}|((?=\D).{2,40}?)\2{3,}|((?=\D).{10,80}?)\3{2
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is wrong, and what to do about it."""
+    """A problem and its remedy."""
 
     name: str
     serious: bool
-    """Whether the outputs cannot be trusted, rather than merely be better."""
+    """Whether the outputs cannot be trusted; otherwise they could merely be better."""
     what: str
     remedy: str
     count: int = 0
@@ -46,7 +46,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Outputs:
-    """Texts, what the model made of them, and what was wanted."""
+    """Texts, the outputs of the model, and the references."""
 
     sources: Sequence[str]
     outputs: Sequence[str]
@@ -55,24 +55,24 @@ class Outputs:
     """Whether each output ended at the length limit."""
 
     def example(self, place: int) -> str:
-        """One of them for people."""
+        """One text, its output and its reference, for display."""
         return f"{shorten(self.sources[place])} → {shorten(self.outputs[place]) or '(nothing)'}"
 
 
 @dataclass(frozen=True)
 class Training:
-    """What the checks want to know of the text that a model was trained on."""
+    """Statistics of the training text that the checks need."""
 
     rows: int
     ratio: float
     """Characters of target per character of source."""
     scripts: Mapping[str, Mapping[str, float]]
-    """By side, the share of letters of each script."""
+    """The share of letters of each script, by side."""
     sample: Sequence[tuple[str, str]]
     """The first lines."""
     sources: frozenset[int]
     targets: frozenset[int]
-    """Sums of all lines of a side."""
+    """Hashes of all target lines."""
 
     @classmethod
     def of(cls, rows: Iterable[Sequence[str]]) -> Training:
@@ -102,7 +102,7 @@ def examine(found: Outputs, training: Training | None) -> list[Finding]:
 
 
 def examine_text(side: str, texts: Sequence[str], tokenizer: Tokenizer, training: Training | None) -> list[Finding]:
-    """All findings about how a tokenizer cuts the texts of one side."""
+    """All findings about the tokenization of the texts of one side."""
     findings = [unknown(side, texts, tokenizer), changed(side, texts, tokenizer)]
     if training is not None:
         place = 0 if side == "source" else 1
@@ -112,7 +112,7 @@ def examine_text(side: str, texts: Sequence[str], tokenizer: Tokenizer, training
 
 
 def one_output(found: Outputs) -> Finding | None:
-    """Different texts get one and the same output, or few different ones."""
+    """Different texts get the same output, or few different outputs."""
     pairs = {source: (output, reference) for source, output, reference in rows_of(found) if source.strip()}
     if len(pairs) < FEW:
         return None
@@ -129,7 +129,7 @@ def one_output(found: Outputs) -> Finding | None:
         "one output",
         True,
         what,
-        "the model does not look at its source yet: train longer, with a lower optimizer.learning_rate or a longer "
+        "the model does not use its source yet: train longer, with a lower optimizer.learning_rate or a longer "
         "schedule.warmup, and see that the lines of both files belong together (mallang data check)",
         times,
         len(pairs),
@@ -138,7 +138,7 @@ def one_output(found: Outputs) -> Finding | None:
 
 
 def empty(found: Outputs) -> Finding | None:
-    """Nothing comes out."""
+    """Outputs that are empty."""
     places = [i for i, (source, output, reference) in enumerate(rows_of(found))
               if source.strip() and reference.strip() and not output.strip()]  # fmt: skip
     return places_finding(
@@ -149,16 +149,16 @@ def empty(found: Outputs) -> Finding | None:
 
 
 def cut_off(found: Outputs) -> Finding | None:
-    """Outputs that do not come to an end."""
+    """Outputs that were cut off at the length limit."""
     places = [i for i, is_cut in enumerate(found.cut) if is_cut]
     return places_finding(
-        found, places, 0.01, "cut off", "outputs were cut off at the longest length allowed",
+        found, places, 0.01, "cut off", "outputs were cut off at the length limit",
         "if they repeat themselves train longer; if they are good, raise decoding.max_length or decoding.max_ratio",
     )  # fmt: skip
 
 
 def loops(found: Outputs) -> Finding | None:
-    """The same words again and again."""
+    """Outputs that repeat words in a loop."""
     places = [
         i
         for i, (source, output, reference) in enumerate(rows_of(found))
@@ -171,12 +171,12 @@ def loops(found: Outputs) -> Finding | None:
 
 
 def goes_round(text: str) -> bool:
-    """Whether a text repeats a part of itself; the space lets the last time end as the others do."""
+    """Whether a text repeats a part of itself; the appended space lets the last repetition match like the others."""
     return LOOP.search(f"{text} ") is not None
 
 
 def copied(found: Outputs) -> Finding | None:
-    """The source comes out again, though the reference is something else."""
+    """Outputs that copy their source, though the reference differs from it."""
     places = [i for i, row in enumerate(rows_of(found)) if is_copied(*row)]
     return places_finding(
         found, places, 0.02, "copied source", "outputs repeat their source instead of translating it",
@@ -186,7 +186,7 @@ def copied(found: Outputs) -> Finding | None:
 
 
 def is_copied(source: str, output: str, reference: str) -> bool:
-    """Whether an output is (nearly) its source; a reference that is so too makes it right."""
+    """Whether an output is (nearly) its source; not where the reference is so too."""
     words, given, wanted = (plain(text).split() for text in (output, source, reference))
     if len(words) < 3 or given == wanted:
         return False
@@ -194,7 +194,7 @@ def is_copied(source: str, output: str, reference: str) -> bool:
 
 
 def contained(words: Sequence[str], in_these: Sequence[str]) -> float:
-    """The share of words that stand in another text, each as often as it is there."""
+    """The share of words that also occur in another text, each at most as often as there."""
     return sum((Counter(words) & Counter(in_these)).values()) / max(1, len(words))
 
 
@@ -207,7 +207,7 @@ def length_drift(found: Outputs, usual: float) -> Finding | None:
         return None
     drift = said / given / usual
     if any(1 / DRIFT < ratio < DRIFT for ratio in (drift, said / max(1, wanted))):
-        return None  # as in training, or the references are as long: so are these texts
+        return None  # the ratio is that of training, or of the references: these texts are like that
     longer = drift > 1
     return Finding(
         "length drift",
@@ -220,7 +220,7 @@ def length_drift(found: Outputs, usual: float) -> Finding | None:
 
 
 def memorized(found: Outputs, training: Training) -> Finding | None:
-    """Training targets come out word for word where something else was wanted."""
+    """Outputs that are training targets word for word, though the reference differs."""
     places = [
         i
         for i, (source, output, reference) in enumerate(rows_of(found))
@@ -231,13 +231,13 @@ def memorized(found: Outputs, training: Training) -> Finding | None:
     ]
     return places_finding(
         found, places, 0.1, "memorized", "outputs are lines of the training text, but not the translation wanted",
-        "the model has learned lines by heart: train on more text, with more model.dropout, a smaller model, or "
+        "the model has memorized lines: train on more text, with more model.dropout, a smaller model, or "
         "stop earlier (train.patience)",
     )  # fmt: skip
 
 
 def unknown(side: str, texts: Sequence[str], tokenizer: Tokenizer) -> Finding | None:
-    """Tokens that the tokenizer has no name for."""
+    """Tokens that are unknown to the tokenizer."""
     if is_few(texts):
         return None
     unk = tokenizer.vocabulary.unk
@@ -268,7 +268,7 @@ def unknown(side: str, texts: Sequence[str], tokenizer: Tokenizer) -> Finding | 
 
 
 def changed(side: str, texts: Sequence[str], tokenizer: Tokenizer) -> Finding | None:
-    """Texts that do not come back from their tokens, though all of them are known."""
+    """Texts that encoding and decoding changes, though all their tokens are known."""
     form, unk = tokenizer.config.normalization, tokenizer.vocabulary.unk
 
     def essence(text: str) -> str:
@@ -292,7 +292,7 @@ def changed(side: str, texts: Sequence[str], tokenizer: Tokenizer) -> Finding | 
 
 
 def other_script(side: str, texts: Sequence[str], usual: Mapping[str, float]) -> Finding | None:
-    """Letters of a script that this side did not have in training."""
+    """Letters of a script that this side did not have in training text."""
     here = shares(texts)
     new = {name: share for name, share in here.items() if share > 0.3 and usual.get(name, 0.0) < 0.01}
     if not new or not usual or is_few(texts):
@@ -301,7 +301,7 @@ def other_script(side: str, texts: Sequence[str], usual: Mapping[str, float]) ->
     before = max(usual, key=lambda script: usual[script])
     example = next((text for text in texts if name in scripts_of(text)), "")
     remedy = (
-        "the model answers in another language than it was taught: see that no training pairs are turned round"
+        "the model writes another language than its training targets: see that no training pairs are swapped"
         if side == "output"
         else "see that source and target are not exchanged (data.source, data.target, data.columns); otherwise train "
         "on text in this script"
@@ -316,7 +316,7 @@ def other_script(side: str, texts: Sequence[str], usual: Mapping[str, float]) ->
 
 
 def fragmented(side: str, texts: Sequence[str], tokenizer: Tokenizer, trained: Sequence[str]) -> Finding | None:
-    """Text that falls into many more tokens than the training text did."""
+    """Text with many more tokens per character than the training text."""
     if tokenizer.config.unit in BYTE_UNITS[:1] or is_few(texts) or not trained:
         return None
     here, usual = (tokens_per_character(some, tokenizer) for some in (texts, trained))
@@ -333,7 +333,7 @@ def fragmented(side: str, texts: Sequence[str], tokenizer: Tokenizer, trained: S
 
 
 def tokens_per_character(texts: Sequence[str], tokenizer: Tokenizer) -> float:
-    """How finely text is cut."""
+    """The mean number of tokens per character."""
     return sum(map(len, tokenizer.encode_batch(texts))) / max(1, sum(len(text.strip()) for text in texts))
 
 
@@ -357,30 +357,30 @@ def scripts_of(text: str) -> Counter[str]:
 def places_finding(
     found: Outputs, places: Sequence[int], least: float, name: str, what: str, remedy: str
 ) -> Finding | None:
-    """A finding about some of the outputs; none where they or the texts are few. A tenth or more is serious."""
+    """A finding about the outputs at `places`; none where there are few. A share of a tenth or more is serious."""
     total = sum(bool(source.strip()) for source in found.sources)
     if is_few(found.sources) or not places or len(places) < least * total:
         return None
-    told = f"{len(places)} of {total} {what}"
-    return Finding(name, len(places) >= 0.1 * total, told, remedy, len(places), total, found.example(places[0]))
+    counted = f"{len(places)} of {total} {what}"
+    return Finding(name, len(places) >= 0.1 * total, counted, remedy, len(places), total, found.example(places[0]))
 
 
 def is_few(texts: Iterable[str]) -> bool:
-    """Whether the texts, blank ones aside, are too few to judge by a share of them."""
+    """Whether the texts, blank ones aside, are too few to judge a share of them."""
     return sum(bool(text.strip()) for text in texts) < FEW
 
 
 def rows_of(found: Outputs) -> Iterable[tuple[str, str, str]]:
-    """Source, output and reference together."""
+    """Triples of source, output and reference."""
     return zip(found.sources, found.outputs, found.references, strict=True)
 
 
 def plain(text: str) -> str:
-    """A text without what does not matter for whether two are the same."""
+    """A text normalized for comparison."""
     return " ".join(unicodedata.normalize("NFC", text).casefold().split())
 
 
 def shorten(text: str, most: int = 70) -> str:
-    """A text that fits on a line."""
+    """A text shortened to one line."""
     text = " ".join(text.split())
     return text if len(text) <= most else text[: most - 1] + "…"

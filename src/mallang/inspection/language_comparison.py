@@ -1,12 +1,12 @@
-"""Language models side by side: how well each predicts a text, at what cost, what it makes of context, what it writes.
+"""Comparison of language models: perplexity, cost, loss by position, and samples.
 
     comparison = mallang.compare(["runs/kneser-ney5", "runs/nplm", "runs/lstm", "runs/gpt"], prompts=["나는"])
     print(comparison)
     comparison.draw("generations.png")
 
-All read the same lines. Perplexity per word and bits per byte can be compared whatever a token is; perplexity per token
-only where the tokenizers are the same, and a note says so. What they were allowed is told too: a note says whether all
-have read as many tokens, or trained for as long.
+All models read the same lines. Perplexity per word and bits per byte are comparable across tokenizers; perplexity per
+token only where the tokenizers are equal, and a note says so. A note also reports whether the training budgets were
+equal in tokens or in seconds.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ __all__ = ["LanguageComparison", "LanguageSystem", "compare_language_models"]
 
 @dataclass(frozen=True, kw_only=True)
 class LanguageSystem:
-    """One line of the comparison: a run, or several that differ in the seed alone."""
+    """One line of the comparison: a run, or several that differ only in the seed."""
 
     name: str
     runs: tuple[str, ...]
@@ -54,34 +54,34 @@ class LanguageSystem:
     """The test against the baseline, by nats per word; None for the baseline itself."""
     parameters: float | None
     weights: int
-    """Bytes of its weights in use."""
+    """Bytes of the weights when loaded."""
     state: int | None
-    """Bytes it keeps of a text while it writes."""
+    """Bytes of the generation state, such as the KV cache."""
     tokens: float | None
     """Tokens read in training."""
     flops: float | None
-    """Of training."""
+    """Training FLOPs."""
     seconds: float | None
-    """Of training, validation included."""
+    """Training time in seconds, validation included."""
     speed: Speed | None
     by_position: tuple[Value | None, ...]
-    """Nats a word, for each range of positions; None where it reads nothing so far from the beginning."""
+    """Nats per word for each range of positions; None for positions beyond the model's context."""
     samples: Sequence[Sequence[str]]
-    """What it writes, for each prompt."""
+    """The samples for each prompt."""
 
     @property
     def texts_per_second(self) -> float | None:
-        """How fast it writes, if that was measured."""
+        """Generation speed in texts per second; None where it was not measured."""
         return None if self.speed is None else self.speed.sentences
 
     @property
     def tokens_per_second(self) -> float | None:
-        """The same in tokens of its own tokenizer."""
+        """Generation speed in tokens per second, by the system's own tokenizer; None where it was not measured."""
         return None if self.speed is None else self.speed.tokens
 
     @property
     def flops_per_token(self) -> float | None:
-        """Of training, for each token that is read."""
+        """Training FLOPs per token read."""
         return self.flops / self.tokens if self.flops is not None and self.tokens else None
 
 
@@ -91,17 +91,17 @@ class LanguageComparison:
 
     task: str
     text: str
-    """The lines that were read, in words."""
+    """A description of the lines."""
     rows: int
     metric: str
-    """The name of the score that decides; lower is better."""
+    """The name of the main score; lower is better."""
     baseline: str
     layout: Layout
-    """What a window is for the loss by position: a line, or a piece of the stream."""
+    """The windows of the loss by position: lines, or pieces of the stream."""
     context: int
-    """Words of such a piece."""
+    """Words per window of the stream."""
     held: int
-    """Tokens of the text whose state is told: as many as all of them can read."""
+    """Tokens after which the state is measured: at most the shortest context of all systems."""
     ranges: Sequence[Range]
     prompts: Sequence[str]
     systems: Sequence[LanguageSystem]
@@ -119,11 +119,11 @@ class LanguageComparison:
         return language_tables.as_json(self)
 
     def to_csv(self) -> str:
-        """One line a system, with every number."""
+        """One line per system, with every number."""
         return comparison_tables.as_csv([language_tables.flat(self, system) for system in self.systems])
 
     def to_markdown(self) -> str:
-        """Tables for a page."""
+        """The tables in Markdown."""
         return comparison_tables.as_markdown(self.tables(), self.notes)
 
     def draw(self, path: Path | str) -> Path:
@@ -165,12 +165,12 @@ def compare_language_models(groups: Sequence[Group], options: Options, notes: li
         ranges=ranges,
         prompts=tuple(options.prompts),
         systems=systems,
-        notes=[*told_of(ordered, baseline, options), *notes],
+        notes=[*notes_on(ordered, baseline, options), *notes],
     )
 
 
 def of_ranges(curve: Curve, ranges: Sequence[Range]) -> tuple[Value | None, ...]:
-    """The mean of every range that a curve reaches."""
+    """The mean of every range; None for ranges that the curve does not reach."""
     scores = [curve.of(some) for some in ranges]
     return tuple(Value.of([score]) if score.count else None for score in scores)
 
@@ -178,7 +178,7 @@ def of_ranges(curve: Curve, ranges: Sequence[Range]) -> tuple[Value | None, ...]
 def system_of(
     group: Group, baseline: Group, by_position: tuple[Value | None, ...], held: int, notes: list[str]
 ) -> LanguageSystem:
-    """The line of these runs; what is amiss is noted."""
+    """The system of these runs; problems are added to the notes."""
     infos = [entrant.run.info for entrant in group.entrants]
     middle: LanguageEntrant = group.middle  # type: ignore[assignment]
     model = middle.model.model
@@ -195,7 +195,7 @@ def system_of(
         weights=sum(tensor.numel() * tensor.element_size() for tensor in model.state_dict().values()),
         state=state_bytes(model, held),
         tokens=mean_of(infos, "tokens"),
-        flops=flops_of(group, notes) or None,  # a model that counts has no products to be counted
+        flops=flops_of(group, notes) or None,  # a count-based model has no matmuls to count
         seconds=mean_of(infos, "seconds"),
         speed=middle.speed(),
         by_position=by_position,
@@ -204,20 +204,20 @@ def system_of(
 
 
 def surprisal(outputs: Sequence[str], lines: References) -> Statistics:
-    """Nats a word, from the log-probability of every line; `</s>` is a word."""
+    """Nats per word, from the log-probability of every line; `</s>` counts as a word."""
     table = np.array(
         [[-float(output), len(str(line).split()) + 1] for output, line in zip(outputs, lines, strict=True)]
     )
     return Statistics("nats per word", table, lambda sums: float(sums[0] / sums[1]), "unit:word|ends:counted|log:e")
 
 
-def told_of(groups: Sequence[Group], baseline: Group, options: Options) -> list[str]:
-    """What a reader must know to read the numbers."""
+def notes_on(groups: Sequence[Group], baseline: Group, options: Options) -> list[str]:
+    """Notes that a reader needs to interpret the numbers."""
     entrants = [entrant for group in groups for entrant in group.entrants]
     why = "" if options.baseline is not None else f", the highest {baseline.metric}"
     notes = [f"the baseline is {baseline.name}{why}; difference and p are those of nats per word"]
     if any(len(group.entrants) > 1 for group in groups):
-        notes.append("of several seeds: mean ± standard deviation; all else is told of the run of median score")
+        notes.append("of several seeds: mean ± standard deviation; all other numbers are those of the median run")
     notes += budget_notes(groups)
     signatures = listed((entrant.scores[baseline.metric].signature, entrant) for entrant in entrants)
     for signature, found in signatures.items():

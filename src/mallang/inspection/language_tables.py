@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 
 def tables(comparison: LanguageComparison) -> list[Table]:
-    """Quality, cost, loss by position, and what each writes."""
+    """Quality, cost, loss by position, and samples."""
     return [quality(comparison), cost(comparison), by_position(comparison), *samples(comparison)]
 
 
 def quality(comparison: LanguageComparison) -> Table:
-    """How well each predicts the text."""
+    """The perplexities of each system."""
     systems, metric = comparison.systems, comparison.metric
     interval = "± deviation" if all(len(system.runs) > 1 for system in systems) else "[95 %]"
     others = [name for name in systems[0].scores if name != metric]
@@ -33,7 +33,7 @@ def quality(comparison: LanguageComparison) -> Table:
 
 
 def cost(comparison: LanguageComparison) -> Table:
-    """What each takes: to hold, to train, to write with."""
+    """The cost of each system: memory, training, generation."""
     lines = [
         [system.name, short(system.parameters), size(system.weights), size(system.state), short(system.tokens),
          scientific(system.flops_per_token), scientific(system.flops), plain(system.seconds),
@@ -46,7 +46,7 @@ def cost(comparison: LanguageComparison) -> Table:
 
 
 def by_position(comparison: LanguageComparison) -> Table:
-    """How surprising a word is, by how many words stand before it."""
+    """The surprisal of a word by the number of words before it."""
     within = "in its line" if comparison.layout == "lines" else f"in a window of {comparison.context}"
     spans = [f"{some.name} ({some.count:,})" for some in comparison.ranges]
     lines = [
@@ -57,7 +57,7 @@ def by_position(comparison: LanguageComparison) -> Table:
 
 
 def samples(comparison: LanguageComparison) -> list[Table]:
-    """What each writes, under what the others write."""
+    """The samples of all systems, one table per prompt."""
     found = []
     for place, prompt in enumerate(comparison.prompts or [""]):
         for number in range(len(comparison.systems[0].samples[place]) if comparison.systems[0].samples else 0):
@@ -68,7 +68,7 @@ def samples(comparison: LanguageComparison) -> list[Table]:
 
 
 def flat(comparison: LanguageComparison, system: LanguageSystem) -> dict[str, Any]:
-    """All numbers of a system, by the names of columns."""
+    """All numbers of a system, by column name."""
     line: dict[str, Any] = {"system": system.name, "runs": " ".join(system.runs)}
     for name, value in system.scores.items():
         line |= {name: value.mean, f"{name} low": value.low, f"{name} high": value.high}
@@ -136,7 +136,7 @@ def as_json(comparison: LanguageComparison) -> dict[str, Any]:
 
 
 def size(count: int | None) -> str:
-    """Bytes as people say them: 2.01 MB."""
+    """A number of bytes in short form: 2.01 MB."""
     if count is None:
         return NOTHING
     text = short(float(count))

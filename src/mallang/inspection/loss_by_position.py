@@ -1,16 +1,16 @@
-"""Loss by position: how surprising a word is to a language model, by how many words it has seen before it.
+"""Loss by position: the surprisal of a word by the number of words before it in the context.
 
     curve = loss_by_position(mallang.load("runs/gpt-miniworld"), texts)
     curve.of(Range(8, 15))
 
-A text is cut into windows that begin where a line begins, and each is read as if nothing stood before it: the first
-word of a window follows `<s>` alone, the next one has one word to go by, and so on. What a model makes of more context
-shows as a curve that goes on falling; one that looks back four words ends to fall there. A window is a line where a
-model has learned from lines by themselves (`lines`), else so many words of text, over the ends of lines (`stream`).
+A text is cut into windows that begin at the start of a line, and each is read without what precedes it: the first word
+of a window has only `<s>` as its context, the next one has one word, and so on. The curve of a model that uses more
+context keeps falling; that of a 5-gram model stops falling after four words. A window is one line for a model that was
+trained on separate lines (`lines`), else `width` words of text across line ends (`stream`).
 
-Positions are counted in words between blanks, `</s>` as one of its own, and what is told is nats per word, the sum over
-its tokens: so models of different units can be held against each other, on the same words. Of a model that reads no
-more than so many tokens at once a window ends there.
+Positions are counted in words between blanks, with `</s>` as a word, and the loss is in nats per word, the sum over its
+tokens: so models with different tokenizers are comparable on the same words. For a model with a limited context a
+window ends at that limit.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from mallang.text.vocabulary import BOS, EOS
 
 Layout = Literal["lines", "stream"]
 WIDTH = 128
-"""Words of a window, where it is not a line."""
+"""Words per window, where it is not a line."""
 BATCH_TOKENS = {"cpu": 4096, "cuda": 32768}
-"""Tokens read at once."""
+"""Tokens per batch."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Range:
     low: int
     high: int
     count: int = 0
-    """How many such words there are."""
+    """Number of words in this range."""
     unit = "words"
 
     @property
@@ -80,7 +80,7 @@ class Curve:
         return found.score()
 
     def counts(self) -> Integer[np.ndarray, " positions"]:
-        """How many words stand at each position."""
+        """The number of words at each position."""
         found: np.ndarray = (~np.isnan(self.nats)).sum(axis=0)
         return found
 
@@ -88,9 +88,9 @@ class Curve:
 def loss_by_position(
     model: generation.Verbs, texts: Sequence[str], *, layout: Layout | None = None, width: int = WIDTH
 ) -> Curve:
-    """The curve of a model over a text that is given line by line; without a layout its own decides."""
+    """The curve of a model over a text given line by line; the default layout is that of its training."""
     if width < 1:
-        raise UserError(f"a window of {width} words holds none", todo="give a number from 1")
+        raise UserError(f"a window of {width} words is too small", todo="give a number from 1")
     if layout is None:
         layout = layout_of(model.task)
     longest = longest_of(model.model)
@@ -105,14 +105,14 @@ def loss_by_position(
 
 
 def layout_of(task: Any) -> Layout:
-    """How windows suit what a model has learned from."""
+    """The layout of windows that matches the training of a model."""
     return "stream" if task.config.layout == "stream" else "lines"
 
 
 def ranges_of(curves: Iterable[Curve], ends: Sequence[int] | None = None) -> list[Range]:
-    """The ranges to tell curves by: 0, 1, 2-3, 4-7 … words before, or those that end at `ends`, and the rest.
+    """The ranges of positions to report: 0, 1, 2-3, 4-7 … words before, or those that end at `ends`, and the rest.
 
-    They count the words that the curve which reaches furthest has.
+    Their counts are those of the curve with the longest context.
     """
     counts = max((curve.counts() for curve in curves), key=len)
     if ends is None:
@@ -143,7 +143,7 @@ def tokens_by_word(tokenizer: Tokenizer, text: str) -> Words:
 
 
 def streamed(lines: Iterable[Words], width: int) -> Iterator[Words]:
-    """Windows of so many words over the ends of lines; the next one begins with the first line after it."""
+    """Windows of `width` words across line ends; each begins with the first line after the window before it."""
     window: Words = []
     for line in lines:
         window += line
@@ -155,7 +155,7 @@ def streamed(lines: Iterable[Words], width: int) -> Iterator[Words]:
 
 
 def fitting(window: Words, longest: int | None) -> Words:
-    """As many of the words as a model can read."""
+    """The first words of a window, as many as fit the model's context."""
     if longest is None:
         return window
     lengths = np.cumsum([len(word) for word in window])
@@ -165,7 +165,7 @@ def fitting(window: Words, longest: int | None) -> Words:
 def by_windows(
     model: TokenModel | TokenScorer, windows: Sequence[Words]
 ) -> Iterator[tuple[int, Float64[np.ndarray, " words"]]]:
-    """The nats of the words of each window, by its number; windows of like length are read together."""
+    """The nats of the words of each window, with its index; windows of similar length share a batch."""
     device = device_of(model)
     lengths = {number: length for number, window in enumerate(windows) if (length := sum(map(len, window)))}
     full = list(lengths)
@@ -182,6 +182,6 @@ def by_windows(
 
 
 def read(labels: Integer[np.ndarray, " labels"]) -> Integer[np.ndarray, " labels"]:
-    """What is read before each label: the one before it, `<s>` in the place of `</s>` and at the beginning."""
+    """The input ids of labels: shifted by one, starting with `<s>`, and `<s>` in place of `</s>`."""
     before = np.concatenate(([BOS], labels[:-1]))
     return np.where(before == EOS, BOS, before)

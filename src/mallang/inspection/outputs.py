@@ -1,7 +1,7 @@
-"""The outputs of runs for the rows of a split: read, kept in RUN/outputs and RUN/scores, and used again.
+"""The outputs of runs for the rows of a split: kept in RUN/outputs and RUN/scores, and reused.
 
-Kept outputs are those that the run would write now while weights, search, rows and all that was asked for besides are
-the same; a stamp beside the scores tells. Some imports stand inside functions: every help loads this file.
+Kept outputs are valid while weights, search options, rows and other options are the same; a stamp beside the scores
+records them. Some imports are inside functions, because every `--help` loads this file.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Scorable:
-    """Pairs to score together: what to call them, the corpus where the run has several, and its domain."""
+    """Pairs to score together: their name, the corpus where the run has several, and its domain."""
 
     name: str
     rows: list[tuple[str, ...]]
@@ -32,7 +32,7 @@ class Scorable:
 
 
 def read_parts(run: Path, split: str, data: str | None, corpus: str | None) -> list[Scorable]:
-    """The pairs of each corpus of the run, of one of them, or one's own."""
+    """The pairs of each corpus of the run, of one of them, or of a file of the user."""
     from mallang.data.corpus import Joined
 
     rows, name = open_rows(run, split, data)
@@ -52,13 +52,13 @@ def read_parts(run: Path, split: str, data: str | None, corpus: str | None) -> l
 
 
 def read_rows(run: Path, split: str, data: str | None) -> tuple[list[tuple[str, ...]], str]:
-    """The pairs to score, of all corpora together, and what to call them."""
+    """The pairs to score, of all corpora together, and their name."""
     rows, name = open_rows(run, split, data)
     return list(rows), name
 
 
 def open_rows(run: Path, split: str, data: str | None) -> tuple[Rows, str]:
-    """The rows to score, not yet read, and what to call them."""
+    """The rows to score, opened but not yet read, and their name."""
     from dataclasses import replace
 
     from mallang.data.corpus import open_corpus
@@ -81,7 +81,7 @@ def open_rows(run: Path, split: str, data: str | None) -> tuple[Rows, str]:
 
 
 def split_to_score(run: Path) -> tuple[str, str]:
-    """The split that a run is scored on unless another is asked for, and what to say where that is not `test`."""
+    """The default split to score a run on, and a note where that is not `test`."""
     from mallang.data.corpus import open_corpus
     from mallang.find import find
     from mallang.training.run import Run
@@ -95,7 +95,7 @@ def split_to_score(run: Path) -> tuple[str, str]:
 
 
 def stamp_of(run: Run, rows: Sequence[tuple[str, ...]], search: Any, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """What outputs depend on: the weights, the rows, every option of the search, and what else was asked for."""
+    """What outputs depend on: the weights, the rows, all search options, and other options."""
     text = json.dumps([list(row) for row in rows], ensure_ascii=False)
     return {
         "weights": run.info.get("weights"),
@@ -113,9 +113,9 @@ def keep(
     options: dict[str, Any],
     stamp: Mapping[str, Any] | None = None,
 ) -> bool:
-    """Write outputs, a line each, and scores into the run folder; with a stamp they can be used again.
+    """Write outputs, one per line, and scores into the run folder; with a stamp they can be reused.
 
-    An output that has line ends is written without them, and as it is beside the scores. False where the folder is
+    An output with line ends is written without them, and unchanged beside the scores. False where the folder is
     read-only: then nothing is kept.
     """
     from mallang.training.checkpoint import is_read_only, replace_file, to_json, unwritable
@@ -143,7 +143,7 @@ def keep(
 
 
 def kept(run: Path, name: str, stamp: Mapping[str, Any], count: int) -> tuple[list[str], list[Score]] | None:
-    """The outputs and scores in the run folder, if they are what the run would write now for so many rows."""
+    """The outputs and scores in the run folder, if their stamp is this one and they have `count` rows."""
     from mallang.evaluation.score import Score
 
     try:
@@ -159,5 +159,5 @@ def kept(run: Path, name: str, stamp: Mapping[str, Any], count: int) -> tuple[li
         for row, output in about.get("with_line_ends", {}).items():
             outputs[int(row)] = output
     except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
-        return None  # not there, or of an older version, or damaged: they can be made again
+        return None  # missing, of an older version, or damaged: they can be generated again
     return outputs, scores

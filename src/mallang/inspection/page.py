@@ -1,7 +1,7 @@
-"""Attention as one HTML file that needs nothing else: no network, no font, no library.
+"""Attention maps as one self-contained HTML file: no network, no font, no library.
 
-The tables are text and colored cells, so Hangul is as readable as in any page. All text travels as JSON and is put
-into the page as text, never as HTML; the page itself forbids whatever would be loaded from elsewhere.
+The tables are text and colored cells, so Hangul is as readable as in any page. All text is passed as JSON and inserted
+as text, never as HTML; the content security policy of the page forbids loading anything from elsewhere.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def write_page(path: Path, seen: Sequence[Seen], layers: Sequence[str] | None = 
 
 
 def first_shown(seen: Seen, layers: Sequence[str] | None) -> int:
-    """The place of the layer that the page opens with."""
+    """The index of the layer that the page opens with."""
     names = choose_layers(seen, layers)
     return names.index(main_layer(seen)) if main_layer(seen) in names else len(names) - 1
 
@@ -39,7 +39,7 @@ def first_shown(seen: Seen, layers: Sequence[str] | None) -> int:
 def as_plain(
     seen: Seen, layers: Sequence[str] | None = None, head: str | None = None, spell: Callable[[str], str] = str
 ) -> dict[str, Any]:
-    """What was seen as plain values: texts, and for each layer its tokens and the weights of its heads."""
+    """Attention maps as plain values: texts, and for each layer its tokens and the weights of its heads."""
     names = choose_layers(seen, layers)
     return {
         "input": seen.input,
@@ -50,7 +50,7 @@ def as_plain(
 
 
 def map_as_plain(shown: AttentionMap, head: str | None, spell: Callable[[str], str]) -> dict[str, Any]:
-    """One layer: who looks, what is looked at, and a table of weights a head."""
+    """One layer as plain values: queries, keys, and one table of weights per head."""
     weights = choose_head(shown.weights, head)
     heads = [f"head {number}" for number in range(1, len(weights) + 1)]
     if head is not None:

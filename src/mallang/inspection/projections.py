@@ -1,8 +1,8 @@
-"""Vectors of words or texts as points on a plane, by PCA or t-SNE.
+"""Projections of word or text vectors to two dimensions, by PCA or t-SNE.
 
-PCA keeps the two directions in which the points spread most; it is exact, and distances shrink but never swap on these
-axes. t-SNE (van der Maaten and Hinton 2008) keeps neighbors together instead; distances between far points mean
-nothing in it, and another seed gives another map.
+PCA projects onto the two directions of largest variance; it is linear and deterministic, and no distance grows. t-SNE
+(van der Maaten and Hinton 2008) preserves neighborhoods instead; distances between far points mean nothing in it, and
+another seed gives another map.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from mallang.inspection.figures import FORMATS, check_format, drawable, families
 
 Method = Literal["pca", "tsne"]
 LABEL_SIZE = 9.0
-"""Points of a label's letters."""
+"""Font size of labels in points."""
 LONGEST = 24
-"""Letters of a label."""
+"""Maximum number of characters of a label."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Map:
     points: Float[np.ndarray, "labels 2"]
     method: str
     explained: tuple[float, float] | None = None
-    """Of PCA: which share of the spread each axis shows."""
+    """PCA: the share of the variance that each axis explains."""
 
     def to_json(self) -> dict[str, Any]:
         """The map as data."""
@@ -47,7 +47,7 @@ class Map:
         }
 
     def write(self, path: Path) -> Path:
-        """As a picture, .png or .svg, or as data, .json."""
+        """Write a figure, .png or .svg, or the data, .json."""
         if path.suffix.lower() == ".json":
             path.write_text(json.dumps(self.to_json(), ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
             return path
@@ -57,7 +57,7 @@ class Map:
 def make_map(
     labels: Sequence[str], vectors: Float[np.ndarray, "labels dim"], method: str = "pca", seed: int = 1
 ) -> Map:
-    """The map of labeled vectors; `seed` matters to t-SNE alone."""
+    """The map of labeled vectors; `seed` matters for t-SNE only."""
     if method not in get_args(Method):
         raise UserError(f"a map cannot be made by {method!r}", todo=nearest(method, get_args(Method)))
     if len(labels) < 3:
@@ -71,8 +71,7 @@ def make_map(
 def pca(vectors: Float[np.ndarray, "rows dim"]) -> tuple[Float[np.ndarray, "rows 2"], tuple[float, float]]:
     """The two principal components of each row, and the share of the variance that each of them has.
 
-    By the singular values of the centered rows. A direction and its opposite are as good: the one is taken whose
-    largest entry is positive.
+    Computed by the SVD of the centered rows. The sign of a component is arbitrary: the largest entry is made positive.
     """
     centered = np.asarray(vectors, dtype=np.float64)
     centered = centered - centered.mean(axis=0)
@@ -88,7 +87,7 @@ def pca(vectors: Float[np.ndarray, "rows dim"]) -> tuple[Float[np.ndarray, "rows
 
 
 def tsne(vectors: Float[np.ndarray, "rows dim"], seed: int = 1) -> Float[np.ndarray, "rows 2"]:
-    """t-SNE by scikit-learn, begun from PCA; with few rows each has few neighbors."""
+    """t-SNE by scikit-learn, initialized by PCA; the perplexity is lowered for few rows."""
     manifold = require("sklearn.manifold", "maps")
     perplexity = min(30.0, (len(vectors) - 1) / 3)
     start = "pca" if min(vectors.shape) >= 2 else "random"
@@ -97,7 +96,7 @@ def tsne(vectors: Float[np.ndarray, "rows dim"], seed: int = 1) -> Float[np.ndar
 
 
 def draw_map(path: Path, made: Map) -> Path:
-    """A picture of a map, .png or .svg: a dot a text, its label beside it."""
+    """A figure of a map, .png or .svg: one point per text, with its label."""
     check_format(path)
     side = min(14.0, 5.0 + len(made.labels) ** 0.5)  # inches
     figure = require("matplotlib.figure", "plots").Figure(figsize=(side, side * 0.8), layout="constrained")
@@ -111,7 +110,7 @@ def draw_map(path: Path, made: Map) -> Path:
         )
         field.set_xlabel(first)
         field.set_ylabel(second)
-    figure.draw_without_rendering()  # fixes what a point on the paper is
+    figure.draw_without_rendering()  # fixes the transformation from data to pixels
     letters = {"fontfamily": families(), "parse_math": False, "fontsize": LABEL_SIZE}
     place_labels(figure, field, made, letters)
     save(figure, path)
@@ -119,7 +118,7 @@ def draw_map(path: Path, made: Map) -> Path:
 
 
 class Box(NamedTuple):
-    """A rectangle on the paper, in pixels."""
+    """A rectangle in the figure, in pixels."""
 
     left: float
     bottom: float
@@ -127,18 +126,18 @@ class Box(NamedTuple):
     top: float
 
     def overlap(self, other: Box) -> float:
-        """The area that two have in common."""
+        """The area of the intersection of two boxes."""
         across = min(self.right, other.right) - max(self.left, other.left)
         up = min(self.top, other.top) - max(self.bottom, other.bottom)
         return max(0.0, across) * max(0.0, up)
 
 
 def place_labels(figure: Any, field: Any, made: Map, letters: dict[str, Any]) -> None:
-    """Write each label where it covers least: right, left, above or below its point, near or a little further."""
+    """Place each label where it overlaps least: right, left, above or below its point, near or a little further."""
     dots = field.transData.transform(made.points)
     taken = [Box(x - 3, y - 3, x + 3, y + 3) for x, y in dots.tolist()]
     bounds = field.get_window_extent()
-    scale = 72 / figure.dpi  # points a pixel
+    scale = 72 / figure.dpi  # points per pixel
     for label, (x, y) in zip(made.labels, dots.tolist(), strict=True):
         text = field.annotate(caption(label), (x, y), xycoords="figure pixels", **letters)
         extent = text.get_window_extent()
@@ -166,13 +165,13 @@ def place_labels(figure: Any, field: Any, made: Map, letters: dict[str, Any]) ->
 
 
 def caption(text: str) -> str:
-    """A text as a label: jamo joined to syllables, on one line, cut when it is long."""
+    """A text as a label: jamo joined to syllables, on one line, truncated when it is long."""
     plain = " ".join(drawable(unicodedata.normalize("NFC", text)).split())
     return plain if len(plain) <= LONGEST else plain[: LONGEST - 1] + "…"
 
 
 def choices(x: float, y: float, wide: float, high: float) -> list[Box]:
-    """Where a label of this size may stand beside a point, the best first."""
+    """Candidate positions of a label of this size beside a point, the best first."""
     found = []
     for gap in (5.0, 14.0, 26.0):
         for across, up in ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (-1, 1), (1, -1), (-1, -1)):
@@ -183,6 +182,6 @@ def choices(x: float, y: float, wide: float, high: float) -> list[Box]:
 
 
 def check_map_format(path: Path) -> None:
-    """Refuse a file name whose ending says neither picture nor data."""
+    """Refuse a file name that is neither a figure nor JSON by its suffix."""
     if path.suffix.lower() not in (*FORMATS, ".json"):
         raise UserError(f"a map cannot be written as {path.name}", todo="end the name in .png, .svg or .json")

@@ -1,9 +1,9 @@
-"""The learning rate of a recipe by step, as training would set it: warm-up, and how it decays.
+"""The learning rate schedule of a recipe by step: warm-up and decay, as training would set it.
 
     curve = schedule_curve(recipe.read("transformer-miniworld").build())
     curve.rates[199]        # of step 200
 
-What depends on validation is left out: under `plateau` the curve is the rate before the first decay.
+Effects of validation are left out: with `plateau` the curve is the learning rate before the first decay.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ from mallang.training.train import prepare_data, source_of
 
 @dataclass(frozen=True)
 class ScheduleCurve:
-    """The rate of every update."""
+    """The learning rate of every update."""
 
     rates: tuple[float, ...]
-    """That of step 1 first."""
+    """One learning rate per step, from step 1."""
 
     @property
     def peak(self) -> int:
-        """The step with the highest rate, the first of several."""
+        """The first step with the highest learning rate."""
         return self.rates.index(max(self.rates)) + 1
 
     def points(self, count: int) -> list[tuple[int, float]]:
-        """So many steps, evenly apart, with the first, the peak and the last among them."""
+        """About `count` evenly spaced steps, including the first, the peak and the last."""
         last = len(self.rates)
         even = {1 + round(place * (last - 1) / max(1, count - 1)) for place in range(count)}
         return [(step, self.rates[step - 1]) for step in sorted(even | {1, self.peak, last})]
 
 
 def schedule_curve(recipe: Recipe) -> ScheduleCurve:
-    """The curve of a recipe; where it counts epochs, its data is prepared to know how many updates they are."""
+    """The curve of a recipe; if it counts epochs, its data is prepared to compute the number of updates."""
     if is_fitted(find("models", recipe.model_name)):
         raise UserError(f"{recipe.model_name} is fitted without gradients: it has no learning rate")
     recipe = fit_recipe(recipe, lambda text: None)  # as training would, where nothing but data was given
@@ -65,7 +65,7 @@ def schedule_curve(recipe: Recipe) -> ScheduleCurve:
 
 
 def updates_of(recipe: Recipe) -> int:
-    """The updates of so many epochs, by one process on a CPU."""
+    """The number of updates of the recipe's epochs, by one process on a CPU."""
     config = recipe.train
     batches = len(source_of(recipe, prepare_data(recipe, None), torch.device("cpu")).plan(0))
     return math.ceil(batches * (config.epochs or 10) / (config.micro_batches or config.gradient_accumulation))

@@ -1,7 +1,7 @@
-"""The search for one translation as a picture: what was weighed at every step, what was kept, what was pruned and why.
+"""The search tree of one translation as a figure: the candidates of every step, which were kept, which pruned and why.
 
-From left to right a token each step; of the continuations of a prefix the best stands highest. PNG and SVG are drawn
-by matplotlib; an HTML page needs nothing else, and says of every candidate its numbers when it is pointed at.
+Steps run from left to right; the best continuation of a prefix is the topmost. matplotlib draws PNG and SVG; the HTML
+page is self-contained and shows the numbers of a candidate under the mouse pointer.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from mallang.text.vocabulary import BOS, EOS
 
 PAGES = (".html", ".htm")
 MOST = 120
-"""Candidates that a picture shows: those with the highest sums, and all of the outputs."""
+"""Number of candidates in a figure: those with the highest scores, and all that lead to outputs."""
 COLORS: Mapping[str, str] = {
     "kept": "#1f4e8c", "ended": "#1b7f4b", "beam": "#8a8a94", "bound": "#b3541e", "complete": "#8a8a94",
     "limit": "#7a3b8f", "budget": "#8c7a1f", "seed": "#8a8a94",
 }  # fmt: skip
 BEST = "#b3261e"
-"""The line that leads to the best output."""
+"""The color of the path to the best output."""
 PAGE = """<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -61,10 +61,9 @@ li {{ list-style: none; }}
 
 
 def tree_of(model: Any, text: str, *, domain: str | None = None, alternatives: int = 5, **options: Any) -> Tree:
-    """The search for the translation of one text, with the options that `translate` takes.
+    """The search tree of the translation of one text, with the options of `translate`.
 
-    To a language model the text is a prompt, and the tree holds what may follow it; where it would draw at random, a
-    beam search takes its place.
+    For a language model the text is a prompt, and the tree holds its continuations; beam search replaces sampling.
     """
     model = searching(model)
     if isinstance(model, generation.Verbs):
@@ -107,7 +106,7 @@ def draw_tree(path: Path, tree: Tree) -> Path:
 
 @dataclass(frozen=True)
 class Spot:
-    """Where a candidate stands: its step, its line, and whether it belongs to the best output."""
+    """The position of a candidate: its step, its line, and whether it leads to the best output."""
 
     node: Node
     line: float
@@ -116,9 +115,9 @@ class Spot:
 
 
 def layout(tree: Tree, most: int = MOST) -> dict[int, Spot]:
-    """The candidates that are shown, by their place in the tree; the first continuation stands on its parent's line."""
+    """The shown candidates, by their index in the tree; the first continuation is on its parent's line."""
     always = {0, *(place for output in tree.outputs for place in tree.path(output))}
-    # A sum is never above its parent's, and a parent has the lower place: so no parent is missing.
+    # A score is never above its parent's, and a parent has the lower index: so no parent is missing.
     order = sorted(range(len(tree.nodes)), key=lambda place: (place not in always, -tree.nodes[place].total, place))
     shown = {*always, *order[: max(most, len(always))]}
     below: dict[int, list[int]] = {}
@@ -138,7 +137,7 @@ def layout(tree: Tree, most: int = MOST) -> dict[int, Spot]:
 
 
 def figure(tree: Tree) -> Any:
-    """The picture as a figure of matplotlib."""
+    """The tree as a matplotlib figure."""
     spots = layout(tree)
     steps, lines = max(spot.node.step for spot in spots.values()), max(spot.line for spot in spots.values())
     size = ((steps + 1) * 1.15 + 0.6, (lines + 1) * 0.36 + 1.4)  # inches
@@ -168,7 +167,7 @@ def figure(tree: Tree) -> Any:
 
 
 def page(tree: Tree) -> str:
-    """The picture as a page of its own."""
+    """The tree as a self-contained HTML page."""
     spots = layout(tree)
     across, down = 120, 34  # pixels
     steps, lines = max(spot.node.step for spot in spots.values()), max(spot.line for spot in spots.values())
@@ -191,18 +190,18 @@ def page(tree: Tree) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{(steps + 1) * across}" height="{(lines + 1) * down + 10:g}">'
     )
     title, about = heading(tree, len(spots))
-    told = "".join(f'<li style="color: {COLORS[fate]}">{fate}: {what}</li>' for fate, what in legend(spots.values()))
+    items = "".join(f'<li style="color: {COLORS[fate]}">{fate}: {what}</li>' for fate, what in legend(spots.values()))
     return PAGE.format(
         best=BEST,
         title=escape(drawable(title)),
         about=escape(about),
         picture=f"{box}{''.join(parts)}</svg>",
-        legend=told,
+        legend=items,
     )
 
 
 def heading(tree: Tree, shown: int) -> tuple[str, str]:
-    """What the picture is of, and how much of it is shown."""
+    """The title, and how much of the tree is shown."""
     said = " ".join(tree.nodes[place].token for place in tree.path(tree.outputs[0]))
     sure = {True: ", proven to be the best", False: ", not proven to be the best", None: ""}[tree.proven]
     more = len(tree.nodes) - shown
@@ -221,18 +220,18 @@ def legend(spots: Any) -> list[tuple[str, str]]:
 
 
 def mark(node: Node) -> str:
-    """A token as it is shown, with a cross after what was pruned: not by its color alone."""
+    """A token for display, with a cross if it was pruned, so that color is not the only sign."""
     pruned: Sequence[str] = ("beam", "bound", "budget")
     return show(node.token) + (" ×" if node.fate in pruned else "")
 
 
 def numbers(node: Node) -> str:
-    """The probability of the token, and the sum up to it."""
+    """The probability of the token, and the log-probability up to it."""
     return "" if node.parent is None else f"{math.exp(node.log_prob):.2g}  {node.total:.2f}"
 
 
 def details(node: Node) -> str:
-    """All that is known of a candidate."""
+    """All numbers of a candidate."""
     return (
         f"{node.token}  probability {math.exp(node.log_prob):.4g}, sum {node.total:.4f}, "
         f"normalized {node.normalized:.4f}, no output that begins so above {node.bound:.4f}: {FATES[node.fate]}"

@@ -1,4 +1,4 @@
-"""A score by the number of examples in the prompt, a line for each model."""
+"""The figure of a score by the number of examples in the prompt, with one line per model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Point = tuple[str, int, int, Score]
 
 
 def draw_shots(path: Path, points: Sequence[Point]) -> Path:
-    """One line a run, with the interval of every point; runs by size, the largest first."""
+    """One line per run, with the interval of every point; runs by size, the largest first."""
     check_format(path)
     figure = require("matplotlib.figure", "plots").Figure(figsize=(6.4, 4.2), layout="constrained")
     field = figure.subplots()

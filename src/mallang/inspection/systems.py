@@ -1,4 +1,4 @@
-"""The systems of a comparison: runs that differ in nothing but the seed are one, with a mean and a deviation."""
+"""The systems of a comparison: runs that differ only in the seed are one system, with mean and standard deviation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mallang.inspection.entrants import Entrant, listed
 
 @dataclass(frozen=True)
 class Value:
-    """A score of a system: of its one run with the interval, or the mean over runs with the standard deviation."""
+    """A score of a system: with the interval for one run, or the mean and standard deviation over several."""
 
     mean: float
     low: float | None = None
@@ -25,7 +25,7 @@ class Value:
 
     @classmethod
     def of(cls, scores: Sequence[Score] | Sequence[Statistics]) -> Value:
-        """The same score of each run of a system, or what it is computed from."""
+        """The value of a system, from one score per run, or from the statistics of one."""
         if len(scores) == 1:
             score = scores[0].score() if isinstance(scores[0], Statistics) else scores[0]
             return cls(score.value, score.low, score.high)
@@ -35,30 +35,30 @@ class Value:
 
 @dataclass(frozen=True)
 class Group:
-    """Entrants that are one system."""
+    """The runs of one system."""
 
     name: str
     entrants: Sequence[Entrant]
 
     @property
     def metric(self) -> str:
-        """The name of the score that decides."""
+        """The name of the main score."""
         return self.entrants[0].metric
 
     @property
     def value(self) -> float:
-        """The score that decides."""
+        """The main score."""
         return Value.of([entrant.scores[self.metric] for entrant in self.entrants]).mean
 
     @property
     def middle(self) -> Entrant:
-        """The entrant of median score, the lower one of two: it stands for all where one must."""
+        """The run of median score, the lower one of two: it represents the system."""
         ordered = sorted(self.entrants, key=lambda entrant: entrant.scores[self.metric].value)
         return ordered[(len(ordered) - 1) // 2]
 
 
 def flops_of(group: Group, notes: list[str]) -> float | None:
-    """The mean FLOPs of training."""
+    """The mean training FLOPs."""
     try:
         return statistics.mean(training_flops(entrant.run) for entrant in group.entrants)
     except UserError as error:
@@ -67,7 +67,7 @@ def flops_of(group: Group, notes: list[str]) -> float | None:
 
 
 def grouped(entrants: Sequence[Entrant]) -> list[Group]:
-    """Entrants whose recipes differ in nothing but the seed together, in the order they were given."""
+    """Group runs whose recipes differ only in the seed, in the given order."""
 
     def recipe_of(entrant: Entrant) -> str:
         values = entrant.recipe.resolved.resolved()
@@ -86,7 +86,7 @@ def grouped(entrants: Sequence[Entrant]) -> list[Group]:
 
 
 def name_of(entrants: Sequence[Entrant]) -> str:
-    """What to call a system: its folder, without the seed where there are several."""
+    """The name of a system: its folder, without the seed where there are several."""
     names = [entrant.path.resolve().name for entrant in entrants]
     if len(names) == 1:
         return names[0]

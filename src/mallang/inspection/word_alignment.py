@@ -1,12 +1,12 @@
-"""Word alignments out of attention, and how far they are from gold ones.
+"""Word alignments from attention, and their alignment error rate (AER) against gold alignments.
 
-Outputs are given, not searched for: gold links are between the words of a source and of its reference. A link goes
-from a target word to the source word it looks at most, or to every one it looks at enough.
+Outputs are given, not searched for: gold links are between the words of a source and of its reference. A target word is
+linked to the source word with the highest attention weight, or to every source word above a threshold.
 
-When does a model attend to the source word of "ship"? At the step that says "ship", one would think, and so it is in
-the models with a recurrent state. A Transformer reads its own output too, and some of its heads attend to the word they
-have just read: the step after the one that says it (Chen et al. 2020, Accurate Word Alignment Induction from Neural
-Machine Translation, arXiv:2004.14837). So both steps are tried for every layer and head, and the valid split chooses.
+A recurrent decoder attends to the source word of "ship" at the step that generates "ship". Some heads of a Transformer
+attend to the source of the word that they have just read, which is one step later (Chen et al. 2020, Accurate Word
+Alignment Induction from Neural Machine Translation, arXiv:2004.14837). So both steps are tried for every layer and
+head, and the valid split chooses.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ Step = Literal["said", "read"]
 THRESHOLDS = (0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4)
 BATCH = 64
 MEAN = 0
-"""The mean of the heads, where heads are counted from 1."""
+"""The index of the mean of the heads; heads are counted from 1."""
 
 
 @dataclass(frozen=True)
 class Way:
-    """One way to read links off attention."""
+    """A rule that extracts links from attention: layer, head, step and threshold."""
 
     layer: str
     head: int
     """Counted from 1; 0 is the mean of all."""
     step: Step
-    """Whether a word's weights are those of the steps that say it, or of the steps that read it."""
+    """Whether the weights of a word are those of the steps that generate it, or of the steps that read it."""
     threshold: float | None = None
-    """The least weight of a link; None: each target word has one link, to what it looks at most."""
+    """The minimum weight of a link; None: each target word has one link, to the source word of highest weight."""
 
     def __str__(self) -> str:
         head = "mean of the heads" if self.head == MEAN else f"head {self.head}"
@@ -54,12 +54,12 @@ class Way:
 
 
 Weights = dict[tuple[str, Step], Float[Tensor, "_heads _target _source"]]
-"""The weights of one pair between words, by layer and step; head 0 is the mean."""
+"""Attention between the words of one pair, by layer and step; head 0 is the mean."""
 
 
 @dataclass(frozen=True)
 class Report:
-    """The error of every layer, head and step on the text that chose, and the scores of the best on another."""
+    """The AER of every layer, head and step on the development pairs, and the scores of the best on the test pairs."""
 
     way: Way
     scores: list[Score]
@@ -67,7 +67,7 @@ class Report:
 
 
 def aligned(model: translator.Verbs, pairs: Sequence[tuple[str, str]], way: Way) -> list[set[Link]]:
-    """The links (source word, target word) of given pairs; words are what spaces part."""
+    """The links (source word, target word) of given pairs; words are separated by spaces."""
     weights = list(word_weights(model, pairs))
     check_way(model, weights, way)
     return [links_by(way, each) for each in weights]
@@ -78,7 +78,7 @@ def evaluate_alignment(
     choosing: tuple[Sequence[tuple[str, str]], Sequence[Links]],
     judging: tuple[Sequence[tuple[str, str]], Sequence[Links]],
 ) -> Report:
-    """The error of a model's attention on pairs with gold links, read in the way that is best on other pairs."""
+    """The AER of a model's attention on the pairs `judging`, by the rule that is best on the pairs `choosing`."""
     pairs, gold = choosing
     weights = list(word_weights(model, pairs))
     tried = {way: error_of(weights, gold, way) for way in every_way(attentive(model, weights))}
@@ -97,7 +97,7 @@ def every_way(weights: Weights) -> Iterator[Way]:
 
 
 def error_of(weights: Sequence[Weights], gold: Sequence[Links], way: Way) -> float:
-    """The alignment error rate of one way."""
+    """The alignment error rate of one rule."""
     return error_rate([links_by(way, each) for each in weights], gold)
 
 
@@ -107,7 +107,7 @@ def links_by(way: Way, weights: Weights) -> set[Link]:
 
 
 def attentive(model: translator.Verbs, weights: Sequence[Weights]) -> Weights:
-    """The weights of the first pair that has words, or a message where the model attends to no source."""
+    """The weights of the first pair with words; a model without cross-attention is refused."""
     for each in weights:
         if each:
             return each
@@ -118,7 +118,7 @@ def attentive(model: translator.Verbs, weights: Sequence[Weights]) -> Weights:
 
 
 def usual_way(model: translator.Verbs) -> Way:
-    """How links are read where nothing better is known: the last layer, the mean of its heads, one link a word."""
+    """The default rule: the last layer, the mean of its heads, one link per word."""
     layers = [name for name, _ in attentive(model, list(word_weights(model, [("a", "a")])))]
     return Way(layers[-1], MEAN, "said")
 
@@ -128,7 +128,7 @@ def check_way(model: translator.Verbs, weights: Sequence[Weights], way: Way) -> 
     known = attentive(model, weights) if any(weights) else {}
     layers = list(dict.fromkeys(layer for layer, _ in known))
     if known and way.layer not in layers:
-        raise UserError(f"no layer {way.layer!r} looks at the source", todo=nearest(way.layer, layers))
+        raise UserError(f"no layer {way.layer!r} attends to the source", todo=nearest(way.layer, layers))
     if known and not 0 <= way.head < len(known[way.layer, way.step]):
         raise UserError(
             f"there is no head {way.head} in a layer of {len(known[way.layer, way.step]) - 1}",
@@ -137,16 +137,16 @@ def check_way(model: translator.Verbs, weights: Sequence[Weights], way: Way) -> 
 
 
 def links(weights: Float[Tensor, "target source"], threshold: float | None) -> set[Link]:
-    """Links from the weights between words: one for each target word that looks at any, or all from some weight on."""
+    """Links from weights between words: one per target word with any weight, or all links of at least `threshold`."""
     if threshold is None:
-        most = weights.max(dim=1)  # 0 for a word without a token, which looks at nothing
+        most = weights.max(dim=1)  # 0 for a word without a token, which attends to nothing
         looks = zip(most.indices.tolist(), most.values.tolist(), strict=True)
         return {(source, target) for target, (source, weight) in enumerate(looks) if weight > 0}
     return {(source, target) for target, source in (weights >= threshold).nonzero().tolist()}
 
 
 def word_weights(model: translator.Verbs, pairs: Iterable[tuple[str, str]]) -> Iterator[Weights]:
-    """How much each target word attends to each source word, for given pairs, in every layer, head and step."""
+    """Attention of target words to source words for given pairs, in every layer, head and step."""
     check_attentive(model.model)
     pairs = list(pairs)
     for begin in range(0, len(pairs), BATCH):
@@ -163,9 +163,9 @@ def word_weights(model: translator.Verbs, pairs: Iterable[tuple[str, str]]) -> I
 
 
 def between_words(looks: dict[str, Tensor], keys: Words, queries: Words) -> Weights:
-    """Weights between words, those of `</s>` left out, the mean of the heads first. A word is read one step later.
+    """Weights between words without `</s>`, the mean of the heads first. A word is read one step after it is generated.
 
-    Every word has its place: one without a token attends to nothing, and nothing looks at it.
+    Every word keeps its index: a word without a token attends to nothing, and nothing attends to it.
     """
     found: Weights = {}
     sources, targets = pieces(keys).T, pieces(queries)
@@ -178,7 +178,7 @@ def between_words(looks: dict[str, Tensor], keys: Words, queries: Words) -> Weig
 
 
 def pieces(words: Words) -> Float[Tensor, "words tokens"]:
-    """1 where a token is part of a word, with a row for every word; tokens of none are left out."""
+    """1 where a token is part of a word, with a row for every word; tokens of no word have no 1."""
     table = torch.zeros(len(words.words), len(words.owners))
     for token, owner in enumerate(words.owners):
         if owner is not None:

@@ -1,1 +1,1 @@
-"""Formats of others."""
+"""Import and export: ARPA, CTranslate2, ONNX, Hugging Face."""

@@ -6,7 +6,7 @@ r"""ARPA files: n-grams as text, which KenLM, SRILM, IRSTLM and most others read
     -0.477	a	-0.301
     \end\
 
-`<s>` is read and never said: its probability is −99 here, which stands for 0. A file whose name ends in .gz is packed.
+`<s>` is read and never predicted: its log-probability is −99, which stands for 0. A file named *.gz is compressed.
 Lines before \data\ are comments; KenLM wants them to begin with #.
 """
 
@@ -36,7 +36,7 @@ ROWS = 2**15
 """Lines that are written at once."""
 WRITERS = 2
 MOST_DIGITS = 15
-"""Of a number of n-grams: more than any disk holds."""
+"""Maximum number of digits of an n-gram count: more than any disk holds."""
 ZERO = 99
 """What is 10 to minus this power, or less, stands for 0; no weight is 10 to this power, or more."""
 UNKNOWN = ("<UNK>", "<Unk>")
@@ -164,7 +164,7 @@ class Reader:
         self.keys: list[np.ndarray] = []
 
     def read(self) -> tuple[tuple[str, ...], Ngrams]:
-        """All of it."""
+        """Read the whole file."""
         counts, header = self.counts()
         tokens: tuple[str, ...] = ()
         log_probs, backoffs = [], []

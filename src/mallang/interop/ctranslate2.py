@@ -35,7 +35,7 @@ CROSS = (
     ("attention/linear_1", "cross_attention.key_value"),
     ("attention/linear_2", "cross_attention.output"),
 )
-"""The same for what the decoder's blocks have more."""
+"""Their name and ours for each additional part of a decoder block."""
 
 
 def write(model: Verbs, folder: Path, *, int8: bool = False) -> None:

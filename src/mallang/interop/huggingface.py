@@ -48,9 +48,9 @@ def import_gpt2(source: Path, folder: Path, *, fresh: bool = False) -> Run:
     model = GPT(config, tokenizer.vocabulary)
     given = load_tensors(source / "model.safetensors")
     set_weights(model, to_ours(given, model, end), source / "model.safetensors")
-    told = f"A GPT-2 that was imported from {source.name}, not trained here."
+    card = f"A GPT-2 that was imported from {source.name}, not trained here."
     sources = {name: sha256(source / name) for name in FILES}
-    return write_imported(folder, recipe, tokenizer, model, told=told, sources=sources, fresh=fresh)
+    return write_imported(folder, recipe, tokenizer, model, about=card, sources=sources, fresh=fresh)
 
 
 def export_gpt2(verbs: language_modeling.Verbs, folder: Path) -> None:
@@ -190,7 +190,7 @@ def tokenizer_of(path: Path) -> tuple[text.Tokenizer, int]:
 
 
 def renumbered(pipeline: Mapping[str, Any], specials: list[str], *, first: bool) -> dict[str, Any]:
-    """The same tokenizer with other special tokens, which come first or last; words keep their order."""
+    """A tokenizer file with its special tokens replaced, first or last; words keep their order."""
     old = {one["content"] for one in pipeline["added_tokens"]}
     words = sorted(pipeline["model"]["vocab"].items(), key=lambda pair: int(pair[1]))
     kept = [word for word, _ in words if word not in old]

@@ -1,4 +1,4 @@
-"""A model that was trained elsewhere as a finished run folder of ours."""
+"""Writes a model that was trained elsewhere as a finished run folder."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ def write_imported(
     tokenizer: Tokenizer,
     model: nn.Module,
     *,
-    told: str,
+    about: str,
     sources: Mapping[str, str],
     fresh: bool,
 ) -> Run:
-    """Write the run; `told` goes onto its card, and `sources` say which files it came from."""
+    """Write the run; `about` goes onto its card, and `sources` are the files it came from."""
     check_place(folder, recipe, fresh=fresh)
     with locked(folder):
         run = begin(folder, recipe, fresh=fresh)
         tokenizer.save(folder)
         run.write_weights(own_weights(model))
-        replace_file(folder / "card.md", f"# {folder.name}\n\n{told}\n".encode("utf-8", "backslashreplace"))
+        replace_file(folder / "card.md", f"# {folder.name}\n\n{about}\n".encode("utf-8", "backslashreplace"))
         return run.update(
             status="finished",
             weights=sha256(folder / WEIGHTS),

@@ -1,4 +1,4 @@
-"""N-grams of others as a run of ours, and ours as a file of theirs."""
+"""Import of an ARPA file as an n-gram run, and export of n-gram runs."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def import_arpa(path: Path, folder: Path, *, fresh: bool = False) -> Run:
     model = NGram(recipe.model, tokenizer.vocabulary)
     model.keep(ngrams)
     sources = {"file": path.name, "sha256": sha256(path)}
-    told = told_of(path, ngrams)
-    return write_imported(folder, recipe, tokenizer, model, told=told, sources=sources, fresh=fresh)
+    about = description(path, ngrams)
+    return write_imported(folder, recipe, tokenizer, model, about=about, sources=sources, fresh=fresh)
 
 
 def tokenizer_of(words: tuple[str, ...], path: Path, comments: Sequence[str] = ()) -> text.Tokenizer:
@@ -76,8 +76,8 @@ def text_options(comments: Sequence[str], path: Path) -> dict[str, Any]:
     return {}
 
 
-def told_of(path: Path, ngrams: Ngrams) -> str:
-    """What the model is, in words."""
+def description(path: Path, ngrams: Ngrams) -> str:
+    """A description of the imported model."""
     sizes = ", ".join(f"{size:,} {order}-grams" for order, size in enumerate(ngrams.sizes, start=1))
     return f"N-grams that were imported from {path.name}, not trained here: {sizes}."
 

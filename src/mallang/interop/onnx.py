@@ -1,10 +1,10 @@
-"""A trained Transformer as two ONNX graphs: one reads a source, the other says what comes next, with caches.
+"""A trained Transformer as two ONNX graphs: the encoder, and a decode step with a KV cache.
 
     encoder.onnx   source[batch, source], lengths[batch] → mask, memory.0.keys, memory.0.values, memory.1.keys, …
     step.onnx      tokens[batch, time], mask, memory.…, past.0.keys, past.0.values, … → logits, next.0.keys, …
 
-What a step gives as `next.…` is given to the following one as `past.…`; at the start the past has no length. Batch and
-lengths are free. The folder also holds our tokenizers and a script `translate.py` with a greedy search in numpy.
+The outputs `next.…` of a step are the inputs `past.…` of the following one; at the start the cache has length 0. Batch
+and lengths are dynamic axes. The folder also holds the tokenizers and a script `translate.py`: greedy search in numpy.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def write(model: Verbs, folder: Path) -> None:
 
 
 class Reader(nn.Module):
-    """The encoder, and what every layer of the decoder needs of it."""
+    """The encoder, and the cross-attention keys and values of every decoder layer."""
 
     def __init__(self, model: Transformer) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ class Reader(nn.Module):
         self.eval()
 
     def forward(self, source: Tensor, lengths: Tensor) -> tuple[Tensor, ...]:
-        """What of the source is real, and the keys and values of each layer of the decoder."""
+        """The source mask, and the projected keys and values of the source for each decoder layer."""
         places = torch.arange(source.shape[1], device=source.device)
         real = places < lengths[:, None]
         mask = padding_mask(real, self.model.config.window)
@@ -89,7 +89,7 @@ class Writer(nn.Module):
         self.eval()
 
     def forward(self, tokens: Tensor, real: Tensor, memory: list[Tensor], past: list[Tensor]) -> tuple[Tensor, ...]:
-        """The logits after each token, and the keys and values of all tokens so far."""
+        """The logits after each token, and the extended KV cache."""
         before, time, window = past[0].shape[2], tokens.shape[1], self.model.config.window
         places = torch.arange(before + time, device=tokens.device)
         back = places[before:, None] - places[None, :]

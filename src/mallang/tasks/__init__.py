@@ -1,1 +1,1 @@
-"""What people want done."""
+"""Tasks: what a model is trained for, and what people can do with it afterwards."""

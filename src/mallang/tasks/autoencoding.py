@@ -1,9 +1,9 @@
-"""Autoencoding: a text in, the same text out, through whatever narrow place the model has.
+"""Autoencoding: a text in, the same text out, through the bottleneck of the model.
 
-Two kinds of model do it. One that writes word by word (sutskever, cho …) reads the text and must say it again: a
-sequence autoencoder. One that does not (autoencoder) reads the bag of its words and must say, of every word there is,
-whether it was in the text: a vector autoencoder. With `drop` or `shuffle` the text is damaged before it is read, and
-must be put right (Vincent et al. 2008; the two kinds of damage are those of Lample et al. 2018, arXiv:1711.00043).
+Two kinds of model do it. An autoregressive model (sutskever, cho …) encodes the text and decodes it again: a sequence
+autoencoder. The model `autoencoder` encodes the bag of words and predicts for every word of the vocabulary whether the
+text has it: a vector autoencoder. With `drop` or `shuffle` the input is corrupted and the model must restore it: a
+denoising autoencoder (Vincent et al. 2008; both kinds of noise are those of Lample et al. 2018, arXiv:1711.00043).
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ from mallang.text.vocabulary import PAD
 __all__ = ["DEFAULTS", "Config", "Task", "Verbs"]
 
 DEFAULTS: dict[str, dict[str, Any]] = {}
-"""What a recipe says unless it says something else."""
+"""Defaults of a recipe of this task."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """How the text is damaged before it is read, and what the loss asks for."""
+    """The noise on the input, and the loss."""
 
     drop: float = 0.0
-    """Share of the tokens that are left out of what is read."""
+    """Word dropout: probability that an input token is left out."""
     shuffle: int = 0
-    """How many places a token may move away from its own in what is read."""
+    """How many positions an input token may move from its own."""
     label_smoothing: float = 0.0
-    """Share of the probability that is spread evenly over the vocabulary; for models that write word by word."""
+    """Share of the probability that is spread evenly over the vocabulary; for autoregressive models."""
 
     def __post_init__(self) -> None:
         for name in ("drop", "label_smoothing"):
@@ -62,7 +62,7 @@ class Config:
 
 
 class Task:
-    """Learn to say a text again."""
+    """Learn to reconstruct a text."""
 
     columns = ("text",)
     unread: tuple[str, ...] = ()
@@ -76,10 +76,10 @@ class Task:
         self.pairs = translation.Task(
             translation.Config(label_smoothing=config.label_smoothing), {"source": self.text, "target": self.text}
         )
-        """A text and itself: a pair to translate."""
+        """The translation task on pairs of a text and itself."""
 
     def build(self, model: ModuleType, config: Any) -> nn.Module:
-        """The model with one vocabulary for what it reads and what it says."""
+        """The model, with one vocabulary for inputs and outputs."""
         built = self.pairs.build(model, config)
         for name in ("shuffle", "label_smoothing"):
             if getattr(self.config, name) and not is_sequential(built):
@@ -95,15 +95,15 @@ class Task:
     def plan(
         self, corpus: Prepared, *, tokens: int, sentences: int | None = None, multiple: int = 1, seed: int, epoch: int
     ) -> Sequence[Rows]:
-        """Texts of like length together."""
+        """Batches of texts of similar length."""
         return self.pairs.plan(corpus, tokens=tokens, sentences=sentences, multiple=multiple, seed=seed, epoch=epoch)
 
     def prepare(self, rows: list[tuple[Any, ...]], random: np.random.Generator) -> Batch:
-        """The damaged text is the source, the text as it is the target."""
+        """The corrupted text is the source, the original text the target."""
         return self.pairs.prepare([((self.damage(text, random), text),) for ((text,),) in rows], random)
 
     def damage(self, text: Any, random: np.random.Generator) -> Integer[np.ndarray, " left"]:
-        """What is read of a text; a token of it always stays."""
+        """The corrupted text; at least one token remains."""
         tokens = np.asarray(text)
         if self.config.drop and len(tokens):
             kept = random.random(len(tokens)) >= self.config.drop
@@ -119,25 +119,25 @@ class Task:
         return self.pairs.counts(batch)
 
     def loss(self, model: Any, batch: Batch, carry: Any) -> Loss:
-        """The loss of saying every token again, or of saying which words there were."""
+        """Cross-entropy of every token, or binary cross-entropy of every word of the vocabulary."""
         if is_sequential(model):
             return self.pairs.loss(model, batch, carry)
         assert batch.labels is not None
         losses = F.binary_cross_entropy_with_logits(model(batch).float(), self.present(batch), reduction="none")
-        asked = (batch.labels != PAD).any(dim=1)  # rows that only fill a rectangle ask for nothing
+        asked = (batch.labels != PAD).any(dim=1)  # rows of padding alone do not count
         loss = losses.sum(dim=1).mul(asked).sum()
         return Loss(sums={"loss": loss}, report={"nll": loss.detach()})
 
     def present(self, batch: Batch) -> Float[Tensor, "batch words"]:
-        """1 for the words that are in a text."""
+        """Multi-hot targets: 1 for the words that are in a text."""
         return bag_of(batch.tokens, batch.mask, self.text.vocabulary).clamp(max=1.0)
 
     def updates(self, model: nn.Module) -> list[Group]:
-        """All parameters alike."""
+        """One parameter group with all parameters."""
         return self.pairs.updates(model)
 
     def validate(self, model: nn.Module, corpus: Prepared, rows: Sequence[tuple[str, ...]], metric: str) -> list[Score]:
-        """The mean loss a token on undamaged texts; where `exact` decides, how many of them come out as they are."""
+        """The mean loss per token on uncorrupted texts; where `exact` decides, also the share of exact matches."""
         total, count, device = 0.0, 0, next(model.parameters()).device
         for batch_rows in self.plan(corpus, tokens=max(BATCH_TOKENS, int(corpus.lengths.max()) + 1), seed=0, epoch=0):
             whole = [corpus[i][0] for (i,) in batch_rows]
@@ -155,7 +155,7 @@ class Task:
 
 
 class Verbs:
-    """A trained autoencoder: texts to vectors, and through them to texts again."""
+    """A trained autoencoder: texts to vectors, and vectors back to texts."""
 
     task_name = "autoencoding"
     verbs = ("embed", "reconstruct", "evaluate")
@@ -166,14 +166,14 @@ class Verbs:
         self.translator = translator.Verbs(task.pairs, model, config, max_length)
 
     def embed(self, texts: str | Iterable[str], *, words: bool = False) -> Float32[np.ndarray, "*texts dim"]:
-        """The vector of a text, or one row a text; with `words` the learned vectors of words."""
+        """The vector of a text, or one row per text; with `words` the embeddings of words."""
         alone = isinstance(texts, str)
         given = [texts] if isinstance(texts, str) else list(texts)
         found = (word_vectors if words else text_vectors)(self.model, self.task.text, given)
         return found[0] if alone else found
 
     def reconstruct(self, texts: str | Iterable[str], **options: Any) -> Any:
-        """What comes out for a text, or for each; a vector autoencoder gives its words, in the vocabulary's order."""
+        """The reconstruction of a text, or of each; a vector autoencoder gives words in the vocabulary's order."""
         alone = isinstance(texts, str)
         given = [texts] if isinstance(texts, str) else list(texts)
         if is_sequential(self.model):
@@ -185,25 +185,25 @@ class Verbs:
         return found[0] if alone else found
 
     def bags(self, texts: Sequence[str]) -> list[Translation]:
-        """The words that a vector autoencoder finds more probable in a text than not."""
+        """The words to which a vector autoencoder gives a probability above one half."""
         names, found = self.task.text.vocabulary.tokens, []
         vectors = torch.from_numpy(text_vectors(self.model, self.task.text, texts)).to(self.translator.device)
         with inference(self.model):
             for text, logits in zip(texts, self.model.decoder(vectors).float().cpu(), strict=True):
                 ids = [i for i in (logits > 0).nonzero()[:, 0].tolist() if i not in self.task.text.vocabulary.specials]
-                score = float(F.logsigmoid(logits.abs()).sum())  # of all yes and no together
+                score = float(F.logsigmoid(logits.abs()).sum())  # the log-probability of all decisions together
                 found.append(Translation(text, self.spell(ids), score, tuple(names[i] for i in ids)))
         return found
 
     def references(self, texts: Sequence[str]) -> list[str]:
-        """What should come out: the texts as they are, or their words in the vocabulary's order."""
+        """The references: the texts themselves, or their words in the vocabulary's order."""
         if is_sequential(self.model):
             return list(texts)
         specials = self.task.text.vocabulary.specials
         return [self.spell(sorted(set(ids) - specials)) for ids in self.task.text.encode_batch(list(texts))]
 
     def write_rows(self, rows: Sequence[Sequence[str]], domains: Sequence[str | None]) -> Written:
-        """Every text again."""
+        """The reconstruction of every text."""
         texts = [text for (text,) in rows]
         results = self.reconstruct(texts)
         return Written(texts, [str(each) for each in results], self.references(texts), [e.is_cut for e in results])
@@ -214,13 +214,13 @@ class Verbs:
 
     @property
     def evaluated(self) -> Evaluated:
-        """Texts, or their words without order."""
+        """What `evaluate` gives for each row: a text, or a bag of words."""
         return "texts" if is_sequential(self.model) else "bags of words"
 
     def evaluate(
         self, rows: Sequence[tuple[str, ...]], *, domain: str | None = None, **options: Any
     ) -> tuple[list[Score], list[str]]:
-        """How many texts come out as they are, and how much of the others; and what came out."""
+        """Exact match and partial overlap of the reconstructions; and the reconstructions."""
         texts = [text for (text,) in rows]
         options |= {"domain": domain} if domain is not None else {}
         outputs = [str(result) for result in self.reconstruct(texts, **options)]
@@ -231,5 +231,5 @@ class Verbs:
 
 
 def is_sequential(model: object) -> bool:
-    """Whether a model writes word by word; one that does not is a vector autoencoder."""
+    """Whether a model is autoregressive; one that is not is a vector autoencoder."""
     return isinstance(model, Autoregressive)

@@ -1,9 +1,9 @@
-"""A language model that reads every line from its end: what came before, given all that follows.
+"""Backward language modeling: predict each token from all tokens after it.
 
 It is trained like any language model, on lines whose tokens are reversed, and learns p(token | the tokens after it). It
-writes nothing. It is one half of a bidirectional encoder: the states of a forward and of a backward model, trained
-apart and joined token by token and layer by layer, know both sides of every token (Schuster and Paliwal 1997,
-Bidirectional Recurrent Neural Networks; as features from language models: Peters et al. 2018, arXiv:1802.05365).
+generates no text. It is one half of a bidirectional encoder: a forward and a backward model are trained separately, and
+their hidden states are concatenated for every token and layer, so that they hold both contexts (Schuster and Paliwal
+1997, Bidirectional Recurrent Neural Networks; as features: Peters et al. 2018, ELMo, arXiv:1802.05365).
 
     mallang embed runs/forward --tokens --join runs/backward "나는 학교에 간다." --json
 """
@@ -25,12 +25,12 @@ from mallang.tasks.embedding import text_vectors, word_vectors
 __all__ = ["DEFAULTS", "Config", "Task", "Verbs"]
 
 DEFAULTS: dict[str, dict[str, Any]] = {}
-"""What a recipe says unless it says something else."""
+"""Defaults of a recipe of this task."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config(language_modeling.Config):
-    """How text is laid out in batches: lines by themselves."""
+    """How text is laid out in batches: every line by itself."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -44,12 +44,12 @@ class Task(language_modeling.Task):
     backward = True
 
     def prepare(self, rows: list[tuple[Any, ...]], random: np.random.Generator) -> Batch:
-        """`<s>` and the words from the last to the first predict these words and `</s>`."""
+        """Inputs are `<s>` and the reversed words; labels are the reversed words and `</s>`."""
         return lines_batch([line[::-1] for ((line,),) in rows])
 
 
 class Verbs:
-    """What a trained backward model can do: give vectors."""
+    """A trained backward model: it embeds texts."""
 
     task_name = "backward_language_modeling"
     verbs = ("embed",)
@@ -60,7 +60,7 @@ class Verbs:
         self.tokenizer = task.text
 
     def embed(self, texts: str | Iterable[str], *, words: bool = False) -> Any:
-        """The vector of a text, or one row per text; with `words` the vectors of words as the model reads them."""
+        """The vector of a text, or one row per text; with `words` the input embeddings of words."""
         given = [texts] if isinstance(texts, str) else list(texts)
         found = (word_vectors if words else text_vectors)(self.model, self.tokenizer, given)
         return found[0] if isinstance(texts, str) else found

@@ -1,13 +1,13 @@
-"""A text that a language model writes: the prompt, what was said after it, what the model reads of it, where it ends.
+"""Continuations of prompts: the tokens generated so far, the context window that is read next, and where a text ends.
 
-A text is written in pieces. A piece ends with its line, at a stop string, or where the model's context is full; then
-the text so far is the prompt of the next one, cut from the left to what the model can read:
+A text is generated in pieces. A piece ends with its line, at a stop string, or where the context is full; then the text
+so far is the prompt of the next piece, truncated from the left to the model's context:
 
-    prompt  "The dog"       reads  <s> The dog              says  barks . </s>
-    next line               reads  <s> The dog barks . <s>  says  It is late . </s>
+    prompt  "The dog"       reads  <s> The dog              writes  barks . </s>
+    next line               reads  <s> The dog barks . <s>  writes  It is late . </s>
     full context            reads            barks . <s> It is late
 
-Between two lines stands one boundary, said as `</s>` and read as `<s>`, as models that learn from streams know it.
+One boundary separates two lines: `</s>` as an output, `<s>` as an input, as in the streams that models train on.
 """
 
 from __future__ import annotations
@@ -26,34 +26,34 @@ from mallang.text.tokenizer import BYTE_UNITS, SPACED_UNITS, Encoding, Tokenizer
 from mallang.text.vocabulary import BOS, EOS
 
 REREAD = 1024
-"""Tokens that are read again for the next line, where a model has no longest context."""
+"""Tokens that are read again for the next line, where a model has no maximum context."""
 
 
 @dataclass(frozen=True)
 class GenerationOptions:
-    """What is asked of outputs, besides how they are searched for."""
+    """Generation options besides the search: number of lines, stop strings."""
 
     config: Config
     lines: int = 1
-    """Lines to write."""
+    """Number of lines to generate."""
     stop: tuple[str, ...] = ()
-    """Texts that end an output; they do not belong to it."""
+    """Stop strings: each ends an output and is not part of it."""
 
 
 @dataclass(frozen=True)
 class Reader:
-    """How a model reads texts."""
+    """Turns texts into prompts for one model: tokenizer, context and line boundaries."""
 
     tokenizer: Tokenizer
     context: int | None
-    """The most tokens that it reads at once; none: no end is known."""
+    """The maximum context in tokens; none: no limit is known."""
     is_stream: bool
-    """Whether it has learned from lines that follow each other."""
+    """Whether the model was trained on a stream of consecutive lines."""
     model: Any = None
-    """The model, which may read words that are not in its vocabulary."""
+    """The model, which may read words outside its vocabulary."""
 
     def prompt(self, text: str) -> Prompt:
-        """A text as a prompt; the lines of one that is a stream are told apart."""
+        """A text as a prompt; for a model trained on streams, the text is split into lines."""
         return self.prompts([text])[0]
 
     def prompts(self, texts: Sequence[str]) -> list[Prompt]:
@@ -84,45 +84,46 @@ class Reader:
         return Prompt(text, lines, tuple(dict.fromkeys(unknown)), tuple(map(tuple, read)))
 
     def window(self, ids: Sequence[int], wanted: int, *, again: bool) -> tuple[list[int], int]:
-        """What the model reads of a text so far, and how many tokens it can say then; `wanted` are asked for.
+        """The part of a text that the model reads, and how many tokens it can generate after it, at most `wanted`.
 
-        A text that fits is read whole. One that does not is cut from the left, so that half of the context is free.
+        A text that fits is read whole. A longer one is truncated from the left, so that half of the context is free.
         """
         limit = self.context or (REREAD if again else None)
         if limit is None:
             return list(ids), wanted
         if len(ids) > limit:
             keep = limit - min(wanted, max(1, limit // 2)) + 1
-            # A model that has only ever begun with `<s>` goes on doing so.
+            # A model that was trained only on texts that begin with `<s>` gets `<s>` here as well.
             ids = ids[-keep:] if self.is_stream or keep == 1 else [BOS, *ids[len(ids) - keep + 1 :]]
         return list(ids), wanted if self.context is None else min(wanted, limit - len(ids) + 1)
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """What a text begins with."""
+    """A prompt: the lines of a text and their tokens."""
 
     text: str
     lines: tuple[tuple[int, ...], ...]
     unknown: tuple[str, ...] = ()
-    """What of it the model can only read as `<unk>`."""
+    """Its words or characters that the model can only read as `<unk>`."""
     read: tuple[tuple[int, ...], ...] = ()
-    """The lines as the model reads them, where it has ids for words that it cannot say."""
+    """The input ids of the lines, where the model has ids for words that it can read but not generate."""
 
     @property
     def ids(self) -> list[int]:
-        """As the model reads it: `<s>` before every line."""
+        """The input ids: `<s>` before every line."""
         return [token for line in self.read or self.lines for token in (BOS, *line)]
 
     def notes(self, reader: Reader) -> list[str]:
-        """What its writer should know."""
+        """Notes for the user: unknown words, truncation, a trailing space."""
         notes = []
         if self.unknown:
             notes.append(f"unknown to the model, and read as <unk>: {some_of(self.unknown)}")
         if reader.context is not None and len(self.ids) > reader.context:
             length = len(self.ids)
             notes.append(
-                f"the prompt has {length} tokens and the model reads {reader.context}: its beginning was cut off"
+                f"the prompt has {length} tokens, but the context of the model is {reader.context}: its first tokens "
+                "were cut off"
             )
         if self.text.endswith(" ") and reader.tokenizer.config.unit in SPACED_UNITS:
             notes.append("the prompt ends with a space, but words bring the space before them along: leave it out")
@@ -131,51 +132,51 @@ class Prompt:
 
 @dataclass
 class Continuation:
-    """One text under way."""
+    """A continuation being generated: its prompt, tokens and scores so far."""
 
     prompt: Prompt
     number: int
-    """The prompt's place in the caller's whole list."""
+    """The index of the prompt in the caller's list."""
     sample: int = 0
-    """Which of its outputs."""
+    """The index of this output among those of the prompt."""
     pieces: int = 0
-    """How often the model was asked so far."""
+    """How many pieces were generated so far."""
     lines: list[list[int]] = field(default_factory=lambda: [[]])
-    """The tokens said, line by line; the first continues with the last line of the prompt."""
+    """The generated tokens, line by line; the first line continues the last line of the prompt."""
     scores: list[float] = field(default_factory=list)
-    """The log-probability of each, and of each `</s>`."""
+    """The log-probability of each generated token, each `</s>` included."""
     is_done: bool = False
     is_cut: bool = False
-    """Whether it ended because there was no room for more."""
+    """Whether it ended at the length limit."""
     proven: bool | None = None
     stopped: str | None = None
     """The text, once it was cut at a stop string."""
 
     @property
     def key(self) -> int:
-        """A number of its own for every piece of every output, so that each has random numbers of its own."""
+        """A random key that is unique for every piece of every output."""
         return self.number if not self.pieces else (((self.pieces << 24) + self.sample) << 40) + self.number
 
     @property
     def first_sample(self) -> int:
-        """The number of the sample to draw for its key: later pieces have the sample in the key."""
+        """The index of the sample to draw for its key: later pieces have the sample in the key."""
         return 0 if self.pieces else self.sample
 
     @property
     def ids(self) -> list[int]:
-        """The text so far, as the model reads it: boundaries are read as `<s>`."""
+        """The input ids of the text so far: line boundaries are `<s>`."""
         first, *others = self.lines
         return [*self.prompt.ids, *first, *(token for line in others for token in (BOS, *line))]
 
     def take(self, found: Hypothesis, generation: GenerationOptions, tokenizer: Tokenizer) -> None:
-        """What the model said this time."""
+        """Append the hypothesis that the search found for this piece."""
         self.lines[-1] += found.tokens
         self.scores += found.token_scores
         self.proven = found.proven
         self.close(found.finished, generation, tokenizer)
 
     def close(self, finished: bool, generation: GenerationOptions, tokenizer: Tokenizer) -> None:
-        """The end of a piece, with `</s>` if it is finished: whether there is more to come."""
+        """End a piece, with `</s>` if it is finished, and decide whether more is to be generated."""
         self.pieces += 1
         if self.stop(generation.stop, tokenizer):
             return
@@ -187,9 +188,9 @@ class Continuation:
             self.is_done = self.is_cut = True
 
     def stop(self, stops: Sequence[str], tokenizer: Tokenizer, *, growing: bool = False) -> bool:
-        """End where the text holds a stop string: before it, and with the token that completes it.
+        """End the text before a stop string; the tokens end with the one that completes the stop string.
 
-        While a text is growing, its end does not count that may still change.
+        While a text is growing, the part at its end that may still change is not searched.
         """
         text = self.output(tokenizer) if stops else ""
         text = text[: settled(text, tokenizer)] if growing else text
@@ -197,7 +198,7 @@ class Continuation:
         if not found:
             return False
         place, stop = min(found)
-        # Tokens after the stop string: few, for the search ends there as well, but for what it could not be sure of.
+        # Remove tokens after the stop string. They are few: the search ends there too, unless it could not be sure.
         while self.lines[-1]:
             last = self.lines[-1].pop()
             if self.output(tokenizer).find(stop) != place:
@@ -209,7 +210,7 @@ class Continuation:
         return True
 
     def output(self, tokenizer: Tokenizer) -> str:
-        """What was written, without the prompt; where the first letters changed its last, those as well."""
+        """The generated text without the prompt; if its first letters changed the prompt's last ones, those too."""
         if self.stopped is not None:
             return self.stopped
         first, *others = self.lines
@@ -218,24 +219,24 @@ class Continuation:
         return "\n".join([whole[shared(before, whole) :], *map(tokenizer.decode, others)])
 
     def text(self, tokenizer: Tokenizer) -> str:
-        """The prompt and what was written after it."""
+        """The prompt and the generated text."""
         *head, last = self.prompt.text.split("\n", len(self.prompt.lines) - 1)
         before, whole = (tokenizer.decode((*self.prompt.lines[-1], *said)) for said in ((), self.lines[0]))
         common = shared(before, whole)
         return "\n".join([*head, (last if common == len(before) else whole[:common]) + self.output(tokenizer)])
 
     def tokens(self, tokenizer: Tokenizer) -> tuple[str, ...]:
-        """The names of the tokens said; `</s>` stands between lines."""
+        """The generated tokens as strings, with `</s>` between lines."""
         first, *others = self.lines
         flat = [*first, *(token for line in others for token in (EOS, *line))]
         return tuple(tokenizer.vocabulary.tokens[token] for token in flat)
 
 
 def settled(text: str, tokenizer: Tokenizer, stops: Sequence[str] = ()) -> int:
-    """How much of a text that grows can no longer change: the rest is told when it is sure.
+    """The length of the stable part of a streamed text: the rest may still change.
 
-    Of jamo the last syllable may grow, of bytes the last character may be half there, and what may become a stop
-    string does not belong to the text.
+    With jamo the last syllable may grow, with bytes the last character may be incomplete, and the end of the text may
+    turn out to be part of a stop string.
     """
     sure = len(text)
     if tokenizer.config.unit == "jamo":
@@ -251,7 +252,7 @@ def settled(text: str, tokenizer: Tokenizer, stops: Sequence[str] = ()) -> int:
 
 
 def shared(one: str, other: str) -> int:
-    """With how many characters both begin."""
+    """The length of the common prefix of two texts."""
     pairs = zip(one, other, strict=False)
     return next((place for place, (here, there) in enumerate(pairs) if here != there), min(len(one), len(other)))
 

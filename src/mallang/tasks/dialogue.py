@@ -1,7 +1,6 @@
-"""Dialogue: what is said goes in, an answer comes out. Learned from pairs, as translation is; each answer by itself.
+"""Dialogue: an utterance in, a reply out; trained on pairs as translation is, without a dialogue history.
 
-A Neural Conversational Model. Vinyals, Le 2015, arXiv:1506.05869. The model reads one utterance and no more: what was
-said before it is not known to it.
+A Neural Conversational Model. Vinyals, Le 2015, arXiv:1506.05869. The model reads one utterance and no earlier turns.
 """
 
 from __future__ import annotations
@@ -18,27 +17,27 @@ __all__ = ["DEFAULTS", "VARIED", "Config", "Task", "Verbs"]
 DEFAULTS = translation.DEFAULTS
 
 VARIED = {"method": "sampling", "temperature": 0.5, "top_p": 0.9}
-"""A search that gives another answer each time, and seldom an odd one."""
+"""Sampling options for varied replies, with few odd ones."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config(translation.Config):
-    """What the loss asks for."""
+    """The loss."""
 
 
 class Task(translation.Task):
-    """Learn p(answer | utterance): the source is what is said, the target what is answered."""
+    """Learn p(reply | utterance): the source is the utterance, the target the reply."""
 
 
 class Verbs(translator.Verbs):
-    """A trained model that answers."""
+    """A trained model that replies."""
 
     task_name = "dialogue"
     verbs = (*translator.Verbs.verbs, "reply")
 
     def reply(self, texts: Text | Iterable[Text], **options: Any) -> Any:
-        """Answer one text or many; `**VARIED` draws answers at random, `seed=2` draws others.
+        """Reply to one text or many; `**VARIED` samples the replies, `seed=2` samples others.
 
-        All options of `translate` have their meaning here.
+        All options of `translate` apply.
         """
         return self.translate(texts, **options)

@@ -1,4 +1,4 @@
-"""A vector for every text, from what a model keeps of it, or for every word, from what the model learned of it."""
+"""Embeddings: a vector for every text, every token, or every word."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from mallang.text.tokenizer import Tokenizer
 from mallang.text.vocabulary import BOS, EOS
 
 BATCH_TOKENS = 4096
-"""Padded tokens read at once."""
+"""Padded tokens per batch."""
 
 
 def text_vectors(model: object, tokenizer: Tokenizer, texts: Sequence[str]) -> Float32[np.ndarray, "texts dim"]:
-    """The vector that stands for each whole text: what a model with a fixed vector remembers of it."""
+    """The fixed-size vector into which the model encodes each text."""
     if not isinstance(model, Encoder):
         raise UserError(
             f"{type(model).__name__} keeps no single vector of a text",
             todo="take a model that does, such as sutskever, cho or autoencoder; word vectors: --words",
         )
     if not texts:
-        return text_vectors(model, tokenizer, [""])[:0]  # the model alone knows how wide its vectors are
+        return text_vectors(model, tokenizer, [""])[:0]  # only the model knows the size of its vectors
     ids = [[*row, EOS] for row in tokenizer.encode_batch(list(texts))]
     device, found = device_of(model), dict[int, np.ndarray]()
     with inference(model):
@@ -48,13 +48,13 @@ def text_vectors(model: object, tokenizer: Tokenizer, texts: Sequence[str]) -> F
 
 @dataclass(frozen=True)
 class TokenVectors:
-    """The tokens of a text, and a row for each after every layer; layer 0 is what the model reads."""
+    """The tokens of a text, and their vectors after every layer; layer 0 is the input embedding."""
 
     tokens: tuple[str, ...]
     layers: tuple[Float32[np.ndarray, "tokens _"], ...]
 
     def join(self, other: TokenVectors) -> TokenVectors:
-        """The vectors of two models side by side, layer by layer: of a forward and a backward one, both contexts."""
+        """Concatenate the vectors of two models, layer by layer, such as a forward and a backward model."""
         if self.tokens != other.tokens:
             raise UserError(
                 "the two runs tokenize the text differently",
@@ -69,7 +69,7 @@ class TokenVectors:
 
 
 def token_vectors(verbs: Verbs, texts: Sequence[str]) -> list[TokenVectors]:
-    """The vectors of every token after each layer, in the order of the text, whichever way the model reads."""
+    """The vectors of every token after each layer, in the order of the text, also for a backward model."""
     model, backward = verbs.model, isinstance(verbs.task, Directed) and verbs.task.backward
     if not isinstance(model, HiddenStates):
         raise UserError(f"{type(model).__name__} has no states per layer to show", todo="give a run of rnn_lm")
@@ -85,7 +85,7 @@ def token_vectors(verbs: Verbs, texts: Sequence[str]) -> list[TokenVectors]:
 
 
 def word_vectors(model: object, tokenizer: Tokenizer, words: Sequence[str]) -> Float32[np.ndarray, "words dim"]:
-    """The input vector of each word, learned or made from its characters; of several tokens, the mean of theirs."""
+    """The input embedding of each word, learned or computed from its characters; for several tokens, the mean."""
     read = input_vectors(model)
     forget_oov(model)
     found = []
@@ -101,7 +101,7 @@ def word_vectors(model: object, tokenizer: Tokenizer, words: Sequence[str]) -> F
 
 
 def input_vectors(model: object) -> Callable[[list[int]], Float32[np.ndarray, "tokens dim"]]:
-    """What gives the vectors of tokens as a model reads them, before their places are added."""
+    """A function that gives the input embeddings of tokens, before positions are added."""
     if not isinstance(model, ReadsSpelling):
         weight = table_of(model).weight.detach().float().cpu().numpy()
         return lambda ids: weight[ids]
@@ -116,10 +116,10 @@ def input_vectors(model: object) -> Callable[[list[int]], Float32[np.ndarray, "t
 
 
 def table_of(model: object) -> nn.Embedding:
-    """The vectors of the tokens that a model reads."""
+    """The input embedding table of a model."""
     if isinstance(model, InputEmbedding):
         return model.input_embedding()
-    told = "take a model that learns them, such as rnn_lm, gpt, nplm or word vectors of a translator"
+    todo = "take a model that learns them, such as rnn_lm, gpt, nplm or word vectors of a translator"
     if isinstance(model, Encoder):
-        told = "leave --words out: vectors of whole texts"
-    raise UserError(f"{type(model).__name__} has no word vectors", todo=told)
+        todo = "leave --words out: vectors of whole texts"
+    raise UserError(f"{type(model).__name__} has no word vectors", todo=todo)

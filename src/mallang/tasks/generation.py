@@ -1,4 +1,4 @@
-"""A trained language model that writes, and says how probable it finds what others wrote."""
+"""The verbs of a trained language model: generate text, score text, embed it, compute perplexity."""
 
 from __future__ import annotations
 
@@ -42,38 +42,38 @@ if TYPE_CHECKING:
     from mallang.tasks.language_modeling import Task
 
 CHUNK = 512
-"""Prompts or texts that are read, sorted by length and worked on together: long files stream out in such pieces."""
+"""Prompts or texts per chunk: each chunk is sorted by length and batched, so that long files are streamed."""
 BATCH_TOKENS = {"cpu": 4096, "cuda": 65536}
-"""Tokens written at once, over all outputs, the prompts counted."""
+"""Tokens per batch over all outputs, prompts included."""
 LONGEST = 64
-"""Tokens written for a row of a corpus."""
+"""Maximum number of tokens generated for a row of a corpus."""
 OWN = ("stop", "lines", "max_tokens")
-"""Options of `generate` that are none of the search."""
+"""Options of `generate` that are not options of the search."""
 
 
 @dataclass(frozen=True)
 class Generated:
-    """A text that was written; `str()` gives it with its prompt."""
+    """A generated text; `str()` gives it with its prompt."""
 
     input: str
     """The prompt."""
     output: str
-    """What was written after it."""
+    """The generated text after the prompt."""
     text: str
-    """Both."""
+    """Prompt and output together."""
     score: float
-    """Log-probability of the output after the prompt, `</s>` included where it was said."""
+    """Log-probability of the output given the prompt, including `</s>` where it was generated."""
     tokens: tuple[str, ...]
     nbest: tuple[tuple[str, float, float], ...] = ()
-    """The best outputs, or the samples, each with its log-probability and with what it was ranked by."""
+    """The best outputs, or the samples, each with its log-probability and its ranking score."""
     texts: tuple[str, ...] = ()
-    """The same with the prompt."""
+    """The outputs of `nbest`, each with the prompt before it."""
     note: str = ""
-    """What the reader should know: the prompt was cut, or holds what the model does not know."""
+    """A note for the user: the prompt was truncated, or has unknown words."""
     is_cut: bool = False
-    """Whether it ended because it may not be longer."""
+    """Whether it ended at the length limit."""
     first: int = 0
-    """The number of its first sample, where those of a prompt come in several results."""
+    """The index of its first sample, where the samples of a prompt come in several results."""
     token_scores: tuple[float, ...] = ()
     """The log-probability of each token of the output, and of each `</s>`."""
 
@@ -82,7 +82,7 @@ class Generated:
 
 
 class Verbs:
-    """A trained model that writes and scores raw text."""
+    """A trained model that generates and scores raw text."""
 
     task_name = "language_modeling"
     verbs = ("generate", "score", "embed", "prefer", "evaluate")
@@ -99,23 +99,23 @@ class Verbs:
 
     @cached_property
     def spelling(self) -> Spelling:
-        """What each token spells."""
+        """The characters of each token."""
         return Spelling.of(self.tokenizer)
 
     def generate(self, prompts: str | Iterable[str] = "", **options: Any) -> Any:
-        """Go on from one prompt or many; without any, from the beginning of a text.
+        """Continue one prompt or many; without a prompt, generate a text from `<s>`.
 
-        `max_tokens` is the longest line, `lines` how many of them, `stop` a text or texts at which to end; all options
-        of a search, such as `method="beam"`, `temperature=0.8`, `top_k=40`, `nbest=3` or `seed=2`, say how.
+        `max_tokens` is the maximum length of a line, `lines` the number of lines, `stop` one or several stop strings;
+        all options of the search apply too: `method="beam"`, `temperature=0.8`, `top_k=40`, `nbest=3`, `seed=2` …
         """
         if isinstance(prompts, str):
             return next(self.stream([prompts], **options))
         return list(self.stream(prompts, **options))
 
     def stream(self, prompts: Iterable[str], *, parts: bool = False, **options: Any) -> Iterator[Generated]:
-        """What follows each prompt, in order, as soon as a part of them is done.
+        """The continuation of each prompt, in order, as soon as its chunk is done.
 
-        With `parts` many samples of a prompt come in several results, one after the other.
+        With `parts` many samples of one prompt are split over several consecutive results.
         """
         generation, source, done = self.generation_options(options), iter(prompts), 0
         rule, count = self.rule(generation), generation.config.nbest
@@ -133,7 +133,7 @@ class Verbs:
     def texts(
         self, begun: Sequence[Continuation], generation: GenerationOptions, rule: StopStrings | None
     ) -> list[list[Continuation]]:
-        """The outputs of every text that has been begun."""
+        """The finished outputs of every started continuation."""
         texts = [[continuation] for continuation in begun]
         for several, found in zip(texts, self.ask(begun, generation.config, rule), strict=True):
             one = several[0]
@@ -147,9 +147,9 @@ class Verbs:
         return texts
 
     def write(self, prompt: str = "", *, echo: bool = True, **options: Any) -> Generator[str, None, Generated]:
-        """One text bit by bit as it is written, with `echo` the prompt first; what was given out never changes.
+        """Stream one text while it is generated, with `echo` the prompt first; text once yielded never changes.
 
-        Together the bits are what `generate` gives, which is also the value that the generator ends with.
+        The yielded parts add up to the result of `generate`, which is also the return value of the generator.
         """
         generation = self.generation_options(options)
         forget_oov(self.model)
@@ -177,11 +177,11 @@ class Verbs:
         return result
 
     def generation_options(self, options: Mapping[str, Any]) -> GenerationOptions:
-        """What is asked for, checked."""
+        """The checked options of `generate`."""
         changes = {name: value for name, value in options.items() if name not in OWN}
         if "max_tokens" in options:
             if "max_length" in options:
-                raise UserError("max_tokens and max_length say the same", todo="give one of them")
+                raise UserError("max_tokens and max_length mean the same", todo="give one of them")
             changes["max_length"] = options["max_tokens"]
         config = change_search(self.config, changes)
         for name in self.task.unread:
@@ -195,7 +195,7 @@ class Verbs:
             raise UserError(f"lines must be a number from 1, but is {lines!r}")
         if lines > 1 and not self.reader.is_stream:
             raise UserError(
-                f"lines = {lines} has no effect: this model has learned from lines one by one, not from their order",
+                f"lines = {lines} has no effect: this model was trained on single lines, not on a stream of lines",
                 todo="ask for several outputs by nbest, or train with task.layout=stream",
             )
         if lines > 1 and config.nbest > 1 and config.method != "sampling":
@@ -206,12 +206,12 @@ class Verbs:
         return GenerationOptions(config, lines, stops)
 
     def rule(self, generation: GenerationOptions) -> StopStrings | None:
-        """What ends outputs at stop strings; those that reach over the end of a line are seen in the text alone."""
+        """The search rule for stop strings; those that span several lines are found in the text afterwards."""
         within = [stop for stop in generation.stop if generation.lines == 1 or "\n" not in stop]
         return stop_at(within, self.spelling, self.device) if within else None
 
     def piece(self, continuation: Continuation, config: decoding.Config) -> tuple[list[int], decoding.Config]:
-        """What the model reads for the next piece of a text, and how that is searched for."""
+        """The input ids for the next piece of a text, and the search options for it."""
         said = len(continuation.lines[-1])
         ids, room = self.reader.window(continuation.ids, config.max_length - said, again=continuation.pieces > 0)
         least = min(room, max(1, config.min_length - said))
@@ -220,9 +220,9 @@ class Verbs:
     def ask(
         self, continuations: Sequence[Continuation], config: decoding.Config, rule: StopStrings | None
     ) -> list[list[Hypothesis]]:
-        """The next piece of every text; those that read and may say equally many tokens are searched together.
+        """The next piece of every text; texts with equal input lengths and length limits are searched in one batch.
 
-        Many samples of a text are drawn as if it had been given several times.
+        Many samples of one text are drawn as if the text had been given several times.
         """
         pieces = [self.piece(continuation, config) for continuation in continuations]
         most = WIDTH if config.method == "sampling" else config.nbest
@@ -251,11 +251,11 @@ class Verbs:
         return found
 
     def result(self, continuations: Sequence[Continuation], config: decoding.Config) -> Generated:
-        """What is told of the outputs of one prompt."""
+        """The result object for the outputs of one prompt."""
         best, prompt = continuations[0], continuations[0].prompt
         notes = prompt.notes(self.reader)
         unknown = sum(line.count(UNK) for line in best.lines)
-        if unknown and self.tokenizer.config.unit != "space":  # there `<unk>` is a word like others
+        if unknown and self.tokenizer.config.unit != "space":  # with unit space `<unk>` is a word like others
             notes.append(f"unknown tokens left out: {unknown}")
         if best.proven is False:
             notes.append("not proven to be the best: max_expansions were not enough")
@@ -282,10 +282,10 @@ class Verbs:
         )
 
     def score_again(self, continuations: Sequence[Continuation]) -> None:
-        """The scores of outputs as `score` gives them, where a model scores texts in a way of its own.
+        """Replace the scores of outputs by those of `score`, where a model scores whole texts differently.
 
-        A search needs something to continue with, also after words that n-grams have never met: there all of it has the
-        probability 0, and so has the output.
+        A search needs a next token even after words that an n-gram model has never seen. `score` gives such outputs
+        the probability 0.
         """
         rows = []
         for continuation in continuations:
@@ -303,13 +303,13 @@ class Verbs:
             continuation.scores = numbers
 
     def score(self, texts: str | Iterable[str]) -> Any:
-        """How probable the model finds one text, or each of many, token by token."""
+        """The log-probability of one text, or of each of many, token by token."""
         if isinstance(texts, str):
             return self.score([texts])[0]
         return list(itertools.chain.from_iterable(self.score_chunks(texts)))
 
     def score_chunks(self, texts: Iterable[str]) -> Iterator[list[Scored]]:
-        """The scores of a long stream of texts, piece by piece; each text by itself, after `<s>`."""
+        """The scores of a long stream of texts, chunk by chunk; each text by itself, after `<s>`."""
         source, context = iter(texts), self.reader.context
         context_mode = ContextMode("lines", context, max(1, context // 2) if context else None)
         while chunk := list(itertools.islice(source, CHUNK)):
@@ -320,7 +320,7 @@ class Verbs:
             yield [self.scored(*each) for each in zip(chunk, encoded, found, strict=True)]
 
     def scored(self, text: str, line: Encoding, numbers: Float64[np.ndarray, " labels"]) -> Scored:
-        """What is told of one text."""
+        """The scores of one text."""
         return Scored(
             text=text,
             score=float(numbers.sum()),
@@ -331,13 +331,13 @@ class Verbs:
         )
 
     def embed(self, texts: str | Iterable[str], *, words: bool = False) -> Any:
-        """The vector of a text, or one row a text; with `words` the vectors of words as the model reads them."""
+        """The vector of a text, or one row per text; with `words` the input embeddings of words."""
         given = [texts] if isinstance(texts, str) else list(texts)
         found = (word_vectors if words else text_vectors)(self.model, self.tokenizer, given)
         return found[0] if isinstance(texts, str) else found
 
     def prefer(self, pairs: Iterable[tuple[str, str]], by: By = "total") -> list[Preference]:
-        """Which text of each pair the model finds better formed, by its log-probability or by that a token."""
+        """The text of each pair that the model prefers, by total log-probability or by the mean per token."""
         given = list(pairs)
         if by not in get_args(By):
             raise UserError(f"pairs cannot be compared by {by!r}", todo=nearest(by, get_args(By)))
@@ -348,11 +348,11 @@ class Verbs:
         return [Preference(*pair, *values[2 * place : 2 * place + 2]) for place, pair in enumerate(given)]
 
     def accuracy(self, pairs: Iterable[tuple[str, str]], by: By = "total") -> Score:
-        """In how many of the pairs the model prefers the first text."""
+        """The share of pairs in which the model prefers the first text."""
         return accuracy(self.prefer(pairs, by), by)
 
     def write_rows(self, rows: Sequence[Sequence[str]], domains: Sequence[str | None]) -> Written:
-        """How the first half of every text is continued; the references are the second halves."""
+        """Continuations of the first half of every text; the references are the second halves."""
         halves = [halved(text) for (text,) in rows]
         prompts, rests = ([half[side] for half in halves] for side in (0, 1))
         written = self.generate(prompts, max_tokens=min(LONGEST, self.config.max_length))
@@ -374,7 +374,7 @@ class Verbs:
     ) -> tuple[list[Score], list[str]]:
         """Perplexity per token, word and byte of the whole text; and the log-probability of every line.
 
-        A text that is carried on is read in so many `parallel` rows; `stride` is that of windows.
+        A text with carried state is read in `parallel` rows; `stride` is the stride of sliding windows.
         """
         unread = [*options, *(["domain"] if domain is not None else [])]
         if unread:
@@ -383,7 +383,7 @@ class Verbs:
         return scores, [f"{number:.6f}" for number in sums]
 
     def ensemble(self, others: Sequence[Verbs]) -> Verbs:
-        """This model and others as one, searched as this one is; they must cut texts alike."""
+        """The ensemble of this model and others, with this one's search options; tokenizers must be equal."""
         if any(other.tokenizer.fingerprint != self.tokenizer.fingerprint for other in others):
             raise UserError(
                 "these models cannot be one: their tokenizers differ",

@@ -1,12 +1,12 @@
-"""Language modeling: what comes next, in sentences, in one long text, or in packed documents.
+"""Language modeling: predict the next token, in separate sentences, in one stream, or in packed documents.
 
-    sentences   each line by itself, padded, lines of like length together
+    sentences   each line by itself, padded; lines of similar length share a batch
     stream      all lines as one text, in windows of `context` tokens:
-                sequential: parallel rows that continue where they ended, with the state carried along (truncated
+                sequential: parallel rows; each window continues the one before it, with carried state (truncated
                 back-propagation through time, over `context` tokens); shuffled: windows in random order
-    packed      several whole documents in a row of `context` tokens, none of which sees another
+    packed      several whole documents in a row of `context` tokens, which do not attend to each other
 
-A context as long as the longest line, in sentences, is back-propagation through all of time.
+With sentences, back-propagation through time is not truncated.
 """
 
 from __future__ import annotations
@@ -41,25 +41,25 @@ from mallang.text.vocabulary import PAD
 __all__ = ["DEFAULTS", "Config", "Task", "Verbs"]
 
 DEFAULTS = {"decoding": {"method": "sampling"}}
-"""What a recipe says unless it says something else: a language model is a distribution, so texts are drawn from it."""
+"""Defaults of a recipe of this task: a language model is a distribution, so texts are sampled from it."""
 VALIDATION_ROWS = 16
-"""Parallel rows of a carried text in validation, where a number is wanted soon; `evaluate` reads it as one."""
+"""Parallel rows in validation with carried state, for speed; `evaluate` reads the text in one row."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """How text is laid out in batches, and how it is read in evaluation."""
+    """The layout of text into batches, and the windows of evaluation."""
 
     layout: Literal["sentences", "stream", "packed"] = "sentences"
-    """Each line by itself, all lines as one text, or several whole documents a row."""
+    """Each line by itself, all lines as one stream, or several whole documents packed into a row."""
     context: int | None = None
-    """Width of a window, in tokens: stream and packed need it."""
+    """Context window in tokens; required by stream and packed."""
     order: Literal["sequential", "shuffled"] = "sequential"
-    """Windows of a stream continue where the last ones ended and carry the state along, or come in random order."""
+    """Order of the windows of a stream: sequential with carried state, or random."""
     jitter: bool = False
-    """Draw each window's width in a sequential stream again, about `context`, and scale its rate, as AWD-LSTM does."""
+    """AWD-LSTM: randomize the width of each window of a sequential stream and scale its learning rate."""
     stride: int | None = None
-    """Tokens that a window predicts in evaluation, seeing those before them; none: all, windows do not overlap."""
+    """Stride of sliding windows in evaluation: new tokens per window; none: windows do not overlap."""
 
     def __post_init__(self) -> None:
         for name in ("context", "stride"):
@@ -83,7 +83,7 @@ class Task:
     columns = ("text",)
     parts = ("loss",)
     unread: tuple[str, ...] = ("coverage", "max_ratio")
-    """Options of a search that need a source, which there is none of."""
+    """Search options that need a source: a language model has none."""
     open_ended = True
     can_compile = True
     metrics: Mapping[str, Better] = {"loss": "lower"}
@@ -93,13 +93,13 @@ class Task:
     def __init__(self, config: Config, tokenizers: Mapping[str, Tokenizer]) -> None:
         self.config, self.tokenizers, self.text = config, tokenizers, tokenizers["text"]
         if self.text.domains:
-            raise UserError("domains are told by tags before a source, and a language model has no source")
+            raise UserError("domains are marked by tags before a source, and a language model has no source")
         self.carries = config.layout == "stream" and config.order == "sequential"
-        """Whether a batch continues where the one before it ended."""
+        """Whether each batch continues the one before it, with carried state."""
         self.one_shape = config.context is not None and not config.jitter
-        """Whether all batches are alike but for the last of an epoch, so that a compiler may count on it."""
+        """Whether all batches but the last of an epoch have one shape, so that it pays to compile for it."""
         self.width = config.context
-        """How wide all batches are, if they are windows."""
+        """The width of all batches, if they are windows."""
 
     def build(self, model: ModuleType, config: Any) -> nn.Module:
         """The model for this vocabulary."""
@@ -113,7 +113,7 @@ class Task:
         return built
 
     def check(self, model: nn.Module) -> None:
-        """Refuse what this model cannot do, or would not notice."""
+        """Refuse a layout that this model cannot read, or would misread."""
         config, longest = self.config, longest_of(model)
         if self.carries and not isinstance(model, Stateful):
             raise UserError(
@@ -134,7 +134,7 @@ class Task:
             check_stride("task.stride", config.stride, self.context_mode(model).context)
 
     def filters(self, data: Data) -> tuple[Filters, Filters]:
-        """Which rows are trained on and which are judged: of one long text, and of held-out text, all."""
+        """The length filters of training and evaluation: streams and held-out text are never filtered."""
         everything = Filters(min_length=0, max_length=0, max_ratio=0.0, drop_empty=False)
         if self.config.layout == "sentences":
             some = replace(everything, min_length=data.min_length, max_length=data.max_length)
@@ -149,14 +149,14 @@ class Task:
         return replace(everything, drop_duplicates=data.drop_duplicates), everything
 
     def shapes(self, tokens: int, sentences: int | None) -> Shapes | None:
-        """The rectangles that batches are filled up to where an engine wants few shapes."""
+        """The shapes that batches are padded to where an engine needs few shapes."""
         if self.config.layout == "sentences":
             return Shapes(tokens, sentences)
-        # Windows that go on have their shape already, and padding would stand between a window and the next.
+        # Sequential windows have a fixed shape already, and padding would separate a window from the next.
         return None if self.carries else Shapes(tokens, sentences, multiple=self.config.context or 1)
 
     def examples(self, corpus: Prepared, seed: int, epoch: int) -> Any:
-        """The lines that an epoch reads, as one stream, or in pieces that fit a row."""
+        """The lines of an epoch: one by one, as one stream, or split into pieces that fit a row."""
         lines = corpus.epoch(seed, epoch)
         if self.config.layout == "sentences":
             return lines
@@ -173,7 +173,7 @@ class Task:
         epoch: int,
         streams: int = 1,
     ) -> Sequence[Rows]:
-        """Lines of like length together, windows, or filled rows; `streams` is how many batches make an update."""
+        """Batches of lines of similar length, of windows, or of packed rows; `streams` batches make an update."""
         lines, width = corpus.epoch(seed, epoch), self.config.context
         if width is None:
             lengths = lines.lengths + 1
@@ -193,24 +193,24 @@ class Task:
         return Streams(labels, rows=rows, width=width, streams=streams, jitter=jitter)
 
     def prepare(self, rows: list[tuple[Any, ...]], random: np.random.Generator) -> Batch:
-        """`<s>` and the words predict the words and `</s>`."""
+        """Inputs are `<s>` and the words; labels are the words and `</s>`."""
         if self.config.layout == "sentences":
             return lines_batch([line for ((line,),) in rows])
         return windows_batch([window for (window,) in rows]) if self.config.layout == "stream" else packed_batch(rows)
 
     def counts(self, batch: Batch) -> dict[str, int]:
-        """The tokens that are asked for."""
+        """The number of labels."""
         assert batch.labels is not None
         return {"loss": int((batch.labels != PAD).sum())}
 
     def loss(self, model: Any, batch: Batch, carry: Any) -> Loss:
-        """Cross-entropy, summed, and the penalties of the model; the plain sum is reported as `nll`."""
+        """Summed cross-entropy plus the regularizers of the model; the cross-entropy alone is reported as `nll`."""
         assert batch.labels is not None
         output = (
             model.forward_stateful(batch, carry) if isinstance(model, Stateful) else StatefulOutput(model(batch), None)
         )
         hidden, labels = output.hidden.flatten(0, 1), batch.labels.flatten()
-        if not hidden.is_cuda:  # a GPU would have to wait for the host to learn how many there are
+        if not hidden.is_cuda:  # on a GPU, selecting the labels would synchronize with the host
             asked = labels != PAD
             hidden, labels = hidden[asked], labels[asked]
         loss, nll = cross_entropy_of(model, hidden, labels)
@@ -220,20 +220,21 @@ class Task:
         return Loss(sums={"loss": loss}, report=report, carry=output.carry if self.carries else None)
 
     def rate_factor(self, batch: Batch) -> float:
-        """The width of a jittered window over `context`: one that says less moves the weights less.
+        """The width of a jittered window divided by `context`: shorter windows take smaller steps.
 
-        A factor of the rate and not of the loss, which clipping or Adam would undo (Merity et al. 2017, section 5).
+        It scales the learning rate and not the loss, which gradient clipping or Adam would undo (Merity et al. 2017,
+        section 5).
         """
         if not self.config.jitter or self.config.context is None:
             return 1.0
         return batch.tokens.shape[1] / self.config.context
 
     def updates(self, model: nn.Module) -> list[Group]:
-        """All parameters alike."""
+        """One parameter group with all parameters."""
         return [Group(list(model.named_parameters()))]
 
     def context_mode(self, model: object, rows: int = 1, stride: int | None = None) -> ContextMode:
-        """In which way a text is read in evaluation; `rows` is of use to a carried text alone."""
+        """The context mode of evaluation; `rows` applies only to carried state."""
         stride = stride or self.config.stride
         if self.config.layout == "stream" and isinstance(model, Stateful):
             return ContextMode("carried", stride=stride, rows=rows)
@@ -242,20 +243,20 @@ class Task:
         return ContextMode("lines", self.config.context or longest_of(model), stride)
 
     def asked_context_mode(self, model: object, rows: int = 1, stride: int | None = None) -> ContextMode:
-        """The same as someone asks for it, who is told what has no effect."""
+        """The context mode for options that a user gives; options without effect are refused."""
         context_mode = self.context_mode(model, rows, stride)
         if rows > 1 and context_mode.kind != "carried":
-            raise UserError("parallel rows are for a text that is carried on; this model reads windows or lines")
+            raise UserError("parallel rows need carried state; this model reads windows or lines")
         if stride is not None:
             check_stride("stride", stride, context_mode.context)
-        elif context_mode.stride:  # an ensemble may read less at once than the model that the task was checked with
+        elif context_mode.stride:  # an ensemble may have a shorter context than the model the task was checked with
             check_stride("task.stride", context_mode.stride, context_mode.context)
         if rows < 1:
             raise UserError(f"a text cannot be read in {rows} rows", todo="give 1 or more")
         return context_mode
 
     def validate(self, model: nn.Module, corpus: Prepared, rows: Sequence[tuple[str, ...]], metric: str) -> list[Score]:
-        """The mean loss a token, `</s>` counted."""
+        """The mean loss per token, `</s>` included."""
         context_mode = self.context_mode(model, VALIDATION_ROWS)
         found = np.concatenate(line_log_probs(model, Backward(corpus) if self.backward else corpus, context_mode))
         what = "nats per token" if is_probability(model) else "scores of tokens, no probabilities"
@@ -265,13 +266,13 @@ class Task:
     def perplexity(
         self, model: nn.Module, texts: Sequence[str], *, rows: int = 1, stride: int | None = None
     ) -> tuple[list[Score], list[float]]:
-        """Perplexity per token, word and byte of a whole text, given line by line; and what each line contributes.
+        """Perplexity per token, word and byte of a text, given line by line; and the log-probability of each line.
 
-        A carried text is read in so many parallel `rows`; `stride` stands above that of the configuration.
+        With carried state the text is read in parallel `rows`; `stride` overrides that of the configuration.
         """
         if not is_probability(model):
             raise UserError(
-                "what this model gives are scores that do not sum to 1 over all words, so it has no perplexity",
+                "the scores of this model do not sum to 1 over all words, so it has no perplexity",
                 todo="mallang score compares texts by it; model.smoothing=katz has probabilities",
             )
         context_mode = self.asked_context_mode(model, rows, stride)
@@ -302,5 +303,5 @@ def check_stride(name: str, stride: int, context: int | None) -> None:
 
 
 def joined_signature(model: object, context_mode: ContextMode) -> str:
-    """In which way a text was read, and what the model adds to that."""
+    """The signature of the context mode, and what the model adds to it."""
     return "|".join(part for part in (context_mode.signature, signature_of(model)) if part)

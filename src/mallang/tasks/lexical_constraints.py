@@ -1,4 +1,4 @@
-"""Constraints on a translation: a forced prefix, required words, forbidden words."""
+"""Lexical constraints on a translation: a forced prefix, required words, forbidden words."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from mallang.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class Request:
-    """A text to translate, and what is asked of its translation."""
+    """A text to translate, and the constraints on its translation."""
 
     text: str
     prefix: str = ""
-    """Whole words that it must begin with."""
+    """Forced prefix: whole words that the translation must begin with."""
     require: tuple[str, ...] = ()
-    """Words or phrases that it must hold."""
+    """Words or phrases that the translation must contain."""
     forbid: tuple[str, ...] = ()
-    """Words or phrases that it must not hold."""
+    """Words or phrases that the translation must not contain."""
 
     @classmethod
     def of(cls, given: str | Mapping[str, Any] | Request) -> Request:
-        """A text alone, or one with demands, as `{"text": …, "require": […]}`."""
+        """A request from a text, or from a text with constraints, such as `{"text": …, "require": […]}`."""
         if isinstance(given, Request):
             return given
         if isinstance(given, str):
@@ -52,11 +52,11 @@ class Request:
 
     @property
     def is_plain(self) -> bool:
-        """Whether nothing is asked of it."""
+        """Whether it has no constraints."""
         return not (self.prefix or self.require or self.forbid)
 
     def split(self, pieces: Sequence[str]) -> list[Request]:
-        """The pieces of a long text: the first has the prefix; in which one required words belong, nobody knows."""
+        """The pieces of a long text: only the first has the prefix; none requires words, as their piece is unknown."""
         if len(pieces) == 1:
             return [replace(self, text=pieces[0])]
         return [Request(piece, "" if number else self.prefix, (), self.forbid) for number, piece in enumerate(pieces)]
@@ -76,7 +76,7 @@ def requests(
     require: str | Iterable[str] = (),
     forbid: str | Iterable[str] = (),
 ) -> Iterator[Request]:
-    """The texts with what is asked of all of them; what is asked of one alone comes on top."""
+    """Requests for texts: the constraints of all texts, and those of each text added to them."""
     everywhere = Request.of({"text": "", "prefix": prefix, "require": require, "forbid": forbid})
     for text in texts:
         own = Request.of(text)
@@ -89,18 +89,18 @@ def requests(
 
 
 class LexicalConstraints:
-    """The demands on outputs in the words of one tokenizer."""
+    """Lexical constraints for outputs of one tokenizer."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
 
     @cached_property
     def spelling(self) -> Spelling:
-        """What each token spells."""
+        """The characters of each token."""
         return Spelling.of(self.tokenizer)
 
     def check(self, request: Request, config: Config) -> None:
-        """Refuse what cannot be asked."""
+        """Refuse constraints that contradict each other or that the search cannot enforce."""
         if request.require and config.method != "beam":
             raise UserError(
                 f"required words need beam search, but the method is {config.method}",
@@ -126,7 +126,7 @@ class LexicalConstraints:
     def search(
         self, model: Autoregressive, batch: Batch, config: Config, numbers: Sequence[int], asked: Sequence[Request]
     ) -> list[list[Hypothesis]]:
-        """The outputs for every sentence of a batch, with what is asked of each."""
+        """Constrained search for every sentence of a batch."""
         if all(request.is_plain for request in asked):
             return search(model, batch, config, numbers)
         prefixes = self.tokenizer.encode_batch([request.prefix for request in asked])
@@ -145,7 +145,7 @@ class LexicalConstraints:
         return found
 
     def notes(self, request: Request, outputs: Sequence[Hypothesis], *, replaced: bool = False) -> list[str]:
-        """Which demands were not met by the outputs for the pieces of a text, and why; how many words are unknown."""
+        """Notes on constraints that the outputs for the pieces of a text do not meet, and on unknown words."""
         said = [output.tokens for output in outputs]
         unk = self.tokenizer.vocabulary.unk
         unknown = sum(tokens.count(unk) for tokens in said)
@@ -158,25 +158,25 @@ class LexicalConstraints:
                 notes.append(f"the required {phrase!r} is missing: {why}")
         for phrase in request.forbid:
             if any(self.holds(tokens, phrase) for tokens in said):
-                notes.append(f"the forbidden {phrase!r} stands where the output was cut off")
+                notes.append(f"the forbidden {phrase!r} is where the output was cut off")
         if request.prefix and unk in self.tokenizer.encode(request.prefix).ids:
             notes.append("the vocabulary cannot spell all of the prefix")
         return notes
 
     def matcher(self, phrase: str) -> Matcher:
-        """What finds a phrase."""
+        """A matcher for a phrase."""
         return look_for((phrase,), self.spelling)
 
     def wanted(self, phrase: str) -> Matcher:
-        """What finds a phrase that is required: set off from what stands before it."""
+        """A matcher for a required phrase, which must begin at a word boundary."""
         return look_for_required(phrase, self.spelling)
 
     def can_spell(self, matcher: Matcher) -> bool:
-        """Whether any tokens spell what is looked for."""
+        """Whether any sequence of tokens spells the phrase."""
         return int(matcher.steps[matcher.middle]) < NEVER
 
     def holds(self, tokens: Iterable[int], phrase: str, matcher: Matcher | None = None) -> bool:
-        """Whether a phrase occurs in what tokens spell; a matcher may ask for more than the phrase."""
+        """Whether a phrase occurs in the text of tokens; a matcher may be stricter than the phrase."""
         matcher, state = matcher or self.matcher(phrase), START
         for token in (*tokens, self.tokenizer.vocabulary.eos):
             state = int(matcher.table[state, token])

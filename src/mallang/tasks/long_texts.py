@@ -1,4 +1,4 @@
-"""Texts longer than a model can read: cut where sentences end, and where that does not help between words."""
+"""Texts longer than a model can read: split at sentence ends, and between words where a sentence is too long."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from mallang.text.unicode import split_sentences
 
 
 def split_long(text: str, tokenizer: Tokenizer, most: int) -> list[str]:
-    """A text of `most` tokens or more (0: no bound) as its sentences; a sentence that long is cut between words."""
+    """Split a text of `most` tokens or more (0: no limit) into sentences; a sentence that long between words."""
     if most == 0 or len(tokenizer.encode_batch([text])[0]) < most:
         return [text]
     parts = [part for sentence in split_sentences(text) for part in split_words(sentence, tokenizer, most)]
@@ -15,7 +15,7 @@ def split_long(text: str, tokenizer: Tokenizer, most: int) -> list[str]:
 
 
 def split_words(sentence: str, tokenizer: Tokenizer, most: int) -> list[str]:
-    """A sentence as pieces of fewer than `most` tokens, cut before the word that no longer fits."""
+    """Split a sentence into pieces of fewer than `most` tokens, before the word that no longer fits."""
     parts: list[str] = []
     while sentence:
         encoding = tokenizer.encode(sentence)

@@ -1,6 +1,6 @@
-"""Out-of-vocabulary (OOV) words, as a model reads them that spells its words: from their characters, not as `<unk>`.
+"""Out-of-vocabulary (OOV) words as inputs of character-aware models: read from their characters, not as `<unk>`.
 
-What a model says is closed: as a label such a word is `<unk>`, and a perplexity counts it as that.
+The output vocabulary is closed: as a label such a word is `<unk>`, and perplexity counts it as `<unk>`.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from mallang.text.tokenizer import Tokenizer
 from mallang.text.vocabulary import SPECIALS
 
 UNITS = ("word", "space")
-"""Units in which `<unk>` stands for a word; in others it stands for a character that the model never met."""
+"""Units in which `<unk>` stands for a word; in others it stands for a character that was not in the training text."""
 
 
 def reads_oov(model: object, tokenizer: Tokenizer) -> bool:
-    """Whether a model reads words that are not in its vocabulary."""
+    """Whether a model reads words outside its vocabulary."""
     return isinstance(model, ReadsSpelling) and tokenizer.config.unit in UNITS
 
 
 def ids_to_read(model: object, tokenizer: Tokenizer, texts: Sequence[str], ids: Sequence[list[int]]) -> list[list[int]]:
-    """The ids of texts as a model reads them; `ids` are those of its vocabulary, `<unk>` for words it cannot say.
+    """The input ids of texts; `ids` are those of the vocabulary, with `<unk>` for words that the model cannot predict.
 
-    `<unk>` that stands in a text, as in the Penn Treebank, stays what it is.
+    A literal `<unk>` in a text, as in the Penn Treebank, stays `<unk>`.
     """
     if not isinstance(model, ReadsSpelling) or not reads_oov(model, tokenizer):
         return list(ids)
@@ -38,6 +38,6 @@ def ids_to_read(model: object, tokenizer: Tokenizer, texts: Sequence[str], ids: 
 
 
 def forget_oov(model: object) -> None:
-    """Give up the ids of words outside the vocabulary, if there are many: before new texts are read."""
+    """Forget the ids of words outside the vocabulary if there are many; call it before new texts are read."""
     if isinstance(model, ReadsSpelling):
         model.forget_oov()

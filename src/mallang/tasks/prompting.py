@@ -1,16 +1,16 @@
-"""Prompting: a language model does a task it was not trained for, told by a few examples before the question.
+"""Few-shot prompting: a language model does a task from a few examples before the question, without training.
 
     prompter = Prompter(mallang.load("runs/gpt"), read_template("{text} → {label}"), labels=("good", "bad"))
     prompter.choose(["What a film!"], shots=[Example("I slept through it.", "bad")], count=1)[0].label
 
-To choose, each label is put after the prompt and the label whose words are the most probable there is taken (Brown et
-al. 2020, arXiv:2005.14165). Some labels are probable whatever was asked: `calibration="prior"` takes off what a label
-gets after the same examples and an empty question (contextual calibration, Zhao et al. 2021, arXiv:2102.09690);
-`"length"` takes the mean over the tokens of a label, so that a long one loses nothing by its length. To write, the
-model goes on after the prompt and stops where the next example would begin.
+`choose` appends each label to the prompt and takes the label with the highest log-probability (Brown et al. 2020,
+arXiv:2005.14165). Some labels are probable after any question: `calibration="prior"` subtracts the log-probability of
+the label after the same examples and an empty question (contextual calibration, Zhao et al. 2021, arXiv:2102.09690);
+`"length"` takes the mean over the tokens of a label, so that long labels are not penalized. `write` generates an answer
+after the prompt and stops where the next example would begin.
 
-With `relabel` the labels of every question are other words, drawn again: what a model gets right then it has learned
-from the examples, for there is nowhere else to know it from (Wei et al. 2023, arXiv:2303.03846).
+With `relabel` the labels of every question are replaced by randomly drawn words: the model can then know them only from
+the examples, which measures in-context learning (Wei et al. 2023, arXiv:2303.03846).
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ __all__ = ["Answer", "Example", "Prompter", "accuracy"]
 
 Calibration = Literal["none", "length", "prior"]
 BATCH_TOKENS = {"cpu": 8192, "cuda": 65536}
-"""Tokens read at once."""
+"""Tokens per batch."""
 
 ROOM = 32
-"""Tokens that are kept free for a written answer, or a quarter of the context where it is short."""
+"""Tokens of the context reserved for a generated answer; at most a quarter of the context."""
 
 
 class Example(NamedTuple):
@@ -56,23 +56,23 @@ class Example(NamedTuple):
 
 @dataclass(frozen=True)
 class Answer:
-    """What a model chose or wrote; `str()` gives the label or the text alone."""
+    """A chosen label or a generated answer; `str()` gives the label or the text alone."""
 
     text: str
     label: str
-    """The label as the caller knows it, or what was written."""
+    """The label as the caller named it, or the generated text."""
     prompt: str
-    """What the model read before its answer."""
+    """The prompt of the model."""
     shots: int
-    """How many examples are in the prompt."""
+    """Number of examples in the prompt."""
     dropped: int
-    """How many were left out, for they did not fit into the model's context."""
+    """Number of examples left out because they did not fit into the context."""
     scores: Mapping[str, float]
-    """What each label was ranked by; empty where the answer was written."""
+    """The ranking score of each label; empty where the answer was generated."""
     words: Mapping[str, str]
-    """What each label was called in the prompt."""
+    """The word for each label in the prompt."""
     unknown: tuple[str, ...] = ()
-    """What of the prompt the model can only read as `<unk>`."""
+    """Words or characters of the prompt that the model can only read as `<unk>`."""
 
     def __str__(self) -> str:
         return self.label
@@ -104,7 +104,7 @@ class Prompter:
             )
 
     def choose(self, texts: Sequence[str], shots: Sequence[Example] = (), count: int = 0) -> list[Answer]:
-        """The label of each text, by so many of the examples, which are drawn again for every text."""
+        """The label of each text, with `count` examples in the prompt, which are drawn again for every text."""
         if len(self.labels) < 2:
             raise UserError(
                 f"there must be two labels to choose from, not {len(self.labels)}", todo="--labels good,bad"
@@ -125,7 +125,7 @@ class Prompter:
     def write(
         self, texts: Sequence[str], shots: Sequence[Example] = (), count: int = 0, **options: Any
     ) -> list[Answer]:
-        """What the model writes for each text after so many of the examples; `options` are those of `generate`."""
+        """The generated answer for each text after `count` examples; `options` are those of `generate`."""
         for name, value in (("relabel", self.relabel), ("calibration", self.calibration != "none")):
             if value:
                 raise UserError(f"{name} has no effect where answers are written", todo="leave it out")
@@ -139,18 +139,18 @@ class Prompter:
         ]
 
     def answer(self, question: Question) -> Answer:
-        """A question without its answer, and what of its prompt the model does not know."""
+        """An `Answer` without a label yet, with the unknown words of its prompt."""
         begun = question.answer(self.template)
         return replace(begun, unknown=self.model.reader.prompt(begun.prompt).unknown)
 
     def stops(self) -> list[str]:
-        """What a written answer ends at; no line end that the model cannot say, or that ends its text anyway."""
+        """The stop strings of a generated answer, without line ends that are needless or cannot be generated."""
         if self.model.reader.is_stream:
             return [found for stop in self.template.stops if (found := stop.strip())]
         return [stop for stop in self.template.stops if stop.strip() or can_say(stop, self.model.spelling)]
 
     def ask(self, number: int, text: str, shots: Sequence[Example], count: int) -> Question:
-        """The prompt of one text: fewer examples are the first ones of more, so that numbers of them compare."""
+        """The question for one text. The first n of the drawn examples do not depend on `count`, for comparability."""
         random = np.random.default_rng([self.seed, number])
         words = dict(zip(self.labels, random.permutation(self.relabel).tolist(), strict=False)) if self.relabel else {}
         others = [place for place, shot in enumerate(shots) if shot.text != text]
@@ -166,7 +166,7 @@ class Prompter:
         return Question(text, self.template.question(text), tuple(filled), called)
 
     def rank(self, asked: list[Question]) -> list[dict[str, float]]:
-        """For every question what each label is ranked by: the log-probability of its words after the prompt."""
+        """The ranking score of each label for every question: the log-probability of its words after the prompt."""
         asked[:] = [self.fitted(question) for question in asked]
         rows = [row for question in asked for row in self.candidates(question)]
         found = iter(self.label_scores(rows))
@@ -174,9 +174,9 @@ class Prompter:
         return [{label: value(next(found)) for label in one.words} for one in asked]
 
     def candidates(self, question: Question) -> list[tuple[list[int], int]]:
-        """The ids of the prompt with each label after it, and how many of them all labels share.
+        """The ids of the prompt with each label after it, and the length of their common prefix.
 
-        Each is cut as one text, for a label may change where the words before it end.
+        Prompt and label are tokenized as one text, because a label may change the tokens before it.
         """
         prompt = question.prompt(self.template)
         rows = [self.model.reader.prompt(prompt + word).ids for word in question.words.values()]
@@ -189,12 +189,12 @@ class Prompter:
         return [(ids, shared) for ids in rows]
 
     def fitted(self, question: Question) -> Question:
-        """The question without its first examples, as many as must go for the model to be able to read it."""
+        """The question without its first examples, as many as must be dropped to fit the context."""
         longest = self.model.reader.context
         while longest is not None:
             texts = [question.prompt(self.template) + word for word in question.words.values() or ("",)]
             length = max(len(self.model.reader.prompt(text).ids) for text in texts)
-            # The last token of a label is said, not read; an answer that is written needs room.
+            # The last token of a label is predicted, not read; a generated answer needs free context.
             if length <= (longest + 1 if question.words else longest - min(ROOM, longest // 4)):
                 break
             if not question.shots:
@@ -206,7 +206,7 @@ class Prompter:
         return question
 
     def label_scores(self, rows: Sequence[tuple[list[int], int]]) -> list[list[float]]:
-        """The log-probabilities of the ids of each row from a place on; rows of like length are read together."""
+        """The log-probabilities of the ids of each row from a position on; rows of similar length share a batch."""
         budget = BATCH_TOKENS.get(self.model.device.type, 8192)
         found: list[list[float]] = [[] for _ in rows]
         for group in by_length([len(ids) for ids, _ in rows], budget):
@@ -220,7 +220,7 @@ class Prompter:
 
 @dataclass(frozen=True)
 class Question:
-    """A question before it is put: its examples, and what its labels are called."""
+    """A question with its examples and the words for its labels."""
 
     text: str
     question: str
@@ -229,11 +229,11 @@ class Question:
     dropped: int = 0
 
     def prompt(self, template: Template) -> str:
-        """All that stands before the answer."""
+        """The whole prompt: examples and question."""
         return template.joined(self.shots, self.question)
 
     def answer(self, template: Template) -> Answer:
-        """The question without an answer yet."""
+        """An `Answer` without a label yet."""
         return Answer(self.text, "", self.prompt(template), len(self.shots), self.dropped, {}, self.words)
 
 
@@ -247,13 +247,13 @@ def can_say(stop: str, spelling: Spelling) -> bool:
 
 
 def common_prefix(rows: Sequence[Sequence[int]]) -> int:
-    """How many ids all rows begin with; every row keeps one at least."""
+    """The length of the common prefix of all rows; at least one id of every row is left out of it."""
     shortest = min(map(len, rows)) - 1
     return next((place for place in range(shortest) if len({row[place] for row in rows}) > 1), shortest)
 
 
 def accuracy(answers: Sequence[Answer], labels: Sequence[str], signature: str = "") -> Score:
-    """The share of labels that were chosen rightly, of 100."""
+    """Accuracy: the percentage of correctly chosen labels."""
     table = np.array([(answer.label == label, 1) for answer, label in zip(answers, labels, strict=True)])
 
     def share(sums: np.ndarray) -> float:
@@ -263,5 +263,5 @@ def accuracy(answers: Sequence[Answer], labels: Sequence[str], signature: str = 
 
 
 def written_quality(answers: Sequence[Answer], references: Sequence[str]) -> list[Score]:
-    """How near written answers are to what they should be: exact match, BLEU, chrF."""
+    """Exact match, BLEU and chrF of generated answers against references."""
     return quality([answer.label for answer in answers], list(references))

@@ -1,17 +1,17 @@
-"""Scheduled sampling: while it learns, a decoder reads more and more of what it said itself.
+"""Scheduled sampling: during training a decoder reads more and more of its own predictions.
 
 Scheduled Sampling for Sequence Prediction with Recurrent Neural Networks. Bengio, Vinyals, Jaitly, Shazeer 2015,
-arXiv:1506.03099. Teacher forcing shows a model the true words before each position; in use it sees its own. Here every
-position flips a coin of its own: with probability ε it reads the true word, else what the model said just before. After
-i updates
+arXiv:1506.03099. With teacher forcing a model reads the true words before each position; at inference it reads its own.
+Here each position reads the true word with probability ε, else the model's own prediction of it, drawn independently.
+After i updates
 
     linear            ε = max(floor, k − c·i)
     exponential       ε = max(floor, k^i)               k < 1
     inverse-sigmoid   ε = max(floor, k / (k + e^(i/k)))  k ≥ 1
 
-(the paper has a floor for the first alone). The decoder goes one token at a time, through `start` and `step`, so that
-any autoregressive model can do it. As in the paper no gradient passes through the choice of a word. All random numbers
-of the coins and the words are drawn before the first step: dropout draws the same ones after them, whatever ε is.
+(the paper has a floor for the first alone). The decoder runs one token at a time, through `start` and `step`, so any
+autoregressive model can be trained this way. As in the paper no gradient passes through the choice of a word. All
+random numbers for these choices are drawn before the first step, so dropout draws the same numbers for every ε.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Own = Literal["sampled", "best"]
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """How the probability of reading the true word falls, and which own word is read instead."""
+    """The decay of the probability of reading the true word, and how the model's own word is chosen."""
 
     decay: Decay
     k: float | None = None
@@ -65,7 +65,7 @@ class Schedule:
                     f"linear decay needs sampling_c above 0, what an update takes away, but it is {self.c}"
                 )
             if self.k is not None and not 0 < self.k <= 1:
-                raise ValueError(f"of linear decay sampling_k, the first probability, is above 0, at most 1: {self.k}")
+                raise ValueError(f"linear decay needs sampling_k, the first probability, in (0, 1], but it is {self.k}")
         elif self.c is not None:
             raise ValueError(f"sampling_c = {self.c} has no effect on {self.decay} decay")
         elif self.decay == "exponential" and not (self.k is not None and 0 < self.k < 1):
@@ -76,7 +76,7 @@ class Schedule:
             raise ValueError(f"inverse-sigmoid decay needs sampling_k of 1 or more, such as 500, but it is {self.k}")
 
     def probability(self, done: int) -> float:
-        """ε, the probability of reading the true word, after so many updates."""
+        """ε, the probability of reading the true word, after `done` updates."""
         if self.decay == "none":
             return 1.0
         if self.decay == "linear":
@@ -94,16 +94,16 @@ class ScheduledSampling:
     def __init__(self, schedule: Schedule) -> None:
         self.schedule = schedule
         self.probability = torch.tensor(schedule.probability(0))
-        """ε: a tensor that is changed in place, so that a recorded step sees the new one."""
+        """ε: a tensor that is changed in place, so that a captured CUDA graph reads the new value."""
 
     def at_step(self, step: int) -> None:
-        """The coming update is number `step`, from 1."""
+        """Set ε for update `step`, counted from 1."""
         self.probability.fill_(self.schedule.probability(step - 1))
 
     def loss(self, model: Autoregressive, batch: Batch, smoothing: float) -> Loss:
-        """Cross-entropy with label smoothing, summed; `nll` is the plain one, `own` how many own words were read."""
+        """Summed cross-entropy with label smoothing; `nll` is without smoothing, `own` counts the own words read."""
         assert batch.labels is not None
-        if (longest := longest_of(model)) is not None:  # a step cannot check where it stands
+        if (longest := longest_of(model)) is not None:  # a step cannot check its own position
             check_length(batch.tokens.shape[1], longest)
         if self.probability.device != batch.tokens.device:
             self.probability = self.probability.to(batch.tokens.device)
@@ -124,6 +124,6 @@ class ScheduledSampling:
     def own_words(
         self, logits: Float[Tensor, "rows words"], draws: Float[Tensor, " rows"], vocabulary: Vocabulary
     ) -> Int[Tensor, " rows"]:
-        """What the model says next: drawn at random, or its most probable word; never `<pad>` or `<s>`."""
+        """The model's next word: sampled, or the most probable one; never `<pad>` or `<s>`."""
         log_probs = normalize(logits, vocabulary)
         return pick(log_probs.exp(), draws) if self.schedule.own == "sampled" else log_probs.argmax(dim=1)

@@ -1,12 +1,12 @@
-"""The log-probability of every token of a whole text under a language model, each computed once.
+"""Surprisal of a whole text: the log-probability of every token, computed once each, in one of three context modes.
 
-    carried   the text is one stream; a model that can continue where it ended reads it from the first word to the last
-    sliding   the text is one stream; a model with a limited context reads windows of it, each of which predicts its
-              last `stride` tokens and sees as many before them as fit
-    lines     every line by itself after `<s>`; one that is longer than the model's context by sliding windows
+    carried   the text is one stream; a stateful model reads it from the first word to the last, with carried state
+    sliding   the text is one stream; a model with a limited context reads sliding windows, each of which predicts its
+              last `stride` tokens from as many tokens before them as fit
+    lines     every line by itself after `<s>`; a line longer than the context in sliding windows
 
-Which of them suits follows from how the model was trained and what it can do. The signature of a perplexity names it,
-for the same model gives another number under another of them.
+The mode follows from how the model was trained and what it can do. The signature of a perplexity names the mode,
+because a model has another perplexity in another mode.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ from mallang.decoding.scoring import label_log_probs, score
 from mallang.text.vocabulary import PAD
 
 BATCH_TOKENS = {"cpu": 4096, "cuda": 32768}
-"""Tokens read at once."""
+"""Tokens per batch."""
 STEP = 512
-"""Tokens of every row that a carried text is read by at a time; another number gives the same."""
+"""Tokens per row and forward pass with carried state; it does not change the result."""
 
 
 @dataclass(frozen=True)
 class ContextMode:
-    """In which way a text is read."""
+    """How much context each token is predicted from: carried state, sliding windows, or one line."""
 
     kind: Literal["carried", "sliding", "lines"]
     context: int | None = None
-    """Tokens that a window holds; none: all there are."""
+    """Width of a window in tokens; none: unlimited."""
     stride: int | None = None
-    """How many of them it predicts; none: all of them, so that windows do not overlap."""
+    """Tokens that each window predicts; none: all of them, windows do not overlap."""
     rows: int = 1
-    """Parallel rows that a carried text is cut into; each begins without a past."""
+    """Parallel rows that a text with carried state is split into; each starts from the initial state."""
 
     @property
     def signature(self) -> str:
-        """What must be known to read a text so again."""
+        """The context mode as it is written into the signature of a score."""
         layout = "lines" if self.kind == "lines" else "stream"
         if self.kind == "carried":
             return f"layout:{layout}|context:carried|stride:none|rows:{self.rows}"
@@ -60,27 +60,27 @@ class ContextMode:
 
 @dataclass(frozen=True)
 class Scored:
-    """How probable a model finds a text."""
+    """The log-probability of a text, token by token."""
 
     text: str
     score: float
     """Log-probability, `</s>` included."""
     tokens: tuple[str, ...]
-    """Its tokens, and `</s>`."""
+    """The tokens of the text, and `</s>`."""
     token_scores: tuple[float, ...]
     places: tuple[tuple[int, int], ...] = ()
-    """Which characters of the text each token stands for."""
+    """The character span of each token in the text."""
     unknown: tuple[str, ...] = ()
-    """What of the text the model has no token for: as a label it is `<unk>`."""
+    """Words or characters of the text without a token: as labels they are `<unk>`."""
 
     @property
     def surprisals(self) -> tuple[float, ...]:
-        """How surprising each token is, in bits: −log2 of its probability."""
+        """The surprisal of each token in bits: −log2 of its probability."""
         return tuple(abs(score) / math.log(2) for score in self.token_scores)
 
     @property
     def mean(self) -> float:
-        """Log-probability a token."""
+        """Mean log-probability per token."""
         return self.score / len(self.token_scores)
 
     def __str__(self) -> str:
@@ -96,7 +96,7 @@ class Lines:
 
     @cached_property
     def flat(self) -> Integer[np.ndarray, " ids"]:
-        """The ids of all lines, one line after the other: what windows of a stream are cut from."""
+        """The concatenated ids of all lines, from which windows of a stream are cut."""
         return np.fromiter(itertools.chain.from_iterable(self.lines), np.int64, count=int(self.lengths.sum()))
 
     def __len__(self) -> int:
@@ -107,7 +107,7 @@ class Lines:
 
 
 class Backward:
-    """The lines of a corpus of one column, each from its last token to its first."""
+    """The lines of a corpus of one column, each with its tokens reversed."""
 
     def __init__(self, corpus: Any) -> None:
         self.corpus, self.lengths = corpus, corpus.lengths
@@ -133,7 +133,7 @@ def line_log_probs(model: Any, lines: Any, context_mode: ContextMode) -> list[Fl
 
 
 def carried(model: Any, stream: Stream, context_mode: ContextMode) -> Float64[np.ndarray, " labels"]:
-    """The text in a few parallel rows, each from its first word to its last."""
+    """Log-probabilities with carried state: the text in a few parallel rows, each read from start to end."""
     device = device_of(model)
     rows = min(context_mode.rows, len(stream))
     found, carry = np.empty(len(stream)), None
@@ -148,7 +148,7 @@ def carried(model: Any, stream: Stream, context_mode: ContextMode) -> Float64[np
 
 
 def sliding(model: Any, stream: Stream, context_mode: ContextMode) -> Float64[np.ndarray, " labels"]:
-    """The text in windows that overlap, or lie end to end."""
+    """Log-probabilities in sliding windows, which overlap or are adjacent."""
     assert context_mode.context is not None
     found = np.empty(len(stream))
     bounds = windows_of(len(stream), context_mode.context, context_mode.stride or context_mode.context)
@@ -162,7 +162,7 @@ def sliding(model: Any, stream: Stream, context_mode: ContextMode) -> Float64[np
 
 
 def by_lines(model: Any, lines: Any, context_mode: ContextMode) -> list[Float64[np.ndarray, " _"]]:
-    """Every line by itself, those of like length together."""
+    """Log-probabilities of every line by itself; lines of similar length share a batch."""
     lengths = lines.lengths[:, 0].astype(np.int64) + 1
     most = context_mode.context or int(lengths.max(initial=1))
     found: list[Any] = [None] * len(lengths)
@@ -179,7 +179,7 @@ def by_lines(model: Any, lines: Any, context_mode: ContextMode) -> list[Float64[
 
 
 def scored(model: Any, batch: Batch, known: Integer[np.ndarray, " rows"] | None = None) -> list[list[float]]:
-    """The log-probabilities of the labels of each row, without the first ones, which are `known` already."""
+    """The log-probabilities of the labels of each row, without the first `known` ones, which are computed already."""
     if known is not None and known.any():
         assert batch.labels is not None
         places = torch.arange(batch.labels.shape[1])
@@ -188,14 +188,14 @@ def scored(model: Any, batch: Batch, known: Integer[np.ndarray, " rows"] | None 
 
 
 def closed(model: Any, batch: Batch) -> Batch:
-    """The batch with `<unk>` for labels beyond the vocabulary: words that a model reads by their spelling alone."""
+    """The batch with `<unk>` for labels outside the vocabulary: words that a model can read but not predict."""
     assert batch.labels is not None
     batch.labels[batch.labels >= len(model.vocabulary)] = model.vocabulary.unk
     return batch
 
 
 def windows_of(labels: int, context: int, stride: int) -> Integer[np.ndarray, "windows 3"]:
-    """Of every window its first label, the first that it predicts, and the one after its last."""
+    """For each window: its first label, the first label that it predicts, and the end."""
     return np.array(list(_windows(labels, context, stride)), dtype=np.int64).reshape(-1, 3)
 
 

@@ -1,16 +1,16 @@
-"""Templates of prompts: how an example and a question are put into words.
+"""Prompt templates: the text of an example and of a question.
 
     Template(shot="{text} → {label}", separator=" / ").joined([…], "그는 빵을 먹었다. → ")
 
-`{text}` is what is asked about, `{label}` its label or answer, `{name}` what the label is called where `relabel` calls
-it something else. A question is the same text up to `{label}`. A template is a name of those below, a text with
-`{text}` and `{label}`, or a small TOML file:
+`{text}` is the input, `{label}` its label or answer, `{name}` the original name of the label where `relabel` replaces
+it. A question is the template up to `{label}`. A template is given by a name from the list below, as a text with
+`{text}` and `{label}`, or as a small TOML file:
 
     shot = "문장: {text} 느낌: {label}"
     separator = " / "
     answer = "choose"
 
-    [labels]                 # what labels are called in prompts, if not by their own names
+    [labels]                 # the words for labels in prompts, if not their own names
     0 = "나쁘다"
     1 = "좋다"
 """
@@ -31,18 +31,18 @@ FIELDS = ("text", "label", "name")
 
 @dataclass(frozen=True, kw_only=True)
 class Template:
-    """How examples and questions are told."""
+    """A prompt template: the text of examples and questions."""
 
     shot: str
-    """An example."""
+    """The text of an example, with `{text}` and `{label}`."""
     separator: str = "\n"
-    """What stands between examples; a line end is the end of a line to a model that learned from one long text."""
+    """The text between examples; a newline is a line boundary for a model that was trained on a stream."""
     instruction: str = ""
-    """What stands before all of them."""
+    """The text before all examples."""
     answer: str = "choose"
-    """Whether the model chooses among labels or writes its answer."""
+    """Whether the model chooses among labels or generates its answer."""
     labels: Mapping[str, str] = field(default_factory=dict)
-    """What labels are called in prompts."""
+    """The words for labels in prompts."""
 
     def __post_init__(self) -> None:
         for item in fields(self):
@@ -70,22 +70,22 @@ class Template:
 
     @property
     def stops(self) -> list[str]:
-        """What a written answer ends at: what follows it in an example, or the beginning of the next."""
+        """The stop strings of a generated answer: the text after it in an example, or the start of the next example."""
         found = pieces(self.shot)
         place = [name for _, name, *_ in found].index("label") + 1
         after = found[place][0].strip(" ") if place < len(found) else ""
         return [text for text in dict.fromkeys((after, self.separator.strip(" "))) if text]
 
     def called(self, label: str) -> str:
-        """What a label is called."""
+        """The word for a label."""
         return self.labels.get(label, label)
 
     def shot_of(self, text: str, word: str, name: str) -> str:
-        """An example in words."""
+        """The text of an example."""
         return self.shot.format(text=text, label=word, name=name)
 
     def question(self, text: str) -> str:
-        """A question in words: an example up to its label."""
+        """The text of a question: an example up to its label."""
         found = pieces(self.shot)
         place = [name for _, name, *_ in found].index("label") + 1
         return "".join(words + (text if name == "text" else "") for words, name, *_ in found[:place])
@@ -96,7 +96,7 @@ class Template:
 
 
 def read_template(given: str, separator: str | None = None, instruction: str | None = None) -> Template:
-    """A template by name, from a TOML file, or from the text of an example; two of its parts may be changed."""
+    """A template by name, from a TOML file, or from the text of an example; two of its fields may be overridden."""
     if given.endswith(".toml"):
         template = read_file(Path(given).expanduser())
     elif "{" in given:
@@ -148,4 +148,4 @@ TEMPLATES = {
     "translate": Template(shot="{text} = {label}", answer="write"),
     "tldr": Template(shot="{text} TL;DR: {label}", answer="write"),
 }
-"""Those that have a name; miniworld is how miniworld-prompts is written."""
+"""The named templates; `miniworld` is the format of the data miniworld-prompts."""

@@ -1,4 +1,4 @@
-"""Translation: a sentence in, a sentence out; trained on pairs, used on raw text."""
+"""Translation: a source sentence in, a target sentence out; trained on pairs of sentences."""
 
 from __future__ import annotations
 
@@ -33,33 +33,33 @@ from mallang.text.vocabulary import BOS, EOS, PAD
 __all__ = ["DEFAULTS", "Config", "Task", "Verbs"]
 
 DEFAULTS: dict[str, dict[str, Any]] = {}
-"""What a recipe says unless it says something else."""
+"""Defaults of a recipe of this task."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """What the loss asks for."""
+    """The loss and its regularizers."""
 
     label_smoothing: float = 0.1
     """Share of the probability that is spread evenly over the vocabulary."""
     bpe_dropout: float = 0.0
-    """Share of merges that training skips at random, so that words are cut in many ways; on sides of bpe, byte-bpe."""
+    """BPE-dropout: probability that a merge is skipped in training; for columns with unit bpe or byte-bpe."""
     r_drop: float = 0.0
-    """Weight of the divergence between two passes with different dropout (Liang et al. 2021); twice the work."""
+    """R-Drop: weight of the KL divergence between two forward passes (Liang et al. 2021); twice the work."""
     scheduled_sampling: Decay = "none"
-    """How fast training turns to reading the model's own words (Bengio et al. 2015); none: always the true ones."""
+    """Scheduled sampling (Bengio et al. 2015): decay of teacher forcing; none: teacher forcing throughout."""
     sampling_k: float | None = None
     """Linear: the first probability of reading the true word, 1 if not given; exponential, inverse-sigmoid: their k."""
     sampling_c: float | None = None
-    """What linear decay takes from that probability with every update."""
+    """Decrease of that probability per update, for linear decay."""
     sampling_floor: float = 0.0
-    """The least probability of reading the true word."""
+    """The minimum probability of reading the true word."""
     sampling_own: Own = "sampled"
-    """Own words are drawn at random from what the model says, or are its best ones."""
+    """Own words are sampled from the model's distribution, or are its most probable ones."""
 
     @property
     def sampling(self) -> Schedule:
-        """How the probability of reading the true word falls."""
+        """The schedule of scheduled sampling."""
         return Schedule(
             decay=self.scheduled_sampling,
             k=self.sampling_k,
@@ -96,7 +96,7 @@ class Task:
         self.dropouts = dropouts_of([self.source, self.target], share) if share else []
         is_sampled = config.scheduled_sampling != "none"
         self.sampling = ScheduledSampling(config.sampling) if is_sampled else None
-        self.can_compile = self.sampling is None  # every width would be compiled again, step after step
+        self.can_compile = self.sampling is None  # its loop over steps would be compiled again for every width
 
     def build(self, model: ModuleType, config: Any) -> nn.Module:
         """The model for these two vocabularies."""
@@ -110,13 +110,12 @@ class Task:
             raise UserError("task.r_drop compares two dropouts, but the model has none", todo="model.dropout=0.3")
         if self.sampling and (not isinstance(built, decoding.Autoregressive) or isinstance(built, Fitted)):
             raise UserError(
-                "task.scheduled_sampling needs a model that writes word by word and learns by gradients; "
-                "this one does not"
+                "task.scheduled_sampling needs an autoregressive model that learns by gradients; this one does not"
             )
         return built
 
     def examples(self, corpus: Prepared, seed: int, epoch: int) -> Prepared | Drawn | Resegmented:
-        """The pairs that an epoch reads: all, or what the weights of corpora say; with BPE-dropout, cut again."""
+        """The pairs of an epoch: all, or drawn by the weights of corpora; with BPE-dropout tokenized again."""
         drawn: Prepared | Drawn = corpus.epoch(seed, epoch)
         if not self.dropouts:
             return drawn
@@ -126,12 +125,12 @@ class Task:
     def plan(
         self, corpus: Prepared, *, tokens: int, sentences: int | None = None, multiple: int = 1, seed: int, epoch: int
     ) -> Sequence[Rows]:
-        """Pairs of like length together; each side has one more token than its words."""
+        """Batches of pairs of similar length; each side has one more token than its words."""
         lengths = corpus.epoch(seed, epoch).lengths + 1
         return Buckets(lengths, tokens=tokens, sentences=sentences, multiple=multiple, seed=seed, epoch=epoch)
 
     def prepare(self, rows: list[tuple[Any, ...]], random: np.random.Generator) -> Batch:
-        """`<s>` and the words predict the words and `</s>`; the source ends with `</s>`."""
+        """Inputs are `<s>` and the words, labels the words and `</s>`; the source ends with `</s>`."""
         sources, targets = zip(*(pair for (pair,) in rows), strict=True)
         source, source_lengths = pad_rows(sources, end=EOS)
         tokens, lengths = pad_rows(targets, begin=BOS)
@@ -139,28 +138,28 @@ class Task:
         return Batch(tokens=tokens, lengths=lengths, labels=labels, source=source, source_lengths=source_lengths)
 
     def counts(self, batch: Batch) -> dict[str, int]:
-        """The target tokens that are asked for."""
+        """The number of target labels."""
         assert batch.labels is not None
         return {"loss": int((batch.labels != PAD).sum())}
 
     def loss(self, model: Any, batch: Batch, carry: Any) -> Loss:
-        """Cross-entropy with label smoothing, summed; the plain one is reported as `nll`."""
+        """Summed cross-entropy with label smoothing; without smoothing it is reported as `nll`."""
         if self.config.r_drop and model.training:
             return self.loss_of_two(model, batch.map(lambda tensor: torch.cat((tensor, tensor))))
         if self.sampling and model.training:
             return self.sampling.loss(model, batch, self.config.label_smoothing)
         assert batch.labels is not None
         hidden, labels = model(batch).flatten(0, 1), batch.labels.flatten()
-        if not hidden.is_cuda:  # a GPU would have to wait for the host to learn how many there are
+        if not hidden.is_cuda:  # on a GPU, selecting the labels would synchronize with the host
             asked = labels != PAD
             hidden, labels = hidden[asked], labels[asked]
         loss, nll = cross_entropy_of(model, hidden, labels, self.config.label_smoothing)
         return Loss(sums={"loss": loss}, report={"nll": nll.detach()})
 
     def loss_of_two(self, model: Any, batch: Batch) -> Loss:
-        """R-Drop (arXiv:2106.14448): every pair stands twice in the batch, and dropout tells the two apart.
+        """R-Drop (arXiv:2106.14448): every pair is in the batch twice, with different dropout masks.
 
-        The mean of their losses, and r_drop times the mean of their two divergences, which is halved as the losses are.
+        The mean of both losses, plus r_drop times the mean of both KL divergences, halved as the losses are.
         """
         assert batch.labels is not None
         labels = batch.labels.flatten().chunk(2)[0]
@@ -168,23 +167,23 @@ class Task:
         head = model.output_projection() if isinstance(model, OutputProjection) else None
         if head is not None and not torch.compiler.is_compiling():
             loss, nll, apart = agreement(hidden, head.weight, head.bias, labels, smoothing, strength)
-        else:  # a compiler fuses the plain formula by itself
+        else:  # the compiler fuses the plain formula
             first, second = model.output(hidden).chunk(2)
             sums, _, _ = sums_and_gradients(first, second, labels, smoothing, strength)
             loss, nll, apart = sums.unbind()
         return Loss(sums={"loss": loss}, report={"nll": nll.detach(), "divergence": apart.detach()})
 
     def at_step(self, step: int) -> None:
-        """The loop tells which update comes, from 1: scheduled sampling depends on it."""
+        """Set scheduled sampling to update `step`, counted from 1."""
         if self.sampling:
             self.sampling.at_step(step)
 
     def updates(self, model: nn.Module) -> list[Group]:
-        """All parameters alike."""
+        """One parameter group with all parameters."""
         return [Group(list(model.named_parameters()))]
 
     def validate(self, model: nn.Module, corpus: Prepared, rows: Sequence[tuple[str, ...]], metric: str) -> list[Score]:
-        """The mean loss a token; where another metric decides, the held-out text is translated greedily as well."""
+        """The mean loss per token; for another `metric` the held-out text is also translated greedily."""
         total, count, nll = 0.0, 0, 0.0
         device = next(model.parameters()).device
         plan = self.plan(corpus, tokens=max(BATCH_TOKENS, int(corpus.lengths.max()) + 1), seed=0, epoch=0)

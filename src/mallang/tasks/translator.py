@@ -1,4 +1,4 @@
-"""A trained model that translates: raw text in, raw text out, with the search, the demands and the scores."""
+"""The verbs of a trained translation model: translate raw text under lexical constraints, score pairs, evaluate."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ if TYPE_CHECKING:
     from mallang.tasks.translation import Task
 
 CHUNK = 512
-"""Lines that are read, sorted by length and translated together: long files stream out in such pieces."""
+"""Lines per chunk: each chunk is sorted by length and batched, so that long files are streamed."""
 Text = str | Mapping[str, Any] | Request
-"""A text, alone or with what is asked of its translation."""
+"""A text, alone or with constraints on its translation."""
 Domain = str | Sequence[str | None] | None
 """The domain of all texts, or of each."""
 BATCH_TOKENS = 4096
-"""Padded source tokens translated at once, over all beams."""
+"""Padded source tokens per batch on a CPU, counted for every hypothesis of the beam."""
 GPU_BATCH_TOKENS = 32768
-"""The same on a GPU, which is idle with fewer."""
+"""Padded source tokens per batch on a GPU, which smaller batches leave idle."""
 
 
 @dataclass(frozen=True)
@@ -52,14 +52,14 @@ class Translation:
     input: str
     output: str
     score: float
-    """Log-probability of the output, `</s>` included; the sum over the pieces of a text that was split."""
+    """Log-probability of the output, `</s>` included; for a text that was split, the sum over its pieces."""
     tokens: tuple[str, ...]
     nbest: tuple[tuple[str, float, float], ...] = ()
-    """The best outputs, each with its log-probability and with what it was ranked by: the same after length penalty."""
+    """The best outputs, each with its log-probability and its ranking score (after the length penalty)."""
     note: str = ""
-    """What the reader should know: the text was split, or an output was cut off."""
+    """A note for the user: the text was split, or an output was cut off."""
     is_cut: bool = False
-    """Whether the output, or that of a piece, ended at the longest length allowed."""
+    """Whether the output, or that of a piece, ended at the length limit."""
     token_scores: tuple[float, ...] = ()
     """The log-probability of each token, and of each `</s>`."""
 
@@ -69,7 +69,7 @@ class Translation:
 
 @dataclass(frozen=True)
 class Scored:
-    """How probable a model finds a given translation."""
+    """The log-probability of a given translation."""
 
     source: str
     target: str
@@ -98,8 +98,9 @@ class Verbs:
     def translate(self, texts: Text | Iterable[Text], **options: Any) -> Any:
         """Translate one text or many; `beam=5` or `method="greedy"` change the search, `domain="bible"` the domain.
 
-        `prefix`, `require` and `forbid` say what outputs begin with, hold and do not hold. A text with demands of its
-        own is `{"text": …, "require": […]}`. `replace_unknown` puts source words where the model knows none.
+        `prefix`, `require` and `forbid` are lexical constraints: what outputs begin with, contain and do not contain. A
+        text with its own constraints is `{"text": …, "require": […]}`. `replace_unknown` replaces `<unk>` in outputs by
+        source words.
         """
         if isinstance(texts, str | Mapping | Request):
             return next(self.stream([texts], **options))
@@ -117,7 +118,7 @@ class Verbs:
         lexicon: Any = None,
         **options: Any,
     ) -> Iterator[Translation]:
-        """Translations in the order of the texts, as soon as each piece of the input is done."""
+        """Translations in the order of the texts, as soon as each chunk is done."""
         config, tags = change_search(self.config, options), self.tags(domain)
         unknown = self.unknown_words(replace_unknown, lexicon)
         source, done = requests(texts, prefix, require, forbid), 0
@@ -136,7 +137,7 @@ class Verbs:
                 yield self.join(request.text, nbest, words, notes)
 
     def tags(self, domain: Domain) -> Iterator[list[int]]:
-        """What goes before the ids of each text: the tag of its domain, or nothing; one domain for all, or one each."""
+        """The ids to put before each text: the tag of its domain, or none; one domain for all texts, or one each."""
         known = self.task.source.domains
         if domain is None or isinstance(domain, str):
             return itertools.repeat([] if domain is None else [tag_of(domain, known)])
@@ -145,7 +146,7 @@ class Verbs:
     def search(
         self, texts: Sequence[Text], config: decoding.Config, first: int = 0, tags: Sequence[list[int]] | None = None
     ) -> list[list[Hypothesis]]:
-        """The n-best outputs of each text; texts of like length are searched together, `first` numbers them."""
+        """The n-best outputs of each text; texts of similar length share a batch, `first` is the index of the first."""
         asked = [Request.of(text) for text in texts]
         encoded = self.task.source.encode_batch([request.text for request in asked])
         ids = [[*tag, *words, EOS] for tag, words in zip(tags or [[]] * len(texts), encoded, strict=True)]
@@ -169,7 +170,7 @@ class Verbs:
         return found
 
     def unknown_words(self, replace_unknown: bool, lexicon: Any) -> UnknownWords | None:
-        """What stands for unknown words, where it is asked for."""
+        """The replacement of unknown words; none without `replace_unknown`."""
         if lexicon is not None and not replace_unknown:
             raise UserError("a lexicon has no effect without replace_unknown", todo="add replace_unknown")
         return UnknownWords(self.task, self.model, self.device, read_lexicon(lexicon)) if replace_unknown else None
@@ -199,7 +200,7 @@ class Verbs:
         if unknown := dict.fromkeys(self.task.source.unknown_in(text)):
             about.append(f"unknown to the model, and read as <unk>: {some_of(unknown)}")
         is_cut = not all(hypothesis.finished for hypothesis in best)
-        about += ["cut off at the longest length allowed"] if is_cut else []
+        about += ["cut off at the length limit"] if is_cut else []
         if any(hypothesis.proven is False for hypothesis in best):
             about.append("not proven to be the best: max_expansions were not enough")
         whole = zip(pieces[0], outputs[0], strict=True) if len(pieces) == 1 else ()
@@ -215,13 +216,13 @@ class Verbs:
         )
 
     def embed(self, texts: str | Iterable[str], *, words: bool = False) -> Any:
-        """The vector of a source text, or one row a text; with `words` the learned vectors of source words."""
+        """The vector of a source text, or one row per text; with `words` the embeddings of source words."""
         given = [texts] if isinstance(texts, str) else list(texts)
         found = (word_vectors if words else text_vectors)(self.model, self.task.source, given)
         return found[0] if isinstance(texts, str) else found
 
     def ensemble(self, others: Sequence[Verbs]) -> Verbs:
-        """This model and others as one, searched as this one is; they must cut texts alike."""
+        """The ensemble of this model and others, with this one's search options; tokenizers must be equal."""
         for other in others:
             for side, tokenizer in self.task.tokenizers.items():
                 if other.task.tokenizers[side].fingerprint != tokenizer.fingerprint:
@@ -237,7 +238,7 @@ class Verbs:
         self, source: Any = None, target: Any = None, *, pairs: Iterable[tuple[str, str]] | None = None,
         domain: Domain = None,
     ) -> Any:  # fmt: skip
-        """How probable the model finds a given translation: of one source, of several, or of pairs of both.
+        """The log-probability of a given translation: for one source, for several, or for pairs of both.
 
         `score("물", "water")` gives one result; `score(["물", "책"], ["water", "book"])` and
         `score([("물", "water"), ("책", "book")])` give a list.
@@ -248,7 +249,7 @@ class Verbs:
         return list(itertools.chain.from_iterable(self.score_chunks(given, domain)))
 
     def score_chunks(self, pairs: Iterable[tuple[str, str]], domain: Domain = None) -> Iterator[list[Scored]]:
-        """The scores of a long stream of pairs, piece by piece."""
+        """The scores of a long stream of pairs, chunk by chunk."""
         source, tags = iter(pairs), self.tags(domain)
         while chunk := list(itertools.islice(source, CHUNK)):
             sources = self.task.source.encode_batch([pair[0] for pair in chunk])
@@ -274,23 +275,23 @@ class Verbs:
     def evaluate(
         self, rows: Sequence[tuple[str, str]], *, domain: Domain = None, **options: Any
     ) -> tuple[list[Score], list[str]]:
-        """All scores on pairs of texts, each with its signature, and the outputs they were counted on."""
+        """All scores on pairs of texts, each with its signature, and the outputs that were scored."""
         outputs = [str(result) for result in self.translate([source for source, _ in rows], domain=domain, **options)]
         references = [target for _, target in rows]
         scores = quality(outputs, references)
         scored = self.score(rows, domain=domain)
-        surprise = perplexities(
+        by_unit = perplexities(
             [each.score for each in scored],
             tokens=[len(each.tokens) - 1 for each in scored],
             words=[len(text.split()) for text in references],
             bytes=[len(text.encode()) for text in references],
             tokenizer=self.task.target.config.unit,
         )
-        return [*scores, *surprise.values()], outputs
+        return [*scores, *by_unit.values()], outputs
 
 
 def pairs_of(source: Any, target: Any, pairs: Iterable[tuple[str, str]] | None) -> Iterable[tuple[str, str]]:
-    """Pairs of a source and its translation, however they are given."""
+    """Pairs of a source and its translation, from any of the forms that `score` accepts."""
     if pairs is not None and (source is not None or target is not None):
         raise UserError("pairs were given, and a source or target besides", todo="give one of them")
     if target is None and not isinstance(source, str) and (pairs is not None or source is not None):

@@ -1,8 +1,8 @@
-"""Unknown words: where an output says `<unk>`, the source word that was most looked at takes its place.
+"""Replacement of unknown words: each `<unk>` of an output becomes the source word with the highest attention weight.
 
-Luong et al. 2015, arXiv:1410.8206, found the source word by an alignment; here it is the attention of the output that
-was really made (decoding/coverage.py says of which layer). A lexicon may say what the source word becomes; without an
-entry it is copied as it is, which is right for names and numbers.
+Luong et al. 2015, arXiv:1410.8206, found the source word by an alignment; here it is found by the attention of the
+search itself (decoding/coverage.py documents which layer). A lexicon may translate the source word; a word without an
+entry is copied, which is right for names and numbers.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ WORD = re.compile(r"\w+|[^\w\s]")
 
 @dataclass(frozen=True)
 class UnknownWords:
-    """Puts source words where a model says that it knows none."""
+    """Replaces `<unk>` in outputs by source words."""
 
     task: Any
     model: Any
@@ -50,7 +50,7 @@ class UnknownWords:
         return tokenizer
 
     def spell(self, text: str, tag: Sequence[int], output: Hypothesis) -> str:
-        """The text of an output; `tag` is what was put before the ids of its source."""
+        """The text of an output; `tag` are the ids that were put before those of its source."""
         unk = self.target.vocabulary.unk
         places = [place for place, token in enumerate(output.tokens) if token == unk]
         if not places:
@@ -65,18 +65,18 @@ class UnknownWords:
         return self.fill(output.tokens, words)
 
     def translate(self, word: str) -> str:
-        """What the lexicon says of a word, in its own letters or in small ones; else the word."""
+        """The lexicon's entry for a word, as it is or in lower case; without an entry the word itself."""
         return self.lexicon.get(word, self.lexicon.get(word.lower(), word))
 
     def fill(self, tokens: Sequence[int], words: Sequence[str]) -> str:
-        """The text of tokens, with a word in the place of each unknown one."""
+        """The text of tokens, with a word in place of each `<unk>`."""
         parts: list[list[int]] = [[]]
         for token in tokens:
             if token == self.target.vocabulary.unk:
                 parts.append([])
             else:
                 parts[-1].append(token)
-        # A part is decoded behind a word that is cut off again: so it keeps the space that it begins with, or has none.
+        # Each part is decoded after an anchor word that is then removed: so a leading space, or none, is kept.
         anchor = next([token] for token in range(len(self.target.vocabulary)) if self.target.decode([token]).isalnum())
         before = len(self.target.decode(anchor))
         text = self.target.decode(parts[0])
@@ -86,7 +86,7 @@ class UnknownWords:
 
 
 def word_at(text: str, span: tuple[int, int]) -> str:
-    """The word or mark that a token lies in."""
+    """The word or punctuation mark that contains a token."""
     begin, end = span
     for found in WORD.finditer(text):
         if found.end() > begin and found.start() < max(end, begin + 1):
@@ -95,7 +95,7 @@ def word_at(text: str, span: tuple[int, int]) -> str:
 
 
 def read_lexicon(given: Mapping[str, str] | Path | str | None) -> Mapping[str, str]:
-    """A lexicon as it is, or from a file, as data/lexicon.py reads it; of several lines for a word the last holds."""
+    """A given lexicon, or one read from a file by data/lexicon.py; the last of several lines for a word counts."""
     if given is None or isinstance(given, Mapping):
         return given or {}
     return dict(read_pairs(given))

@@ -1,1 +1,1 @@
-"""Strings to ids."""
+"""Text processing: tokenizers, Unicode, Hangul."""

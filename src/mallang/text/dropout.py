@@ -1,15 +1,15 @@
-"""BPE-dropout: merges that are skipped at random, so that a model sees a word cut in many ways.
+"""BPE-dropout: merges are skipped at random, so that a model sees many segmentations of a word.
 
 Provilkov, Emelianenko and Voita 2020, BPE-Dropout: Simple and Effective Subword Regularization, arXiv:1910.13267.
 
-While a word is put together from its letters, each merge that could be made next is dropped with probability p, each
-occurrence for itself; the best one left is made, and the word is done when none is left. So the merge that is made is
-the k-th best with probability p^k (1 - p): one random number decides a step, and without drops the way is that of
-plain BPE. Ways branch off rarely and meet again, so each cut of a word remembers the cuts one merge away.
+While a word is merged from its characters, each possible merge is dropped with probability p, each occurrence
+independently; the best remaining merge is applied, and the word is done when none remains. So the applied merge is the
+k-th best (from 0) with probability p^k (1 - p): one random number decides a step, and without drops the result is that
+of plain BPE. Merge sequences rarely branch and often meet again, so each segmentation of a word caches the
+segmentations one merge away.
 
-The `tokenizers` library has dropout too, but from random numbers of its own that nothing can seed. It also gives
-dropped merges a second chance whenever it comes across a merge that an earlier one made impossible, so it drops a
-little less.
+The `tokenizers` library has dropout too, but its random numbers cannot be seeded. It also reconsiders dropped merges
+whenever it meets a merge that an earlier one made impossible, so it drops a little less.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from mallang.text.tokenizer import Tokenizer
 from mallang.text.vocabulary import SPECIALS
 
 UNITS = ("bpe", "byte-bpe")
-"""Units that merge, and whose pieces tell where the words of the text were."""
+"""Units with merges, from whose pieces the words of the text can be recovered."""
 MOST = 1_000_000
-"""Cuts that are remembered, some 250 MB; then remembering begins again, which changes speed alone."""
+"""Cached segmentations, some 250 MB; then the cache is emptied, which changes only the speed."""
 WORD, MARKS, ALONE, BLANK, SPACE, ANY = range(6)
-"""Kinds of pieces. Letters stay with letters and marks with marks; "<" and a tab stand alone; a space belongs to what
-follows; an unknown character may be anything."""
+"""Kinds of pieces. Letters join letters and punctuation joins punctuation; "<" and a tab are words of their own; a
+space belongs to what follows; an unknown character may be anything."""
 LIKE = {WORD: "a", MARKS: "."}
 Ids: TypeAlias = NDArray[np.integer[Any]]
 Draw: TypeAlias = Callable[[Ids], NDArray[np.float64]]
-"""Gives random numbers between 0 and 1: as many for each text as is asked for, one text's after the other's."""
+"""Draws random numbers in [0, 1): a given count for each text, concatenated in the order of the texts."""
 
 
 class Dropout:
-    """Cuts texts that one tokenizer has cut already again, with merges dropped at random."""
+    """Segments tokenized texts again, with merges dropped at random."""
 
     def __init__(self, tokenizer: Tokenizer, probability: float) -> None:
         if tokenizer.config.unit not in UNITS:
@@ -55,30 +55,30 @@ class Dropout:
         self.merges = {
             (ids[left], ids[right]): (rank, ids[left + right]) for rank, (left, right) in enumerate(model["merges"])
         }
-        """The rank of two pieces that may become one, and that one; a lower rank comes first."""
+        """The rank of a pair of pieces that can be merged, and the merged piece; a lower rank comes first."""
         names = {number: name for name, number in ids.items() if number >= len(SPECIALS)}
         whole = range(len(tokenizer.vocabulary))
-        # An unknown character and the tag of a domain are letters of their own, which merge with nothing.
+        # An unknown character and the tag of a domain are characters of their own, which never merge.
         self.letters = [tuple(ids[letter] for letter in names[i]) if i in names else (i,) for i in whole]
         self.sizes = np.array([len(letters) for letters in self.letters])
         self.begins = np.array([names.get(i, "").startswith(" ") for i in whole])
         self.kinds = np.array([self.kind_of(names.get(i, "")) for i in whole])
         self.tags = frozenset(tokenizer.domains.values())
         self.spelled: dict[tuple[int, ...], Cut] = {}
-        """The letters of a word, by its pieces."""
+        """The characters of a word, by its pieces."""
         self.known: dict[tuple[int, ...], Cut] = {}
-        """Cuts by their pieces."""
+        """Segmentations by their pieces."""
 
     def cut(self, texts: Sequence[Ids], draw: Draw) -> list[Ids]:
-        """The same texts in other pieces; without drops, in the same ones. Many at once are fast."""
+        """Segment texts again; without drops the pieces do not change. It is fast for many texts per call."""
         flat = np.concatenate([np.empty(0, dtype=np.int64), *texts])
-        letters = np.append(0, np.cumsum(self.sizes[flat]))  # before each piece, and in all
+        letters = np.append(0, np.cumsum(self.sizes[flat]))  # characters before each piece, and in total
         bounds = np.cumsum([0, *map(len, texts)])  # the first piece of each text, and the end
         starts = np.append(self.words(flat, bounds), len(flat))  # the first piece of each word, and the end
         first = letters[starts]
         chances = draw(np.diff(letters[bounds]))
         drops = np.flatnonzero(chances < self.probability)
-        # A word has one chance a letter, and plain BPE uses one a merge: a drop after those changes nothing.
+        # A word has one random number per character, and plain BPE uses one per merge: later drops change nothing.
         sizes = np.diff(starts)
         merges = np.diff(first) - sizes
         owners = np.searchsorted(first, drops, side="right") - 1
@@ -90,7 +90,7 @@ class Dropout:
         again = self.join_all(
             flat.tolist(), skips.tolist(), starts[[changed, changed + 1]], first[[changed, changed + 1]]
         )
-        # Each changed word gives its place to its new pieces.
+        # New pieces replace each changed word.
         sizes[changed] = [len(pieces) for pieces in again]
         after = np.append(0, np.cumsum(sizes))
         is_new = np.repeat(np.isin(np.arange(len(sizes)), changed), sizes)
@@ -101,7 +101,7 @@ class Dropout:
         return np.split(pieces, after[np.searchsorted(starts, bounds)][1:-1])
 
     def join_all(self, given: list[int], skips: list[int], places: Ids, chances: Ids) -> list[tuple[int, ...]]:
-        """The new pieces of some words, which have these places among the pieces, and among the skips."""
+        """The new pieces of some words; `places` and `chances` bound their pieces and their skips."""
         if len(self.known) > MOST:
             self.known.clear()
             self.spelled.clear()
@@ -111,7 +111,7 @@ class Dropout:
         ]
 
     def join(self, word: tuple[int, ...], skips: Sequence[int]) -> tuple[int, ...]:
-        """The pieces of one word; `skips` says of each step how many of the best merges it drops."""
+        """The pieces of one word; `skips` is the number of best merges that each step drops."""
         cut = self.spelled.get(word)
         if cut is None:
             cut = self.spelled[word] = self.at(sum((self.letters[piece] for piece in word), ()))
@@ -125,7 +125,7 @@ class Dropout:
         return cut.pieces
 
     def at(self, pieces: tuple[int, ...]) -> Cut:
-        """A cut of a word, from memory if it is there."""
+        """A segmentation of a word, from the cache if it is there."""
         found = self.known.get(pieces)
         if found is None:
             pairs = ((self.merges.get(pair), place) for place, pair in enumerate(pairwise(pieces)))
@@ -134,11 +134,11 @@ class Dropout:
         return found
 
     def merged(self, pieces: tuple[int, ...], place: int) -> tuple[int, ...]:
-        """The pieces with the one at this place and the next made one."""
+        """The pieces with the one at this index and the next one merged."""
         return (*pieces[:place], self.merges[pieces[place], pieces[place + 1]][1], *pieces[place + 2 :])
 
     def words(self, ids: Ids, bounds: Ids) -> Ids:
-        """The first pieces of words, that is, of what BPE does not look beyond; texts lie between the bounds."""
+        """The indices of the first pieces of words, which no merge crosses; texts lie between the bounds."""
         if self.are_bytes:
             texts = pairwise(bounds.tolist())
             return np.array([place for start, end in texts for place in self.byte_words(ids, start, end)], dtype=int)
@@ -150,7 +150,7 @@ class Dropout:
         return np.flatnonzero(begins)
 
     def kind_of(self, piece: str) -> int:
-        """What a piece is made of, by what the tokenizer would not cut it from."""
+        """The kind of a piece, by what the pre-tokenizer would not split it from."""
         body = piece.lstrip(" ")
         if not body:
             return SPACE if piece else ANY
@@ -160,17 +160,17 @@ class Dropout:
         return next((kind for kind, like in LIKE.items() if len(cutter.pre_tokenize_str(like + body)) == 1), ALONE)
 
     def byte_words(self, ids: Ids, start: int, end: int) -> list[int]:
-        """The same of one text in bytes, whose words do not show in its pieces: the text itself is cut once more."""
+        """The first pieces of words for unit byte-bpe, found by pre-tokenizing the text again."""
         given = ids[start:end].tolist()
         parts: Any = self.backend.pre_tokenizer
         lengths = [len(part) for part, _ in parts.pre_tokenize_str(self.backend.decode(given))]
-        tag = [1] if given and given[0] in self.tags else []  # which is no part of the text
+        tag = [1] if given and given[0] in self.tags else []  # a tag is not part of the text
         place_of = dict(zip(accumulate(self.sizes[given].tolist(), initial=0), range(start, end + 1), strict=True))
         return [place_of[letters] for letters in accumulate([*tag, *lengths], initial=0)][:-1]
 
 
 class Cut:
-    """A word in pieces, and what one merge leads to, best merge first: its place, or the cut once it is known."""
+    """A segmentation of a word, and its merges, best first: the index of each, or the segmentation it leads to."""
 
     __slots__ = ("following", "pieces")
 

@@ -72,7 +72,7 @@ def readable(text: str) -> str:
 
 
 def has_final(word: str) -> bool:
-    """Whether the word is said with a consonant at its end (받침)."""
+    """Whether the pronounced word ends in a consonant (받침)."""
     return bool(final(word))
 
 
@@ -101,7 +101,7 @@ def final(word: str) -> str:
 
 
 def latin_final(word: str) -> str:
-    """The same for a word in Latin letters, by how Korean usually borrows it: an estimate, there is no rule."""
+    """The final consonant of a word in Latin letters, as Korean usually borrows it: a heuristic, there is no rule."""
     if word.isupper():  # read letter by letter: 엘 엠 엔 알 close, 에이 비 씨 do not
         return {"L": "ㄹ", "M": "ㅁ", "N": "ㄴ", "R": "ㄹ"}.get(word[-1], "")
     closing = re.search(r"(l|m|n)e?\Z|(ng)\Z|(?<=[aeiou])([kptcb])\Z", word.lower())

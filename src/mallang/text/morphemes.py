@@ -1,10 +1,10 @@
-"""Korean text cut where its morphemes meet: 학교에서 먹었다 becomes 학교|에서 먹|었|다.
+"""Korean text split at morpheme boundaries: 학교에서 먹었다 becomes 학교|에서 먹|었|다.
 
-The analyzer, Kiwi, names the morphemes and where in the text each lies. Only the places are used: pieces are always
-parts of the text itself, so joining them gives it back. A syllable that holds parts of two morphemes stays whole, as 했
-(하 + 았) does. Within morphemes BPE goes on (Park et al. 2020, An Empirical Study of Tokenization Strategies for
-Various Korean NLP Tasks, arXiv:2010.02534). Text without Hangul is not looked at, and cuts between two other characters
-are not made, so that English is cut alike wherever it stands.
+The analyzer, Kiwi, gives the morphemes and their offsets. Only the offsets are used: pieces are always parts of the
+text itself, so joining them restores it. A syllable with parts of two morphemes stays whole, as 했 (하 + 았) does.
+Within morphemes BPE applies (Park et al. 2020, An Empirical Study of Tokenization Strategies for Various Korean NLP
+Tasks, arXiv:2010.02534). Text without Hangul is not analyzed, and no split is made between two non-Hangul characters,
+so that English is split in the same way everywhere.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from mallang.errors import require
 from mallang.text.pieces import not_text
 
 BATCH = 1024
-"""Lines that are analyzed together, by several threads."""
+"""Lines per call of the analyzer, which uses several threads."""
 HANGUL = re.compile("[가-힣ㄱ-ㆎ\u1100-\u11ff\ua960-\ua97c\ud7b0-\ud7fb]")
 
 
 @runtime_checkable
 class Analyzer(Protocol):
-    """What finds morphemes."""
+    """A morphological analyzer."""
 
     name: str
-    """What it is called, with its version, as pip takes it."""
+    """Its name and version, as pip takes them."""
 
     def cuts(self, texts: Sequence[str]) -> Iterable[Iterable[int]]:
-        """The places in each text where a morpheme begins or ends, in any order."""
+        """The offsets in each text where a morpheme begins or ends, in any order."""
 
 
 class Kiwi:
@@ -49,7 +49,7 @@ class Kiwi:
         self.kiwi: Any = package.Kiwi(num_workers=os.cpu_count() or 1)
 
     def cuts(self, texts: Sequence[str]) -> Iterator[set[int]]:
-        """The two ends of every morpheme."""
+        """The start and the end of every morpheme."""
         for tokens in self.kiwi.tokenize(texts):
             yield {place for token in tokens for place in (token.start, token.start + token.len)}
 
@@ -61,7 +61,7 @@ def analyzer() -> Analyzer:
 
 
 def analyzer_like(name: str) -> Analyzer:
-    """The analyzer that is here; whoever expects another one is warned, for it may cut some words differently."""
+    """The installed analyzer; a warning says if it is not `name`, since it may split some words differently."""
     found = analyzer()
     if found.name != name:
         warnings.warn(
@@ -73,7 +73,7 @@ def analyzer_like(name: str) -> Analyzer:
 
 
 def chunks(texts: Sequence[str], normalizer: Normalizer, analyzer: Analyzer) -> list[list[str]]:
-    """Each text, normalized and with a space before it, cut between the morphemes of a word; not between words."""
+    """Each text, normalized and with a space before it, split between the morphemes of a word, not between words."""
     normal = [normalizer.normalize_str(text) for text in texts]
     is_korean = [HANGUL.search(text) is not None for text in normal]
     korean = [text for text, is_one in zip(normal, is_korean, strict=True) if is_one]
@@ -95,14 +95,14 @@ def in_chunks(lines: Iterable[str], normalizer: Normalizer, analyzer: Analyzer) 
 
 
 def encode(text: str, backend: Tokenizer, analyzer: Analyzer) -> tuple[list[int], list[tuple[int, int]]]:
-    """The ids of a text, and which of its characters each stands for."""
+    """The ids of a text, and their character offsets."""
     (parts,) = chunks([text], backend.normalizer, analyzer)
     encoded = backend.encode(parts, is_pretokenized=True, add_special_tokens=False)
-    # One unknown token a character of the normalized text tells where in the text that came from.
+    # One unknown token per character of the normalized text gives its offset in the original text.
     aligner = Tokenizer(models.BPE({"?": 0}, [], unk_token="?"))
     aligner.normalizer = backend.normalizer
     origins = aligner.encode(text).offsets
-    starts = list(accumulate(map(len, parts), initial=-1))  # the space before the text is none of its characters
+    starts = list(accumulate(map(len, parts), initial=-1))  # the prepended space is not a character of the text
     offsets = []
     for part, (begin, end) in zip(encoded.word_ids, encoded.offsets, strict=True):
         start = starts[part or 0]
@@ -112,13 +112,13 @@ def encode(text: str, backend: Tokenizer, analyzer: Analyzer) -> tuple[list[int]
 
 
 def _cut(text: str, places: Iterable[int]) -> list[str]:
-    """A text with a space before it, cut where it may be; no text is no chunk."""
+    """A text with a space before it, split at the allowed places; an empty text has no chunk."""
     inner = sorted(place for place in places if 0 < place < len(text) and _divides(text[place - 1], text[place]))
     return [" " * (start == 0) + text[start:end] for start, end in pairwise([0, *inner, len(text)])] if text else []
 
 
 def _divides(left: str, right: str) -> bool:
-    """Whether a cut between these characters is one between morphemes rather than one at a space or inside English."""
+    """Whether a split between these characters is between morphemes, not at a space or inside English."""
     return " " not in (left, right) and HANGUL.search(left + right) is not None
 
 

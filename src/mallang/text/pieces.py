@@ -1,6 +1,6 @@
-"""How each unit learns its pieces: counted pieces of text become a model of the `tokenizers` library.
+"""Training of tokenizer models: from counted pieces of text to a model of the `tokenizers` library.
 
-All units count first, whatever the order of the lines, so the same text always gives the same model.
+All units count first, so the model does not depend on the order of the lines.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ Unit: TypeAlias = Literal[
 ]
 
 COVERAGE = 0.9995
-"""How much of the text the alphabet must cover when it would take more than half of the vocabulary."""
+"""Character coverage: the share of the text that the alphabet covers if it would fill over half of the vocabulary."""
 BYTES = sorted(ByteLevel.alphabet())
 UNKNOWN = SPECIALS[UNK]
 
 
 def learn(unit: Unit, counts: Mapping[str, int], size: int, min_count: int) -> models.Model:
-    """The model of a unit: at most `size` tokens, the special ones first, none seen fewer than `min_count` times."""
+    """The model of a unit: at most `size` tokens, special tokens first, all others with a count of `min_count` on."""
     if unit != "byte" and not counts:
         raise UserError("there is no text to learn a tokenizer from", todo="look at what data.train names")
     match unit:
@@ -56,7 +56,7 @@ def learn(unit: Unit, counts: Mapping[str, int], size: int, min_count: int) -> m
 
 
 def count(lines: Iterable[str], normalizer: Normalizer, pre_tokenizer: PreTokenizer | None) -> Counter[str]:
-    """How often each piece occurs; without a pre-tokenizer each code point is one."""
+    """The count of each piece; without a pre-tokenizer each code point is a piece."""
     counts: Counter[str] = Counter()
     for number, line in enumerate(lines, start=1):
         try:
@@ -68,7 +68,7 @@ def count(lines: Iterable[str], normalizer: Normalizer, pre_tokenizer: PreTokeni
 
 
 def not_text(line: str, where: str) -> UserError:
-    """What to say of a string that holds half of a character."""
+    """The error for a string with a lone surrogate."""
     place = next((i for i, character in enumerate(line) if "\ud800" <= character <= "\udfff"), 0)
     return UserError(
         f"character {place + 1} is the lone surrogate U+{ord(line[place]):04X}, which is no character",
@@ -78,7 +78,7 @@ def not_text(line: str, where: str) -> UserError:
 
 
 def ranked(counts: Mapping[str, int], min_count: int) -> list[str]:
-    """The frequent pieces, most frequent first, equal ones by their code points; `<unk>` has its id already."""
+    """The frequent pieces, most frequent first, ties by code point; `<unk>` has its id already."""
     frequent = (piece for piece in counts if counts[piece] >= min_count and piece not in SPECIALS)
     return sorted(frequent, key=lambda piece: (-counts[piece], piece))
 
@@ -89,13 +89,13 @@ def numbered(pieces: Iterable[str]) -> dict[str, int]:
 
 
 def choose_alphabet(unit: Unit, words: Mapping[str, int], size: int, min_count: int) -> list[str]:
-    """The characters that pieces are made of; the rarest are left out when they would crowd out longer pieces."""
+    """The alphabet of the pieces; the rarest characters are left out if they would crowd out longer pieces."""
     counts: Counter[str] = Counter()
     for word, times in words.items():
         for character in word:
             counts[character] += times
     letters = ranked(counts, min_count)
-    forms = 2 if unit == "wordpiece" else 1  # there a character may be two tokens, x and ##x
+    forms = 2 if unit == "wordpiece" else 1  # in WordPiece a character may be two tokens, x and ##x
     room = (size - len(SPECIALS)) // forms
     if len(letters) > room // 2:
         rest, kept = counts.total() * COVERAGE, 0
@@ -113,13 +113,13 @@ def choose_alphabet(unit: Unit, words: Mapping[str, int], size: int, min_count: 
 
 
 def spelled_in(alphabet: Collection[str], words: Mapping[str, int]) -> dict[str, int]:
-    """The words that use letters of the alphabet only."""
+    """The words that consist of characters of the alphabet."""
     letters = frozenset(alphabet)
     return {word: times for word, times in words.items() if letters.issuperset(word)}
 
 
 def learn_bpe(words: Mapping[str, int], alphabet: Collection[str], size: int, min_count: int) -> models.Model:
-    """Byte-pair encoding: pairs of pieces are merged, the most frequent first."""
+    """Byte-pair encoding (BPE): pairs of pieces are merged, the most frequent first."""
     trainer = trainers.BpeTrainer(
         vocab_size=size,
         min_frequency=min_count,
@@ -134,8 +134,8 @@ def learn_bpe(words: Mapping[str, int], alphabet: Collection[str], size: int, mi
 
 
 def learn_wordpiece(words: Mapping[str, int], alphabet: Collection[str], size: int, min_count: int) -> models.Model:
-    """The pieces of BERT: merged as in byte-pair encoding, those within a word marked with ##."""
-    # The trainer would number the ##x in the random order of a hash map; as special tokens they have an order.
+    """WordPiece as in BERT: merged as in BPE, pieces within a word marked with ##."""
+    # The trainer would number the ##x in the random order of a hash map; as special tokens their order is fixed.
     within = sorted({f"##{character}" for word in words for character in word[1:]})
     trainer = trainers.WordPieceTrainer(
         vocab_size=size,
@@ -150,7 +150,7 @@ def learn_wordpiece(words: Mapping[str, int], alphabet: Collection[str], size: i
 
 
 def repeated(words: Mapping[str, int], most: int = 1000) -> Iterator[list[str]]:
-    """Each word as often as it occurs: the trainers count for themselves and cannot be given counts."""
+    """Each word as often as it occurs: the trainers count words themselves and take no counts."""
     for word, times in words.items():
         for done in range(0, times, most):
             yield [word] * min(most, times - done)

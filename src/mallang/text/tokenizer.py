@@ -1,9 +1,9 @@
-"""Text to token ids and back, in eleven units, on the `tokenizers` library.
+"""Tokenizers: text to token ids and back, in eleven units, on the `tokenizers` library.
 
 | unit      | a token is                                             | text comes back                         |
 |-----------|--------------------------------------------------------|-----------------------------------------|
 | word      | a word or one punctuation mark, ▁ for a space before   | exactly, but for unknown words          |
-| space     | what stands between spaces, `<unk>` the unknown one    | with single spaces                      |
+| space     | a string between spaces, `<unk>` an unknown one        | with single spaces                      |
 | char      | a code point                                           | exactly, but for unknown ones           |
 | syllable  | what a reader sees as one character: 한, é, 👨‍👩‍👧        | exactly, but for unknown ones           |
 | jamo      | a code point of the decomposed text: ᄒ ᅡ ᆫ             | composed, but for unknown ones          |
@@ -15,7 +15,7 @@
 | unigram   | a likely piece, ▁ for a space before                   | exactly, but for unknown characters     |
 
 "Exactly" means the text after normalization. Text cannot spell a special token: "<s>" is three characters. `space` is
-for text that was tokenized by others, where `<unk>` stands for a word that is not told (the Penn Treebank, WikiText).
+for text that is tokenized already, where `<unk>` replaces rare words (the Penn Treebank, WikiText).
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from mallang.text.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Vocabulary
 
 FORMAT = 1
 MOST = 10_000_000
-"""Tokens of a vocabulary: more than any model has. The library takes the memory for all of them at once."""
+"""Maximum vocabulary size, more than any model has: the library allocates the memory for all tokens at once."""
 SIDES = ("source_unit", "target_unit")
-"""What a recipe says of two tokenizers; each is saved with its own unit."""
+"""Recipe keys for two tokenizers; each tokenizer is saved with its own unit."""
 BYTE_UNITS = ("byte", "byte-bpe")
 SPACED_UNITS = ("word", "bpe", "morpheme", "unigram")
-"""Units whose pieces begin with the space before them; ▁ is how that space is written in token names."""
+"""Units whose pieces begin with the space before them; ▁ stands for that space in token names."""
 NOT_WORDS = frozenset((PAD, BOS, EOS))
-"""Special tokens that no text between spaces means, though it may spell them."""
+"""Special tokens that a text with unit space may spell but never means."""
 SPACE_MARK = str.maketrans(" ▁", "▁ ")
 DETOKENIZING = {
     **dict.fromkeys(get_args(Unit), "join"),
@@ -56,31 +56,31 @@ DETOKENIZING = {
     "space": "join with spaces",
     "wordpiece": "join with spaces, ## without, none before punctuation",
 }
-"""What `decode` does, for readers of text.json."""
+"""A description of `decode`, for readers of text.json."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """How text is cut into tokens."""
+    """Options of the tokenizer."""
 
     unit: Unit = "bpe"
-    """What a token is."""
+    """The unit of a token."""
     vocabulary: int = 8000
-    """The most tokens there may be, the four special ones included; the tags of domains come on top."""
+    """Maximum vocabulary size, with the four special tokens; the tags of domains are added to it."""
     normalization: Form = "NFC"
-    """Unicode form: NFC keeps what is meant, NFKC also folds ① into 1, none changes nothing."""
+    """Unicode normalization form: NFC keeps the meaning, NFKC also folds ① into 1, none changes nothing."""
     lowercase: bool = False
-    """Whether capitals become small letters."""
+    """Whether text is converted to lower case."""
     min_count: int = 1
-    """How often a piece must occur to become a token."""
+    """Minimum count of a piece in the training text."""
     shared: bool = True
     """Whether source and target share one tokenizer."""
     source_unit: Unit | None = None
-    """The unit of the source where it is another one; needs shared = false."""
+    """The unit of the source, if it differs; needs shared = false."""
     target_unit: Unit | None = None
-    """The unit of the target where it is another one; needs shared = false."""
+    """The unit of the target, if it differs; needs shared = false."""
     sample: int = 1_000_000
-    """The most lines it learns from."""
+    """Maximum number of lines that it is trained on."""
 
     def __post_init__(self) -> None:
         known = {**dict.fromkeys(("unit", *SIDES), get_args(Unit)), "normalization": get_args(Form)}
@@ -101,7 +101,7 @@ class Config:
             self._check(unit)
 
     def _check(self, unit: Unit) -> None:
-        """Refuse what one unit cannot be."""
+        """Refuse options that contradict a unit."""
         least = len(SPECIALS) + (len(pieces.BYTES) if unit in BYTE_UNITS else 1)
         if self.vocabulary < least:
             raise UserError(f"text.vocabulary = {self.vocabulary} is too small: {unit} needs at least {least}")
@@ -116,7 +116,7 @@ class Config:
             )
 
     def side(self, column: str) -> Config:
-        """What one column's tokenizer is made by."""
+        """The options of one column's tokenizer."""
         unit = {"source": self.source_unit, "target": self.target_unit}.get(column) or self.unit
         if (unit, self.source_unit, self.target_unit) == (self.unit, None, None):
             return self
@@ -130,20 +130,20 @@ class Encoding:
     ids: list[int]
     tokens: list[str]
     offsets: list[tuple[int, int]]
-    """Which characters of the text as it was given each token stands for."""
+    """The character span of each token in the original text."""
 
     def unknown_in(self, text: str) -> list[str]:
-        """What of that text has no token; `<unk>` itself, as some corpora have it, is a token."""
+        """The parts of that text without a token; a literal `<unk>`, as in some corpora, has one."""
         places = zip(self.ids, self.offsets, strict=True)
         pieces = [text[begin:end].strip() for token, (begin, end) in places if token == UNK]
         return [piece for piece in pieces if piece != "<unk>"]
 
 
 class Tokenizer:
-    """Cuts text into tokens and joins them again; made by `train` or `load`."""
+    """Encodes text to tokens and decodes them; made by `train` or `load`."""
 
     def __init__(self, pipeline: str, about: str, where: tuple[str, str] = ("tokenizer.json", "text.json")) -> None:
-        # What `save` writes is kept as it was read: another version of the library might write it differently.
+        # The files are kept as they were read: another version of the library might write them differently.
         self.files = (pipeline, about)
         self.config = read_config(about, where[1])
         self.backend = read_pipeline(pipeline, where[0])
@@ -155,7 +155,7 @@ class Tokenizer:
 
     @classmethod
     def train(cls, lines: Iterable[str], config: Config, domains: Iterable[str] = ()) -> Tokenizer:
-        """Learn a tokenizer from lines of text; the same lines always give the same one. Each domain gets a tag."""
+        """Train a tokenizer on lines of text, deterministically. Each domain gets a tag."""
         normalizer, facts = normalizer_of(config), dict[str, str]()
         if config.unit == "morpheme":
             analyzer = morphemes.analyzer()
@@ -167,7 +167,7 @@ class Tokenizer:
 
     @classmethod
     def of_words(cls, tokens: Iterable[str], config: Config) -> Tokenizer:
-        """A tokenizer of unit word or space with given tokens, the special ones first; ids follow their order."""
+        """A tokenizer of unit word or space with given tokens, special tokens first; ids follow their order."""
         names = (token.translate(SPACE_MARK) if config.unit in SPACED_UNITS else token for token in tokens)
         vocabulary = {name: number for number, name in enumerate(names)}
         return cls.around(models.WordLevel(vocab=vocabulary, unk_token=SPECIALS[UNK]), config)
@@ -176,7 +176,7 @@ class Tokenizer:
     def around(
         cls, model: models.Model, config: Config, facts: Mapping[str, str] | None = None, domains: Iterable[str] = ()
     ) -> Tokenizer:
-        """The tokenizer whose pieces are those of a model of the library; `facts` go into text.json."""
+        """The tokenizer around a model of the library; `facts` go into text.json."""
         backend = tokenizers.Tokenizer(model)
         backend.normalizer = normalizer_of(config)
         if (pre_tokenizer := pre_tokenizer_of(config.unit)) is not None:
@@ -195,7 +195,7 @@ class Tokenizer:
         return cls(pipeline, about, where=(str(files[0]), str(files[1])))
 
     def save(self, folder: Path, name: str = "tokenizer") -> None:
-        """Write `<name>.json`, which the `tokenizers` library reads, after `text.json`, which says what it is."""
+        """Write `<name>.json`, which the `tokenizers` library reads, after `text.json`, which describes it."""
         for path, content in reversed(list(zip(paths(folder, name), self.files, strict=True))):
             partial = path.with_name(f"{path.name}.partial")
             partial.write_text(content, encoding="utf-8", newline="\n")
@@ -203,7 +203,7 @@ class Tokenizer:
 
     @property
     def fingerprint(self) -> str:
-        """The same for two tokenizers that cut alike: the SHA-256 of what `save` writes."""
+        """The SHA-256 of the files that `save` writes: equal for equal tokenizers."""
         return hashlib.sha256("\0".join(self.files).encode()).hexdigest()
 
     @property
@@ -214,11 +214,11 @@ class Tokenizer:
 
     @cached_property
     def analyzer(self) -> morphemes.Analyzer:
-        """What finds morphemes, where they are the unit."""
+        """The morphological analyzer, for unit morpheme."""
         return morphemes.analyzer_like(json.loads(self.files[1]).get("analyzer", "another analyzer"))
 
     def encode(self, text: str) -> Encoding:
-        """The tokens of a text, without `<s>` and `</s>`, and where in the text each lies."""
+        """The tokens of a text, without `<s>` and `</s>`, and their offsets."""
         try:
             if self.config.unit == "morpheme":
                 ids, offsets = morphemes.encode(text, self.backend, self.analyzer)
@@ -231,7 +231,7 @@ class Tokenizer:
         return Encoding(ids, tokens, self.spread(text, tokens, offsets))
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """The ids of many texts at once, as fast as the library can."""
+        """The ids of many texts, in one call of the library."""
         try:
             if self.config.unit == "morpheme":
                 parts = morphemes.chunks(texts, self.backend.normalizer, self.analyzer)
@@ -246,30 +246,30 @@ class Tokenizer:
         return [self.unspelled(encoding.ids) for encoding in encoded]
 
     def unknown_in(self, text: str) -> list[str]:
-        """What of a text has no token."""
+        """The parts of a text without a token."""
         return self.encode(text).unknown_in(text)
 
     def words(self, text: str) -> list[str]:
-        """The tokens of a text as they are spelled, in the vocabulary or not; of the units word and space."""
+        """The words of a text, in the vocabulary or not; for units word and space."""
         assert self.config.unit in ("word", "space")
         found = self.backend.pre_tokenizer.pre_tokenize_str(self.backend.normalizer.normalize_str(text))
         return [piece.translate(SPACE_MARK) if self.config.unit == "word" else piece for piece, _ in found]
 
     def unspelled(self, ids: list[int]) -> list[int]:
-        """The ids with unknown ones for special tokens that a text spells; only words between spaces can."""
+        """The ids with `<unk>` for special tokens that a text spells, which only unit space allows."""
         if self.config.unit != "space" or NOT_WORDS.isdisjoint(ids):
             return ids
         return [UNK if number in NOT_WORDS else number for number in ids]
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of some tokens; special ones are left out."""
-        if self.config.unit == "space":  # there `<unk>` is a word like others
+        """The text of some tokens; special tokens are left out."""
+        if self.config.unit == "space":  # with unit space `<unk>` is a word like others
             return " ".join(self.vocabulary.tokens[i] for i in ids if i not in NOT_WORDS)
         text: str = self.backend.decode(list(ids), skip_special_tokens=True)
         return normalizers.NFC().normalize_str(text) if self.config.unit == "jamo" else text
 
     def spread(self, text: str, tokens: list[str], offsets: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        """The library's offsets without their gaps: of characters that became one it names only the first."""
+        """The library's offsets without gaps: where characters were composed to one, it gives only the first."""
         gaps: dict[int, int] = {}
         reached = 0
         for start, end in (*offsets, (len(text), len(text))):
@@ -281,7 +281,7 @@ class Tokenizer:
             reached = max(reached, end)
         spread = [(start, gaps.get(end, end)) for start, end in offsets]
         if self.config.unit in SPACED_UNITS and tokens[:1] == ["▁"]:
-            spread[0] = (0, 0)  # the space put before every text
+            spread[0] = (0, 0)  # the space prepended to every text
         return spread
 
     def __reduce__(self) -> tuple[type[Tokenizer], tuple[str, str]]:
@@ -289,7 +289,7 @@ class Tokenizer:
 
 
 def normalizer_of(config: Config) -> normalizers.Normalizer:
-    """What is done to text before it is cut."""
+    """The normalizer of a tokenizer."""
     steps: list[normalizers.Normalizer] = []
     if config.unit == "jamo":
         steps.append(normalizers.NFD() if config.normalization == "NFC" else normalizers.NFKD())
@@ -297,13 +297,13 @@ def normalizer_of(config: Config) -> normalizers.Normalizer:
         steps.append(normalizers.NFC() if config.normalization == "NFC" else normalizers.NFKC())
     if config.lowercase:
         steps.append(normalizers.Lowercase())
-    if config.unit in SPACED_UNITS and config.unit != "morpheme":  # there it is put before the first chunk
+    if config.unit in SPACED_UNITS and config.unit != "morpheme":  # morphemes.py prepends it to the first chunk
         steps.append(normalizers.Prepend(" "))  # so that the first word is the same token as elsewhere
     return normalizers.Sequence(steps)
 
 
 def pre_tokenizer_of(unit: Unit) -> pre_tokenizers.PreTokenizer | None:
-    """Where text is cut before pieces are looked for; None where the model takes each code point."""
+    """The pre-tokenizer of a unit; None where the model takes each code point."""
     match unit:
         case "word":
             return pre_tokenizers.Split(Regex(r" ?\w+| ?[^\w\s]|\s"), "isolated")
@@ -316,8 +316,8 @@ def pre_tokenizer_of(unit: Unit) -> pre_tokenizers.PreTokenizer | None:
         case "byte-bpe":
             return pre_tokenizers.ByteLevel(add_prefix_space=False)
         case "bpe" | "morpheme" | "unigram":
-            # "Hut", "Hut," and "Hut." share a piece: words end where marks begin. "<" stands alone, so that no piece
-            # can spell a special token, in learning or later.
+            # "Hut", "Hut," and "Hut." share a piece: words end before punctuation. "<" is split off, so that no piece
+            # can spell a special token, in training or later.
             return pre_tokenizers.Split(Regex(r" ?\w+| ?[^\w\s<]+| ?<|\s"), "isolated")
         case "wordpiece":
             return pre_tokenizers.BertPreTokenizer()
@@ -326,7 +326,7 @@ def pre_tokenizer_of(unit: Unit) -> pre_tokenizers.PreTokenizer | None:
 
 
 def decoder_of(unit: Unit) -> decoders.Decoder:
-    """How tokens are joined."""
+    """The decoder of a unit."""
     if unit in BYTE_UNITS:
         return decoders.ByteLevel()
     if unit in SPACED_UNITS:
@@ -340,7 +340,7 @@ def paths(folder: Path, name: str) -> tuple[Path, Path]:
 
 
 def read(path: Path) -> str:
-    """The content of one of them."""
+    """The content of a tokenizer file."""
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:
@@ -363,7 +363,7 @@ def read_config(about: str, where: str) -> Config:
 
 
 def read_pipeline(pipeline: str, where: str) -> tokenizers.Tokenizer:
-    """The tokenizer of the library, whose first ids are those of the special tokens."""
+    """The tokenizer of the library, checked to begin with the special tokens."""
     try:
         backend = tokenizers.Tokenizer.from_str(pipeline)
     except Exception as error:  # the library raises no narrower one
@@ -383,5 +383,5 @@ def names(backend: tokenizers.Tokenizer) -> list[str]:
 
 
 def damaged(where: str, why: object) -> UserError:
-    """What to say of a file that is not what `save` wrote."""
+    """The error for a damaged tokenizer file."""
     return UserError(f"the tokenizer is damaged: {why}", where=where, todo="restore the file, or train again")

@@ -1,4 +1,4 @@
-"""Text before it is cut into units: one spelling for each character, and where sentences end."""
+"""Unicode normalization, and sentence splitting."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ Form: TypeAlias = Literal["NFC", "NFKC", "none"]
 
 
 def normalize(text: str, form: Form = "NFC") -> str:
-    """One spelling for each character: NFC keeps what is meant, NFKC also folds ① ㈜ Ａ into 1 (주) A."""
+    """Unicode normalization: NFC keeps the meaning, NFKC also folds ① ㈜ Ａ into 1 (주) A."""
     return text if form == "none" else unicodedata.normalize(form, text)
 
 
 def split_sentences(text: str) -> list[str]:
-    """The sentences of a text, each with the white space after it, so that together they are the text."""
+    """The sentences of a text, each with the white space after it, so that joining them restores the text."""
     sentences: list[str] = []
     start = 0
     for mark in END.finditer(text):

@@ -1,10 +1,10 @@
-"""Learning the pieces of a unigram tokenizer: the vocabulary under which the counted words are likeliest.
+"""Training of a unigram tokenizer: the vocabulary that maximizes the likelihood of the counted words.
 
-Kudo, Subword Regularization, 2018, arXiv 1804.10959. Many frequent substrings compete; expectation and
-maximization estimate how often each is used, and the quarter that would be missed least leaves, until the wanted
-number is left. The `tokenizers` library reads such a model, but learns another one from the same text each time.
+Kudo, Subword Regularization, 2018, arXiv 1804.10959. The candidates are frequent substrings; expectation maximization
+(EM) estimates how often each is used, and the quarter whose removal costs least likelihood is pruned, until the wanted
+number is left. The `tokenizers` library reads such a model, but its own training is not deterministic.
 
-    counted words -> candidates -> lattice of every way to cut every word -> uses -> fewer candidates … -> pieces
+    counted words -> candidates -> lattice of all segmentations of every word -> uses -> fewer candidates … -> pieces
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 LONGEST = 16
-"""Letters of the longest piece."""
+"""Maximum length of a piece in characters."""
 RIVALS = 20
-"""How many substrings compete for each place in the vocabulary."""
+"""Number of candidates per entry of the vocabulary."""
 SHRINK = 0.75
 ROUNDS = 2
 TRACE = 1e-3
-"""The uses that a letter keeps when longer pieces have replaced it, so that any word can still be cut."""
+"""The minimum uses of a single character, so that every word can be segmented."""
 
 Integers: TypeAlias = NDArray[np.integer[Any]]
 Floats: TypeAlias = NDArray[np.float64]
@@ -33,9 +33,9 @@ Flags: TypeAlias = NDArray[np.bool_]
 
 
 def learn(words: Mapping[str, int], alphabet: Iterable[str], size: int, min_count: int) -> list[tuple[str, float]]:
-    """At most `size` pieces with their log probabilities, best first: every letter, and the best substrings.
+    """At most `size` pieces with their log-probabilities, best first: every character, and the best substrings.
 
-    The words hold letters of the alphabet only. A substring competes if it occurs twice, and `min_count` times.
+    The words consist of characters of the alphabet. A candidate occurs at least twice, and `min_count` times.
     """
     letters = sorted(alphabet)
     if len(letters) > size:
@@ -54,7 +54,7 @@ def learn(words: Mapping[str, int], alphabet: Iterable[str], size: int, min_coun
         if len(rivals) <= size:
             break
         inner = inner.only((uses > 0)[inner.pieces] & (uses > 0)[inner.owners])
-        # Without a piece each of its uses costs what the next best way to cut it costs; for a letter there is none.
+        # Removing a piece costs, per use, the next best segmentation of it; a single character has none.
         scores = log_shares(uses)
         loss = uses[rivals] * (scores[rivals] - inner.best(scores)[rivals])
         leaving = len(rivals) - max(size, int(len(rivals) * SHRINK))
@@ -66,35 +66,35 @@ def learn(words: Mapping[str, int], alphabet: Iterable[str], size: int, min_coun
 
 
 def cut_long(words: Mapping[str, int], most: int = 256) -> tuple[list[str], Floats]:
-    """The words in order, long ones in parts, and how often each occurs."""
+    """The words in order, long ones in parts, and their counts."""
     parts = sorted((word[i : i + most], count) for word, count in words.items() for i in range(0, len(word), most))
     return [part for part, _ in parts], np.array([count for _, count in parts], dtype=np.float64)
 
 
 def log_shares(uses: Floats) -> Floats:
-    """Log probabilities in proportion to the uses; minus infinity where there are none."""
+    """Log-probabilities in proportion to the uses; minus infinity where there are none."""
     with np.errstate(divide="ignore"):
         return np.asarray(np.log(uses) - np.log(uses.sum()))
 
 
 def add_up(which: Integers, weights: Floats, size: int = 0) -> Floats:
-    """The sum of the weights of each number."""
+    """The sum of the weights of each index."""
     return np.bincount(which, weights, size).astype(np.float64)
 
 
 @dataclass(frozen=True)
 class Lattice:
-    """Every way to cut many strings: edges that are pieces, between nodes that are places between two letters.
+    """The lattice of all segmentations of many strings: edges are pieces, nodes are positions between characters.
 
-    Edges are sorted by how far into their string they end, so one sweep over these groups visits each node after
-    all that lead to it; within a group a string has one end, and the edges to it lie together.
+    Edges are sorted by the position in their string where they end, so one sweep over these groups visits each node
+    after its predecessors; within a group a string has one end node, and the edges to it are adjacent.
     """
 
     starts: Integers
     ends: Integers
     pieces: Integers
     owners: Integers
-    """Which string an edge belongs to."""
+    """The string of each edge."""
     sources: Integers
     sinks: Integers
     """The first and the last node of every string."""
@@ -110,7 +110,7 @@ class Lattice:
 
     @classmethod
     def inside(cls, strings: Sequence[str]) -> Lattice:
-        """The ways to cut strings into others of them."""
+        """The lattice of segmentations of strings into others of them."""
         numbers = {string: number for number, string in enumerate(strings)}
         edges = array("i")
         node = 0
@@ -126,12 +126,12 @@ class Lattice:
         return cls.make(starts, ends, pieces, strings)
 
     def only(self, kept: Flags) -> Lattice:
-        """The lattice without the other edges."""
+        """The lattice with only the edges that are kept."""
         edges = (self.starts[kept], self.ends[kept], self.pieces[kept], self.owners[kept])
         return Lattice(*edges, self.sources, self.sinks)
 
     def expected_uses(self, scores: Floats, counts: Floats) -> Floats:
-        """How often each piece is used over all ways to cut the strings, each weighted by its probability."""
+        """The expected count of each piece over all segmentations, weighted by their probabilities."""
         groups = self.groups()
         reach = self.sweep(scores, groups, np.logaddexp)
         mass = np.zeros(len(reach))
@@ -144,11 +144,11 @@ class Lattice:
         return add_up(self.pieces, shares, len(scores))
 
     def best(self, scores: Floats) -> Floats:
-        """The score of the best way to cut each string; minus infinity where there is none."""
+        """The score of the best segmentation of each string (Viterbi); minus infinity where there is none."""
         return np.asarray(self.sweep(scores, self.groups(), np.maximum)[self.sinks])
 
     def sweep(self, scores: Floats, groups: Sequence[tuple[slice, Integers]], add: np.ufunc) -> Floats:
-        """The scores of all ways from a string's first node to each of its nodes, added up."""
+        """The scores of all paths from a string's first node to each of its nodes, combined by `add`."""
         reach = np.full(int(self.sinks.max(initial=-1)) + 1, -np.inf)
         reach[self.sources] = 0.0
         for edges, firsts in groups:
@@ -157,7 +157,7 @@ class Lattice:
         return reach
 
     def groups(self) -> list[tuple[slice, Integers]]:
-        """The edges of every group, and which of them are the first to their end."""
+        """The edges of every group, and which of them are the first to their end node."""
         depth = self.ends - self.sources[self.owners]
         cuts = np.flatnonzero(np.diff(depth)) + 1
         firsts = np.flatnonzero(np.diff(self.ends, prepend=-1))
@@ -169,9 +169,9 @@ class Lattice:
 def find_candidates(
     letters: Sequence[str], strings: Sequence[str], counts: Floats, least: int, most: int
 ) -> tuple[list[str], Floats, Lattice]:
-    """The letters and, of the substrings that occur `least` times, the `most` that cover the most text.
+    """The single characters and, of the substrings that occur `least` times, the `most` that cover the most text.
 
-    With them come the number of characters that each covers, and the lattice of all ways to cut the strings.
+    Also the number of characters that each covers, and the lattice of all segmentations of the strings.
     """
     joined = "".join(string + "\0" for string in strings)
     sizes = np.array([len(string) for string in strings], dtype=np.int64)
@@ -200,7 +200,7 @@ def find_candidates(
 
 @dataclass(frozen=True)
 class Substrings:
-    """The frequent substrings of one length: how often each occurs and first where; every place and which is there."""
+    """The frequent substrings of one length: count and first position of each; all positions and their substrings."""
 
     length: int
     occurs: Floats
@@ -210,10 +210,10 @@ class Substrings:
 
 
 def grow(grams: Integers, weights: Floats, least: int) -> list[Substrings]:
-    """The substrings of every length, found from those one letter shorter: `grams` names the letter at each place."""
+    """The substrings of every length, from those one character shorter: `grams` has the character at each position."""
     found = []
     for length in range(2, LONGEST + 1):
-        # Two frequent substrings, one a letter further on, make one that is a letter longer.
+        # Two frequent substrings, one shifted by a character, make one that is a character longer.
         at = np.flatnonzero((grams[:-1] >= 0) & (grams[1:] >= 0))
         pairs = grams[at] * len(grams) + grams[at + 1]
         _, first, which = np.unique(pairs, return_index=True, return_inverse=True)

@@ -1,4 +1,4 @@
-"""The plain list of tokens that a model is built for: which id means what."""
+"""The vocabulary of a model: tokens and their ids."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SPECIALS = ("<pad>", "<unk>", "<s>", "</s>")
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Tokens in the order of their ids. The four special ones are 0-3 unless an import keeps its own."""
+    """Tokens in the order of their ids. The four special tokens are 0-3 unless an imported model has its own."""
 
     tokens: tuple[str, ...]
     pad: int = PAD
@@ -33,5 +33,5 @@ class Vocabulary:
 
     @property
     def specials(self) -> frozenset[int]:
-        """The ids that stand for no text."""
+        """The ids of the special tokens."""
         return frozenset((self.pad, self.unk, self.bos, self.eos))
