@@ -40,7 +40,8 @@ WORDS = {
     r"\bnot? a? ?numbers? any ?more\b|\bwhat is not a number\b|\bno longer numbers\b": "NaN",
     r"\b(nats|bits|tokens|words|rows?|files?|lines?|vectors?|slots?|steps?|updates|sentences|hypotheses|scores?|numbers?|"
     r"weights?|seconds|bytes|columns?|keys?) an? (token|verb|word|step|line|second|sentence|row|hypothesis|update|"
-    r"document|process|layer|head|key|model|recipe|corpus|character|value|section|weight|epoch|source|column|batch)\b": "per (nats per token)",
+    r"document|process|layer|head|key|model|recipe|corpus|character|value|section|weight|epoch|source|column|batch)\b":
+    "per (nats per token)",
     r"\b\w*(tokenis|normalis|initialis|optimis|memoris|penalis|minimis|maximis|randomis|regularis|quantis)"
     r"(e|ed|es|er|ers|ing|ation|ations)\b": "American spelling: -ize",
     r"\b\w*(colour|neighbour|behaviour|favour|licence|centred|labelled|modelling|analyser)\w*\b": "American spelling",
