@@ -1,8 +1,8 @@
 /* Kernels for a CPU with AVX-512 and VNNI, compiled on the machine they run on (c_library.py says how, and calls them).
 
-   Each reads memory once, and again only while it is in the cache, where torch reads it several times. A row of a result
-   does not depend on the other rows, as long as all are finite: the same operations in the same order compute it,
-   however many rows there are.
+   Each reads memory once, and again only while it is in the cache, where torch reads it several times. A row of a
+   result does not depend on the other rows, as long as all are finite: the same operations in the same order compute
+   it, however many rows there are.
 
    Threads share independent work: columns of a matmul, heads of attention, rows of a softmax. */
 
@@ -265,7 +265,7 @@ INLINE void soften(int count, const Shape *s, float *scores, long row, const flo
     }
     ALL for (int q = 0; q < count; q++) largest[q] = _mm512_set1_ps(_mm512_reduce_max_ps(largest[q]));
     for (long k = 0; k < s->keys; k += WIDTH) {
-        __mmask16 here = lanes(s->keys - k), any = 0; /* there is no key beyond the last one, whatever the weights are */
+        __mmask16 here = lanes(s->keys - k), any = 0; /* no key beyond the last one, whatever the weights are */
         ALL for (int q = 0; q < count; q++) {
             __m512 some = exponential(_mm512_sub_ps(_mm512_loadu_ps(scores + q * row + k), largest[q]));
             total[q] = _mm512_add_ps(total[q], some);
@@ -501,7 +501,7 @@ ALONE multiply_small(const float *a, long a_row, long a_column, const float *b, 
     }
 }
 
-INLINE void turn(const float *from, long step, long rows, long columns, float *to) {
+INLINE void transpose(const float *from, long step, long rows, long columns, float *to) {
     for (long r = 0; r < rows; r++)
         for (long c = 0; c < columns; c++) to[c * rows + r] = from[r * step + c];
 }
@@ -537,8 +537,9 @@ void attention(const Short *s, int threads) {
             const float *q = s->q + b * s->q_batch + h * s->q_head, *k = s->k + b * s->k_batch + h * s->k_head;
             const float *v = s->v + b * s->v_batch + h * s->v_head;
             float *weights = s->weights + n * s->queries * s->keys;
-            turn(k, s->k_step, s->keys, s->key_dim, transposed);
-            multiply_small(q, s->q_step, 1, transposed, s->keys, weights, s->keys, s->queries, s->key_dim, s->keys, s->scale);
+            transpose(k, s->k_step, s->keys, s->key_dim, transposed);
+            multiply_small(q, s->q_step, 1, transposed, s->keys, weights, s->keys, s->queries, s->key_dim, s->keys,
+                           s->scale);
             for (long i = 0; i < s->queries; i++)
                 weigh(weights + i * s->keys, s->keys,
                       s->mask ? s->mask + b * s->mask_batch + i * s->mask_query : NULL, s->mask_key,
@@ -563,7 +564,7 @@ void attention_backward(const Short *s, int threads) {
             long at_query = b * s->queries * s->heads + h, at_key = b * s->keys * s->heads + h;
             const float *q = s->q + b * s->q_batch + h * s->q_head, *k = s->k + b * s->k_batch + h * s->k_head;
             const float *weights = s->weights + n * s->queries * s->keys, *g = s->gradient + at_query * s->value_dim;
-            turn(s->v + b * s->v_batch + h * s->v_head, s->v_step, s->keys, s->value_dim, transposed);
+            transpose(s->v + b * s->v_batch + h * s->v_head, s->v_step, s->keys, s->value_dim, transposed);
             multiply_small(g, across, 1, transposed, s->keys, slopes, s->keys, s->queries, s->value_dim, s->keys, 1);
             for (long i = 0; i < s->queries; i++) {
                 const float *p = weights + i * s->keys;

@@ -210,7 +210,7 @@ def builds(resolved: Resolved) -> bool:
 
 
 def fit_recipe(recipe: Recipe, say: Callable[[str], None], *, is_started: bool = False) -> Recipe:
-    """`with_defaults` for a recipe that is already built, such as one that Python code read; `say` gets the messages."""
+    """`with_defaults` for a recipe that is already built, such as one read by Python code; `say` gets the messages."""
     resolved, lines = with_defaults(recipe.resolved, is_started=is_started)
     for line in lines:
         say(line)
