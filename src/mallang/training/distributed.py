@@ -64,14 +64,14 @@ class World:
         if self.group is None:
             return numbers
         total = torch.tensor(numbers, dtype=torch.int64)
-        with reporting_loss():
+        with naming_lost_process():
             dist.all_reduce(total, group=self.group)
         return [int(number) for number in total.tolist()]
 
     def sum_tensor(self, tensor: Tensor) -> None:
         """Sum a tensor over all processes, in place."""
         if self.group is not None:
-            with reporting_loss():
+            with naming_lost_process():
                 dist.all_reduce(tensor, group=self.group)
 
     def sum_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
@@ -83,7 +83,7 @@ class World:
             if p.grad is None:
                 p.grad = torch.zeros_like(p)
         under_way = []
-        with reporting_loss():
+        with naming_lost_process():
             for gradients in buckets([p.grad for p in chosen if p.grad is not None]):
                 flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
                 under_way.append((gradients, flat, dist.all_reduce(flat, group=self.group, async_op=True)))
@@ -100,7 +100,7 @@ class World:
         box = torch.zeros(self.sum_numbers([len(content)])[0], dtype=torch.uint8)
         if self.is_first:
             box.copy_(torch.frombuffer(bytearray(content), dtype=torch.uint8))
-        with reporting_loss():
+        with naming_lost_process():
             dist.broadcast(box, src=0, group=self.group)
         return json.loads(bytes(box.numpy()).decode())
 
@@ -108,7 +108,7 @@ class World:
         """This world with the shorter timeout of training: a process that does not answer is then considered lost."""
         if self.group is None:
             return self
-        with reporting_loss():
+        with naming_lost_process():
             return replace(self, group=dist.new_group(timeout=patience()))
 
 
@@ -152,8 +152,8 @@ def connect(device: torch.device, *, even_alone: bool = False) -> World:
     if may_restart() and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
         # The store then outlives a restart, and new processes would use the addresses of dead ones.
         raise UserError(
-            "torchrun --max-restarts cannot restart processes with this setting",
-            todo=f"give it a setting: {SETTING}=1 torchrun …",
+            f"torchrun --max-restarts cannot restart processes unless {SETTING} is 1",
+            todo=f"{SETTING}=1 torchrun …",
         )
     if not dist.is_initialized():
         is_cuda = device.type == "cuda"
@@ -195,7 +195,7 @@ def number(variable: str, default: int) -> int:
 
 
 @contextmanager
-def reporting_loss() -> Iterator[None]:
+def naming_lost_process() -> Iterator[None]:
     """Turn errors of torch.distributed into one that says that another process has died or does not answer."""
     try:
         yield

@@ -168,7 +168,7 @@ def train_here(recipe: Recipe, run: Run, options: Options, world: World, device:
         is_finished = loop.run(stop)
     recorder.close()
     if not is_finished:
-        recorder.say(f"stopped and saved at step {loop.step}; the same command continues from there")
+        recorder.say(f"stopped and saved at step {loop.step}; the same command resumes from there")
         raise SystemExit(128 + signal.SIGTERM) if stop.signal == signal.SIGTERM else KeyboardInterrupt
     if world.is_first:
         run = finish(run, recipe, outcome_of(recipe, loop))
