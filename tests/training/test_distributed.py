@@ -40,7 +40,7 @@ from mallang.errors import UserError
 from mallang.training import checkpoint as checkpoints
 from mallang.training import distributed, run
 from mallang.training.checkpoint import Checkpoint
-from mallang.training.distributed import World, buckets, connect, disconnect, number, own_device, naming_lost_process
+from mallang.training.distributed import World, buckets, connect, disconnect, naming_lost_process, number, own_device
 from mallang.training.loop import Config, Loop
 from mallang.training.run import Run, await_run, locked
 from mallang.training.stopping import Stop
