@@ -29,5 +29,5 @@ def test_a_loss_projects_only_what_it_needs():
 
 
 def test_a_table_of_another_shape_is_refused():
-    with pytest.raises(ValueError, match=r"7 words of 4 cannot share a table of \(7, 5\)"):
+    with pytest.raises(ValueError, match=r"a projection to \(7, 4\) cannot be tied to a table of \(7, 5\)"):
         Projection(4, 7, tied=nn.Embedding(7, 5))

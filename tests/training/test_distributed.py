@@ -40,7 +40,7 @@ from mallang.errors import UserError
 from mallang.training import checkpoint as checkpoints
 from mallang.training import distributed, run
 from mallang.training.checkpoint import Checkpoint
-from mallang.training.distributed import World, buckets, connect, disconnect, number, own_device, told
+from mallang.training.distributed import World, buckets, connect, disconnect, naming_lost_process, number, own_device
 from mallang.training.loop import Config, Loop
 from mallang.training.run import Run, await_run, locked
 from mallang.training.stopping import Stop
@@ -236,7 +236,7 @@ def test_buckets_hold_every_gradient_once_in_order(sizes: list[int]) -> None:
 
 def test_a_lost_process_is_told_in_plain_words() -> None:
     gloo = "[/x/pair.cc:537] Read error [10.0.0.2]:11455: Connection reset by peer. This is typically caused by\na bug"
-    with pytest.raises(UserError) as caught, told():
+    with pytest.raises(UserError) as caught, naming_lost_process():
         raise RuntimeError(gloo)
     said = "another process of this training is lost: Read error [10.0.0.2]:11455: Connection reset by peer"
     assert caught.value.what == said

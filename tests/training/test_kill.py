@@ -150,7 +150,7 @@ def test_a_signal_saves(home: Path, untouched: Path, number: signal.Signals, to_
     assert ended.code == 128 + number, ended.err
     assert "Traceback" not in ended.err
     step = newest_step(home)
-    assert f"stopped and saved at step {step}; the same command continues" in ended.err
+    assert f"stopped and saved at step {step}; the same command resumes" in ended.err
     nobody_left(job)
     assert f"resuming from step {step}" in finish(home, workers).err
     assert_same(home, untouched)

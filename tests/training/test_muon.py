@@ -183,7 +183,7 @@ def test_memory_of_gains_that_were_once_moved_by_muon_is_left_out():
 
 def test_it_needs_matrices_and_the_model():
     table = nn.Embedding(4, 3)
-    with pytest.raises(UserError, match="matrices between their layers"):
+    with pytest.raises(UserError, match="models with hidden matrices"):
         optimizers.build(Config(name="muon"), group_of(table), table)
     with pytest.raises(ValueError, match="muon needs the model"):
         optimizers.build(Config(name="muon"), group_of(table))

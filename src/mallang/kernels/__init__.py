@@ -1,4 +1,4 @@
-"""The maths of the layers, faster: one dispatch per operation, the plain version first, C and Triton kernels behind it.
+"""Kernels of the layers: per operation one dispatch, a plain torch version, and faster C and Triton kernels.
 
     linear.py         x Wᵀ + b                         prepacked weights and C matmuls (CPU), FP8 matmuls (GPU)
     attention.py      softmax(Q Kᵀ / √d) V             C kernels (CPU), Triton decode attention (GPU), torch's SDPA

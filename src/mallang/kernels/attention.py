@@ -1,6 +1,6 @@
-"""Scaled dot-product attention, softmax(Q Kᵀ / √key_dim) V, by the fastest kernel there is for its shapes.
+"""Attention (SDPA), softmax(Q Kᵀ / √key_dim) V, by the fastest kernel for its shapes.
 
-plain_attention          the formula; it also runs where somebody observes the weights
+plain_attention          the formula op by op; it also runs where the weights are observed
 c_attention.py           C on a CPU: decode steps, and training on short texts
 decode_attention.py      Triton on a GPU: decode steps of a search over a static KV cache
 windowed_attention.py    restricted self-attention over long texts, in blocks
@@ -33,16 +33,16 @@ Mask: TypeAlias = (
     | Window
     | None
 )
-"""True = may be seen; or 0 = may be seen, −∞ = may not, which is added to the scores and spares kernels a conversion.
-"causal" lets query i see the keys up to i and has a faster kernel; a window over a long text is computed in blocks;
-None hides nothing."""
+"""True = may be seen; or 0 = may be seen, −∞ = may not, which is added to the scores and needs no conversion in
+kernels. "causal" lets query i see the keys up to i and has a faster kernel; a window over a long text is computed in
+blocks; None masks nothing."""
 Observer: TypeAlias = Callable[[Tensor, Tensor], None]
-"""Takes the raw scores and the weights of one call: [batch, heads, query, key]."""
+"""A function that gets the raw scores and the weights of one call: [batch, heads, query, key]."""
 
 SHORT = 256
-"""Positions up to which a sequence is short to `sdpa_backend`."""
+"""The maximum length of a short sequence for `sdpa_backend`."""
 WIDE = 128
-"""Size of a head beyond which the fused kernels of a GPU are slow: over short sequences plain matmuls are not."""
+"""Head dimension beyond which the fused kernels of a GPU are slower than plain matmuls on short sequences."""
 
 
 def plain_attention(
@@ -53,7 +53,7 @@ def plain_attention(
     dropout: float = 0.0,
     observers: Sequence[Observer] = (),
 ) -> Float[Tensor, "batch heads query value_dim"]:
-    """The formula of the paper step by step; observers are shown the scores and the weights."""
+    """The paper's formula op by op; passes scores and weights to the observers."""
     scores = (queries / math.sqrt(queries.shape[-1])) @ keys.transpose(-2, -1)
     if isinstance(mask, Window):
         mask = mask.mask(scores.shape[-1], scores.device)
@@ -84,7 +84,7 @@ def attention(
     dropout: float = 0.0,
     observers: Sequence[Observer] = (),
 ) -> Float[Tensor, "batch query heads_value_dim"]:
-    """The attention of every query to the keys that its mask lets it see, the heads of a query side by side."""
+    """Attention from every query to the keys that its mask allows; the heads of a query are concatenated."""
     if not observers and not dropout:
         if c_attention.decodes(queries, keys, values, mask):
             return c_attention.decode(queries, keys, values, mask)  # type: ignore[arg-type]
@@ -104,14 +104,14 @@ def attention(
 
 
 def joined(context: Float[Tensor, "batch heads query value_dim"]) -> Float[Tensor, "batch query heads_value_dim"]:
-    """The heads of a query side by side."""
+    """Concatenate the heads of every query."""
     return context.transpose(1, 2).flatten(2)
 
 
 def is_faster_plain(queries: Tensor, keys: Tensor, mask: Mask) -> bool:
-    """Whether plain matmuls are faster than torch's fused attention: wide heads over short texts on a GPU; and on a CPU
-    decode steps, which have few queries and a mask of numbers, but for a single query whose keys lie as the fused
-    kernel reads them.
+    """Whether plain matmuls are faster than torch's fused attention: on a GPU wide heads over short texts; on a CPU
+    decode steps, which have few queries and an additive mask, unless it is a single query whose keys have the layout
+    of the fused kernel.
     """
     if queries.is_cuda:
         return queries.shape[-1] > WIDE and keys.shape[2] <= SHORT and not isinstance(mask, Window)
@@ -127,8 +127,8 @@ def write_and_attend(
     values: Float[Tensor, "batch heads key value_dim"],
     mask: Mask,
 ) -> Float[Tensor, "batch query heads_value_dim"] | None:
-    """On a GPU, a decode step that also writes its new keys and values to the slots `at` of a static KV cache, in one
-    kernel; None where there is no kernel for these.
+    """Decode attention that also writes the new keys and values to the slots `at` of a static KV cache, in one GPU
+    kernel; None where there is no such kernel for these inputs.
     """
     if not isinstance(at, Tensor) or is_off("cache-write-attention"):
         return None
@@ -139,7 +139,7 @@ def write_and_attend(
 
 
 def sdpa_backend(device: torch.device, longest: int) -> AbstractContextManager[object]:
-    """The fastest backend of torch's attention for sequences of at most this length: put it around what attends.
+    """A context manager that selects the fastest SDPA backend of torch for sequences of at most this length.
 
     On a GPU the memory-efficient kernel is twice as fast as the others while sequences are short: at 32 positions of
     256 × 8 heads of 64 an H200 took 92 µs forward and backward, against 250 with flash attention, 162 with cuDNN's.

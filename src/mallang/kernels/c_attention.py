@@ -1,7 +1,7 @@
 """Attention in C on a CPU: decode steps of a search over a KV cache, and training on short texts. See kernels.c.
 
 Torch's fused attention is made for long texts: over 30 tokens it takes nearly twice as long as `TrainingAttention`,
-over 10 four times. Everything of one head stays in the nearest caches here.
+over 10 tokens four times. Here all data of one head stays in the L1 and L2 caches.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from mallang.kernels.c_library import Count
 from mallang.kernels.dispatch import is_off
 
 FEW = 16
-"""Queries per head up to which a call is a decode step."""
+"""The maximum number of queries per head of a decode step."""
 LONGEST = 128
-"""Queries and keys up to which a text is short."""
+"""The maximum length of a short text, in queries and in keys."""
 WIDEST = 128
-"""Numbers of a key or a value."""
+"""The maximum dimension of a key or value vector."""
 
 
 def trains(queries: Tensor, keys: Tensor, values: Tensor, mask: Any) -> bool:
-    """Whether `TrainingAttention` can take these: short texts with gradients, and a mask that the kernels know."""
+    """Whether `TrainingAttention` supports these: short texts with gradients, and no, a causal or a boolean mask."""
     given = (queries, keys, values)
     return (
         not is_off("c-training-attention")
@@ -46,12 +46,12 @@ def trains(queries: Tensor, keys: Tensor, values: Tensor, mask: Any) -> bool:
 
 
 def is_causal(mask: Any, queries: Tensor, keys: Tensor) -> bool:
-    """Whether a query sees the keys up to itself."""
+    """Whether the mask is causal: a query sees the keys up to itself."""
     return isinstance(mask, str) and queries.shape[2] == keys.shape[2]
 
 
 def hides_for_all_heads(mask: Any, queries: Tensor, keys: Tensor) -> bool:
-    """Whether it says by true and false what may be seen, of each key, the same for all heads."""
+    """Whether the mask is boolean, has one entry per key and is shared by all heads."""
     if type(mask) is not Tensor or mask.dtype != torch.bool or not mask.is_cpu or mask.dim() != 4:
         return False
     batch, heads, count, key = mask.shape
@@ -59,7 +59,7 @@ def hides_for_all_heads(mask: Any, queries: Tensor, keys: Tensor) -> bool:
 
 
 class AttentionArguments(ctypes.Structure):
-    """What the kernels read and write: as in kernels.c."""
+    """The arguments of the attention kernels, as declared in kernels.c."""
 
     _fields_ = [
         *((name, ctypes.c_long) for name in ("batch", "heads", "queries", "keys", "key_dim", "value_dim")),
@@ -73,13 +73,13 @@ class AttentionArguments(ctypes.Structure):
 
 
 class TrainingAttention(torch.autograd.Function):
-    """softmax(Q Kᵀ / √key_dim) V of what may be seen, and its gradients; those have none of their own."""
+    """softmax(Q Kᵀ / √key_dim + mask) V and its gradients, which cannot be differentiated again."""
 
     @staticmethod
     def forward(
         ctx: Any, queries: Tensor, keys: Tensor, values: Tensor, mask: Any
     ) -> Float32[Tensor, "batch query heads value_dim"]:
-        """The context; the weights are kept for the way back."""
+        """The context; the weights are saved for backward."""
         (batch, heads, count, _), (slots, value_dim) = queries.shape, values.shape[2:]
         weights = queries.new_empty(batch, heads, count, slots)
         context = queries.new_empty(batch, count, heads, value_dim)
@@ -104,7 +104,7 @@ class TrainingAttention(torch.autograd.Function):
 
 
 def described(queries: Tensor, keys: Tensor, values: Tensor, mask: Any) -> AttentionArguments:
-    """Sizes and addresses."""
+    """Sizes, strides and addresses of the tensors."""
     (batch, heads, count, key_dim), (slots, value_dim) = queries.shape, values.shape[2:]
     given = AttentionArguments(
         batch=batch, heads=heads, queries=count, keys=slots, key_dim=key_dim, value_dim=value_dim,
@@ -138,10 +138,10 @@ def decodes(
     values: Float[Tensor, "batch heads key value_dim"],
     mask: object,
 ) -> bool:
-    """Whether `decode` can take these: a decode step whose keys lie in memory as columns."""
+    """Whether `decode` supports these: a decode step with transposed keys."""
     hides = [mask] if isinstance(mask, Tensor) else []
     if is_off("c-decode-attention") or torch.compiler.is_compiling() or (mask is not None and not hides):
-        return False  # first of all: to ask for shapes would bind what is compiled to the answer
+        return False  # checked first: a comparison of shapes would specialize compiled code to them
     return (
         queries.shape[2] <= FEW
         and keys.shape[2] > 0
@@ -158,7 +158,7 @@ def decode(
     values: Float32[Tensor, "batch heads key value_dim"],
     mask: Float32[Tensor, "#batch 1 #query key"] | None,
 ) -> Float32[Tensor, "batch query joined"]:
-    """softmax(Q Kᵀ / √key_dim + mask) V, the heads of a query side by side."""
+    """softmax(Q Kᵀ / √key_dim + mask) V; the heads of a query are concatenated."""
     kernels, (batch, heads, count, key_dim), (slots, value_dim) = c_library.library(), queries.shape, values.shape[2:]
     assert kernels is not None
     context = queries.new_empty(batch, count, heads * value_dim)
@@ -180,7 +180,7 @@ def write_cache(
     values: Float32[Tensor, "batch heads slots value_dim"],
     first: int,
 ) -> None:
-    """Write new keys and values to the slots from `first` on; the keys lie there as columns."""
+    """Write new keys and values to the slots from `first` on; the keys of the cache are transposed."""
     kernels, (batch, heads, width, key_dim), value_dim = c_library.library(), new_keys.shape, values.shape[3]
     assert kernels is not None
     steps = [*new_keys.stride()[:3], *new_values.stride()[:3], *keys.stride()[:2], keys.stride(3), *values.stride()[:3]]

@@ -1,7 +1,7 @@
-"""The loss of logits and its gradient on a CPU, in C: see kernels.c.
+"""Fused cross-entropy on a CPU, in C: the loss of logits and its gradient. See kernels.c.
 
-What fused_cross_entropy.py is on a GPU. Op by op the table is read three times and written twice; here it is read
-and written once, for a row stays in the cache of its core until it is done.
+It is the CPU counterpart of fused_cross_entropy.py. Op by op the logits are read three times and written twice; here
+they are read and written once, since a row stays in the cache of its core.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ def c_cross_entropy_(
 ) -> Float32[Tensor, "sums positions"]:
     """The smoothed loss and the negative log-likelihood of each row; logits become softmax − (1 − smoothing) · one-hot.
 
-    Rows labeled `<pad>` cost nothing and become zero. What smoothing takes from every word alike is not subtracted.
+    Rows labeled `<pad>` have no loss and become zero. The smoothing term, which is the same for every word, is not
+    subtracted.
     """
     kernels, (rows, words), labels = c_library.library(), logits.shape, labels.contiguous()
     assert kernels is not None
@@ -27,7 +28,7 @@ def c_cross_entropy_(
     assert labels.shape == (rows,)
     assert labels.dtype == torch.long
     if not ((labels >= 0) & (labels < words)).all():
-        raise IndexError(f"a label is not among {words} words")  # the kernel would write to memory of others
+        raise IndexError(f"a label is not among {words} words")  # the kernel would write out of bounds
     sums = logits.new_empty(2, rows)
     kernels.cross_entropy(
         logits.data_ptr(), rows, words, logits.stride(0), labels.data_ptr(), PAD, smoothing,

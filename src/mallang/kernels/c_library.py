@@ -1,19 +1,19 @@
-"""The C kernels for CPUs: how they are compiled, loaded and called. Their source is kernels.c beside this file.
+"""The C kernels for CPUs: compiling, loading and calling them. Their source is kernels.c beside this file.
 
-They are compiled by the C compiler of the machine they run on, the first time one is needed (two seconds), and kept in
-the user's cache. Without a compiler, or on a processor without AVX-512 and VNNI, there are none: `library` is None, and
-the plain version of every operation runs instead.
+The C compiler of the machine compiles them the first time one is needed (two seconds); the library is kept in the
+user's cache. Without a compiler, or on a processor without AVX-512 and VNNI, there are none: `library` returns None,
+and the plain version of every operation runs instead.
 
     int8_linear          quantizes, multiplies and rescales in one call                         c_matmul.py
     matmul               a float32 matmul with prepacked weights                                c_matmul.py
     decode_attention     attention of a few queries: the scores of a head never leave the cache c_attention.py
     write_cache          new keys and values go to their slots of the KV cache                  c_attention.py
     attention            attention over short texts, and its gradients, for training            c_attention.py
-    log_softmax          a row at a time, which stays in the cache                              log_softmax.py
-    cross_entropy        the loss of logits and its gradient, a row at a time                   c_cross_entropy.py
+    log_softmax          row by row, so that a row stays in the cache                           log_softmax.py
+    cross_entropy        the loss of logits and its gradient, row by row                        c_cross_entropy.py
 
-The kernels see memory and no tensors, so they know neither gradients nor graph compilers: `may_take` says whether
-tensors can be given to them.
+The kernels read memory, not tensors, so they support neither autograd nor graph compilers: `may_take` says whether
+tensors can be passed to them.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from mallang.kernels.dispatch import is_off
 SOURCE = Path(__file__).with_name("kernels.c")
 FLAGS = ["-O3", "-march=native", "-fopenmp", "-shared", "-fPIC", "-lm"]
 NEEDED = {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni"}
-"""What the processor must know, by the names of Linux."""
+"""Instruction sets that the processor must have, by their names in /proc/cpuinfo."""
 SHARED = 2**17
-"""Multiplications from which threads share a call: to wait for each other takes them some microseconds."""
+"""Multiplications from which a call uses several threads: synchronizing them takes some microseconds."""
 
 Pointer, Count = ctypes.c_void_p, ctypes.c_long
 PLAIN = (Tensor, nn.Parameter)
-"""Classes whose memory may be looked at: others may mean something else by it."""
+"""Classes whose memory may be read directly: other tensor subclasses may give it another meaning."""
 SIGNATURES: dict[str, list[type]] = {
     "prepack_int8": [Pointer, Count, Count, Pointer, Pointer],
     "int8_linear": [
@@ -68,7 +68,7 @@ SIGNATURES: dict[str, list[type]] = {
 
 @functools.cache
 def library() -> ctypes.CDLL | None:
-    """The kernels, if this machine can have them."""
+    """The compiled kernels, or None where this machine cannot have them."""
     flags = processor_flags()
     if is_off() or not set(flags) >= NEEDED:
         return None
@@ -81,18 +81,18 @@ def library() -> ctypes.CDLL | None:
 
 
 def state() -> str:
-    """Whether there are kernels, or why not, in words."""
+    """A sentence that says whether there are kernels, or why not."""
     if is_off():
         return "none: MALLANG_KERNELS=off"
     if not set(processor_flags()) >= NEEDED:
         return "none: the processor has no AVX-512 with VNNI"
     if library() is None:
-        return "none: they could not be compiled by cc, or what CC names, or not be kept in the user's cache"
+        return "none: they could not be compiled with cc or $CC, or not be written to the user's cache"
     return "compiled"
 
 
 def load(path: Path, compiler: str) -> ctypes.CDLL:
-    """The library at this path, compiled first if it is not there whole."""
+    """The library at this path, compiled first if it is missing or incomplete."""
     if not is_whole(path):
         build(path, compiler)
     kernels = ctypes.CDLL(str(path))
@@ -103,7 +103,7 @@ def load(path: Path, compiler: str) -> ctypes.CDLL:
 
 
 def build(path: Path, compiler: str) -> None:
-    """Compile beside the path, then move it there: whoever looks meanwhile sees nothing or all of it."""
+    """Compile beside the path, then move the library there: other processes see either nothing or all of it."""
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         made, mark = Path(folder, path.name), Path(folder, "mark")
         command = [*shlex.split(compiler), str(SOURCE), *FLAGS, "-o", str(made)]
@@ -114,7 +114,7 @@ def build(path: Path, compiler: str) -> None:
 
 
 def is_whole(path: Path) -> bool:
-    """Whether it is what was compiled: to load the half of a library, as a crash may leave it, ends the program."""
+    """Whether the checksum fits: loading half a library, as a crash may leave it, would crash the process."""
     try:
         return mark_of(path).read_text("utf-8") == hashlib.sha256(path.read_bytes()).hexdigest()
     except (OSError, ValueError):
@@ -122,12 +122,12 @@ def is_whole(path: Path) -> bool:
 
 
 def mark_of(path: Path) -> Path:
-    """The file that holds its checksum."""
+    """The file that holds the checksum of a library."""
     return path.with_suffix(".sha256")
 
 
 def own(folder: Path) -> Path:
-    """A folder, made if need be, in which nobody else could have put anything: what lies there is run."""
+    """A folder, created if needed, that no other user can write to: the code in it will be executed."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
@@ -136,18 +136,18 @@ def own(folder: Path) -> Path:
 
 
 def cache_folder() -> Path:
-    """Not the one of data, which may be shared between machines and users."""
+    """The folder of compiled kernels: not the data folder, which machines and users may share."""
     named = os.environ.get("XDG_CACHE_HOME")
     return (Path(named) if named else Path.home() / ".cache") / "mallang-kernels"
 
 
 def spare_folder() -> Path:
-    """Where there is no home to write to."""
+    """A folder in the temporary directory, where the home folder is not writable."""
     return Path(tempfile.gettempdir()) / f"mallang-{os.getuid()}"
 
 
 def processor() -> str:
-    """What Linux says of the processor; nothing elsewhere."""
+    """The text of /proc/cpuinfo; empty on systems other than Linux."""
     try:
         return Path("/proc/cpuinfo").read_text("utf-8")
     except OSError:
@@ -155,7 +155,7 @@ def processor() -> str:
 
 
 def processor_flags() -> list[str]:
-    """The names of its instruction sets."""
+    """The instruction sets of the processor."""
     found = re.search(r"^flags\s*:(.*)$", processor(), re.MULTILINE)
     return sorted(found.group(1).split()) if found else []
 
@@ -164,15 +164,15 @@ def processor_flags() -> list[str]:
 
 
 def may_take(*tensors: Tensor) -> bool:
-    """Whether there are kernels, these are float32 tensors in the memory of a CPU, and no gradient, compiler or counter
-    follows what becomes of them.
+    """Whether the C kernels can compute with these: float32 CPU tensors that no gradient, compiler or dispatch mode
+    tracks.
     """
     gradients = torch.is_grad_enabled() and any(each.requires_grad for each in tensors)
     return not gradients and are_plain(*tensors)
 
 
 def are_plain(*tensors: Tensor) -> bool:
-    """`may_take` for code that takes care of gradients itself."""
+    """`may_take` for code that computes gradients itself."""
     return (
         not torch.compiler.is_compiling()
         and all(
@@ -185,7 +185,7 @@ def are_plain(*tensors: Tensor) -> bool:
 
 
 def is_watched() -> bool:
-    """Whether torch traces, transforms or counts operations, or takes derivatives forward."""
+    """Whether torch traces, transforms or counts operations, or computes forward-mode derivatives."""
     return (
         torch._C._len_torch_dispatch_stack() > 0
         or torch._C._functorch.peek_interpreter_stack() is not None
@@ -195,5 +195,5 @@ def is_watched() -> bool:
 
 
 def threads(multiplications: int) -> int:
-    """How many share a call."""
+    """The number of threads for a call with this many multiplications."""
     return 1 if multiplications < SHARED else torch.get_num_threads()

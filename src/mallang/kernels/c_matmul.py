@@ -1,4 +1,4 @@
-"""Linear layers in C on a CPU, with prepacked (GEMM) weights: in float32 and in 8-bit integers. See kernels.c."""
+"""Linear layers in C on a CPU, with prepacked (GEMM) weights, in float32 and int8. See kernels.c."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from mallang.kernels import c_library
 from mallang.kernels.c_library import Count, Pointer
 
 PANEL = 64
-"""Columns of a matrix that are multiplied together: as in kernels.c."""
+"""Columns of a matrix that are multiplied together, as in kernels.c."""
 FURTHEST = 2**27
-"""The largest stride, in numbers, that the kernel can count."""
+"""The largest stride, in elements, that the kernel supports."""
 
 
 @functools.cache
 def beats_torch() -> bool:
-    """Whether our float32 matmul is faster than torch's here: on Intel's processors MKL wins, on AMD's ours does."""
+    """Whether our float32 matmul is faster than torch's here: MKL wins on Intel processors, ours on AMD's."""
     return "GenuineIntel" not in c_library.processor()
 
 
 class Int8Matrix:
-    """A weight of 8-bit integers, prepacked."""
+    """A prepacked int8 weight."""
 
     def __init__(self, integers: Int8[Tensor, "outputs inputs"], scale: Float32[Tensor, " outputs"]) -> None:
         kernels, (outputs, inputs), integers = c_library.library(), integers.shape, integers.contiguous()
@@ -39,13 +39,13 @@ class Int8Matrix:
     def multiply(
         self, x: Float32[Tensor, "*batch inputs"], bias: Float32[Tensor, " outputs"] | None = None
     ) -> Float32[Tensor, "*batch outputs"]:
-        """x Wᵀ + b, with x quantized row by row: the formula of int8.py."""
+        """x Wᵀ + b, with x quantized row by row, by the formula of int8.py."""
         kernels, inputs = c_library.library(), x.shape[-1]
         assert kernels is not None
         if not x.is_cpu or x.dtype != torch.float32 or inputs != self.inputs:
             raise ValueError(f"{x.dtype} of {inputs} on {x.device} for a matrix of float32 of {self.inputs} on the CPU")
         y, rows = x.new_empty(*x.shape[:-1], self.outputs), x.numel() // inputs
-        # Asking first: every call into torch lets other threads of Python in, and waits for them.
+        # Checked first: every call into torch may release the GIL, and then waits for other Python threads.
         x = x if x.is_contiguous() else x.contiguous()
         bias = bias if bias is None or bias.is_contiguous() else bias.contiguous()
         kernels.int8_linear(
@@ -57,7 +57,7 @@ class Int8Matrix:
 
 
 class MatmulArguments(ctypes.Structure):
-    """What `matmul` reads and writes: as in kernels.c."""
+    """The arguments of `matmul`, as declared in kernels.c."""
 
     _fields_ = [
         ("x", Pointer), ("x_row", Count), ("x_column", Count), ("inputs", Count), ("packed", Pointer),
@@ -66,7 +66,7 @@ class MatmulArguments(ctypes.Structure):
 
 
 class FloatMatrix:
-    """A float32 weight, prepacked."""
+    """A prepacked float32 weight."""
 
     def __init__(self, weight: Float32[Tensor, "outputs inputs"]) -> None:
         kernels, (outputs, inputs) = c_library.library(), weight.shape
@@ -96,12 +96,12 @@ class FloatMatrix:
         return self.put(x.T, None, 0, x.new_empty(x.shape[1], self.outputs))
 
     def add_transposed_(self, total: Float32[Tensor, "rows outputs"], x: Float32[Tensor, "inputs rows"]) -> None:
-        """total + xᵀ Wᵀ, in place of the total."""
+        """total += xᵀ Wᵀ, in place."""
         assert total.is_contiguous() and total.shape == (x.shape[1], self.outputs)
         self.put(x.T, total, self.outputs, total)
 
     def put(self, x: Tensor, start: Tensor | None, start_row: int, y: Tensor) -> Tensor:
-        """Into y, of which the first axes are x's: x Wᵀ and what the sums start with."""
+        """Write start + x Wᵀ into y, whose leading axes are those of x; `start` is a bias or a table of totals."""
         kernels, inputs, rows = c_library.library(), x.shape[-1], x.shape[:-1].numel()
         assert kernels is not None
         if not x.is_cpu or x.dtype != torch.float32 or inputs != self.inputs:

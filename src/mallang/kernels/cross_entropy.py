@@ -1,13 +1,13 @@
-"""Cross-entropy with label smoothing, over hidden vectors: the logits of all positions never exist at once.
+"""Cross-entropy with label smoothing from hidden vectors, in chunks: the logits of all positions never exist at once.
 
     nll  = −Σ log p(label)                      even = −Σ mean over words of log p(word)
     loss = (1 − smoothing) · nll + smoothing · even     (Szegedy et al. 2016, arXiv:1512.00567, section 7)
 
-Projecting positions × dim onto the vocabulary takes positions × words numbers, by far the largest tensor of a small
-model. Here a chunk of positions is projected, its loss is taken and, while its probabilities are at hand, the
-gradient of its logits: softmax − (1 − smoothing) · one-hot − smoothing / words. That is folded into the gradients of
-the hidden vectors and of the weight at once, so that nothing is computed twice and the chunk is forgotten. Few passes
-over the logits matter more than few matmuls, so masks and the last term are applied to the small sides.
+The logits of all positions, positions × words, are by far the largest tensor of a small model. Here a chunk of
+positions is projected; its loss and the gradient of its logits are computed together from its probabilities:
+softmax − (1 − smoothing) · one-hot − smoothing / words. The gradients of the hidden vectors and of the weight are
+accumulated at once, so that nothing is computed twice and the chunk can be freed. Passes over the logits cost more than
+matmuls, so masks and the last term are applied to the smaller tensors.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from mallang.kernels.linear import add_matmul_, multiply, multiply_back
 from mallang.text.vocabulary import PAD
 
 LOGITS = {"cpu": 2**22, "cuda": 2**28}
-"""Logits held at once: a CPU is fastest while they fit its cache, a GPU when it is fed in large pieces."""
+"""Logits per chunk: a CPU is fastest while they fit into its cache, a GPU with large chunks."""
 FUSED = 2**30
-"""The same for the kernel of fused_cross_entropy.py, which holds nothing beside them."""
+"""Logits per chunk for the kernel of fused_cross_entropy.py, which needs no other memory."""
 
 
 def is_chunked(device: torch.device) -> bool:
-    """Whether `cross_entropy` is best here: a model compiled for a CPU has a formula that the compiler fuses well."""
+    """Whether `cross_entropy` is fastest here: for a model compiled for a CPU, the plain formula fuses well."""
     return is_at_hand(device) or not torch.compiler.is_compiling()
 
 
@@ -46,10 +46,10 @@ def cross_entropy(
     smoothing: float = 0.0,
     chunk: int | None = None,
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
-    """The smoothed loss and the plain negative log-likelihood, each a sum; `<pad>` labels ask for nothing.
+    """The smoothed loss and the plain negative log-likelihood, each a sum; `<pad>` labels are ignored.
 
-    Gradients flow from the loss alone. `chunk` is the number of positions projected at once; compiled code takes all,
-    for a loop over them would be compiled anew for every length.
+    Gradients flow from the loss alone. `chunk` is the number of positions projected at once; compiled code takes all
+    at once, since a loop would be compiled again for every length.
     """
     if chunk is None:
         most = FUSED if is_at_hand(hidden.device) else LOGITS.get(hidden.device.type, LOGITS["cuda"])
@@ -66,14 +66,14 @@ def cross_entropy(
 
 
 def parts_of(labels: Int[Tensor, " positions"], chunk: int | None) -> list[slice]:
-    """The positions in pieces of so many, or as one."""
+    """The positions in chunks of `chunk`, or as one chunk."""
     if chunk is None:
         return [slice(None)]
     return [slice(begin, begin + chunk) for begin in range(0, len(labels), chunk)]
 
 
 class Chunked(torch.autograd.Function):
-    """The loss of all chunks, whose gradients are made on the way forward."""
+    """The loss of all chunks; their gradients are computed in forward."""
 
     @staticmethod
     def forward(
@@ -85,7 +85,7 @@ class Chunked(torch.autograd.Function):
         smoothing: float,
         chunk: int | None,
     ) -> Tensor:
-        """The two sums. As one tensor: of two that share memory, torch 2.11 gives compiled code gradients of zero."""
+        """The two sums, as one tensor: for two that share memory, torch 2.11 gives zero gradients in compiled code."""
         hidden_gradient, total = torch.empty_like(hidden), torch.zeros(2, device=hidden.device)
         weight_gradient = torch.zeros_like(weight, dtype=torch.float32)
         bias_gradient = None if bias is None else torch.zeros_like(bias, dtype=torch.float32)
@@ -100,7 +100,7 @@ class Chunked(torch.autograd.Function):
                 weight_gradient = add_matmul_(weight_gradient, gradient, some * asked)
                 if bias_gradient is not None:
                     bias_gradient = bias_gradient + gradient.T @ asked[:, 0]
-            if smoothing:  # what the even part takes from every word is the same for all: no need to touch the logits
+            if smoothing:  # the smoothing term is the same for all words: no pass over the logits is needed
                 asked = (labels != PAD).float()
                 hidden_gradient -= (smoothing * asked[:, None] * weight.float().mean(dim=0)).to(hidden.dtype)
                 weight_gradient -= smoothing / len(weight) * (asked @ hidden.float())
@@ -112,7 +112,7 @@ class Chunked(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, total: Tensor) -> tuple[Tensor | None, ...]:
-        """The gradients that are at hand, times that of the loss."""
+        """The gradients that forward computed, times that of the loss."""
         hidden, weight, bias = ctx.saved_tensors
         loss = total[0]
         scaled = None if bias is None else (bias * loss).to(ctx.type)
@@ -120,7 +120,7 @@ class Chunked(torch.autograd.Function):
 
 
 def measure_for(hidden: Tensor, weight: Tensor) -> Callable[..., tuple[Tensor, Tensor]]:
-    """The fastest of the three functions below that can be given these."""
+    """The fastest of the three functions below that supports these."""
     if is_at_hand(hidden.device):
         return measure_fused
     in_c = not is_off("c-cross-entropy") and c_library.may_take(hidden, weight.detach())
@@ -130,18 +130,18 @@ def measure_for(hidden: Tensor, weight: Tensor) -> Callable[..., tuple[Tensor, T
 def measure_plainly(
     hidden: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, smoothing: float
 ) -> tuple[Float[Tensor, " sums"], Float[Tensor, "positions words"]]:
-    """The two sums of a chunk, and the gradient of its logits but for the even part and for the mask."""
+    """The two sums of a chunk, and the gradient of its logits without the smoothing term and the mask."""
     log_probs = log_probs_of(hidden, weight, bias)
     sums = summed(log_probs, labels, smoothing)
     right = sums.new_full((len(labels), 1), smoothing - 1)
-    # Not converted before: p − 1 of a sure word would lose all its digits.
+    # Converted last: p − 1 of a confident prediction would lose all precision.
     return sums, log_probs.exp_().scatter_add_(1, labels[:, None], right).to(weight.dtype)
 
 
 def measure_fused(
     hidden: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, smoothing: float
 ) -> tuple[Float[Tensor, " sums"], Float[Tensor, "positions words"]]:
-    """`measure_plainly` by one Triton kernel, over rows as wide as it likes them."""
+    """`measure_plainly` by one Triton kernel, with the vocabulary padded to a size that it reads fast."""
     matmul = fp8.multiply if fp8.is_wanted_forward(hidden, wide := padded_vocabulary(weight)) else F.linear
     logits = matmul(hidden, wide, None if bias is None else padded_vocabulary(bias))
     sums = fused_cross_entropy_(logits, labels, len(weight), smoothing)
@@ -157,7 +157,7 @@ def measure_in_c(
 
 
 def lowered(hidden: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Both in the type that products are computed in: under autocast a lower one."""
+    """Hidden vectors and weight in the dtype of matmuls: under autocast a lower precision."""
     if not torch.is_autocast_enabled(hidden.device.type):
         return hidden, weight
     low = torch.get_autocast_dtype(hidden.device.type)
@@ -167,7 +167,7 @@ def lowered(hidden: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
 def summed(
     log_probs: Float[Tensor, "positions words"], labels: Int[Tensor, " positions"], smoothing: float
 ) -> Float[Tensor, " sums"]:
-    """The loss and the negative log-likelihood."""
+    """The sums of the loss and of the negative log-likelihood, from log-probabilities."""
     asked = (labels != PAD).float()
     nll = -(log_probs.gather(1, labels[:, None])[:, 0] * asked).sum()
     if not smoothing:
@@ -177,5 +177,5 @@ def summed(
 
 
 def log_probs_of(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Float[Tensor, "positions words"]:
-    """What the model gives every word, in full precision."""
+    """The log-probability of every word, in float32."""
     return F.linear(hidden, weight, bias).log_softmax(dim=1, dtype=torch.float32)

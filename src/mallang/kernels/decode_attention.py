@@ -1,11 +1,11 @@
 """Decode attention on a GPU in one Triton kernel: a few queries over the many slots of a KV cache.
 
-A step of a search has as many queries as a sentence has hypotheses, and its mask hides most slots: those that are not
-filled yet, and those of other hypotheses. The fused kernels of torch are made for long rows of queries and look at
-every slot. This one has a program for each head of each sentence. It holds all queries and goes over the slots in
-blocks, keeping a softmax as it goes (Milakov and Gimelshein 2018, arXiv:1805.02867), from the first slot that the mask
-lets any of them see to the last. So a step costs what is filled, though the memory is reserved for more. Where a step
-has new keys and values to keep, the same program writes those of its head first.
+A decode step has as many queries as a sentence has hypotheses, and its mask hides most slots: those that are not filled
+yet, and those of other hypotheses. The fused kernels of torch are made for many queries and read every slot. This
+kernel has one program per head and sentence. A program holds all queries and iterates over blocks of slots with an
+online softmax (Milakov and Gimelshein 2018, arXiv:1805.02867), from the first slot that the mask allows for any query
+to the last. So the cost of a step depends on the valid length, not on the allocated slots. Where a step has new keys
+and values to cache, the program writes those of its head first.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from torch import Tensor
 from mallang.kernels.dispatch import tl, tried_once, triton
 
 MOST = 16
-"""Queries of a head that the kernel holds."""
+"""The maximum number of queries per head."""
 WIDEST = 256
-"""Bytes of the longest key or value that it takes."""
+"""The maximum size of a key or value vector, in bytes."""
 FEW = 256
-"""Programs that a GPU runs all at once, each with room of its own."""
+"""Programs that a GPU runs at the same time with large blocks."""
 GLANCE = 512
-"""Slots of the mask that are looked at together."""
+"""Slots of the mask that are read together."""
 BYTES = 2**15
-"""Of the keys of a large block, and as many of its values."""
+"""Size of the keys of a large block, in bytes; its values have as many."""
 
 
 def is_made_for(
@@ -36,7 +36,7 @@ def is_made_for(
     values: Float[Tensor, "batch heads key value_dim"],
     mask: Any,
 ) -> bool:
-    """Whether this is a decode step on a GPU, whose mask is made of numbers."""
+    """Whether this is a decode step on a GPU with an additive mask."""
     return (
         queries.is_cuda
         and queries.shape[2] <= MOST
@@ -51,12 +51,13 @@ def is_made_for(
 
 @tried_once("decode-attention")
 def works() -> bool:
-    """Whether the kernel gives here what the formula gives: with the longest keys, in few programs and in many."""
+    """Self-test: whether the kernel agrees with the formula, for the largest keys, with few and with many programs."""
     return all(works_in(programs) for programs in (1, FEW + 1))
 
 
 def works_in(programs: int) -> bool:
-    """The same in so many programs. A GPU that has not enough memory for a block raises an error of triton's."""
+    """Whether the kernel agrees with the formula in `programs` programs. Triton raises an error on a GPU whose shared
+    memory is too small for a block."""
     dim = WIDEST // 4
     given = torch.linspace(-1, 1, 2 * dim, dtype=torch.float32, device="cuda").view(1, 1, 2, dim)
     given = given.expand(programs, 1, 2, dim).contiguous()
@@ -67,7 +68,7 @@ def works_in(programs: int) -> bool:
     slots = given.clone()
     projected = given.transpose(1, 2).reshape(programs, 2, dim).repeat(1, 1, 3)
     written = write_and_decode(projected, torch.arange(2, device="cuda"), slots, slots.clone(), mask)
-    # Torch may have been told to multiply with fewer digits.
+    # Tolerant, since torch's matmuls may be set to TF32.
     return torch.allclose(found, wanted, atol=1e-2) and torch.allclose(written, wanted[:, 0], atol=1e-2)
 
 
@@ -93,9 +94,9 @@ def write_and_decode(
     values: Float[Tensor, "batch heads key value_dim"],
     mask: Float[Tensor, "#batch #heads #query #key"],
 ) -> Float[Tensor, "batch query heads_value_dim"]:
-    """`decode` of queries that bring keys and values of their own, all in one tensor; those go to the slots `at`.
+    """`decode` from the projected queries, keys and values in one tensor; keys and values go to the slots `at`.
 
-    A compiler must not look inside: it would make copies of what is written to.
+    It is a custom op, which a compiler does not trace: it would copy the cache that is written to.
     """
     (_, heads, _, key_dim), value_dim = keys.shape, values.shape[3]
     parts = projected.split_with_sizes((heads * key_dim, heads * key_dim, heads * value_dim), dim=2)
@@ -106,12 +107,12 @@ def write_and_decode(
 
 @write_and_decode.register_fake
 def allocate_context(projected: Tensor, at: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
-    """Memory of that shape."""
+    """An empty output of the right shape, for tracing."""
     return projected.new_empty(*projected.shape[:2], values.shape[1] * values.shape[3])
 
 
 class Pair(NamedTuple):
-    """What is attended to."""
+    """Keys and values."""
 
     keys: Tensor
     values: Tensor
@@ -120,12 +121,12 @@ class Pair(NamedTuple):
 def start(
     queries: Tensor, seen: Pair, mask: Tensor, new: Pair | None, at: Tensor | None
 ) -> Float[Tensor, "batch heads query value_dim"]:
-    """Start the kernel."""
+    """Launch the kernel."""
     batch, heads, count, key_dim = queries.shape
     slots, value_dim = seen.values.shape[2:]
     context = queries.new_empty(batch, count, heads, value_dim).transpose(1, 2)
     mask = mask.expand(batch, heads, count, slots)
-    fresh = new or Pair(queries, queries)  # of which nothing is read
+    fresh = new or Pair(queries, queries)  # a placeholder that is not read
     _attend[(batch * heads,)](
         queries, *seen, mask, context, *fresh, queries if at is None else at,
         *queries.stride(), *seen.keys.stride(), *seen.values.stride(), *mask.stride(), *context.stride(),
@@ -142,9 +143,9 @@ def start(
 
 
 def launch(programs: int, longest: int) -> dict[str, int]:
-    """How many slots a program looks at together, its groups of 32 threads, and the blocks on their way at once.
+    """Launch parameters: slots per block, warps and pipeline stages.
 
-    Found by trying on an H200. Where programs are many, small ones hide each other's waiting; few must be quick alone.
+    Tuned on an H200. Many small programs hide each other's memory latency; few programs must be fast alone.
     """
     if programs > FEW:
         return {"block": 16, "num_warps": 1, "num_stages": 3}
@@ -157,8 +158,8 @@ elif triton is not None:
 
     @triton.jit
     @no_type_check
-    def _look(mask, count, slots, m_query, m_slot, glance: tl.constexpr, block: tl.constexpr):
-        """The first slot of the block of the first that any query may see, and the one after the last."""
+    def _visible_range(mask, count, slots, m_query, m_slot, glance: tl.constexpr, block: tl.constexpr):
+        """The range of slots that any query may see; its start is rounded down to a block."""
         nearest, furthest = tl.full((glance,), slots, tl.int32), tl.zeros((glance,), tl.int32)
         for first in range(0, slots, glance):
             slot = first + tl.arange(0, glance)
@@ -178,7 +179,7 @@ elif triton is not None:
         key_dim, value_dim, scale: tl.constexpr, key_width: tl.constexpr, value_width: tl.constexpr,
         writes: tl.constexpr, most: tl.constexpr, block: tl.constexpr, glance: tl.constexpr,
     ):  # fmt: skip
-        """One head of one sentence."""
+        """Decode attention of one head of one sentence."""
         sentence, head = (tl.program_id(0) // heads).to(tl.int64), tl.program_id(0) % heads
         query, of_key, of_value = tl.arange(0, most), tl.arange(0, key_width), tl.arange(0, value_width)
         asks, key_part, value_part = query < count, of_key < key_dim, of_value < value_dim
@@ -188,18 +189,18 @@ elif triton is not None:
         keys += sentence * k_batch + head * k_head
         values += sentence * v_batch + head * v_head
         mask += sentence * m_batch + head * m_head
-        if writes:  # asked for before the look at the mask, used after it: memory is slow to answer
+        if writes:  # loaded before the mask is read and stored after it, to hide the memory latency
             place = tl.load(at + query, mask=asks, other=0)
             new_keys += sentence * nk_batch + head * nk_head
             new_values += sentence * nv_batch + head * nv_head
             new_key = tl.load(new_keys + query[:, None] * nk_query + of_key[None, :] * nk_dim, mask=own_key)
             new_value = tl.load(new_values + query[:, None] * nv_query + of_value[None, :] * nv_dim, mask=own_value)
-        # Slots at the end are not filled yet, and before a window nobody looks: a first look at the mask says where.
-        start, end = _look(mask, count, slots, m_query, m_slot, glance, block)
+        # Slots at the end are not filled yet, and slots before a window are hidden: the mask is scanned first.
+        start, end = _visible_range(mask, count, slots, m_query, m_slot, glance, block)
         if writes:
             tl.store(keys + place[:, None] * k_slot + of_key[None, :] * k_dim, new_key, mask=own_key)
             tl.store(values + place[:, None] * v_slot + of_value[None, :] * v_dim, new_value, mask=own_value)
-            tl.debug_barrier()  # what one thread has written others are about to read
+            tl.debug_barrier()  # other threads are about to read what one thread has written
         highest = tl.full((most,), float("-inf"), tl.float32)
         total = tl.zeros((most,), tl.float32)
         found = tl.zeros((most, value_width), tl.float32)
@@ -220,7 +221,7 @@ elif triton is not None:
             ).to(tl.float32)  # fmt: skip
             scores = tl.dot(q, key, input_precision="ieee") * scale + seen
             higher = tl.maximum(highest, tl.max(scores, axis=1))
-            base = tl.where(higher == float("-inf"), 0.0, higher)  # who has seen nothing yet: not −∞ − (−∞)
+            base = tl.where(higher == float("-inf"), 0.0, higher)  # a query without any key so far: avoids −∞ − (−∞)
             weights, before = tl.exp(scores - base[:, None]), tl.exp(highest - base)
             total = total * before + tl.sum(weights, axis=1)
             found = found * before[:, None]

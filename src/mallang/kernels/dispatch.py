@@ -1,4 +1,4 @@
-"""Which kernels may run: the switch MALLANG_KERNELS, Triton if it is installed, and a trial before the first use."""
+"""Kernel dispatch: the switch MALLANG_KERNELS, Triton if it is installed, and a self-test before the first use."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["is_left_out", "is_off", "tl", "tried_once", "triton"]
 try:
     import triton  # type: ignore[import-not-found, import-untyped, unused-ignore]
     import triton.language as tl  # type: ignore[import-not-found, import-untyped, unused-ignore]
-except ImportError:  # a build of torch for CPUs alone
+except ImportError:  # a CPU-only build of torch
     triton = tl = None
 
 
@@ -32,15 +32,15 @@ def is_off(name: str = "") -> bool:
 
 
 def is_left_out(name: str) -> bool:
-    """Whether this one alone is switched off: for what is no kernel, and draws other random numbers when it is off."""
+    """Whether this switch alone is off: for features that are not kernels, such as another random generator."""
     return is_off(name) and not is_off()
 
 
 def tried_once(name: str | None) -> Callable[[Callable[[], bool]], Callable[[], bool]]:
-    """Whether the kernel of this name may run on this GPU and computes what it should, by a trial that is made once.
+    """Decorate a self-test, which runs once: whether the kernel of this name is enabled and correct on this GPU.
 
-    Triton needs a C compiler, and GPUs differ. Compiled code takes the answer as a constant. What has no name is no
-    kernel of ours, and no switch stops it.
+    Triton needs a C compiler, and GPUs differ. Compiled code takes the result as a constant. A test without a name is
+    not of a kernel of ours, and no switch disables it.
     """
 
     def decorate(trial: Callable[[], bool]) -> Callable[[], bool]:
@@ -60,7 +60,7 @@ def tried_once(name: str | None) -> Callable[[Callable[[], bool]], Callable[[], 
         def works() -> bool:
             return outcome()
 
-        if not torch.cuda.is_available():  # nothing will ask, and the compiler takes two seconds to import
+        if not torch.cuda.is_available():  # no one will call it, and torch.compile takes two seconds to import
             return works
         constant: Any = torch.compiler.assume_constant_result(works)  # type: ignore[no-untyped-call, unused-ignore]
         checked: Callable[[], bool] = constant

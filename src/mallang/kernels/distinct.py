@@ -1,4 +1,4 @@
-"""What depends on a token alone, computed once per distinct token on a CPU; a GPU would have to wait for the count."""
+"""A function of single tokens, computed once per distinct token on a CPU; a GPU would have to wait for their number."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 def for_distinct(
     compute: Callable[[Int[Tensor, " tokens"]], Float[Tensor, "tokens dim"]], tokens: Int[Tensor, "rows time"]
 ) -> Float[Tensor, "rows time dim"]:
-    """`compute` of every token."""
+    """`compute` applied to every token."""
     if tokens.is_cuda or torch.compiler.is_compiling():
         return compute(tokens.flatten()).view(*tokens.shape, -1)
     words, places = torch.unique(tokens, return_inverse=True)

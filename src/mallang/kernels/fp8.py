@@ -1,14 +1,14 @@
-"""FP8 matmuls for training, which newer GPUs compute twice as fast as those of 16 bits.
+"""FP8 matmuls for training, which newer GPUs compute twice as fast as 16-bit matmuls.
 
-FP8 Formats for Deep Learning. Micikevicius et al. 2022, arXiv:2209.05433. Of 8 bits four are the exponent and three the
-fraction (e4m3): numbers up to 448 with two digits. Every row of either matrix is divided by a scale of its own that
-makes its largest number 448, and the product is multiplied by both scales:
+FP8 Formats for Deep Learning. Micikevicius et al. 2022, arXiv:2209.05433. The format e4m3 has four exponent bits and
+three mantissa bits: values up to 448, with about two significant digits. Every row of both matrices is divided by its
+own scale, which maps its largest absolute value to 448, and the result is multiplied by both scales:
 
-    x Wᵀ ≈ (x / s) (W / t)ᵀ · s tᵀ             s, t: the largest of each row / 448
+    x Wᵀ ≈ (x / s) (W / t)ᵀ · s tᵀ             s, t: the largest absolute value of each row / 448
 
 Linear layers compute the forward pass and the gradient of x in FP8. The gradient of the weight, a sum over all
-positions of a batch, stays in 16 bits: it is where small numbers add up. The output projection over the vocabulary
-computes its forward pass alone in FP8.
+positions of a batch, stays in 16 bits: there small values accumulate. The output projection over the vocabulary
+computes only its forward pass in FP8.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from torch.autograd.function import once_differentiable
 from mallang.kernels.dispatch import tried_once
 
 ALIGN = 16
-"""Both sides of a weight must be multiples of this."""
+"""Inputs and outputs of a weight must be multiples of this."""
 WIDEST = 8192
 """Outputs beyond which a linear layer is an output projection, whose gradients stay in 16 bits."""
 
@@ -34,7 +34,7 @@ _wanted = False
 
 @contextmanager
 def fp8_matmuls() -> Iterator[None]:
-    """Let linear layers compute in FP8 where they can, in the whole process."""
+    """Let linear layers compute in FP8 where supported, in the whole process."""
     global _wanted
     before, _wanted = _wanted, True
     try:
@@ -44,28 +44,28 @@ def fp8_matmuls() -> Iterator[None]:
 
 
 def is_wanted(x: Tensor, weight: Tensor) -> bool:
-    """Whether FP8 is asked for, and this matmul and its gradients can be computed in it."""
+    """Whether FP8 is enabled, and this matmul and its gradients can be computed in it."""
     return is_wanted_forward(x, weight) and len(weight) <= WIDEST
 
 
 def is_wanted_forward(x: Tensor, weight: Tensor) -> bool:
-    """Whether FP8 is asked for, and this matmul can be computed in it."""
+    """Whether FP8 is enabled, and this matmul can be computed in it."""
     return _wanted and x.dim() > 1 and x.numel() > 0 and x.dtype == weight.dtype == torch.bfloat16 and fits(weight)
 
 
 def fits(weight: Tensor) -> bool:
-    """Whether a weight has the shape for it."""
+    """Whether the shape of a weight allows FP8 matmuls."""
     return not any(side % ALIGN for side in weight.shape)
 
 
 def is_supported(device: torch.device) -> bool:
-    """Whether a device computes FP8 matmuls."""
+    """Whether a device supports FP8 matmuls."""
     return device.type == "cuda" and has_fp8()
 
 
 @tried_once(None)
 def has_fp8() -> bool:
-    """Whether the GPU computes FP8 matmuls."""
+    """Self-test: whether the GPU supports FP8 matmuls."""
     matrix = torch.linspace(-1, 1, 32 * ALIGN, device="cuda").view(32, ALIGN).bfloat16()
     rows, scales = quantize(matrix)
     found = torch._scaled_mm(
@@ -76,11 +76,11 @@ def has_fp8() -> bool:
 
 
 class Linear(torch.autograd.Function):
-    """x Wᵀ + b with its gradients."""
+    """x Wᵀ + b and its gradients in FP8."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """x must be a matrix: of anything else a view is made outside, since others may write into the result."""
+        """x Wᵀ + b for a matrix x. The caller reshapes: a view made in here could not be modified in place."""
         ctx.save_for_backward(x, weight)
         return multiply(x, weight, bias)
 
@@ -100,7 +100,7 @@ class Linear(torch.autograd.Function):
 def linear(
     x: Float[Tensor, "*batch inputs"], weight: Float[Tensor, "outputs inputs"], bias: Float[Tensor, " outputs"] | None
 ) -> Float[Tensor, "*batch outputs"]:
-    """x Wᵀ + b, whatever the shape of x."""
+    """x Wᵀ + b in FP8, for x of any shape, with gradients."""
     y: Tensor = Linear.apply(x.flatten(0, -2), weight, bias)  # type: ignore[no-untyped-call]
     return y.view(*x.shape[:-1], -1)
 
@@ -108,7 +108,7 @@ def linear(
 def multiply(
     x: Float[Tensor, "rows inputs"], weight: Float[Tensor, "outputs inputs"], bias: Float[Tensor, " outputs"] | None
 ) -> Float[Tensor, "rows outputs"]:
-    """x Wᵀ + b."""
+    """x Wᵀ + b in FP8, without gradients."""
     return multiply_quantized(quantize(x), weight, bias)
 
 
@@ -128,7 +128,8 @@ def multiply_quantized(
 
 
 def quantize(matrix: Float[Tensor, "rows columns"]) -> Quantized:
-    """A matrix in FP8 and the scale of each of its rows; a compiler fuses this with what comes before."""
-    # A row of zeros has a scale, too. Numbers, not names: a compiler for many shapes stumbles over the latter here.
+    """A matrix in FP8 and the scale of each row; a compiler fuses this with the operations before it."""
+    # Clamped, so that a row of zeros has a scale. Literals, not constants: torch.compile with dynamic shapes fails on
+    # the latter here.
     scales = (matrix.abs().amax(dim=1, keepdim=True).float() / 448.0).clamp(min=2.0**-100)
     return (matrix / scales).to(torch.float8_e4m3fn).contiguous(), scales

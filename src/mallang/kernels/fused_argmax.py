@@ -1,9 +1,9 @@
-"""The argmax of every row of logits on a GPU, and its log-probability, in one pass: a step of greedy search.
+"""Fused argmax on a GPU: the argmax of every row of logits and its log-probability in one pass, for greedy search.
 
-Op by op all log-probabilities would be written, in numbers twice as wide, and read again twice, though one of them is
-wanted. Here programs that share a row read it once, each its part, and one more joins what they found:
+Op by op all log-probabilities would be written in float32 and read twice, though only one is needed. Here several
+programs read the parts of a row once, and one more program per row reduces their results:
 
-    log p = (x − m) − log Σ exp(x − m)                 m is the highest of the row
+    log p = (x − m) − log Σ exp(x − m)                 m is the maximum of the row
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ PART = 4096
 
 
 def is_at_hand(logits: Float[Tensor, "rows words"]) -> bool:
-    """Whether the kernels can run on these."""
+    """Whether the kernels can run on these logits."""
     return logits.is_cuda and logits.stride(1) == 1 and works()
 
 
 @tried_once("argmax")
 def works() -> bool:
-    """Whether they give what the formula gives."""
+    """Self-test: whether the kernels agree with the formula."""
     logits = torch.tensor([[5.0, 1.0, 2.0, 2.0], [0.0, 0.0, 0.0, 9.0]], device="cuda")
     words, log_probs = fused_argmax(logits, torch.zeros((), dtype=torch.long, device="cuda"), (0, 0), 3, 2)
     wanted = logits.log_softmax(dim=1).gather(1, words[:, None])[:, 0]
@@ -37,11 +37,11 @@ def works() -> bool:
 def fused_argmax(
     logits: Float[Tensor, "rows words"], said: Int[Tensor, ""], never: tuple[int, int], late: int, least: int
 ) -> tuple[Int[Tensor, " rows"], Float[Tensor, " rows"]]:
-    """The word and its log-probability; of equals the lower one.
+    """The most probable word of every row and its log-probability; ties go to the lower index.
 
-    Two words are never taken, and one is not while fewer than `least` were said with it: they count as words that may
-    come, but others are. NaN is not taken, but makes the log-probability NaN; where nothing may come the first word
-    does, with −∞.
+    The two words `never` are excluded, and the word `late` while the output, this word included, is shorter than
+    `least`; they still count in the softmax. A NaN is never chosen, but makes the log-probability NaN; where all words
+    are excluded, word 0 is chosen with −∞.
     """
     found: tuple[Tensor, Tensor] = argmax_rows(logits, said, *never, late, least)
     return found
@@ -55,7 +55,7 @@ def fused_argmax(
 def argmax_rows(
     logits: Float[Tensor, "rows words"], said: Int[Tensor, ""], never: int, nor: int, late: int, least: int
 ) -> tuple[Int[Tensor, " rows"], Float[Tensor, " rows"]]:
-    """`fused_argmax` with plain numbers, for a compiler that must not look inside."""
+    """`fused_argmax` with integer arguments, as a custom op that a compiler does not trace."""
     rows, words = logits.shape
     parts = -(-words // PART)
     found = torch.empty(3, rows, parts, dtype=torch.float32, device=logits.device)
@@ -73,7 +73,7 @@ def argmax_rows(
 
 @argmax_rows.register_fake
 def allocate_words(logits: Tensor, said: Tensor, never: int, nor: int, late: int, least: int) -> tuple[Tensor, Tensor]:
-    """Memory of that shape."""
+    """Empty outputs of the right shapes, for tracing."""
     rows = len(logits)
     return logits.new_empty(rows, dtype=torch.long), logits.new_empty(rows, dtype=torch.float32)
 
@@ -88,12 +88,12 @@ elif triton is not None:
     def _argmax_part(
         logits, said, found, places, stride, rows, words, parts, never, nor, late, least, part: tl.constexpr
     ):  # fmt: skip
-        """One part of one row: its highest, the sum of its powers, and the best word that may be taken."""
+        """One part of one row: its maximum, its sum of exponentials, and the best allowed word."""
         row, number = tl.program_id(0).to(tl.int64), tl.program_id(1)
         column = number * part + tl.arange(0, part)
         x = tl.load(logits + row * stride + column, mask=column < words, other=float("-inf")).to(tl.float32)
         highest = tl.max(x, axis=0)
-        base = tl.where(highest == float("-inf"), 0.0, highest)  # nothing possible here: not −∞ − (−∞)
+        base = tl.where(highest == float("-inf"), 0.0, highest)  # all −∞: avoids −∞ − (−∞)
         total = tl.sum(tl.exp(x - base), axis=0)
         too_early = tl.load(said) + 1 < least
         barred = (column == never) | (column == nor) | ((column == late) & too_early) | (x != x)
@@ -109,7 +109,7 @@ elif triton is not None:
     @triton.jit
     @no_type_check
     def _join_parts(found, places, word, log_prob, rows, words, parts, block: tl.constexpr):
-        """One row."""
+        """Reduce the parts of one row."""
         row, number = tl.program_id(0).to(tl.int64), tl.arange(0, block)
         at, inside = row * parts + number, number < parts
         highest = tl.load(found + at, mask=inside, other=float("-inf"))

@@ -1,10 +1,10 @@
-"""The loss of a table of logits and its gradient on a GPU, in one kernel that reads the table and overwrites it.
+"""Fused cross-entropy on a GPU: the loss of logits and its gradient in one Triton kernel, which overwrites the logits.
 
-Op by op the logits, the largest tensor of a language model, are read and written several times, and once as numbers
-twice as wide. Here one program per row reads the row twice, the second time out of the cache, and writes it once:
+Op by op the logits, the largest tensor of a language model, are read and written several times, once in float32. Here
+one program per row reads the row twice, the second time from the cache, and writes it once:
 
-    log Σ = m + log Σ exp(x − m)                       m is the highest so far (Milakov and Gimelshein 2018)
-    x ← exp(x − log Σ) − (1 − smoothing) · [x is that of the label]
+    log Σ = m + log Σ exp(x − m)                       m is the running maximum (Milakov and Gimelshein 2018)
+    x ← exp(x − log Σ) − (1 − smoothing) · [x is the logit of the label]
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from mallang.kernels.dispatch import tl, tried_once, triton
 from mallang.text.vocabulary import PAD
 
 BLOCK = 8192
-"""Columns that are looked at together."""
+"""Columns that a program reads at a time."""
 TOGETHER = 8
-"""Of which a thread reads so many at once."""
+"""Columns of a block that one thread reads together."""
 WARPS = 16
-"""Groups of 32 threads that a program has."""
+"""Warps per program."""
 WHOLE = 64
-"""A row as wide as a multiple of this is read and written several numbers at a time."""
+"""Rows whose width is a multiple of this are read and written with vectorized accesses."""
 
 
 def is_at_hand(device: torch.device) -> bool:
-    """Whether the kernel can run here."""
+    """Whether the kernel can run on this device."""
     return device.type == "cuda" and works()
 
 
 @tried_once("cross-entropy")
 def works() -> bool:
-    """Whether it gives what the formula gives."""
+    """Self-test: whether the kernel agrees with the formula."""
     logits = torch.arange(6, dtype=torch.float32, device="cuda").view(2, 3)
     labels = torch.tensor([1, 2], device="cuda")
     wanted = logits.softmax(dim=1) - F.one_hot(labels, 3)
@@ -45,7 +45,7 @@ def works() -> bool:
 
 
 def padded_vocabulary(weight: Float[Tensor, "words ..."]) -> Float[Tensor, "width ..."]:
-    """The weight, or the bias, of an output with words that are none, up to the next width that is a multiple."""
+    """The weight or bias of an output projection, zero-padded to a vocabulary size that is a multiple of `WHOLE`."""
     if len(weight) % WHOLE == 0:
         return weight
     return F.pad(weight, (0, 0) * (weight.dim() - 1) + (0, -len(weight) % WHOLE))
@@ -56,8 +56,8 @@ def fused_cross_entropy_(
 ) -> Float[Tensor, "sums positions"]:
     """The smoothed loss and the negative log-likelihood of each row; logits become softmax − (1 − smoothing) · one-hot.
 
-    Rows labeled `<pad>` cost nothing and become zero, as do columns beyond the words. What smoothing takes from every
-    word alike is not subtracted.
+    Rows labeled `<pad>` have no loss and become zero, as do columns beyond the words. The smoothing term, which is the
+    same for every word, is not subtracted.
     """
     assert logits.stride(1) == 1
     labels, sums = labels.contiguous(), torch.empty(2, len(labels), device=logits.device)
@@ -79,8 +79,8 @@ elif triton is not None:
         logits, labels, sums, stride, rows, words, width, smoothing,
         pad: tl.constexpr, smooth: tl.constexpr, block: tl.constexpr, together: tl.constexpr,
     ):  # fmt: skip
-        """One row."""
-        e: tl.constexpr = 1.4426950408889634  # its logarithm: a GPU has powers of two
+        """The loss and the gradient of one row."""
+        e: tl.constexpr = 1.4426950408889634  # log2(e): a GPU computes exp2
         row = tl.program_id(0).to(tl.int64)
         logits += row * stride
         label = tl.load(labels + row)
@@ -92,7 +92,7 @@ elif triton is not None:
             tl.store(sums + rows + row, 0.0)
         else:
             said = tl.load(logits + label).to(tl.float32)
-            # Every few numbers that a thread reads together have a highest and a sum: no thread waits for another.
+            # One maximum and one sum per group of columns that a thread reads together: no thread waits for another.
             highest = tl.full((block // together,), float("-inf"), tl.float32)
             total, plain = tl.zeros((block // together,), tl.float32), tl.zeros((block // together,), tl.float32)
             for first in range(0, words, block):
@@ -100,7 +100,7 @@ elif triton is not None:
                 x = tl.load(logits + column, mask=column < words, other=float("-inf")).to(tl.float32)
                 x = tl.reshape(x, (block // together, together))
                 higher = tl.maximum(highest, tl.max(x, axis=1))
-                base = tl.where(higher == float("-inf"), 0.0, higher) * e  # nothing possible yet: not −∞ − (−∞)
+                base = tl.where(higher == float("-inf"), 0.0, higher) * e  # all −∞ so far: avoids −∞ − (−∞)
                 total = total * tl.exp2(highest * e - base) + tl.sum(tl.exp2(x * e - base[:, None]), axis=1)
                 highest = higher
                 if smooth:
@@ -114,7 +114,7 @@ elif triton is not None:
                 x = tl.load(logits + column, mask=column < words, other=float("-inf")).to(tl.float32)
                 given = tl.exp2(x * e - whole * e).to(logits.dtype.element_ty)
                 tl.store(logits + column, given, mask=column < width)
-            tl.debug_barrier()  # the label's was written by another thread, perhaps
+            tl.debug_barrier()  # another thread may have written the column of the label
             right = tl.exp2(said * e - whole * e) - (1 - smoothing)
             tl.store(logits + label, right.to(logits.dtype.element_ty))
             nll = whole - said

@@ -1,9 +1,9 @@
-"""Where a key lies among many, by one look instead of twenty: a hash table, made and asked all at once.
+"""A hash table over sorted keys, built and queried in bulk: one lookup instead of a binary search of twenty steps.
 
     slot of a key = the upper bits of key × an odd number; if another key is there, the slot after it, and so on
 
-Three quarters of the slots or more stay empty, so most keys are found, or found missing, at the first look. A binary
-search takes no memory and is ready at once; this pays when as many keys are asked for as there are.
+At least three quarters of the slots stay empty, so the first probe decides most lookups. A binary search needs no
+memory and no preparation; the hash table pays off once there are as many lookups as keys.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from jaxtyping import Int
 from torch import Tensor
 
 MOST_INDEXED = 2**31
-"""N-grams up to which a hash table is made: its places are numbers of 32 bits."""
+"""The maximum number of keys of a hash table: its indices are int32."""
 ODD = 0x1E3779B97F4A7C15
-"""2⁶¹ over the golden ratio, about: its multiples spread evenly."""
+"""2⁶⁴ divided by the golden ratio, modulo 2⁶³ (Fibonacci hashing): its multiples spread evenly."""
 
 
 class Index:
-    """The places of sorted keys; the last of them is none that is asked for, and stands for all that are not there."""
+    """A hash index of sorted keys; the last key is a sentinel, whose index stands for all keys that are not there."""
 
     def __init__(self, keys: Int[Tensor, " keys"]) -> None:
         self.keys, self.none = keys, len(keys) - 1
@@ -32,25 +32,25 @@ class Index:
         numbers, slots = torch.arange(self.none, dtype=torch.int32), self.slots(keys[:-1])
         while len(numbers):
             is_free = self.places[slots] == self.none
-            self.places[slots[is_free]] = numbers[is_free]  # of several that want one slot one gets it
+            self.places[slots[is_free]] = numbers[is_free]  # of several keys with one slot, one gets it
             late = self.places[slots] != numbers
             numbers, slots = numbers[late], slots[late].add_(1).bitwise_and_(self.last)
 
     def slots(self, keys: Int[Tensor, " keys"]) -> Int[Tensor, " keys"]:
-        """Where to look for each key first."""
+        """The first slot of each key."""
         return keys.mul(ODD).bitwise_right_shift_(63 - self.bits).bitwise_and_(self.last)
 
     def find(self, wanted: Int[Tensor, " asked"]) -> Int[Tensor, " asked"]:
-        """The place of each key."""
+        """The index of each key; that of the sentinel where it is not there."""
         slots = self.slots(wanted)
         found = self.places.index_select(0, slots)
         others = ((self.keys.index_select(0, found) != wanted) & (found != self.none)).nonzero()[:, 0]
         if len(others):
-            found.index_copy_(0, others, self.look_on(slots.index_select(0, others), wanted.index_select(0, others)))
+            found.index_copy_(0, others, self.probe(slots.index_select(0, others), wanted.index_select(0, others)))
         return found
 
-    def look_on(self, slots: Int[Tensor, " asked"], wanted: Int[Tensor, " asked"]) -> Int[Tensor, " asked"]:
-        """The same for keys whose first slot another one has."""
+    def probe(self, slots: Int[Tensor, " asked"], wanted: Int[Tensor, " asked"]) -> Int[Tensor, " asked"]:
+        """Linear probing: the index of keys whose first slot holds another key."""
         found = torch.full((len(wanted),), self.none, dtype=torch.int32)
         numbers = torch.arange(len(wanted))
         while len(numbers):
@@ -64,14 +64,14 @@ class Index:
 
 
 def pays(keys: int, asked: int, tokens: Tensor) -> bool:
-    """Whether an index of so many keys is worth building once so many were asked for: on a CPU alone."""
+    """Whether an index of this many keys pays off after this many lookups; on a CPU only."""
     return keys < min(asked, MOST_INDEXED) and not tokens.is_cuda
 
 
 def side_by_side(work: Callable[[int], Tensor], pieces: Sequence[int], device: torch.device) -> list[Tensor]:
-    """What the work makes of each piece, in order; on a CPU as many at once as torch may use threads.
+    """The result of `work` for each piece, in order; on a CPU in as many threads as torch may use.
 
-    Most of a lookup are operations that torch does not share among threads.
+    Torch does not parallelize most operations of a lookup.
     """
     threads = min(torch.get_num_threads(), len(pieces))
     if threads <= 1 or device.type != "cpu":
@@ -81,4 +81,4 @@ def side_by_side(work: Callable[[int], Tensor], pieces: Sequence[int], device: t
         with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
             return list(pool.map(work, pieces))
     finally:
-        torch.set_num_threads(before)  # what a worker says holds for all who come after it
+        torch.set_num_threads(before)  # the setting of a worker would otherwise stay in effect

@@ -1,9 +1,10 @@
 /* Kernels for a CPU with AVX-512 and VNNI, compiled on the machine they run on (c_library.py says how, and calls them).
 
-   Each reads memory once, or what is still in the cache again, where torch goes through it several times. A row of a result does not depend on the other rows, as
-   long as all are finite: it is computed by the same operations in the same order, however many rows there are.
+   Each reads memory once, and again only while it is in the cache, where torch reads it several times. A row of a
+   result does not depend on the other rows, as long as all are finite: the same operations in the same order compute
+   it, however many rows there are.
 
-   Threads share what is independent: columns of a product, heads of an attention, rows of a softmax. */
+   Threads share independent work: columns of a matmul, heads of attention, rows of a softmax. */
 
 #include <immintrin.h>
 #include <math.h>
@@ -11,17 +12,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WIDTH 16 /* float32 numbers of a register */
-#define ALL _Pragma("GCC unroll 8") /* rounds as so many lines: what they count through can then lie in registers */
+#define WIDTH 16 /* float32 values per register */
+#define ALL _Pragma("GCC unroll 8") /* unroll loops, so that the arrays they index can be in registers */
 #define INLINE static inline __attribute__((always_inline))
 #define ALONE static __attribute__((noinline)) void
 
-/* The lanes that `left` numbers fill. */
+/* A mask of the lanes that `left` values fill. */
 INLINE __mmask16 lanes(long left) { return left >= WIDTH ? 0xffff : left <= 0 ? 0 : (__mmask16)((1u << left) - 1); }
 
 /* e^x as 2^n · e^r with |r| <= ln 2 / 2 and a polynomial for e^r: within 3 units in the last place. -inf gives 0. */
 INLINE __m512 exponential(__m512 x) {
-    x = _mm512_max_ps(_mm512_set1_ps(-110.0f), x); /* this order keeps what is not a number */
+    x = _mm512_max_ps(_mm512_set1_ps(-110.0f), x); /* this order keeps NaN */
     __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(1.44269504f)), _MM_FROUND_TO_NEAREST_INT | 8);
     __m512 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0.693359375f), x);
     r = _mm512_fnmadd_ps(n, _mm512_set1_ps(-2.12194440e-4f), r);
@@ -35,13 +36,13 @@ INLINE __m512 exponential(__m512 x) {
     return _mm512_scalef_ps(p, n);
 }
 
-/* ---- y = x Wᵀ + b in 8-bit integers ---------------------------------------------------------------------------- */
+/* ---- y = x Wᵀ + b in int8 -------------------------------------------------------------------------------------- */
 
 #define PANEL 64 /* columns of W that are multiplied together */
 #define ROWS 6   /* rows of x: 6 · 64 sums fill 24 of the 32 registers */
 
-/* W for `int8_linear`: in panels of 64 outputs, of each the numbers of four inputs together. What is multiplied with it is
-   128 too large, since the instruction takes one factor without a sign: `totals` are what that adds to each sum. */
+/* Prepack W for `int8_linear`: in panels of 64 outputs, with the values of four inputs adjacent for each output. The
+   instruction takes one unsigned factor, so x is stored with an offset of 128: `totals` is what that adds to each sum. */
 void prepack_int8(const int8_t *weight, long outputs, long inputs, int8_t *packed, int32_t *totals) {
     long fours = (inputs + 3) / 4, panels = (outputs + PANEL - 1) / PANEL;
     memset(packed, 0, panels * PANEL * fours * 4);
@@ -55,13 +56,13 @@ void prepack_int8(const int8_t *weight, long outputs, long inputs, int8_t *packe
     }
 }
 
-/* A row as integers around 128, and the scale that gives it back: not a number if any of the row is none. */
+/* Quantize a row to unsigned integers with zero point 128; returns the scale, NaN if any value is NaN or infinite. */
 INLINE float quantize(const float *x, long inputs, uint8_t *integers) {
     __m512 largest = _mm512_setzero_ps(), nothing = _mm512_setzero_ps();
     for (long i = 0; i < inputs; i += WIDTH) {
         __m512 some = _mm512_maskz_loadu_ps(lanes(inputs - i), x + i);
         largest = _mm512_max_ps(largest, _mm512_abs_ps(some));
-        nothing = _mm512_add_ps(nothing, _mm512_sub_ps(some, some)); /* infinity - infinity is no number */
+        nothing = _mm512_add_ps(nothing, _mm512_sub_ps(some, some)); /* infinity - infinity is NaN */
     }
     float scale = _mm512_reduce_max_ps(largest) / 127;
     scale = (scale < 1e-30f ? 1e-30f : scale) + _mm512_reduce_add_ps(nothing);
@@ -73,9 +74,9 @@ INLINE float quantize(const float *x, long inputs, uint8_t *integers) {
     return scale;
 }
 
-/* The sums of `count` rows with one panel. Each number of rows has a function of its own, and nothing else is in it:
-   so the compiler keeps all sums in registers. */
-INLINE void add_products(int count, const uint8_t *x, long fours, const int8_t *panel, int32_t *sums) {
+/* The sums of `count` rows with one panel. Each number of rows has a function of its own with nothing else in it, so
+   that the compiler keeps all sums in registers. */
+INLINE void add_dots(int count, const uint8_t *x, long fours, const int8_t *panel, int32_t *sums) {
     __m512i sum[ROWS][4];
     ALL for (int r = 0; r < count; r++) ALL for (int c = 0; c < 4; c++) sum[r][c] = _mm512_setzero_si512();
     for (long i = 0; i < fours; i++) {
@@ -94,7 +95,7 @@ INLINE void add_products(int count, const uint8_t *x, long fours, const int8_t *
 
 #define ROWS_OF(count)                                                                                                 \
     ALONE add_##count(const uint8_t *x, long fours, const int8_t *panel, int32_t *sums) {                              \
-        add_products(count, x, fours, panel, sums);                                                                    \
+        add_dots(count, x, fours, panel, sums);                                                                    \
     }
 ROWS_OF(1) ROWS_OF(2) ROWS_OF(3) ROWS_OF(4) ROWS_OF(5) ROWS_OF(6)
 
@@ -131,11 +132,11 @@ void int8_linear(const float *x, long rows, long inputs, const int8_t *packed, c
     free(integers);
 }
 
-/* ---- y = x Wᵀ + b in 32-bit floats ------------------------------------------------------------------------------- */
+/* ---- y = x Wᵀ + b in float32 ------------------------------------------------------------------------------------- */
 
-/* W for `matmul`: in panels of 64 outputs, of each the numbers of one input together. Beyond the last output
-   lie zeros. W may lie either way: so many numbers from one output, or one input, to the next. 16 inputs are gone
-   through at a time: what they share of the cache is then used up before it goes. */
+/* Prepack W for `matmul`: in panels of 64 outputs, with the values of one input adjacent. The last panel is padded with
+   zeros. W may be transposed: `output_step` and `input_step` are its strides. 16 inputs are packed at a time, so that
+   a cache line is used completely before it is evicted. */
 void prepack(const float *weight, long outputs, long inputs, long output_step, long input_step, float *packed,
                  int threads) {
     __m512i apart = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
@@ -153,21 +154,21 @@ void prepack(const float *weight, long outputs, long inputs, long output_step, l
                 }
 }
 
-#define NEAR (640 << 10) /* bytes that stay in the cache of a core, beside others */
+#define NEAR (640 << 10) /* bytes that stay in the L2 cache of a core, beside other data */
 
-/* What a few rows are multiplied with, and where it goes. */
+/* The arguments of a matmul. */
 typedef struct {
-    const float *x;        /* so many numbers from a row to the next, and from an input to the next: */
+    const float *x;        /* with these strides of rows and of inputs: */
     long x_row, x_column, inputs;
     const float *packed;
-    const float *start;    /* what the sums begin with, if anything: the same for all rows, or of each its own */
+    const float *start;    /* initial values of the sums, or NULL: one row for all (start_row = 0), or one per row */
     long start_row;
     float *y;
     long outputs;
-} Product;
+} Matmul;
 
-/* `count` rows from `row` on with the panel from `column` on. As above, each number of rows has its own function. */
-INLINE void multiply_rows(int count, const Product *p, long row, long column) {
+/* Multiply `count` rows from `row` on by the panel at `column`. As above, each number of rows has its own function. */
+INLINE void multiply_rows(int count, const Matmul *p, long row, long column) {
     const float *x = p->x + row * p->x_row, *panel = p->packed + column * p->inputs;
     long left = p->outputs - column, x_row = p->x_row, x_column = p->x_column, inputs = p->inputs;
     __m512 sum[ROWS][4];
@@ -191,16 +192,16 @@ INLINE void multiply_rows(int count, const Product *p, long row, long column) {
 }
 
 #define FLOATS_OF(count)                                                                                               \
-    ALONE multiply_##count(const Product *p, long row, long column) { multiply_rows(count, p, row, column); }
+    ALONE multiply_##count(const Matmul *p, long row, long column) { multiply_rows(count, p, row, column); }
 FLOATS_OF(1) FLOATS_OF(2) FLOATS_OF(3) FLOATS_OF(4) FLOATS_OF(5) FLOATS_OF(6)
 
-typedef void Multiply(const Product *p, long row, long column);
+typedef void Multiply(const Matmul *p, long row, long column);
 static Multiply *const MULTIPLY[] = {
     NULL, multiply_1, multiply_2, multiply_3, multiply_4, multiply_5, multiply_6};
 
-/* All rows pass by a panel before the next one: it stays in the cache of its core. Where all panels fit there, and x is
-   turned around, a few rows pass by all panels instead: what is read of x lies far apart and is better read once. */
-void matmul(const Product *p, long rows, int threads) {
+/* All rows are multiplied by a panel before the next one: it stays in the cache of its core. Where all panels fit there
+   and x is transposed, a few rows are multiplied by all panels instead: reads of x are strided and better done once. */
+void matmul(const Matmul *p, long rows, int threads) {
     long panels = (p->outputs + PANEL - 1) / PANEL, groups = (rows + ROWS - 1) / ROWS;
     int by_rows = p->x_column != 1 && panels * PANEL * p->inputs * (long)sizeof(float) <= NEAR;
 #pragma omp parallel for num_threads(threads) if (threads > 1)
@@ -212,18 +213,18 @@ void matmul(const Product *p, long rows, int threads) {
 
 /* ---- softmax(Q Kᵀ / √key_dim + mask) V for a few queries -------------------------------------------------------- */
 
-#define QUERIES 6        /* that look together */
-#define BLOCK (2 * WIDTH) /* keys, or numbers of a value, that are taken together */
+#define QUERIES 6        /* queries that are computed together */
+#define BLOCK (2 * WIDTH) /* keys, or dimensions of a value, that are computed together */
 
 typedef struct {
     long batch, heads, queries, keys, key_dim, value_dim;
-    long query_batch, query_head, query_row; /* steps between numbers; those of one query lie together */
-    long key_batch, key_head, key_row;       /* keys lie as columns: a row has one number of each */
+    long query_batch, query_head, query_row; /* strides; a query is contiguous */
+    long key_batch, key_head, key_row;       /* keys are transposed: a row has one dimension of every key */
     long value_batch, value_head, value_row;
-    long mask_batch, mask_row; /* the same for all heads; of queries, steps may be 0 */
+    long mask_batch, mask_row; /* shared by all heads; the strides may be 0 */
 } Shape;
 
-/* Q Kᵀ of `count` queries and all keys of one head: rows of a multiple of 32 numbers. */
+/* Q Kᵀ of `count` queries and all keys of one head; the rows of the result are padded to a multiple of 32. */
 INLINE void score(int count, const Shape *s, const float *query, const float *keys, float *scores, long row) {
     long query_row = s->query_row, key_row = s->key_row, key_dim = s->key_dim;
     for (long k = 0; k < row; k += BLOCK) {
@@ -246,8 +247,8 @@ INLINE void score(int count, const Shape *s, const float *query, const float *ke
     }
 }
 
-/* Scores to weights that do not yet add up to 1, and one divided by what they add up to. `alive` has a bit for each key
-   that any of the queries looks at. */
+/* Scores to unnormalized weights, and the reciprocals of their sums. `alive` has a bit for each key that any of the
+   queries attends to. */
 INLINE void soften(int count, const Shape *s, float *scores, long row, const float *mask, float scale, float *shares,
                    __mmask16 *alive) {
     __m512 largest[QUERIES], total[QUERIES], times = _mm512_set1_ps(scale), never = _mm512_set1_ps(-INFINITY);
@@ -264,7 +265,7 @@ INLINE void soften(int count, const Shape *s, float *scores, long row, const flo
     }
     ALL for (int q = 0; q < count; q++) largest[q] = _mm512_set1_ps(_mm512_reduce_max_ps(largest[q]));
     for (long k = 0; k < s->keys; k += WIDTH) {
-        __mmask16 here = lanes(s->keys - k), any = 0; /* beyond the last key lies nothing, whatever the weights are */
+        __mmask16 here = lanes(s->keys - k), any = 0; /* no key beyond the last one, whatever the weights are */
         ALL for (int q = 0; q < count; q++) {
             __m512 some = exponential(_mm512_sub_ps(_mm512_loadu_ps(scores + q * row + k), largest[q]));
             total[q] = _mm512_add_ps(total[q], some);
@@ -276,7 +277,7 @@ INLINE void soften(int count, const Shape *s, float *scores, long row, const flo
     ALL for (int q = 0; q < count; q++) shares[q] = 1 / _mm512_reduce_add_ps(total[q]);
 }
 
-/* Weights · V of `count` queries of one head. Hypotheses share slots: many are seen by none of them any more. */
+/* Weights · V of `count` queries of one head. Hypotheses share slots, and no hypothesis sees many of them any more. */
 INLINE void mix(int count, const Shape *s, const float *weights, long row, const float *shares, const __mmask16 *alive,
                 const float *values, float *context) {
     long value_row = s->value_row, out = s->heads * s->value_dim;
@@ -324,7 +325,7 @@ static Score *const SCORE[] = {NULL, score_1, score_2, score_3, score_4, score_5
 static Soften *const SOFTEN[] = {NULL, soften_1, soften_2, soften_3, soften_4, soften_5, soften_6};
 static Mix *const MIX[] = {NULL, mix_1, mix_2, mix_3, mix_4, mix_5, mix_6};
 
-/* The context lies as [batch, queries, heads, value_dim]. */
+/* Decode attention. The context has the layout [batch, queries, heads, value_dim]. */
 void decode_attention(const Shape *s, const float *queries, const float *keys, const float *values, const float *mask,
             float *context, int threads) {
     float scale = 1 / sqrtf((float)s->key_dim);
@@ -351,13 +352,13 @@ void decode_attention(const Shape *s, const float *queries, const float *keys, c
     }
 }
 
-/* ---- new keys and values into their slots ------------------------------------------------------------------------ */
+/* ---- writes to the KV cache -------------------------------------------------------------------------------------- */
 
 typedef struct {
     long batch, heads, width, key_dim, value_dim;
     long new_key_batch, new_key_head, new_key_row;
     long new_value_batch, new_value_head, new_value_row;
-    long key_batch, key_head, key_row; /* keys lie as columns, `width` of them from the first slot on */
+    long key_batch, key_head, key_row; /* keys are transposed; `width` of them from the first slot on */
     long value_batch, value_head, value_row;
 } Slots;
 
@@ -377,8 +378,8 @@ void write_cache(const Slots *s, const float *new_keys, const float *new_values,
 
 /* ---- log softmax ------------------------------------------------------------------------------------------------- */
 
-/* Sums are made in double precision, which holds all but the last bits of very small terms: the same logits in another
-   order give the same log-probabilities, but where one of them is nearly 1, and ties of a search stay ties. */
+/* Sums are in double precision, which loses only the last bits of very small terms: the same logits in another order
+   give the same log-probabilities, unless a probability is nearly 1, so ties of a search stay ties. */
 void log_softmax(const float *logits, long rows, long words, long row, float *out, int threads) {
 #pragma omp parallel for num_threads(threads) if (threads > 1)
     for (long r = 0; r < rows; r++) {
@@ -406,11 +407,12 @@ void log_softmax(const float *logits, long rows, long words, long row, float *ou
     }
 }
 
-/* ---- the loss of logits and its gradient ------------------------------------------------------------------------- */
+/* ---- fused cross-entropy: the loss of logits and its gradient ---------------------------------------------------- */
 
-/* Each row becomes softmax - (1 - smoothing) · one-hot of its label, and gives its smoothed loss and its negative
-   log-likelihood; one labeled `pad` becomes zero and costs nothing. Three passes over a row find it in the cache of its
-   core, all but the first. Differences from the highest are summed, not logits: those may be large and nearly equal. */
+/* Each row becomes softmax - (1 - smoothing) · one-hot of its label, with its smoothed loss and its negative
+   log-likelihood; a row labeled `pad` becomes zero and has no loss. Of three passes over a row, all but the first find
+   it in the cache of its core. Differences from the maximum are summed, not logits, which may be large and nearly
+   equal. */
 void cross_entropy(float *logits, long rows, long words, long row, const int64_t *labels, long pad, double smoothing,
                       float *losses, float *nlls, int threads) {
 #pragma omp parallel for num_threads(threads) if (threads > 1)
@@ -444,31 +446,31 @@ void cross_entropy(float *logits, long rows, long words, long row, const int64_t
         }
         x[labels[r]] -= (float)(1 - smoothing);
         nlls[r] = losses[r] = (float)nll;
-        if (smoothing > 0) { /* not 0 · infinity, where a word is impossible */
+        if (smoothing > 0) { /* avoids 0 · infinity where a word is impossible */
             double even = log(sum) - (double)_mm512_reduce_add_ps(below) / words;
             losses[r] = (float)((1 - smoothing) * nll + smoothing * even);
         }
     }
 }
 
-/* ---- attention of short texts, there and back ------------------------------------------------------------------ */
+/* ---- attention of short texts, forward and backward -------------------------------------------------------------- */
 
-/* Everything of one head lies in the nearest caches, so its products need no packing. */
+/* All data of one head is in the L1 and L2 caches, so its matmuls need no packing. */
 typedef struct {
     long batch, heads, queries, keys, key_dim, value_dim;
     const float *q, *k, *v;
     long q_batch, q_head, q_step, k_batch, k_head, k_step, v_batch, v_head, v_step;
-    const uint8_t *mask; /* what may be seen, if anything is hidden: the same for all heads */
+    const uint8_t *mask; /* 1 = may be seen, or NULL; shared by all heads */
     long mask_batch, mask_query, mask_key, causal;
     float scale, *weights; /* [batch][heads][queries][keys] */
     float *context;        /* [batch][queries][heads][value_dim] */
-    const float *gradient; /* of the context, which lies in the same way */
+    const float *gradient; /* of the context, in its layout */
     float *dq, *dk, *dv;   /* [batch][queries or keys][heads][key_dim or value_dim] */
 } Short;
 
 #define GROUP 4 /* rows that are multiplied together, with 32 columns */
 
-/* c = a · b · scale for a of rows x inner, whose numbers may lie either way, and b of inner x columns. */
+/* c = a · b · scale for a [rows, inner], which may be transposed, and b [inner, columns]. */
 ALONE multiply_small(const float *a, long a_row, long a_column, const float *b, long b_row, float *c, long c_row, long rows,
                      long inner, long columns, float scale) {
     for (long column = 0; column < columns; column += 2 * WIDTH) {
@@ -499,12 +501,12 @@ ALONE multiply_small(const float *a, long a_row, long a_column, const float *b, 
     }
 }
 
-INLINE void turn(const float *from, long step, long rows, long columns, float *to) {
+INLINE void transpose(const float *from, long step, long rows, long columns, float *to) {
     for (long r = 0; r < rows; r++)
         for (long c = 0; c < columns; c++) to[c * rows + r] = from[r * step + c];
 }
 
-/* The scores of one query become weights; who may see nothing looks nowhere. */
+/* Softmax of the scores of one query, in place; all weights are 0 where everything is masked. */
 INLINE void weigh(float *scores, long keys, const uint8_t *mask, long mask_key, long seen) {
     __m512 highest = _mm512_set1_ps(-INFINITY), total = _mm512_setzero_ps();
     for (long k = 0; k < keys; k++)
@@ -528,15 +530,16 @@ INLINE void weigh(float *scores, long keys, const uint8_t *mask, long mask_key, 
 void attention(const Short *s, int threads) {
 #pragma omp parallel num_threads(threads) if (threads > 1)
     {
-        float *turned = malloc((s->key_dim * s->keys + WIDTH) * sizeof *turned);
+        float *transposed = malloc((s->key_dim * s->keys + WIDTH) * sizeof *transposed);
 #pragma omp for
         for (long n = 0; n < s->batch * s->heads; n++) {
             long b = n / s->heads, h = n % s->heads, across = s->heads * s->value_dim;
             const float *q = s->q + b * s->q_batch + h * s->q_head, *k = s->k + b * s->k_batch + h * s->k_head;
             const float *v = s->v + b * s->v_batch + h * s->v_head;
             float *weights = s->weights + n * s->queries * s->keys;
-            turn(k, s->k_step, s->keys, s->key_dim, turned);
-            multiply_small(q, s->q_step, 1, turned, s->keys, weights, s->keys, s->queries, s->key_dim, s->keys, s->scale);
+            transpose(k, s->k_step, s->keys, s->key_dim, transposed);
+            multiply_small(q, s->q_step, 1, transposed, s->keys, weights, s->keys, s->queries, s->key_dim, s->keys,
+                           s->scale);
             for (long i = 0; i < s->queries; i++)
                 weigh(weights + i * s->keys, s->keys,
                       s->mask ? s->mask + b * s->mask_batch + i * s->mask_query : NULL, s->mask_key,
@@ -544,15 +547,16 @@ void attention(const Short *s, int threads) {
             float *context = s->context + (b * s->queries * s->heads + h) * s->value_dim;
             multiply_small(weights, s->keys, 1, v, s->v_step, context, across, s->queries, s->keys, s->value_dim, 1);
         }
-        free(turned);
+        free(transposed);
     }
 }
 
-/* With P the weights and G the gradient: dV = Pᵀ G, dP = G Vᵀ, dS = P (dP - the mean of dP by P), dQ = dS K, dK = dSᵀ Q. */
+/* With P the weights and G the gradient:
+   dV = Pᵀ G, dP = G Vᵀ, dS = P (dP - the mean of dP weighted by P), dQ = dS K, dK = dSᵀ Q. */
 void attention_backward(const Short *s, int threads) {
 #pragma omp parallel num_threads(threads) if (threads > 1)
     {
-        float *turned = malloc((s->value_dim * s->keys + WIDTH) * sizeof *turned);
+        float *transposed = malloc((s->value_dim * s->keys + WIDTH) * sizeof *transposed);
         float *slopes = malloc((s->queries * s->keys + WIDTH) * sizeof *slopes);
 #pragma omp for
         for (long n = 0; n < s->batch * s->heads; n++) {
@@ -560,8 +564,8 @@ void attention_backward(const Short *s, int threads) {
             long at_query = b * s->queries * s->heads + h, at_key = b * s->keys * s->heads + h;
             const float *q = s->q + b * s->q_batch + h * s->q_head, *k = s->k + b * s->k_batch + h * s->k_head;
             const float *weights = s->weights + n * s->queries * s->keys, *g = s->gradient + at_query * s->value_dim;
-            turn(s->v + b * s->v_batch + h * s->v_head, s->v_step, s->keys, s->value_dim, turned);
-            multiply_small(g, across, 1, turned, s->keys, slopes, s->keys, s->queries, s->value_dim, s->keys, 1);
+            transpose(s->v + b * s->v_batch + h * s->v_head, s->v_step, s->keys, s->value_dim, transposed);
+            multiply_small(g, across, 1, transposed, s->keys, slopes, s->keys, s->queries, s->value_dim, s->keys, 1);
             for (long i = 0; i < s->queries; i++) {
                 const float *p = weights + i * s->keys;
                 float *d = slopes + i * s->keys, mean = 0;
@@ -573,7 +577,7 @@ void attention_backward(const Short *s, int threads) {
             multiply_small(slopes, s->keys, 1, k, s->k_step, dq, along, s->queries, s->keys, s->key_dim, 1);
             multiply_small(slopes, 1, s->keys, q, s->q_step, dk, along, s->keys, s->queries, s->key_dim, 1);
         }
-        free(turned);
+        free(transposed);
         free(slopes);
     }
 }

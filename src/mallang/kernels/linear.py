@@ -1,8 +1,8 @@
-"""x Wᵀ + b: torch's linear, FP8 matmuls on a GPU that has them, and our own float32 matmuls in C on a CPU.
+"""x Wᵀ + b: torch's linear, FP8 matmuls on a GPU that supports them, and our own float32 matmuls in C on a CPU.
 
-A matmul copies parts of both matrices into the order in which it reads them. A search multiplies with the same weights
-at every step, so prepacked.py keeps their copy for as long as the search lasts. In training every matmul prepacks what
-it needs, which takes a few hundredths of its time.
+A matmul packs parts of both matrices into the order in which it reads them. A search uses the same weights at every
+step, so prepacked.py keeps them packed for as long as the search lasts. In training every matmul packs its own
+operands, which takes a few percent of its time.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from mallang.kernels.c_matmul import FloatMatrix, beats_torch
 from mallang.kernels.dispatch import is_off
 
 FEW = 64
-"""Rows from which on a matmul in training is ours: with fewer, prepacking takes too large a part."""
+"""Rows from which training uses our matmul: with fewer, packing takes too large a share of the time."""
 LARGE = 2**23
-"""Multiplications that it must have: with fewer, torch is done before Python has called our kernel."""
+"""Multiplications from which training uses our matmul: with fewer, torch is faster than the call of our kernel."""
 
 
 def linear(
     x: Float[Tensor, "*batch inputs"], weight: Float[Tensor, "outputs inputs"], bias: Float[Tensor, " outputs"] | None
 ) -> Float[Tensor, "*batch outputs"]:
-    """x Wᵀ + b."""
+    """x Wᵀ + b, by the fastest kernel available."""
     if fp8.is_wanted(x, weight):
         return fp8.linear(x, weight, bias)
     if not torch.compiler.is_compiling():
@@ -41,7 +41,7 @@ def linear(
 
 
 def is_for_training(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
-    """Whether gradients will be asked for, and the matmul is large enough for our own."""
+    """Whether gradients are needed, and our matmul is faster than torch's at this size."""
     return (
         torch.is_grad_enabled()
         and (x.requires_grad or weight.requires_grad)
@@ -53,13 +53,13 @@ def is_for_training(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
 
 
 def fits(bias: Tensor | None, weight: Tensor) -> bool:
-    """Whether the kernel can add it."""
+    """Whether the kernel can add this bias."""
     return bias is None or (bias.shape == weight.shape[:1] and c_library.are_plain(bias))
 
 
 def pays(x: Tensor, weight: Tensor) -> bool:
-    """Whether these can be multiplied by our kernel, packing included, sooner than by torch."""
-    if torch.compiler.is_compiling():  # asked first: a compiler is not to compare sizes
+    """Whether our kernel, packing included, supports this matmul and is faster than torch's."""
+    if torch.compiler.is_compiling():  # checked first: a comparison of sizes would specialize compiled code
         return False
     if is_off("c-training-matmul") or not beats_torch():
         return False
@@ -79,7 +79,7 @@ def multiply_back(x: Tensor, weight: Tensor) -> Tensor:
 
 
 def add_matmul_(total: Tensor, left: Tensor, right: Tensor) -> Tensor:
-    """total + leftᵀ · right, the total in full precision whatever the others have; it may be overwritten."""
+    """total + leftᵀ · right, with the total in float32 for any dtype of the others; it may be overwritten."""
     if left.dtype != total.dtype:
         return total + left.T @ right
     if not pays(left.T, right.T) or not c_library.are_plain(total) or not total.is_contiguous():
@@ -89,7 +89,7 @@ def add_matmul_(total: Tensor, left: Tensor, right: Tensor) -> Tensor:
 
 
 class TrainingLinear(torch.autograd.Function):
-    """x Wᵀ + b with its gradients, which have none of their own."""
+    """x Wᵀ + b by our C matmul, and its gradients, which cannot be differentiated again."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

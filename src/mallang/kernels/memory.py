@@ -1,7 +1,7 @@
-"""What cannot fit into the memory of this machine is refused before any work, by how much it needs at the least.
+"""Refuses work that cannot fit into memory, by a lower bound of what it needs.
 
-A GPU says itself that its memory is full. On a CPU the system promises more memory than there is, and ends the process
-without a word when it is used: so the few numbers that decide, weights and beams, are multiplied beforehand.
+A GPU raises an error when its memory is full. On a CPU the system overcommits memory and kills the process without a
+message when it is used: so the sizes that decide, those of weights and beams, are computed beforehand.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from mallang.errors import UserError
 
 GIGABYTE = 1e9
 CGROUP = Path("/sys/fs/cgroup")
-"""Where the system tells a container what it is given."""
+"""Where Linux exposes the memory limit of a container."""
 SMALL = 1 << 30
-"""Bytes that every machine has: the system is not asked about them."""
+"""Bytes that every machine has: requests below this are not checked."""
 
 
 def available() -> int | None:
-    """The bytes of main memory that are still to be had, less where a container is given less; None if unknown."""
+    """The bytes of available main memory, within the limit of a container; None if unknown."""
     try:
         lines = Path("/proc/meminfo").read_text("utf-8").splitlines()
         free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
@@ -42,7 +42,7 @@ def available() -> int | None:
 
 
 def page_cache() -> int:
-    """The bytes of a container's memory that hold copies of files: counted as used, and given up when needed."""
+    """The page cache of a container, in bytes: counted as used memory, but reclaimed when needed."""
     try:
         lines = [line.split() for line in (CGROUP / "memory.stat").read_text("utf-8").splitlines()]
         return sum(int(line[1]) for line in lines if line and line[0] in ("active_file", "inactive_file"))
@@ -51,7 +51,7 @@ def page_cache() -> int:
 
 
 def check_room(needed: int, device: torch.device, what: str, todo: str) -> None:
-    """Refuse what needs more bytes than there are; on a GPU its own memory says so."""
+    """Refuse work that needs more bytes than are available; a GPU raises its own error."""
     if needed < SMALL or device.type != "cpu":
         return
     free = available()
@@ -61,13 +61,13 @@ def check_room(needed: int, device: torch.device, what: str, todo: str) -> None:
 
 
 def check_weights(build: Callable[[], nn.Module], sizes: Iterable[Any], copies: int, device: torch.device) -> None:
-    """Refuse a model whose weights, with so many copies of their size, cannot fit; `build` is called without memory.
+    """Refuse a model whose weights, times `copies`, cannot fit; `build` is called on the meta device.
 
-    A matrix has two of the model's `sizes`: where the largest two, times all others, are little, nothing is built.
+    A matrix has two of the model's `sizes`: where an upper bound from the largest two is small, nothing is built.
     """
     largest = sorted((size for size in sizes if isinstance(size, int)), reverse=True)
     if math.prod(largest[:2]) * (1 + sum(largest[2:])) * 4 * copies < SMALL:
-        return  # the first tensor without memory loads much of torch, which takes a second
+        return  # the first tensor on the meta device loads much of torch, which takes a second
     try:
         with torch.device("meta"):
             count = sum(parameter.numel() for parameter in build().parameters())
@@ -75,11 +75,11 @@ def check_weights(build: Callable[[], nn.Module], sizes: Iterable[Any], copies: 
         NotImplementedError,
         RuntimeError,
         TypeError,
-    ):  # it looks at its numbers while it is built: build it at once
+    ):  # its constructor reads tensor values, which the meta device does not have
         return
     check_room(
         4 * copies * count,
         device,
-        f"training {count:,} parameters (their gradients and the optimizer's state counted)",
+        f"training {count:,} parameters (with their gradients and the optimizer's state)",
         "a smaller model: model.size, model.dim, model.layers or text.vocabulary",
     )

@@ -1,8 +1,8 @@
 """LayerNorm and the linear layer after it for a single row on a GPU, in one Triton kernel.
 
-A decode step with one hypothesis multiplies every weight with one row. To start a kernel takes a GPU as long as
-that, so the fewer there are, the better. Here every program normalizes the row for itself, which is next to nothing,
-and then multiplies it with a few rows of the weight.
+A decode step with one hypothesis multiplies every weight by a single row. A kernel launch takes a GPU as long as that,
+so fewer kernels are faster. Here every program normalizes the row itself, which costs next to nothing, and then
+multiplies it by a few rows of the weight.
 
     y = W ((x − mean) / √(variance + ε) ∘ gain + shift) + b
 """
@@ -21,13 +21,13 @@ from mallang.kernels.dispatch import tl, tried_once, triton
 ROWS = 8
 """Rows of the weight that a program multiplies."""
 WIDEST = 4096
-"""Numbers of x that a program holds."""
+"""The maximum size of x, which a program holds."""
 MOST = 2**14
-"""Rows of a weight for which it pays: of more, too many programs would normalize."""
+"""The maximum number of outputs: beyond it, too many programs would repeat the normalization."""
 
 
 def is_made_for(x: Tensor, gain: Tensor, shift: Tensor | None, weight: Tensor, bias: Tensor | None) -> bool:
-    """Whether this is a single row on a GPU, and all the rest lies and is typed as the kernel reads it."""
+    """Whether this is a single row on a GPU, and shapes, dtypes and layouts are those that the kernel supports."""
     if weight.dim() != 2 or x.numel() != weight.shape[1]:
         return False
     outputs, inputs = weight.shape
@@ -41,7 +41,7 @@ def is_made_for(x: Tensor, gain: Tensor, shift: Tensor | None, weight: Tensor, b
 
 @tried_once("norm-linear")
 def works() -> bool:
-    """Whether the kernel gives what the formula gives."""
+    """Self-test: whether the kernel agrees with the formula."""
     x = torch.linspace(-1, 2, 20, dtype=torch.float32, device="cuda").view(1, 1, 20)
     weight = torch.linspace(-1, 1, 9 * 20, dtype=torch.float32, device="cuda").view(9, 20)
     given = x, x[0, 0] + 1, x[0, 0] - 1, weight, weight[:, 0].contiguous()
@@ -64,7 +64,7 @@ def norm_linear(
     weight: Float[Tensor, "outputs inputs"],
     bias: Float[Tensor, " outputs"] | None,
 ) -> Float[Tensor, "*ones outputs"]:
-    """Both in one."""
+    """LayerNorm and the linear layer, in one kernel on a GPU."""
     start = launch if x.is_cuda else plain_norm_linear
     return start(x, gain, shift, epsilon, weight, bias)
 
@@ -72,7 +72,7 @@ def norm_linear(
 def launch(
     x: Tensor, gain: Tensor, shift: Tensor | None, epsilon: float, weight: Tensor, bias: Tensor | None
 ) -> Tensor:
-    """Start the kernel."""
+    """Launch the kernel."""
     x = x.contiguous()
     outputs, inputs = weight.shape
     y: Tensor = allocate_outputs(x, gain, shift, epsilon, weight, bias)
@@ -87,14 +87,14 @@ def launch(
 def allocate_outputs(
     x: Tensor, gain: Tensor, shift: Tensor | None, epsilon: float, weight: Tensor, bias: Tensor | None
 ) -> Tensor:
-    """Memory of that shape."""
+    """An empty output of the right shape, for tracing."""
     return x.new_empty(*x.shape[:-1], len(weight))
 
 
 def plain_norm_linear(
     x: Tensor, gain: Tensor, shift: Tensor | None, epsilon: float, weight: Tensor, bias: Tensor | None
 ) -> Tensor:
-    """Both in plain torch."""
+    """LayerNorm and the linear layer in plain torch."""
     return F.linear(F.layer_norm(x, gain.shape, gain, shift, epsilon), weight, bias)
 
 
@@ -108,10 +108,10 @@ elif triton is not None:
         x, gain, shift, weight, bias, y, outputs, inputs, epsilon,
         shifts: tl.constexpr, adds: tl.constexpr, rows: tl.constexpr, block: tl.constexpr,
     ):  # fmt: skip
-        """Some of the outputs."""
+        """`rows` of the outputs."""
         row, column = tl.program_id(0) * rows + tl.arange(0, rows), tl.arange(0, block)
         inside, there = column < inputs, row < outputs
-        # Loaded first: while the weight is on its way there is time to normalize.
+        # Loaded first: the normalization hides the memory latency of the weight.
         place = weight + row[:, None].to(tl.int64) * inputs + column[None, :]
         w = tl.load(place, mask=there[:, None] & inside[None, :], other=0.0)
         scale = tl.load(gain + column, mask=inside, other=0.0).to(tl.float32)
@@ -124,7 +124,7 @@ elif triton is not None:
         normal = apart * tl.rsqrt(tl.sum(apart * apart, axis=0) / inputs + epsilon) * scale
         if shifts:
             normal += move
-        normal = normal.to(x.dtype.element_ty).to(tl.float32)  # as a norm would hand it on
+        normal = normal.to(x.dtype.element_ty).to(tl.float32)  # rounded as the output of LayerNorm would be
         found = tl.sum(w.to(tl.float32) * normal[None, :], axis=1)
         if adds:
             found += more

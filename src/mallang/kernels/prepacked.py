@@ -1,10 +1,10 @@
-"""Prepacked (GEMM) weights: copies of a search's weights in the order in which our float32 matmul reads them (CPU).
+"""Prepacked (GEMM) weights: during a search, copies of the weights in the order that our float32 CPU matmul reads.
 
-    first use of a weight    torch's linear, but for matmuls of many rows, as of an encoder: those pay at once
-    second                   the weight is prepacked, in about the time of one matmul of a few rows
-    further ones             the matmul with the prepacked weight
+    first use of a weight    torch's linear, except for matmuls of many rows, as in an encoder, which prepack at once
+    second use               the weight is prepacked, in about the time of one matmul of a few rows
+    further uses             the matmul with the prepacked weight
 
-Prepacked weights last as long as the search: after it weights may change. Searches that run side by side share them.
+Prepacked weights last as long as the search: after it weights may change. Concurrent searches share them.
 """
 
 from __future__ import annotations
@@ -26,32 +26,32 @@ from mallang.kernels.dispatch import is_off
 PREPACK_AT = 2
 """The use at which a weight is prepacked."""
 MANY = 512
-"""Rows of which a single matmul pays for prepacking."""
+"""Rows from which prepacking pays off for a single matmul."""
 LEAST = 2**16
-"""Numbers that a weight must have: with fewer, torch multiplies sooner than a kernel is called from here."""
+"""The minimum size of a weight: for smaller ones torch is faster than the call of our kernel."""
 MOST = 2**28
-"""Numbers that a search prepacks, 1 GiB of them: larger models are not to take up their memory twice."""
+"""The maximum total size that a search prepacks, 1 GiB: larger models should not take up their memory twice."""
 CURRENT = threading.local()
-"""Has the prepacked weights of the search that a thread runs."""
+"""Holds the prepacked weights of the search that a thread runs."""
 
 
 def find(
     x: Float[Tensor, "*batch inputs"], weight: Float[Tensor, "outputs inputs"], bias: Tensor | None
 ) -> FloatMatrix | None:
-    """The prepacked weight to multiply x with, if this thread runs a search and has one for it."""
+    """The prepacked weight for a matmul with x, if this thread runs a search and has one."""
     weights: PrepackedWeights | None = getattr(CURRENT, "weights", None)
     return weights.find(weight, x) if weights is not None and can_prepack(x, weight, bias) else None
 
 
 def can_prepack(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
-    """Whether the kernel can multiply these, and the weight is a parameter, which will be used again."""
+    """Whether the kernel supports this matmul, and the weight is a parameter, which will be used again."""
     return (
         not is_off("c-prepacked-matmul")
         and beats_torch()
         and weight.numel() >= LEAST
         and type(weight) is nn.Parameter
         and is_in_floats(weight)
-        and not weight.is_inference()  # of such torch does not count the changes
+        and not weight.is_inference()  # torch keeps no version counter for these
         and (bias is None or (is_in_floats(bias) and bias.shape == weight.shape[:1]))
         and x.numel() > 0
         and x.shape[-1] == weight.shape[1]
@@ -62,37 +62,37 @@ def can_prepack(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
 
 
 def is_in_floats(tensor: Tensor) -> bool:
-    """Whether it is of 32-bit floats in the memory of a CPU."""
+    """Whether this is a float32 CPU tensor."""
     return tensor.dtype == torch.float32 and tensor.is_cpu
 
 
 class Prepacked:
-    """A prepacked weight, and how to see that it is still the same."""
+    """A prepacked weight, and the state of its original, to detect changes."""
 
     def __init__(self, weight: Tensor) -> None:
         self.weight, self.state = weight, state_of(weight)
         self.matrix = FloatMatrix(weight)
 
     def is_of(self, weight: Tensor) -> bool:
-        """Whether this is the weight, unchanged."""
+        """Whether this was prepacked from the weight, and the weight is unchanged."""
         return self.weight is weight and self.state == state_of(weight)
 
 
 def state_of(weight: Tensor) -> tuple[int, int]:
-    """Where it lies, and how often it was changed there."""
+    """The address of a weight and its version counter."""
     return weight.data_ptr(), weight._version
 
 
 SHARED: WeakValueDictionary[int, Prepacked] = WeakValueDictionary()
-"""The prepacked weights of all searches, by the id of the weight: one goes with the last search that holds it."""
+"""The prepacked weights of all searches, by the id of the weight: freed with the last search that holds them."""
 PACKING = threading.Lock()
-"""Held while a search looks there and prepacks."""
+"""Held while a search looks up `SHARED` and prepacks."""
 
 
 class PrepackedWeights:
     """The prepacked weights of one search.
 
-    When one is used depends on this search alone, not on those beside it: its results can be had again, bit by bit.
+    When one is used depends on this search alone, not on concurrent ones: its results are reproducible bit by bit.
     """
 
     def __init__(self) -> None:
@@ -102,7 +102,7 @@ class PrepackedWeights:
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
-        """Let the linear layers of this thread use them."""
+        """Let the linear layers of this thread use these weights."""
         before = getattr(CURRENT, "weights", None)
         CURRENT.weights = self
         try:
@@ -111,7 +111,7 @@ class PrepackedWeights:
             CURRENT.weights = before
 
     def find(self, weight: Tensor, x: Tensor) -> FloatMatrix | None:
-        """The prepacked weight to multiply x with, if it is time for it and there is room."""
+        """The prepacked weight for a matmul with x, unless it is too early to prepack or the limit is reached."""
         pack = self.held.get(id(weight))
         if pack is None or not pack.is_of(weight):
             self.uses[id(weight)] += 1
@@ -124,7 +124,7 @@ class PrepackedWeights:
 
 
 def prepack(weight: Tensor) -> Prepacked:
-    """The weight, prepacked by whichever search comes first."""
+    """The weight, prepacked by the search that needs it first."""
     with PACKING:
         pack = SHARED.get(id(weight))
         if pack is None or not pack.is_of(weight):

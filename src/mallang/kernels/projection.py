@@ -1,6 +1,6 @@
-"""Hidden vectors to one logit per word of the vocabulary: the linear layer that ends a model.
+"""The output projection: from hidden vectors to one logit per word of the vocabulary.
 
-Where the vocabulary's size is no multiple of 8, a GPU's fast matmuls do not take it; a decode step then computes the
+The fast matmuls of a GPU need a vocabulary size that is a multiple of 8. For other sizes a decode step computes the
 transposed matmul, and a Triton kernel transposes the result.
 """
 
@@ -16,11 +16,11 @@ from mallang.kernels.dispatch import is_off, tl, tried_once, triton
 from mallang.kernels.linear import linear
 
 ALIGN = 8
-"""A GPU is fast at matmuls whose rows have a multiple of so many numbers."""
+"""Fast matmuls of a GPU need rows with a multiple of this many elements."""
 PIECE = 64
-"""The side of the squares in which a table is transposed."""
+"""The side of the square tiles in which a table is transposed."""
 MOST = 1024
-"""Rows of a decode step: of more it would take much memory to transpose the logits."""
+"""The maximum number of rows of a decode step: for more, the transposed logits would take much memory."""
 
 
 def project(
@@ -34,9 +34,9 @@ def project(
 
 
 def is_worth_transposing(hidden: Tensor, weight: Tensor) -> bool:
-    """Whether this is a decode step on a GPU over a vocabulary whose size its fast matmuls do not take.
+    """Whether this is a decode step on a GPU over a vocabulary whose size is not a multiple of 8.
 
-    Gradients, and autocast, need the matmul itself.
+    With gradients or autocast the plain matmul runs.
     """
     rows = hidden.numel() // hidden.shape[-1]
     plain = not torch.is_grad_enabled() and not torch.is_autocast_enabled("cuda")
@@ -56,8 +56,8 @@ def is_worth_transposing(hidden: Tensor, weight: Tensor) -> bool:
 def project_transposed(
     hidden: Float[Tensor, "rows dim"], weight: Float[Tensor, "words dim"]
 ) -> Float[Tensor, "rows words"]:
-    """hidden · weightᵀ as (weight · hiddenᵀ)ᵀ, whose rows begin at round addresses: of 64 × 50,257 logits an H200 made
-    the one in 155 µs, the other in 24. A compiler must not look inside: it would undo it."""
+    """hidden · weightᵀ as (weight · hiddenᵀ)ᵀ, whose rows are aligned: for 64 × 50,257 logits an H200 took 24 µs
+    instead of 155. It is a custom op, which a compiler does not trace: it would undo the transposition."""
     transposed = weight @ hidden.T
     if not transposed.is_cuda or not transposes():
         return transposed.T.contiguous()
@@ -68,20 +68,20 @@ def project_transposed(
 
 @project_transposed.register_fake
 def allocate_logits(hidden: Tensor, weight: Tensor) -> Tensor:
-    """Memory of that shape."""
+    """Empty logits of the right shape, for tracing."""
     return hidden.new_empty(len(hidden), len(weight))
 
 
 @tried_once("transposed-projection")
 def transposes() -> bool:
-    """Whether the kernel that transposes a table around does so."""
+    """Self-test: whether the kernel transposes a table."""
     table = torch.arange(6, dtype=torch.float32, device="cuda").view(3, 2)
     transpose(table, transposed := torch.empty(2, 3, dtype=torch.float32, device="cuda"))
     return torch.equal(transposed, table.T)
 
 
 def transpose(table: Float[Tensor, "words rows"], transposed: Float[Tensor, "rows words"]) -> None:
-    """Write a table transposed; torch's own copy reads it number by number."""
+    """Write a table transposed; torch's own copy reads it element by element."""
     words, rows = table.shape
     _transpose[(-(-words // PIECE), -(-rows // PIECE))](table, transposed, words, rows, piece=PIECE, num_warps=4)
 
@@ -93,7 +93,7 @@ elif triton is not None:
     @triton.jit
     @no_type_check
     def _transpose(table, transposed, words, rows, piece: tl.constexpr):
-        """One square piece."""
+        """One square tile."""
         word, row = tl.program_id(0) * piece + tl.arange(0, piece), tl.program_id(1) * piece + tl.arange(0, piece)
         inside = (word < words)[:, None] & (row < rows)[None, :]
         x = tl.load(table + word[:, None] * rows + row[None, :], mask=inside)

@@ -1,16 +1,16 @@
-"""R-Drop: the loss of two readings of the same text, and what they disagree in.
+"""R-Drop: the loss of two forward passes with different dropout, and the KL divergence between their predictions.
 
 R-Drop: Regularized Dropout for Neural Networks. Liang et al. 2021, arXiv:2106.14448.
 
     loss = (CE(p) + CE(q)) / 2  +  strength / 4 · Σ (p − q) · (log p − log q)        the sum is KL(p‖q) + KL(q‖p)
 
-p and q are what the same model, with two dropouts, says at the same place. As in `cross_entropy`, the gradients of the
-logits are made while the probabilities are at hand, chunk by chunk:
+p and q are the predictions of one model at one position with two dropout masks. As in `cross_entropy`, the gradients of
+the logits are computed from the probabilities in the forward pass, chunk by chunk:
 
     ∂/∂logits of p = (p − target) / 2  +  strength / 4 · (p · (log p − log q − KL(p‖q)) + p − q)
 
-Written out op by op this passes a dozen times over positions × words numbers; a GPU spends more time on that than on a
-small model, so there it is compiled into a few passes.
+Op by op this takes a dozen passes over positions × words values; a GPU spends more time on them than on a small model,
+so there it is compiled into a few passes.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from mallang.text.vocabulary import PAD
 
 
 class Sums(NamedTuple):
-    """What a batch came to; gradients flow from the loss alone."""
+    """The sums over a batch; gradients flow from the loss alone."""
 
     loss: Float[Tensor, ""]
     nll: Float[Tensor, ""]
-    """The mean negative log-likelihood of the two readings."""
+    """The mean negative log-likelihood of the two passes."""
     divergence: Float[Tensor, ""]
     """KL(p‖q) + KL(q‖p)."""
 
@@ -48,7 +48,7 @@ def agreement(
     smoothing: float,
     strength: float,
 ) -> Sums:
-    """The sums over all positions; `hidden` holds the first reading of them and then the second."""
+    """The sums over all positions; `hidden` holds the vectors of the first pass, then those of the second."""
     if torch.is_autocast_enabled(hidden.device.type):
         low = torch.get_autocast_dtype(hidden.device.type)
         hidden, weight, bias = hidden.to(low), weight.to(low), None if bias is None else bias.to(low)
@@ -56,7 +56,7 @@ def agreement(
 
 
 class TwoReadings(torch.autograd.Function):
-    """The sums over all chunks, whose gradients are made on the way forward."""
+    """The sums over all chunks; their gradients are computed in forward."""
 
     @staticmethod
     def forward(
@@ -86,7 +86,7 @@ class TwoReadings(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, loss: Tensor, nll: Tensor, divergence: Tensor) -> tuple[Tensor | None, ...]:
-        """The gradients that are at hand, times that of the loss."""
+        """The gradients that forward computed, times that of the loss."""
         hidden, weight, bias = ctx.saved_tensors
         scaled = None if bias is None else (bias * loss).to(ctx.type)
         return hidden * loss.to(hidden.dtype), (weight * loss).to(ctx.type), scaled, None, None, None
@@ -94,17 +94,17 @@ class TwoReadings(torch.autograd.Function):
 
 @cache
 def made_for(device: str) -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
-    """`sums_and_gradients` as a device runs it best."""
+    """`sums_and_gradients`, compiled for a GPU, plain for a CPU."""
     if device != "cuda":
         return sums_and_gradients
-    warnings.filterwarnings("ignore", r"\s*Online softmax is disabled")  # the compiler to its makers
+    warnings.filterwarnings("ignore", r"\s*Online softmax is disabled")  # a note for the developers of the compiler
     return torch.compile(sums_and_gradients, dynamic=True)
 
 
 def sums_and_gradients(
     first: Tensor, second: Tensor, labels: Tensor, smoothing: float, strength: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Loss, negative log-likelihood and divergence of a chunk, and the gradients of both readings' logits."""
+    """Loss, negative log-likelihood and divergence of a chunk, and the gradients of the logits of both passes."""
     asked = (labels != PAD).float()
     log_p, log_q = first.log_softmax(dim=1, dtype=torch.float32), second.log_softmax(dim=1, dtype=torch.float32)
     p, q, apart = log_p.exp(), log_q.exp(), log_p - log_q

@@ -1,6 +1,6 @@
 """Recurrent layers: torch's cells step by step, cuDNN over whole sequences, and fused cells for loops over time.
 
-cuDNN wants the weights of all layers in one piece of memory, in the precision that it computes in.
+cuDNN wants the weights of all layers flattened into one block of memory, in the dtype that it computes in.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from torch import Tensor
 from mallang.kernels.dispatch import is_off
 
 Cell = Literal["lstm", "gru", "tanh", "relu"]
-"""LSTM, GRU, and the two of Elman (1990), which have no gates."""
+"""LSTM, GRU, and the two cells of Elman (1990), which have no gates."""
 MODES: dict[str, str] = {"lstm": "LSTM", "gru": "GRU", "tanh": "RNN_TANH", "relu": "RNN_RELU"}
 
 
 class Memory(NamedTuple):
-    """What a recurrent stack remembers: a row per sequence, so that rows can be reordered and copied."""
+    """The state of a recurrent stack: one row per sequence, so that rows can be reordered and copied."""
 
     hidden: Float[Tensor, "rows layers dim"]
     cell: Float[Tensor, "rows layers dim"] | None
-    """An LSTM's inner memory; others have none."""
+    """The cell state of an LSTM; None for other cells."""
 
     def of_layer(self, layer: int) -> Memory:
-        """The part of one layer."""
+        """The state of one layer."""
         here = slice(layer, layer + 1)
         return Memory(self.hidden[:, here], None if self.cell is None else self.cell[:, here])
 
     def to(self, dtype: torch.dtype) -> Memory:
-        """The same in another type."""
+        """The state in another dtype."""
         return Memory(self.hidden.to(dtype), None if self.cell is None else self.cell.to(dtype))
 
     def detach(self) -> Memory:
-        """The same without its history: gradients end here."""
+        """The state, detached: gradients end here."""
         return Memory(self.hidden.detach(), None if self.cell is None else self.cell.detach())
 
 
@@ -62,7 +62,7 @@ def gru_update(
 def run_layers(
     kind: Cell, x: Float[Tensor, "rows time inputs"], memory: Memory, weights: list[Tensor], in_one_piece: bool
 ) -> tuple[Float[Tensor, "rows time dim"], Memory]:
-    """The layers of these weights over a sequence; `in_one_piece`: the weights lie as torch lays them for cuDNN."""
+    """Run the layers of these weights over a sequence; `in_one_piece`: torch has flattened the weights for cuDNN."""
     if goes_stepwise(x):
         return unrolled(kind, x, memory, weights)
     if not x.is_cuda:
@@ -77,13 +77,13 @@ def run_layers(
 
 
 def goes_stepwise(x: Float[Tensor, "rows time inputs"]) -> bool:
-    """Whether to go step by step: a compiler can fuse that, and for one step cuDNN is not worth calling."""
+    """Whether to run step by step: a compiler can fuse the steps, and for a single step cuDNN does not pay off."""
     return torch.compiler.is_compiling() or (x.is_cuda and x.shape[1] == 1)
 
 
 def whole(kind: Cell, x: Tensor, memory: Memory, weights: list[Tensor]) -> tuple[Tensor, Memory]:
     """Layers over a whole sequence, in one call of torch."""
-    # With gradients cuDNN must keep what its backward pass needs, even where nothing is dropped.
+    # With gradients cuDNN must run in training mode, even without dropout: it saves what its backward pass needs.
     options = True, len(weights) // 4, 0.0, torch.is_grad_enabled(), False, True
     hidden = layers_first(memory.hidden)
     if memory.cell is None:
@@ -95,7 +95,7 @@ def whole(kind: Cell, x: Tensor, memory: Memory, weights: list[Tensor]) -> tuple
 
 
 def unrolled(kind: Cell, x: Tensor, memory: Memory, weights: list[Tensor]) -> tuple[Tensor, Memory]:
-    """One layer, step by step."""
+    """One layer over a sequence, step by step."""
     w, u, b, d = weights
     from_words, outputs = F.linear(x, w, b), []
     memory = memory.to(from_words.dtype)
@@ -113,21 +113,21 @@ def unrolled(kind: Cell, x: Tensor, memory: Memory, weights: list[Tensor]) -> tu
 
 
 def layers_first(part: Float[Tensor, "rows layers dim"]) -> Float[Tensor, "layers rows dim"]:
-    """As cuDNN wants it."""
+    """The layout of states in cuDNN: layers first."""
     return part.transpose(0, 1).contiguous()
 
 
 def computed_as(wanted: torch.dtype) -> torch.dtype:
-    """What cuDNN computes in: what is wanted, unless that is bfloat16 and its version does not know it yet.
+    """The dtype that cuDNN computes in: the wanted one, or float32 where its version does not support bfloat16.
 
-    Autocast would not ask: it gives cuDNN float16 in any case, whose gradients vanish where the loss is not scaled.
+    Autocast does not check: it always gives cuDNN float16, whose gradients underflow without loss scaling.
     """
     version = torch.backends.cudnn.version()  # type: ignore[no-untyped-call]
     return torch.float32 if wanted == torch.bfloat16 and (version or 0) < 91300 else wanted
 
 
 class FlattenedWeights(torch.autograd.Function):
-    """Weights in another type, lying in memory one after the other in cuDNN's order; else it would copy and warn."""
+    """Weights in another dtype, flattened in cuDNN's order; otherwise torch would copy them at every call and warn."""
 
     @staticmethod
     def forward(ctx: Any, dtype: torch.dtype, mode: str, *weights: Tensor) -> tuple[Tensor, ...]:
@@ -141,7 +141,7 @@ class FlattenedWeights(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        """In the type of the weights as they were."""
+        """The gradients, in the dtype of the original weights."""
         return None, None, *(gradient.to(ctx.dtype) for gradient in gradients)
 
 
@@ -170,10 +170,10 @@ def lstm_cell(
 
 
 def fused(gates: Tensor) -> bool:
-    """Whether one kernel does all of a cell; a compiler makes one by itself."""
+    """Whether to use torch's fused cell kernel: on a GPU, unless a compiler generates one."""
     return not is_off("fused-cell") and gates.is_cuda and not torch.compiler.is_compiling()
 
 
 def alike(*tensors: Tensor) -> list[Tensor]:
-    """All in the type of the first."""
+    """All tensors in the dtype of the first."""
     return [tensor.to(tensors[0].dtype) for tensor in tensors]

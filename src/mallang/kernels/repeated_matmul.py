@@ -1,4 +1,4 @@
-"""x W + b with the same W at every step of a loop over time: the gradient of W is taken once, after the loop.
+"""x W + b with the same W at every step of a loop over time: the gradient of W is computed once, after the loop.
 
 y_i = x_i W + b          dW = Σ_i x_iᵀ dy_i = [x_1; x_2; …]ᵀ [dy_1; dy_2; …]
 """
@@ -20,7 +20,7 @@ from mallang.kernels.dispatch import is_off
 def repeated(*layers: nn.Module) -> Callable[[Tensor], tuple[Tensor, ...]]:
     """Linear layers of the same input, used at every step: in training one matmul for all of them, and one gradient.
 
-    Layers that are no plain nn.Linear, such as quantized ones, run as they are.
+    Layers other than plain nn.Linear, such as quantized ones, run unchanged.
     """
     plain = all(type(each) is nn.Linear for each in layers)
     if not plain or not torch.is_grad_enabled() or torch.compiler.is_compiling():
@@ -33,15 +33,15 @@ def repeated(*layers: nn.Module) -> Callable[[Tensor], tuple[Tensor, ...]]:
         pairs = zip(biases, weights, strict=True)
         bias = torch.cat([weight.new_zeros(len(weight)) if each is None else each for each, weight in pairs])
     matmul = RepeatedMatmul(torch.cat(weights).t(), bias)
-    if len(layers) == 1:  # cut in one part it would be copied on the way back
+    if len(layers) == 1:  # a split into one part would be copied in backward
         return lambda x: (matmul(x),)
     return lambda x: matmul(x).split_with_sizes(sizes, dim=-1)
 
 
 class RepeatedMatmul:
-    """x W + b with the same W and b at every step, whose gradients are taken once, after the last of them.
+    """x W + b with the same W and b at every step; their gradients are computed once, after the last step.
 
-    W is one matrix for all rows, or one for each sentence: the memory that attention weighs.
+    W is one matrix for all rows, or one per sentence, such as the memory of attention.
     """
 
     def __init__(self, matrix: Float[Tensor, "*sentences inputs outputs"], bias: Tensor | None = None) -> None:
@@ -69,9 +69,9 @@ class RepeatedMatmul:
 
 
 class Repeat(torch.autograd.Function):
-    """One step's matmul. Backward hands on the gradient of its input and leaves that of its output to `Once`.
+    """The matmul of one step. Backward returns the gradient of the input and stores that of the output for `Once`.
 
-    The token, an empty tensor, is the thread between them: autograd comes to `Once` when all steps are done.
+    An empty tensor, the token, connects the two: autograd runs the backward of `Once` after that of all steps.
     """
 
     @staticmethod
@@ -95,13 +95,13 @@ class Repeat(torch.autograd.Function):
 
 
 class Once(torch.autograd.Function):
-    """The gradients of a matrix and a bias that many steps have used."""
+    """The gradients of a matrix and a bias that many steps have used, in one matmul."""
 
     @staticmethod
     def forward(
         ctx: Any, matrix: Tensor, bias: Tensor | None, inputs: list[Tensor], gradients: list[Tensor | None]
     ) -> Tensor:
-        """The token that every step is given."""
+        """The token, an input of every step."""
         ctx.has_bias, ctx.steps = bias is not None, (inputs, gradients)
         ctx.is_transposed = not matrix.is_contiguous()
         return matrix.new_empty(0)
@@ -109,7 +109,7 @@ class Once(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, token: Tensor) -> tuple[Tensor | None, ...]:
-        """One matmul over all steps that were asked for a gradient; the result has the strides of the matrix."""
+        """One matmul over all steps that received a gradient; the result has the strides of the matrix."""
         pairs = [(x, gradient) for x, gradient in zip(*ctx.steps, strict=True) if gradient is not None]
         x, gradient = (torch.cat(side, dim=-2) for side in zip(*pairs, strict=True))
         back = (gradient.mT @ x).mT if ctx.is_transposed else x.mT @ gradient

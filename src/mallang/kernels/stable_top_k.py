@@ -1,7 +1,7 @@
-"""Stable top-k of every row on a GPU, in one Triton kernel: what a beam asks for at every step.
+"""Stable top-k of every row on a GPU, in one Triton kernel, for the steps of beam search.
 
-`torch.topk` does not say which of several equals it takes, and a stable sort orders all of a row where ten of its
-numbers matter. Here one program has a row in its registers and takes the highest out of it, again and again.
+`torch.topk` does not define the order of ties, and a stable sort orders the whole row where ten of its elements
+matter. Here one program holds a row in registers and removes its maximum k times.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from torch import Tensor
 from mallang.kernels.dispatch import tl, tried_once, triton
 
 LONGEST = 4096
-"""Columns that a program holds."""
+"""The maximum number of columns, which a program holds."""
 TOGETHER = 32
 """Blocks of a long row whose maxima one program finds."""
 MOST = 32
-"""How many it takes out before sorting is as fast."""
+"""The maximum k: for more, sorting is as fast."""
 
 
 def is_made_for(scores: Float[Tensor, "rows places"], count: int) -> bool:
-    """Whether these are rows that it holds."""
+    """Whether the kernel supports rows of this length and this k."""
     fits = scores.shape[1] <= LONGEST and count <= min(MOST, scores.shape[1])
     return scores.is_cuda and scores.is_floating_point() and fits and works()
 
 
 @tried_once("top-k")
 def works() -> bool:
-    """Whether the kernel finds what stands there."""
+    """Self-test: whether the kernel finds the right values and indices."""
     scores = torch.tensor([[1.0, 3.0, 3.0], [-torch.inf, 2.0, -torch.inf]], dtype=torch.float64, device="cuda")
     values, places = stable_top_k(scores, 2)
     if block_maxima(scores, 2).tolist() != [[3.0, 3.0], [2.0, -torch.inf]]:
@@ -41,7 +41,7 @@ def works() -> bool:
 def stable_top_k(
     scores: Float[Tensor, "rows places"], count: int
 ) -> tuple[Float[Tensor, "rows count"], Int[Tensor, "rows count"]]:
-    """The highest numbers of each row and their places, best first; NaN counts as −∞."""
+    """The `count` highest values of each row and their indices, best first; NaN counts as −∞."""
     scores = scores.contiguous()
     values = scores.new_empty(len(scores), count)
     places = torch.empty(len(scores), count, dtype=torch.long, device=scores.device)
@@ -53,7 +53,7 @@ def stable_top_k(
 
 
 def block_maxima(scores: Float[Tensor, "rows places"], size: int) -> Float[Tensor, "rows blocks"]:
-    """The highest of every `size` numbers of a row; NaN counts as −∞."""
+    """The maximum of every block of `size` columns of a row; NaN counts as −∞."""
     blocks = -(-scores.shape[1] // size)
     maxima = scores.new_empty(len(scores), blocks)
     _block_maxima[(len(scores), -(-blocks // TOGETHER))](
@@ -70,7 +70,7 @@ elif triton is not None:
     @triton.jit
     @no_type_check
     def _block_maxima(scores, maxima, stride, columns, blocks, size: tl.constexpr, together: tl.constexpr):
-        """Some blocks of one row."""
+        """The maxima of `together` blocks of one row."""
         row, block = tl.program_id(0).to(tl.int64), tl.program_id(1) * together + tl.arange(0, together)
         column = block[:, None] * size + tl.arange(0, size)[None, :]
         x = tl.load(scores + row * stride + column, mask=column < columns, other=float("-inf"))
@@ -80,7 +80,7 @@ elif triton is not None:
     @triton.jit
     @no_type_check
     def _stable_top_k(scores, values, places, columns, count, block: tl.constexpr):
-        """One row."""
+        """The top-k of one row."""
         row, column = tl.program_id(0).to(tl.int64), tl.arange(0, block)
         x = tl.load(scores + row * columns + column, mask=column < columns, other=float("-inf"))
         x = tl.where(x == x, x, float("-inf"))

@@ -1,7 +1,7 @@
-"""Stable top-k: the best k of every row, where among equals the one that comes first wins.
+"""Stable top-k: the k highest values of every row, where ties go to the lower index.
 
-`torch.topk` does not promise which of several equals it takes. Long rows are looked at in blocks: the best k lie in the
-k blocks whose maxima are best. On a GPU Triton kernels find the maxima and the best of a short row (stable_top_k.py).
+`torch.topk` does not define the order of ties. Long rows are searched in blocks: the top k are in the k blocks with the
+highest maxima. On a GPU Triton kernels find the maxima and the top k of a short row (stable_top_k.py).
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from torch import Tensor
 from mallang.kernels.stable_top_k import block_maxima, is_made_for, stable_top_k, works
 
 BLOCK = 64
-"""Columns of a long row whose maximum is looked at first."""
+"""Columns per block of a long row."""
 SHORT = 64
-"""Rows of at most so many columns are sorted whole."""
+"""Rows of at most this many columns are sorted as a whole."""
 
 
 def top_k(
     scores: Float[Tensor, "rows places"], count: int
 ) -> tuple[Float[Tensor, "rows count"], Int[Tensor, "rows count"]]:
-    """The highest scores of each row and their places, best first; among equals the lower place wins."""
+    """The `count` highest scores of each row and their indices, best first; ties go to the lower index."""
     if scores.shape[1] < 4 * BLOCK * count:
         return _top_k_of_few(scores, count)
     return _top_k_of_many(scores.new_zeros(len(scores), 1), scores, count)
@@ -30,10 +30,10 @@ def top_k(
 def top_k_sums(
     totals: Float64[Tensor, "sentences width"], scores: Float[Tensor, "rows places"], count: int
 ) -> tuple[Float64[Tensor, "sentences count"], Int[Tensor, "sentences count"]]:
-    """The highest of totals[sentence, hypothesis] + scores[hypothesis, place], and their places in the whole table.
+    """Top-k of totals[sentence, hypothesis] + scores[hypothesis, place], with indices into the table of a sentence.
 
-    The table of a sentence is width × places; among equals the earlier hypothesis wins, then the lower place. NaN
-    counts as −∞: a row in which nothing may follow, as in a table of counts.
+    That table is width × places; ties go to the earlier hypothesis, then to the lower place. NaN counts as −∞: a row
+    in which nothing may follow, as in a table of counts.
     """
     sentences, width = totals.shape
     places = scores.shape[1]
@@ -46,15 +46,15 @@ def top_k_sums(
 def _top_k_of_many(
     totals: Float[Tensor, "sentences width"], scores: Float[Tensor, "rows places"], count: int
 ) -> tuple[Float[Tensor, "sentences count"], Int[Tensor, "sentences count"]]:
-    """The best `count` lie in the `count` blocks whose maxima are best, so only those blocks are looked into.
+    """Top-k of long rows: only the `count` blocks with the highest maxima are searched.
 
-    For whatever lies in another block has `count` maxima before it, each higher, or equal and in an earlier block.
+    Every value of another block ranks behind these `count` maxima, each higher, or equal and in an earlier block.
     """
     (sentences, width), places = totals.shape, scores.shape[1]
     maxima = _maxima(scores)
     blocks = maxima.shape[1]
     sums = totals[:, :, None] + _numbers(maxima).view(sentences, width, blocks)
-    chosen = _top_k_of_few(sums.flatten(1), count)[1].sort(dim=1).values  # in order, so that places are, too
+    chosen = _top_k_of_few(sums.flatten(1), count)[1].sort(dim=1).values  # sorted, for ties
     row = chosen // blocks
     place = (chosen % blocks * BLOCK)[:, :, None] + torch.arange(BLOCK, device=scores.device)
     cells = row[:, :, None] * places + place.clamp(max=places - 1)
@@ -65,7 +65,7 @@ def _top_k_of_many(
 
 
 def _maxima(scores: Float[Tensor, "rows places"]) -> Float[Tensor, "rows blocks"]:
-    """The highest of every block of a row."""
+    """The maximum of every block of a row."""
     if scores.is_cuda and scores.stride(1) == 1 and works():
         return block_maxima(scores, BLOCK)
     whole = scores.shape[1] - scores.shape[1] % BLOCK
@@ -78,10 +78,10 @@ def _maxima(scores: Float[Tensor, "rows places"]) -> Float[Tensor, "rows blocks"
 def _top_k_of_few(
     scores: Float[Tensor, "rows places"], count: int
 ) -> tuple[Float[Tensor, "rows count"], Int[Tensor, "rows count"]]:
-    """`torch.topk` does not promise which of several equals it takes; a stable sort does, and so does the maximum.
+    """Stable top-k of short rows, by a stable sort, a maximum or a kernel, since `torch.topk` is not stable.
 
-    On a CPU sorting long rows is slow, so there it is done only where any of the best are equal; to know that, a GPU
-    would have to wait for the host, but it has a kernel for the purpose.
+    On a CPU sorting long rows is slow, so there `torch.topk` runs first and a sort only where there are ties. On a GPU
+    that check would have to wait for the host; it has a kernel instead.
     """
     if count == 1:
         return scores.max(dim=1, keepdim=True)

@@ -1,10 +1,9 @@
-"""Restricted self-attention (Vaswani et al. 2017, section 4, table 1), at the cost of the window, not of the text.
+"""Restricted (sliding-window) self-attention (Vaswani et al. 2017, section 4, table 1), at a cost linear in the text.
 
-A mask could hide what lies outside of the window, but the scores of all pairs would be computed first. Here the text is
-cut into blocks of as many positions as the window reaches back. A block of queries then needs its own keys and those
-of the block before it, and no others:
+A mask could hide the keys outside the window, but the scores of all pairs would be computed first. Here the text is
+split into blocks as long as the window. A block of queries then needs only its own keys and those of the block before:
 
-    window 3      keys     a b c | d e f | g h i          2 · time · window scores in the place of time²
+    window 3      keys     a b c | d e f | g h i          2 · time · window scores instead of time²
     queries d e f see      × × ×   × × ×                  and within them the mask: e sees b to e
 """
 
@@ -18,16 +17,16 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 WORTH = 16
-"""Below so many positions of a window blocks are too small to gain from them: they are taken as if it had as many."""
+"""The minimum block size: for smaller windows, smaller blocks would not be faster."""
 
 
 class Window(NamedTuple):
-    """What positions may see: themselves and this many before them, and nothing that was not read yet."""
+    """A causal mask with a window: a position sees itself and `back` positions before it."""
 
     back: int
 
     def mask(self, time: int, device: torch.device) -> Bool[Tensor, "1 1 time time"]:
-        """The same as a mask of all pairs."""
+        """The window as a boolean mask over all pairs."""
         places = torch.arange(time, device=device)
         behind = places[:, None] - places[None, :]
         return ((behind >= 0) & (behind <= self.back))[None, None]
@@ -45,14 +44,14 @@ def windowed_attention(
     values: Float[Tensor, "batch heads time value_dim"],
     dropout: float = 0.0,
 ) -> Float[Tensor, "batch heads time value_dim"]:
-    """Scaled dot-product attention of every position to those in its window."""
+    """Attention from every position to those in its window, block by block."""
     batch, heads, time, key_dim = queries.shape
     size = max(window.back, WORTH)
     blocks = -(-time // size)
     rest = blocks * size - time
 
     def before_and_own(x: Float[Tensor, "batch heads time dim"]) -> Float[Tensor, "rows heads keys dim"]:
-        """Of every block the one before it and itself; blocks are rows of a batch."""
+        """Every block together with the block before it; blocks are rows of a batch."""
         pairs = F.pad(x, (0, 0, size, rest)).unfold(2, 2 * size, size)  # [batch, heads, blocks, dim, 2 · size]
         return pairs.permute(0, 2, 1, 4, 3).flatten(0, 1)
 
@@ -67,7 +66,7 @@ def windowed_attention(
 def block_mask(
     window: Window, blocks: int, size: int, device: torch.device
 ) -> Bool[Tensor, "{blocks} {size} {2*size}"]:
-    """What the queries of each block may see of the block before it and of their own; before the first lies nothing."""
+    """The mask of the queries of each block over the block before it and their own; the first has none before it."""
     places = torch.arange(2 * size, device=device)
     behind = size + places[:size, None] - places[None, :]
     near = (behind >= 0) & (behind <= window.back)

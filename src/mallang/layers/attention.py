@@ -1,12 +1,12 @@
-"""Multi-head scaled dot-product attention (Vaswani et al. 2017, arXiv:1706.03762, section 3.2), and how to see it.
+"""Multi-head self- and cross-attention (Vaswani et al. 2017, arXiv:1706.03762, section 3.2), and attention maps.
 
-    weights = softmax(Q Kᵀ / √key_dim)      each head by itself
+    weights = softmax(Q Kᵀ / √key_dim)      for each head
     output  = [head 1; head 2; …] W^O       heads · value_dim → dim
 
-A fused kernel computes this and never holds the weights (kernels/attention.py). Inside `record_attention` the formula
-runs step by step and every layer keeps its weights; the two agree to 1e-5.
+A fused kernel computes this and never stores the weights (kernels/attention.py). Inside `record_attention` the formula
+runs op by op and every layer keeps its weights; the results agree to 1e-5.
 
-The other score functions (dot, general, multiplicative, additive, concat) and attention by them are in scores.py.
+The other score functions (dot, general, multiplicative, additive, concat) and attention with them are in scores.py.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ __all__ = [
 
 
 class KeyValue(NamedTuple):
-    """What attention attends to, projected once."""
+    """Projected keys and values."""
 
     keys: Float[Tensor, "_batch _heads _key _key_dim"]
     values: Float[Tensor, "_batch _heads _key _value_dim"]
 
     @property
     def at(self) -> None:
-        """New ones have no slots that wait for them."""
+        """None: a dynamic cache has no slots."""
         return None
 
     def extend(
@@ -58,36 +58,36 @@ class KeyValue(NamedTuple):
         keys: Float[Tensor, "batch heads new key_dim"],
         values: Float[Tensor, "batch heads new value_dim"],
     ) -> KeyValue:
-        """The old ones and the new."""
+        """The old keys and values, followed by the new ones."""
         return KeyValue(torch.cat((self.keys, keys), dim=2), torch.cat((self.values, values), dim=2))
 
     def for_decoding(self) -> KeyValue:
-        """Laid out in memory for many decode steps."""
+        """A copy in the memory layout that decode steps read fastest."""
         return KeyValue(*kv_cache.decode_layout(self.keys, self.values))
 
 
 @runtime_checkable
 class LayerCache(Protocol):
-    """The past of one layer: keys and values of what was read, to which new ones are added."""
+    """The KV cache of one layer."""
 
     @property
     def keys(self) -> Tensor:
-        """A row per hypothesis, or per sentence where the hypotheses share one memory."""
+        """The keys: one row per hypothesis, or one row per sentence in a static cache."""
 
     @property
     def values(self) -> Tensor:
-        """As many."""
+        """The values, one row per row of keys."""
 
     @property
     def at(self) -> Tensor | slice | None:
-        """The slots of the new ones, where there are slots for them."""
+        """The slots that the new keys and values go to; None in a dynamic cache."""
 
     def extend(self, keys: Tensor, values: Tensor) -> KeyValue:
-        """The old ones and the new."""
+        """Add new keys and values; returns all that attention attends to."""
 
 
 class Attention(nn.Module):
-    """What self- and cross-attention share: the heads, the way they look, and the projection that joins them."""
+    """The base of self- and cross-attention: heads, attention (SDPA) and the output projection."""
 
     def __init__(
         self, dim: int, heads: int, key_dim: int, value_dim: int, dropout: float = 0.0, bias: bool = True
@@ -98,7 +98,7 @@ class Attention(nn.Module):
         self.recorders: list[Observer] = []
 
     def split_heads(self, x: Float[Tensor, "batch time inner"]) -> Float[Tensor, "batch {self.heads} time head_dim"]:
-        """The share of every head, as a view."""
+        """The dimensions of every head, as a view."""
         return x.view(*x.shape[:2], self.heads, x.shape[-1] // self.heads).transpose(1, 2)
 
     def attend(
@@ -108,10 +108,10 @@ class Attention(nn.Module):
         values: Float[Tensor, "batch heads key value_dim"],
         mask: Mask,
     ) -> Float[Tensor, "batch query dim"]:
-        """Attend from every query to all keys that the mask lets it see, and join the heads."""
+        """Attend from every query to the keys that the mask allows, and project the concatenated heads."""
         dropout = self.dropout if self.training else 0.0
-        joined: Tensor = self.output(attention(queries, keys, values, mask, dropout, self.recorders))
-        return joined
+        projected: Tensor = self.output(attention(queries, keys, values, mask, dropout, self.recorders))
+        return projected
 
 
 class SelfAttention(Attention):
@@ -122,18 +122,18 @@ class SelfAttention(Attention):
     ) -> None:
         super().__init__(dim, heads, key_dim, value_dim, dropout, bias)
         self.sizes = (heads * key_dim, heads * key_dim, heads * value_dim)
-        self.query_key_value = Linear(dim, sum(self.sizes), bias=bias)  # one product instead of three
+        self.query_key_value = Linear(dim, sum(self.sizes), bias=bias)  # one matmul instead of three
 
     def input_weights(self) -> list[Tensor]:
-        """The matrices W^Q, W^K and W^V, parts of one: an initialization may treat each by itself."""
+        """The matrices W^Q, W^K and W^V, slices of one weight: an initialization may treat each separately."""
         return list(self.query_key_value.weight.detach().split_with_sizes(self.sizes))
 
     def forward(
         self, x: Float[Tensor, "rows time dim"], mask: Mask = None, past: LayerCache | None = None
     ) -> tuple[Float[Tensor, "rows time dim"], KeyValue]:
-        """The new x, and the keys and values of all positions so far: give them as `past` to continue from here.
+        """The new x, and all keys and values including the new ones: passed as `past`, they continue from here.
 
-        Where the past has a row per sentence, the width folds into the query axis as in cross-attention.
+        Where the cache has one row per sentence, the width folds into the query axis as in cross-attention.
         """
         folded = x if past is None else x.reshape(len(past.keys), -1, x.shape[-1])
         projected = self.query_key_value(folded)
@@ -162,12 +162,12 @@ class SelfAttention(Attention):
         Float[Tensor, "batch heads time key_dim"],
         Float[Tensor, "batch heads time value_dim"],
     ]:
-        """The same of what was projected."""
+        """Split the projection into the queries, keys and values of every head."""
         queries, keys, values = map(self.split_heads, projected.split_with_sizes(self.sizes, dim=-1))
         return queries, keys, values
 
     def remember_nothing(self, x: Float[Tensor, "rows time dim"]) -> KeyValue:
-        """The past of rows that have read nothing yet, in the precision that keys and values will have."""
+        """An empty KV cache, in the dtype of the keys and values."""
         _, keys, values = self.project(x[:, :0])
         return KeyValue(keys, values)
 
@@ -184,11 +184,11 @@ class CrossAttention(Attention):
         self.key_value = Linear(dim, sum(self.sizes), bias=bias)
 
     def input_weights(self) -> list[Tensor]:
-        """The matrices W^Q, W^K and W^V, two of them parts of one."""
+        """The matrices W^Q, W^K and W^V; the last two are slices of one weight."""
         return [self.query.weight.detach(), *self.key_value.weight.detach().split_with_sizes(self.sizes)]
 
     def remember(self, memory: Float[Tensor, "sentences source dim"]) -> KeyValue:
-        """The keys and values of a memory: once per sentence, however many steps and hypotheses look at it."""
+        """The keys and values of a memory: computed once per sentence for all steps and hypotheses."""
         return KeyValue(*map(self.split_heads, self.key_value(memory).split(self.sizes, dim=-1)))
 
     def forward(
@@ -201,7 +201,7 @@ class CrossAttention(Attention):
 
 
 def causal_mask(time: int, past: int = 0, window: int | None = None, device: torch.device | None = None) -> Mask:
-    """What `time` new positions may see of themselves and of `past` earlier ones: nothing later than itself.
+    """The causal mask of `time` new positions after `past` earlier ones: a position sees itself and what is before it.
 
     With a window r (restricted self-attention) position i sees only i−r … i.
     """
@@ -217,16 +217,16 @@ def causal_mask(time: int, past: int = 0, window: int | None = None, device: tor
 
 
 def segment_mask(segments: Int[Tensor, "batch time"], window: int | None = None) -> Bool[Tensor, "batch 1 time time"]:
-    """What the positions of packed rows may see: nothing later than itself, and nothing of another segment."""
+    """The causal mask of packed rows: a position sees itself and the earlier positions of its own segment."""
     back = distance(segments.shape[1], 0, segments.device)
     seen = back >= 0 if window is None else (back >= 0) & (back <= window)
     return (seen & (segments[:, :, None] == segments[:, None, :]))[:, None]
 
 
 def padding_mask(real: Bool[Tensor, "batch time"], window: int | None = None) -> Bool[Tensor, "batch 1 queries time"]:
-    """All real positions, or with a window r those at most r away.
+    """A mask that allows all real positions, or with a window r those at most r away.
 
-    A padding query may look at the padding around it, so that it always sees something and stays a number.
+    With a window a padding query may attend to the padding around it: if it saw no key, its output would be NaN.
     """
     if window is None:
         return real[:, None, None, :]
@@ -235,14 +235,14 @@ def padding_mask(real: Bool[Tensor, "batch time"], window: int | None = None) ->
 
 
 def additive(mask: Bool[Tensor, "*shape"], like: Tensor) -> Float[Tensor, "*shape"]:
-    """The same mask as a number to add to scores: 0 = may be seen, −∞ = may not."""
+    """A boolean mask as an additive one: 0 = may be seen, −∞ = may not."""
     return torch.zeros_like(mask, dtype=like.dtype).masked_fill_(~mask, -math.inf)
 
 
 def distance(time: int | torch.SymInt, past: int, device: torch.device | None) -> Tensor:
-    """How far key j lies behind query i, for `time` queries that follow `past` keys: [time, past + time].
+    """The distance i − j from query i back to key j, for `time` queries that follow `past` keys: [time, past + time].
 
-    In a graph that is exported `time` is a size that is not known yet.
+    In an exported graph `time` is symbolic.
     """
     places = torch.arange(past + time, device=device)  # type: ignore[arg-type]  # its stub knows no SymInt
     return places[past:, None] - places[None, :]
@@ -250,7 +250,7 @@ def distance(time: int | torch.SymInt, past: int, device: torch.device | None) -
 
 @runtime_checkable
 class Observable(Protocol):
-    """A layer that attends: it shows its scores and weights to every one of its recorders."""
+    """An attention layer that passes its scores and weights to each of its recorders."""
 
     recorders: list[Observer]
 
@@ -259,11 +259,11 @@ class Observable(Protocol):
 def record_attention(
     model: nn.Module, scores: bool = False, keep_graph: bool = False
 ) -> Iterator[dict[str, Float[Tensor, "batch heads query key"]]]:
-    """Keep the weights of every attention layer that runs inside, by name: "encoder.0.self", "decoder.1.cross".
+    """Record the weights of every attention layer that runs inside, by name: "encoder.0.self", "decoder.1.cross".
 
-    With `scores` the raw scores QKᵀ/√key_dim, before any mask, come along as "encoder.0.self.scores"; with
-    `keep_graph` gradients can flow through what was kept. A layer that runs again (layers that share weights, a
-    second forward) adds "encoder.0.self:2" and so on. Any module with a list `recorders` takes part.
+    With `scores` the raw scores QKᵀ/√key_dim, before any mask, are recorded as "encoder.0.self.scores"; with
+    `keep_graph` gradients can flow through what was recorded. A layer that runs again (layers that share weights, a
+    second forward) adds "encoder.0.self:2" and so on. Every module with a list `recorders` is recorded.
     """
     maps: dict[str, Tensor] = {}
     listening: list[tuple[list[Observer], Observer]] = []
@@ -280,12 +280,12 @@ def record_attention(
 
 
 def readable_name(name: str) -> str:
-    """`encoder.0.self_attention` as `encoder.0.self`, without the mark that compiling leaves."""
+    """`encoder.0.self_attention` as `encoder.0.self`, without the prefix that `torch.compile` adds."""
     return name.replace("_orig_mod.", "").removesuffix("_attention")
 
 
 def recorder_of(name: str, maps: dict[str, Tensor], scores: bool, keep_graph: bool) -> Observer:
-    """A recorder that files what it is told under the name of one layer."""
+    """A recorder that stores scores and weights under the name of one layer."""
     runs = 0
 
     def record(raw: Tensor, weights: Tensor) -> None:

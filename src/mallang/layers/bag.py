@@ -1,4 +1,4 @@
-"""A text as a bag of words: how often each word of the vocabulary occurs in it; their order is forgotten."""
+"""A text as a bag of words: the count of each word of the vocabulary, without their order."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mallang.text.vocabulary import Vocabulary
 def bag_of(
     tokens: Int[Tensor, "batch time"], mask: Bool[Tensor, "batch time"], vocabulary: Vocabulary
 ) -> Float[Tensor, "batch words"]:
-    """How often every word occurs in each text, where the mask lets it be seen; special tokens are no words."""
+    """The count of every word in each text where the mask is true; special tokens are not counted."""
     for special in vocabulary.specials:
         mask = mask & (tokens != special)
     bags = torch.zeros(len(tokens), len(vocabulary), device=tokens.device)

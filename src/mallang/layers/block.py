@@ -1,4 +1,4 @@
-"""The residual block that the Transformer and all its children stack (Vaswani et al. 2017, section 3.1)."""
+"""The residual block of the Transformer and the models derived from it (Vaswani et al. 2017, section 3.1)."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Block(nn.Module):
     """Self-attention, then cross-attention where there is a memory, then the feed-forward network.
 
     Around each: LayerNorm(x + dropout(sublayer(x))) when the norm comes after ("post", as in the paper), or
-    x + dropout(sublayer(LayerNorm(x))) when it comes before ("pre"; whoever stacks such blocks norms the end), or
-    x + dropout(sublayer(x)) without any normalization ("none", to see what the norm is worth).
+    x + dropout(sublayer(LayerNorm(x))) when it comes before ("pre"; the stack then ends with a norm of its own), or
+    x + dropout(sublayer(x)) without any normalization ("none", as an ablation).
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Block(nn.Module):
         memory: KeyValue | None = None,
         memory_mask: Mask = None,
     ) -> Float[Tensor, "rows time dim"]:
-        """The new x; the memory is what `remember` made of it."""
+        """The new x; `memory` holds the keys and values that `remember` returned."""
         return self.step(x, None, mask, memory, memory_mask)[0]
 
     def step(
@@ -63,7 +63,7 @@ class Block(nn.Module):
         memory: KeyValue | None = None,
         memory_mask: Mask = None,
     ) -> tuple[Float[Tensor, "rows time dim"], KeyValue]:
-        """The new x of positions that follow the past, and the past of the positions after them."""
+        """The new x of positions that follow the cached ones, and the cache with these positions added."""
         attended, seen = self.self_attention(self.enter(x, self.self_norm), mask, past)
         x = self.leave(x, attended, self.self_norm)
         if memory is not None:
@@ -73,17 +73,17 @@ class Block(nn.Module):
         return self.leave(x, fed, self.feedforward_norm), seen
 
     def remember(self, memory: Float[Tensor, "sentences source dim"]) -> KeyValue:
-        """The keys and values that this block's cross-attention needs of a memory."""
+        """The keys and values of a memory for this block's cross-attention."""
         return self.cross_attention.remember(memory)
 
     def enter(self, x: Tensor, norm: nn.Module) -> Tensor:
-        """What a sublayer reads."""
+        """The input of a sublayer: x, normalized if the norm comes first."""
         if self.norm_first:
             x = norm(x)
         return x
 
     def leave(self, x: Tensor, sublayer: Tensor, norm: nn.Module) -> Tensor:
-        """x and what the sublayer made of it, added."""
+        """The residual sum of x and the sublayer's output, normalized if the norm comes after."""
         x = x + self.dropout(sublayer)
         if not self.norm_first:
             x = norm(x)
@@ -91,7 +91,7 @@ class Block(nn.Module):
 
 
 def make_norm(norm: Norm, dim: int, epsilon: float, bias: bool) -> nn.Module:
-    """Layer normalization, or nothing in its place."""
+    """Layer normalization, or the identity for "none"."""
     return nn.Identity() if norm == "none" else nn.LayerNorm(dim, epsilon, bias=bias)
 
 

@@ -1,13 +1,12 @@
-"""What a model remembers while it generates: one part per sentence, one part per hypothesis.
+"""The state of generation: encoder memory with one row per sentence, KV cache with one row per hypothesis.
 
-`fixed` is what was read from the source (encoder memory, masks): a row per sentence, never reordered, never copied
-for each beam. `moving` is what was generated so far (keys and values, hidden states): a row per hypothesis, where
-rows = sentences × width and the hypotheses of one sentence lie together.
+`fixed` holds what was computed from the source (encoder memory, masks): one row per sentence, never reordered, never
+copied per beam. `moving` holds what depends on the generated tokens (KV cache, hidden states): one row per hypothesis,
+where rows = sentences × width and the hypotheses of a sentence are adjacent.
 
-Keys and values come in two forms. `DynamicCache` grows: every step joins the new ones to the old, every reordering
-copies them. `StaticCache` is allocated once, and nothing in it is ever moved: the hypotheses of a sentence write into
-one row of slots, and a mask says which slots each of them descends from. To reorder hypotheses is to reorder their
-masks.
+There are two KV caches. `DynamicCache` grows: every step concatenates, every reordering copies. `StaticCache` is
+allocated once, and nothing in it is ever moved: the hypotheses of a sentence share one row of slots, and a mask says
+which slots each hypothesis descends from. Reordering hypotheses only reorders their masks.
 
     sentence "…"   slots  <s> | a b c | d e f | g h i |     three hypotheses, three steps
     hypothesis 1 sees      ×    ×       ×       ×           "a d g"
@@ -29,18 +28,18 @@ from mallang.kernels import kv_cache
 from mallang.layers.attention import KeyValue, LayerCache, Mask, causal_mask
 
 Nest: TypeAlias = Any
-"""Any nest of dicts, lists, tuples and caches of tensors whose first axis is rows; None and numbers pass through."""
+"""Nested dicts, lists, tuples and caches of tensors whose first axis is rows; None and numbers pass through."""
 
 
 @dataclass(frozen=True)
 class State:
-    """The memory of a generation in progress."""
+    """The state of a generation in progress."""
 
     fixed: Nest
     moving: Nest
 
     def select(self, rows: Int[Tensor, " new_rows"]) -> State:
-        """Go on with these hypotheses, in this order; one may be taken several times."""
+        """Keep these hypotheses, in this order; one may be taken several times."""
 
         def selected(leaf: Tensor | DynamicCache | StaticCache) -> Tensor | DynamicCache | StaticCache:
             return leaf.index_select(0, rows) if isinstance(leaf, Tensor) else leaf.select(rows)
@@ -48,7 +47,7 @@ class State:
         return State(self.fixed, map_nest(self.moving, selected, CACHES))
 
     def keep(self, sentences: Int[Tensor, " kept"], rows: Int[Tensor, " kept_rows"]) -> State:
-        """Go on with these sentences only, and with these rows of hypotheses."""
+        """Keep these sentences only, and these rows of hypotheses."""
 
         def kept(leaf: Tensor | DynamicCache | StaticCache) -> Tensor | DynamicCache | StaticCache:
             return leaf.index_select(0, rows) if isinstance(leaf, Tensor) else leaf.keep(sentences, rows)
@@ -57,17 +56,17 @@ class State:
         return State(fixed, map_nest(self.moving, kept, CACHES))
 
     def widen(self, width: int) -> State:
-        """Give every hypothesis `width` copies, lying together."""
+        """Repeat every hypothesis `width` times; the copies are adjacent."""
         return State(self.fixed, map_nest(self.moving, lambda tensor: tensor.repeat_interleave(width, dim=0)))
 
     def copy(self) -> State:
-        """A state of its own, for whoever steps from here twice: a step may consume the state it is given."""
+        """A copy, for a caller that steps from this state twice: a step may overwrite the state it is given."""
         return State(self.fixed, map_nest(self.moving, lambda tensor: tensor.clone()))
 
     def reserve(self, steps: int, width: int, align: int = 1) -> State:
-        """Widen, with room for so many steps of one token: caches keep their shapes from here on.
+        """Widen, and make the caches static, with slots for `steps` steps of one token: their shapes no longer change.
 
-        StaticLayerCache come in multiples of `align`, which some kernels like.
+        The number of slots is a multiple of `align`, which some kernels need to be fast.
         """
 
         def wide(leaf: Tensor | DynamicCache) -> Tensor | StaticCache:
@@ -78,88 +77,87 @@ class State:
         return State(self.fixed, map_nest(self.moving, wide, CACHES))
 
     def enlarge(self, steps: int) -> State:
-        """StaticCache for so many steps in all; what has no room needs none."""
+        """Enlarge the static caches to `steps` steps in all; other tensors stay as they are."""
         return State(self.fixed, map_nest(self.moving, lambda leaf: leaf.enlarge(steps), CACHES, tensors=False))
 
     def look(self, steps: int) -> State:
-        """Let attention attend to the slots of so many steps only, the coming one included: the others are not
-        filled."""
+        """Limit attention to the valid length: the slots of `steps` steps, the next one included."""
         return State(self.fixed, map_nest(self.moving, lambda leaf: leaf.look(steps), CACHES, tensors=False))
 
 
 @dataclass(frozen=True)
 class DynamicCache:
-    """The keys and values of all tokens so far, for each layer of a stack, growing with every step."""
+    """A dynamic KV cache: the keys and values of every layer, which grow with every step."""
 
     layers: Sequence[KeyValue]
 
     @property
     def length(self) -> int:
-        """How many tokens were read."""
+        """The number of cached tokens."""
         return self.layers[0].keys.shape[2]
 
     @property
     def most(self) -> int | None:
-        """How many it can hold: no end is known."""
+        """The maximum number of tokens; None, since it grows."""
         return None
 
     def enter(self, time: int, window: int | None) -> tuple[Sequence[LayerCache], Mask]:
-        """Each layer ready for `time` new tokens, and what those may see."""
+        """The caches of all layers for a step of `time` new tokens, and their attention mask."""
         return self.layers, causal_mask(time, self.length, window, self.layers[0].keys.device)
 
     def leave(self, layers: Sequence[KeyValue]) -> DynamicCache:
-        """After the step, with what each layer has now."""
+        """The cache after the step, from the new keys and values of every layer."""
         return DynamicCache(layers)
 
     def select(self, rows: Int[Tensor, " new_rows"]) -> DynamicCache:
-        """Go on with these hypotheses."""
+        """Keep these hypotheses, in this order."""
         return map_nest(self, lambda tensor: tensor.index_select(0, rows))  # type: ignore[no-any-return]
 
     def keep(self, sentences: Int[Tensor, " kept"], rows: Int[Tensor, " kept_rows"]) -> DynamicCache:
-        """Go on with these rows."""
+        """Keep these rows."""
         return self.select(rows)
 
     def reserve(self, steps: int, width: int, align: int = 1) -> StaticCache:
-        """What was read so far is common to all hypotheses of a sentence and lies there once; then room for more."""
+        """A static cache that holds this prefix once per sentence, and slots for `steps` more tokens per hypothesis."""
         (sentences, _, length, _), like = self.layers[0].keys.shape, self.layers[0].keys
         base = -(-length // align) * align
         slots = -(-(base + steps * width) // align) * align
-        room = StaticCache(
+        cache = StaticCache(
             layers=[KeyValue(*kv_cache.allocate(*layer, sentences, slots, width)) for layer in self.layers],
             mask=like.new_full((sentences * width, slots), -torch.inf),
             length=torch.full((), length, device=like.device),
             places=torch.arange(width, device=like.device) + base - length * width,
             read=length,
             base=base,
-            seen=slots,
+            valid_length=slots,
         )
-        room.mask[:, :length].zero_()
-        for own, layer in zip(room.layers, self.layers, strict=True):
+        cache.mask[:, :length].zero_()
+        for own, layer in zip(cache.layers, self.layers, strict=True):
             own.keys[:, :, :length] = layer.keys
             own.values[:, :, :length] = layer.values
-        return room
+        return cache
 
 
 @dataclass(frozen=True)
 class StaticCache:
-    """The same with room for what is to come: allocated once, never moved, one token a step."""
+    """A static KV cache: allocated once for all steps to come, one token per step, never moved in memory."""
 
     layers: Sequence[KeyValue]
     """Keys and values of all slots of each sentence: [sentences, heads, slots, head_dim]."""
     mask: Float[Tensor, "rows slots"]
     """0 where a hypothesis descends from the slot, −∞ elsewhere: added to the scores of attention."""
     length: Int[Tensor, ""]
-    """How many tokens were read: a tensor, so that a captured graph can count."""
+    """The number of cached tokens: a tensor, so that a captured CUDA graph can increment it."""
     places: Int[Tensor, " width"]
-    """The slots of a step are these + length × width."""
+    """The slots that a step writes are these + length × width."""
     read: int
-    """How many tokens were read at width 1, before the hypotheses parted; they have the first slots."""
+    """The length of the prefix that all hypotheses of a sentence share; it has the first slots."""
     base: int
-    """The first slot of a hypothesis."""
-    seen: int
-    """How many slots attention attends to: all, or where the host counts along those filled after this step."""
-    counted: bool = False
-    """Whether the host counts along: the slots of this step are then the last that are seen."""
+    """The first slot after the shared prefix."""
+    valid_length: int
+    """The valid length in slots: all of them, or, where the host tracks it, those that are filled after this step."""
+    host_tracked: bool = False
+    """Whether the host tracks the valid length; the slots of this step are then the last valid ones."""
 
     @property
     def width(self) -> int:
@@ -168,79 +166,79 @@ class StaticCache:
 
     @property
     def most(self) -> int:
-        """How many tokens it can hold."""
+        """The maximum number of tokens."""
         return self.read + (self.mask.shape[1] - self.base) // self.width
 
     def enter(self, time: int, window: int | None) -> tuple[Sequence[LayerCache], Mask]:
-        """Each layer ready for one new token a hypothesis, and what that may see: its ancestors and itself."""
+        """The caches of all layers for one new token per hypothesis, and its mask: its ancestors and itself."""
         if time != 1:
-            raise ValueError(f"with room reserved a step reads one token, not {time}")
+            raise ValueError(f"a step with a static KV cache reads one token, not {time}")
         at = torch.add(self.places, self.length, alpha=self.width)
         sentences = len(self.mask) // self.width
         self.mask.scatter_(1, at.repeat(sentences)[:, None], 0.0)
-        mask = self.mask[:, : self.seen]
+        mask = self.mask[:, : self.valid_length]
         if window is not None:
-            slot = torch.arange(self.seen, device=at.device)
+            slot = torch.arange(self.valid_length, device=at.device)
             position = torch.where(slot < self.base, slot, self.read + (slot - self.base) // self.width)
             mask = mask.masked_fill(position < self.length - window, -torch.inf)
-        where = slice(self.seen - self.width, self.seen) if self.counted else at
-        layers = [StaticLayerCache(layer.keys, layer.values, where, self.seen) for layer in self.layers]
-        return layers, mask.view(sentences, 1, self.width, self.seen)
+        where = slice(self.valid_length - self.width, self.valid_length) if self.host_tracked else at
+        layers = [StaticLayerCache(layer.keys, layer.values, where, self.valid_length) for layer in self.layers]
+        return layers, mask.view(sentences, 1, self.width, self.valid_length)
 
     def leave(self, layers: Sequence[KeyValue]) -> StaticCache:
-        """After the step: one token longer, in the same memory."""
+        """The cache after the step: one token longer, in the same memory."""
         return replace(self, length=self.length + 1)
 
     def select(self, rows: Int[Tensor, " new_rows"]) -> StaticCache:
-        """Go on with these hypotheses of the same sentences: only what they descend from changes."""
+        """Keep these hypotheses of the same sentences: only the mask is reordered."""
         return replace(self, mask=self.mask.index_select(0, rows))
 
     def keep(self, sentences: Int[Tensor, " kept"], rows: Int[Tensor, " kept_rows"]) -> StaticCache:
-        """Go on with these sentences."""
+        """Keep these sentences, and these rows of hypotheses."""
         return replace(self.moved(sentences, self.mask.shape[1]), mask=self.mask.index_select(0, rows))
 
     def enlarge(self, steps: int) -> StaticCache:
-        """The same with room for so many steps."""
+        """A larger static cache with the same contents, for `steps` steps in all."""
         everyone = torch.arange(len(self.layers[0].keys), device=self.mask.device)
         slots = max(self.mask.shape[1], self.base + steps * self.width)
         mask = torch.nn.functional.pad(self.mask, (0, slots - self.mask.shape[1]), value=-torch.inf)
-        return replace(self.moved(everyone, slots), mask=mask, seen=slots)
+        return replace(self.moved(everyone, slots), mask=mask, valid_length=slots)
 
     def moved(self, sentences: Int[Tensor, " kept"], slots: int) -> StaticCache:
-        """The keys and values of these sentences, as far as they are filled, in new memory."""
+        """The valid keys and values of these sentences, copied to new memory."""
         layers = []
         for layer in self.layers:
             new = KeyValue(*kv_cache.allocate(*layer, len(sentences), slots, self.width))
             for part, old in zip(new, layer, strict=True):
-                part[:, :, : self.seen] = old[:, :, : self.seen].index_select(0, sentences)
+                part[:, :, : self.valid_length] = old[:, :, : self.valid_length].index_select(0, sentences)
             layers.append(new)
         return replace(self, layers=layers)
 
     def look(self, steps: int) -> StaticCache:
-        """Let attention attend to the slots of so many steps only, the coming one included."""
-        return replace(self, seen=self.base + steps * self.width, counted=True)
+        """Limit attention to the valid length: the slots of `steps` steps, the next one included."""
+        return replace(self, valid_length=self.base + steps * self.width, host_tracked=True)
 
 
 class StaticLayerCache(NamedTuple):
-    """One layer's share of a `StaticCache`, and where this step writes."""
+    """The keys and values of one layer of a `StaticCache`, and the slots that this step writes."""
 
     keys: Float[Tensor, "sentences heads slots key_dim"]
     values: Float[Tensor, "sentences heads slots value_dim"]
     at: Int[Tensor, " width"] | slice
-    seen: int
+    valid_length: int
 
     def extend(
         self,
         keys: Float[Tensor, "sentences heads width key_dim"],
         values: Float[Tensor, "sentences heads width value_dim"],
     ) -> KeyValue:
-        """Write the new ones to their slots; everything that attention attends to."""
+        """Write the new keys and values to their slots; returns all valid ones."""
         kv_cache.write(self.keys, self.values, keys, values, self.at)
-        return KeyValue(self.keys[:, :, : self.seen], self.values[:, :, : self.seen])
+        return KeyValue(self.keys[:, :, : self.valid_length], self.values[:, :, : self.valid_length])
 
 
 def rows_of(tensor: Tensor, rows: Int[Tensor, " kept"]) -> Tensor:
-    """These rows of a tensor, its axes lying in memory as they did."""
+    """These rows of a tensor, with the memory order of its axes unchanged."""
     order = sorted(range(tensor.ndim), key=tensor.stride, reverse=True)
     taken = tensor.permute(order).index_select(order.index(0), rows)
     return taken.permute([order.index(axis) for axis in range(tensor.ndim)])
@@ -250,7 +248,7 @@ CACHES = (DynamicCache, StaticCache)
 
 
 def map_nest(nest: Nest, change: Callable[[Any], Any], leaves: tuple[type, ...] = (), tensors: bool = True) -> Nest:
-    """The same nest with every tensor changed; what is of the types `leaves` is changed as a whole."""
+    """A nest with `change` applied to every tensor; an object of the types `leaves` is changed as a whole."""
     if isinstance(nest, Tensor):
         return change(nest) if tensors else nest
     if leaves and isinstance(nest, leaves):

@@ -1,9 +1,9 @@
-"""A word as a vector, read from its characters: convolutions of several widths, then highway layers.
+"""Character CNN: word vectors from the characters of a word, by convolutions of several widths and highway layers.
 
-    c a t s  →  vectors of the characters  →  every filter keeps its largest answer  →  highways  →  word
+    c a t s  →  character embeddings  →  convolutions  →  max over time  →  highway layers  →  word vector
 
-The filters of all widths are one matrix over windows of the widest, with zeros where a filter is narrower: one product
-a batch. tanh is taken after the largest was chosen, which is the same, for it grows with what it is given.
+The filters of all widths are one matrix over windows of the widest, with zeros where a filter is narrower: one matmul
+per batch. tanh comes after the max over time, which gives the same result, since tanh is monotonic.
 (Kim et al. 2016, arXiv:1508.06615; highway: Srivastava et al. 2015, arXiv:1505.00387.)
 """
 
@@ -22,30 +22,30 @@ from mallang.text.hangul import decompose
 from mallang.text.vocabulary import Vocabulary
 
 NOTHING, BEGIN, END = 0, 1, 2
-"""The ids of the padding after a word, and of the marks around it."""
+"""The ids of the padding after a word, and of the boundary marks around it."""
 MOST_OOV = 2**16
-"""Words outside the vocabulary whose spelling is kept from one call to the next."""
+"""Out-of-vocabulary words whose spelling is kept from one call to the next, at most."""
 
 
 @runtime_checkable
 class ReadsSpelling(Protocol):
-    """A model that reads every word from its characters, also words that are not in its vocabulary."""
+    """A model that computes word vectors from characters, for out-of-vocabulary (OOV) words as well."""
 
     def ids_of_oov(self, words: Sequence[str]) -> list[int]:
-        """The ids under which words that are not in the vocabulary are read, beyond those of the vocabulary.
+        """Input ids for out-of-vocabulary words, beyond the ids of the vocabulary.
 
-        A word with a character that the model never met is `<unk>`. No such id is ever said: labels are `<unk>`.
+        A word with an unknown character is `<unk>`. These ids are never predicted: as labels the words are `<unk>`.
         """
 
     def forget_oov(self) -> None:
-        """Give up these ids if there are many; whoever holds some must ask again."""
+        """Drop these ids if there are many; a caller that holds some must call `ids_of_oov` again."""
 
     def word_vectors(self, tokens: Int[Tensor, "rows time"]) -> Float[Tensor, "rows time dim"]:
-        """The vectors of words as the layers above read them."""
+        """The word vectors that the layers above read."""
 
 
 class Characters(nn.Module):
-    """The vector of every token of a vocabulary, made from how it is spelled."""
+    """The vector of every token of a vocabulary, computed from its characters."""
 
     spelling: Int[Tensor, "words length"]
     lengths: Int[Tensor, " words"]
@@ -53,12 +53,12 @@ class Characters(nn.Module):
     def __init__(
         self, vocabulary: Vocabulary, dim: int, filters: Sequence[int], longest: int = 65, jamo: bool = False
     ) -> None:
-        """`filters[w − 1]` filters of width w; words are cut to `longest` characters, marks included."""
+        """`filters[w − 1]` filters of width w; words are truncated to `longest` characters, marks included."""
         super().__init__()
         spelling, lengths, self.letter_ids = spelled(vocabulary, longest, jamo)
         self.words, self.unknown, self.longest, self.jamo = len(vocabulary), vocabulary.unk, longest, jamo
         self.oov_ids: dict[str, int] = {}
-        self.register_buffer("spelling", spelling, persistent=False)  # the vocabulary knows
+        self.register_buffer("spelling", spelling, persistent=False)  # the vocabulary determines it
         self.register_buffer("lengths", lengths, persistent=False)
         self.letters = nn.Embedding(END + 1 + len(self.letter_ids), dim, padding_idx=NOTHING)
         self.filters = tuple(filters)
@@ -67,11 +67,11 @@ class Characters(nn.Module):
 
     @property
     def dim(self) -> int:
-        """Numbers in the vector of a word: one a filter."""
+        """The size of a word vector: one value per filter."""
         return sum(self.filters)
 
     def widths(self) -> list[tuple[int, int]]:
-        """Every width that there are filters of, and how many."""
+        """Every filter width that occurs, and its number of filters."""
         return [(width, count) for width, count in enumerate(self.filters, start=1) if count]
 
     def forward(self, tokens: Int[Tensor, "rows time"]) -> Float[Tensor, "rows time filters"]:
@@ -79,9 +79,9 @@ class Characters(nn.Module):
         return for_distinct(self.read, tokens)
 
     def ids_of_oov(self, words: Sequence[str]) -> list[int]:
-        """The ids of words that are not in the vocabulary: rows that are added to the table of spellings.
+        """The ids of out-of-vocabulary words: rows that are added to the table of spellings.
 
-        A word that is longer than the table is wide is cut, as long words of the vocabulary are.
+        A word longer than the width of the table is truncated, as long words of the vocabulary are.
         """
         width, rows = min(self.spelling.shape[1], self.longest), list[list[int]]()
         for word in dict.fromkeys(words):
@@ -97,13 +97,13 @@ class Characters(nn.Module):
         return [self.oov_ids.get(word, self.unknown) for word in words]
 
     def forget_oov(self) -> None:
-        """Only the vocabulary is left, if there were many others."""
+        """Reset the table to the vocabulary if it has more than MOST_OOV other words."""
         if len(self.oov_ids) > MOST_OOV:
             self.oov_ids.clear()
             self.spelling, self.lengths = self.spelling[: self.words].clone(), self.lengths[: self.words].clone()
 
     def follow(self, other: Characters) -> None:
-        """Know the words that another one knows, of which this is a copy."""
+        """Take over the table of spellings of `other`, of which this is a copy."""
         if self.spelling is not other.spelling:
             self.spelling, self.lengths = other.spelling, other.lengths
 
@@ -119,25 +119,25 @@ class Characters(nn.Module):
         return (largest + self.bias).tanh()
 
     def matrix(self, widest: int) -> Float[Tensor, "filters inputs"]:
-        """All filters as if they were of the greatest width."""
+        """All filters, zero-padded to the greatest width."""
         size = widest * self.letters.embedding_dim
         return torch.cat([F.pad(weight, (0, size - weight.shape[1])) for weight in self.weights])
 
     def inside(self, lengths: Int[Tensor, " words"], places: int) -> Bool[Tensor, "words places filters"]:
-        """Where a filter stands wholly inside its word; one that is wider than the word stands at its beginning."""
+        """Where a filter is wholly inside its word; a filter wider than the word is applied at its first position."""
         width = torch.cat([lengths.new_full((count,), width) for width, count in self.widths()])
         place = torch.arange(places, device=lengths.device)[:, None]
         return (place == 0) | (place + width <= lengths[:, None, None])
 
     def init_weights(self, spread: float) -> None:
-        """All of them evenly from −spread to spread."""
+        """Initialize all weights uniformly between −spread and spread."""
         for weight in (self.letters.weight, *self.weights, self.bias):
             nn.init.uniform_(weight, -spread, spread)
         nn.init.zeros_(self.letters.weight.detach()[NOTHING])
 
 
 class Highway(nn.Module):
-    """y = t∘relu(W x + b) + (1 − t)∘x, t = σ(V x + c): a share of x goes on as it is. c begins at −2, so most of it."""
+    """A highway layer: y = t∘relu(W x + b) + (1 − t)∘x, t = σ(V x + c). c starts at −2, so that most of x passes."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()
@@ -149,7 +149,7 @@ class Highway(nn.Module):
         return torch.lerp(x.to(new.dtype), new.relu(), share.sigmoid())
 
     def init_weights(self, spread: float) -> None:
-        """All of them evenly from −spread to spread, but c = −2."""
+        """Initialize all weights uniformly between −spread and spread, but c = −2."""
         nn.init.uniform_(self.both.weight, -spread, spread)
         new, share = self.both.bias.detach().chunk(2)
         nn.init.uniform_(new, -spread, spread)
@@ -157,9 +157,9 @@ class Highway(nn.Module):
 
 
 def spelled(vocabulary: Vocabulary, longest: int, jamo: bool) -> tuple[Tensor, Tensor, dict[str, int]]:
-    """The characters of every token between the two marks, their numbers, and the id of every character.
+    """The character ids of every token between the two marks, their lengths, and the id of every character.
 
-    A special token is a character of its own; Hangul may be spelled in jamo.
+    A special token is one character of its own; Hangul may be decomposed into jamo.
     """
     spellings: list[Sequence[str]] = [
         [token] if number in vocabulary.specials else (decompose(token) if jamo else token)

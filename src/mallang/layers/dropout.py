@@ -1,4 +1,4 @@
-"""Dropout (Srivastava et al. 2014): training sets every value to zero with a probability and scales the others up."""
+"""Dropout (Srivastava et al. 2014) and variational dropout (Gal and Ghahramani 2016)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Dropout", "VariationalDropout", "dropout_mask", "drops"]
 
 
 class Dropout(nn.Dropout):
-    """Dropout whose random numbers are drawn faster on a CPU than torch's."""
+    """Dropout, with a faster random generator than torch's on a CPU."""
 
     def forward(self, x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
         """The new x."""
@@ -19,9 +19,9 @@ class Dropout(nn.Dropout):
 
 
 class VariationalDropout(nn.Dropout):
-    """The same values of a row dropped at every time (variational dropout: Gal and Ghahramani 2016, arXiv:1512.05287).
+    """Variational dropout: one dropout mask per row for all time steps (Gal and Ghahramani 2016, arXiv:1512.05287).
 
-    What was dropped once stays dropped to the end of the text, so that the noise a recurrent layer reads is constant.
+    The noise that a recurrent layer reads is thereby constant over time.
     """
 
     def forward(self, x: Float[Tensor, "rows time dim"]) -> Float[Tensor, "rows time dim"]:
@@ -32,5 +32,5 @@ class VariationalDropout(nn.Dropout):
 
 
 def drops(model: nn.Module) -> bool:
-    """Whether anything is dropped while the model trains."""
+    """Whether a model has a dropout layer with a probability above 0."""
     return any(isinstance(part, nn.Dropout) and part.p > 0 for part in model.modules())

@@ -1,4 +1,4 @@
-"""What an encoder makes of a text: vectors of its tokens, and one of the whole."""
+"""The output of an encoder: one vector per token, and one for the whole text."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Encoded:
-    """A batch of texts, read."""
+    """The encoder output of a batch of texts."""
 
     layers: list[Float[Tensor, "batch time dim"]]
-    """The vectors of the tokens after each layer that is shown, the last one last."""
+    """The vectors of the tokens after each layer that is returned, the last one last."""
     mask: Bool[Tensor, "batch time"]
-    """True where there is a token: what stands elsewhere means nothing."""
+    """True where there is a token; the vectors elsewhere are meaningless."""
     pooled: Float[Tensor, "batch pooled"]
     """The whole text as one vector."""

@@ -26,11 +26,11 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu-tanh": gelu_tanh,
     "relu-squared": relu_squared,
 }
-"""They are given what nobody else holds, so ReLU writes where it reads: new memory would take longer than the ReLU."""
+"""ReLU works in place, since no one else holds its input: allocating new memory would take longer than the ReLU."""
 
 
 class FeedForward(nn.Module):
-    """Two linear layers with an activation between them, the same at every position."""
+    """Two linear layers with an activation between them, applied to every position."""
 
     def __init__(self, dim: int, hidden_dim: int, activation: Activation = "relu", bias: bool = True) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What sits on top of hidden vectors and turns them into answers."""
+"""Output projections: from hidden vectors to logits; soft-capped logits; the cross-entropy of a model's output."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from mallang.kernels.projection import project
 
 
 class Projection(nn.Module):
-    """Hidden vectors to one score (logit) per word, with a weight of its own or that of an embedding table.
+    """From hidden vectors to one logit per word, with its own weight or tied to an embedding table.
 
-    It takes any shape of hidden vectors, so a loss projects only the positions it needs, or in chunks; `weight` and
-    `bias` are there for losses that fuse the projection.
+    It takes hidden vectors of any shape, so a loss projects only the positions it needs, or in chunks; losses that
+    fuse the projection read `weight` and `bias`.
     """
 
     def __init__(self, dim: int, words: int, tied: nn.Embedding | None = None, bias: bool = False) -> None:
         super().__init__()
         if tied is not None and tied.weight.shape != (words, dim):
-            raise ValueError(f"{words} words of {dim} cannot share a table of {tuple(tied.weight.shape)}")
+            raise ValueError(f"a projection to {(words, dim)} cannot be tied to a table of {tuple(tied.weight.shape)}")
         self.own = nn.Linear(dim, words, bias=False) if tied is None else None
-        # In a tuple, where torch does not look: the weight is saved and counted once, by its owner.
+        # In a tuple, so that torch does not register it again: the weight is saved and counted once, by its owner.
         self.tied: tuple[nn.Embedding, ...] = () if tied is None else (tied,)
         self.bias = nn.Parameter(torch.zeros(words)) if bias else None
 
     @property
     def weight(self) -> Float[Tensor, "words dim"]:
-        """The vector of every word, whoever owns it."""
+        """The output vector of every word, own or tied."""
         return self.tied[0].weight if self.own is None else self.own.weight
 
     def forward(self, hidden: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch words"]:
@@ -39,9 +39,9 @@ class Projection(nn.Module):
 
 
 class Capped(nn.Module):
-    """A projection whose logits bend: cap · tanh(logit / cap) (Gemma 2, arXiv:2408.00118, section 2).
+    """Logit soft-capping: cap · tanh(logit / cap) (Gemma 2, arXiv:2408.00118, section 2).
 
-    It is no Projection itself: a loss that fuses the projection would forget the cap.
+    It is not a Projection itself: a loss that fuses the projection would ignore the cap.
     """
 
     def __init__(self, projection: Projection, cap: float) -> None:
@@ -50,28 +50,28 @@ class Capped(nn.Module):
 
     @property
     def weight(self) -> Float[Tensor, "words dim"]:
-        """The vector of every word."""
+        """The output vector of every word."""
         return self.projection.weight
 
     def forward(self, hidden: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch words"]:
-        """One logit per word, none beyond the cap."""
+        """One logit per word, between −cap and cap."""
         logits: Tensor = self.projection(hidden)
         return self.cap * torch.tanh(logits / self.cap)
 
 
 @runtime_checkable
 class OutputProjection(Protocol):
-    """A model whose `output` may be one linear layer, which a loss can fuse."""
+    """A model whose `output` may be a single linear layer, which a loss can fuse."""
 
     def output_projection(self) -> Projection | None:
-        """The linear layer that `output` is, or none where `output` does more."""
+        """The linear layer that `output` consists of, or None where `output` does more."""
 
 
 def cross_entropy_of(
     model: Any, hidden: Float[Tensor, "positions dim"], labels: Int[Tensor, " positions"], smoothing: float = 0.0
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
-    """The loss and the negative log-likelihood of a model's hidden vectors: in chunks if its output is a linear layer,
-    from all logits at once if it is anything else.
+    """The loss and the negative log-likelihood of a model's hidden vectors: in chunks if its output is one linear
+    layer, otherwise from all logits at once.
     """
     projection = model.output_projection() if isinstance(model, OutputProjection) else None
     if projection is not None and is_chunked(hidden.device):

@@ -1,4 +1,4 @@
-"""A linear layer, y = x Wᵀ + b, by the fastest kernel there is (kernels/linear.py)."""
+"""A linear layer, y = x Wᵀ + b, by the fastest kernel available (kernels/linear.py)."""
 
 from __future__ import annotations
 

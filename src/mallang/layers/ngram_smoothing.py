@@ -1,21 +1,21 @@
-"""From counts to probabilities: what becomes of n-grams that a text does not have.
+"""N-gram smoothing: from counts to probabilities and back-off weights.
 
-Whatever the smoothing, it ends as one table of probabilities and back-off weights:
+Every smoothing method yields one table of probabilities and back-off weights:
 
     p(w | h) = p of (h w), if that is in the table, else weight of h × p(w | h without its first word)
 
 where a history that is not in the table has the weight 1 (`missing` for stupid back-off). c is a count, d the number
-of words that can be said, h′ is h without its first word.
+of words that can be predicted, h′ is h without its first word.
 
-    mle              c(hw) / c(h), and nothing for the rest
+    mle              c(hw) / c(h), and 0 for the rest
     add-k            (c(hw) + α) / (c(h) + α d), h the n − 1 words before, or fewer if they begin with <s>; else 1 / d
     interpolation    Σ λₙ cₙ(hw) / cₙ(h) over the orders, order 0 being 1 / d
-    back-off         c(hw) / c(h) if c(hw) > k, else that of h′: no discount, no weight, so no probability
-    stupid-back-off  c(hw) / c(h) if that is not 0, else 0.4 × that of h′: no probability either
+    back-off         c(hw) / c(h) if c(hw) > k, else that of h′: no discount, no weight, so not normalized
+    stupid-back-off  c(hw) / c(h) if that is not 0, else 0.4 × that of h′: not normalized either
     katz             d_c × c(hw) / c(h), and what the discounts d_c leave is shared out in proportion to p(w | h′)
     kneser-ney       (a(hw) − D) / a(h) + γ(h) p(w | h′), where a(hw) counts the different words before hw
 
-An n-gram that is dropped for its low count still counts for its history, and leaves its probability to shorter ones.
+An n-gram that is pruned for its low count still counts for its history; its probability goes to lower orders.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from mallang.layers.ngram_table import Ngrams
 Values = Float64[np.ndarray, " _"]
 
 EPSILON = 3e-6
-"""A probability that counts as nothing left, as in SRILM."""
+"""A remaining probability that counts as zero, as in SRILM."""
 FALLBACK = (0.0, 0.5, 1.0, 1.5)
 """Discounts of counts 0, 1, 2 and more where a text is too small to estimate them, as in KenLM."""
 ROUNDS, ENOUGH = 100, 1e-6
-"""The most rounds of expectation and maximization, and the gain in nats per word at which they end."""
+"""The maximum number of EM iterations, and the gain in nats per word below which they end."""
 
 
 @dataclass(frozen=True)
@@ -46,10 +46,10 @@ class Estimate:
 
     probs: Sequence[Values]
     weights: Sequence[Values]
-    """Of the n-grams of every order but the last, as histories of the next."""
+    """Back-off weights of the n-grams of every order but the last, as histories of the next order."""
 
     def table(self, counts: Counts, kept: Sequence[Bool[np.ndarray, " _"]]) -> Ngrams:
-        """The n-grams that are kept, numbered again."""
+        """The table of the n-grams that are kept, with new indices."""
         keys, numbers = [], np.arange(counts.words)
         for order, flags in zip(counts.orders[1:], kept[1:], strict=True):
             chosen = order.keys[flags]
@@ -61,28 +61,29 @@ class Estimate:
 
 
 def keep_counts(counts: Counts, least: Sequence[int]) -> list[Bool[np.ndarray, " _"]]:
-    """Which n-grams are kept: those with at least the count of their order; of words, all."""
+    """Which n-grams are kept: those with at least the minimum count of their order, and all words."""
     words = np.ones(counts.words, dtype=np.bool_)
     return [words, *(order.counts >= low for order, low in zip(counts.orders[1:], least[1:], strict=True))]
 
 
 def maximum_likelihood(counts: Counts) -> Estimate:
-    """Relative frequencies; a history that was never seen leaves the word to the one it ends with."""
+    """Relative frequencies; an unseen history backs off to the next shorter one."""
     weights = [np.where(total > 0, 0.0, 1.0) for total in totals_of(counts)[1:]]
     return Estimate(frequencies(counts), weights)
 
 
 def add_k(counts: Counts, alpha: float) -> Estimate:
-    """Every word counted `alpha` times more after the longest history there is; one never seen tells nothing.
+    """Add `alpha` to the count of every word after the longest history; an unseen history gives uniform probabilities.
 
-    Shorter n-grams are looked at where a text begins, with `<s>`. All others are what unseen words back off to: even.
+    Shorter n-grams apply at the start of a text, with `<s>`. All others hold the uniform probability that unseen words
+    back off to.
     """
     even, more = uniform(counts), alpha * int(counts.said.sum())
     probs, weights = [even], []
     for order, total, below in zip(counts.orders[1:], totals_of(counts)[1:], counts.orders, strict=False):
         is_last = order is counts.orders[-1]
-        told = (order.counts + alpha) / (total + more)[order.parents]
-        probs.append(np.where(order.is_first | is_last, told, even[order.keys % counts.words]))
+        smoothed = (order.counts + alpha) / (total + more)[order.parents]
+        probs.append(np.where(order.is_first | is_last, smoothed, even[order.keys % counts.words]))
         weights.append(np.where(below.is_first | is_last, more / (total + more), 1.0))
     if not weights:
         words = counts.orders[0].counts
@@ -91,7 +92,7 @@ def add_k(counts: Counts, alpha: float) -> Estimate:
 
 
 def interpolation(counts: Counts, shares: Sequence[float]) -> Estimate:
-    """Each order's frequency has its share, the rest is left to the order below; shares are those of orders 1 up."""
+    """Each order's relative frequency has its share, the order below the rest; `shares` are those of orders from 1."""
     probs: list[Values] = []
     weights = []
     found, totals, below = frequencies(counts), totals_of(counts), uniform(counts)
@@ -106,15 +107,15 @@ def interpolation(counts: Counts, shares: Sequence[float]) -> Estimate:
 
 
 def back_off(counts: Counts, weight: float) -> Estimate:
-    """Relative frequencies, and the same weight for every history: scores, no probabilities."""
+    """Relative frequencies, and one back-off weight for all histories: unnormalized scores."""
     return Estimate(frequencies(counts), [np.full(len(order), weight) for order in counts.orders[:-1]])
 
 
 def katz(counts: Counts, kept: Sequence[Bool[np.ndarray, " _"]], most: int) -> Estimate:
     """Good-Turing discounts for counts up to `most`, and weights that make every history's probabilities sum to 1.
 
-    As in SRILM: words are not discounted, and where nothing is left for what a history has not had, its count is
-    raised by one.
+    As in SRILM: unigrams are not discounted, and where no probability is left for the unseen words of a history, its
+    count is raised by one.
     """
     probs: list[Values] = []
     weights = []
@@ -126,32 +127,32 @@ def katz(counts: Counts, kept: Sequence[Bool[np.ndarray, " _"]], most: int) -> E
         given, size = summed(parents, discounted, len(total)), len(total)
         has_more = summed(parents, flags & (order.counts > 0), size) < kinds
         total = total + (has_more & (given > (1 - EPSILON) * total))
-        told = discounted / np.maximum(total, 1)[parents]
+        discounted_probs = discounted / np.maximum(total, 1)[parents]
         left = 1 - given / np.maximum(total, 1)
         if not probs:
-            probs.append(share_rest(told, left[0], counts))
+            probs.append(share_rest(discounted_probs, left[0], counts))
             continue
         below = probs[-1][order.suffixes]
         rest = 1 - summed(parents, below * flags, size)
         is_full = rest < EPSILON  # nothing is left to back off to
         scale = np.where(is_full & (given > 0), total / np.maximum(given, EPSILON), 1.0)
-        probs.append(told * scale[parents])
+        probs.append(discounted_probs * scale[parents])
         weights.append(np.where(is_full, 1.0, left / np.where(is_full, 1.0, rest)))
     return Estimate(probs, weights)
 
 
-def share_rest(told: Values, left: float, counts: Counts) -> Values:
-    """The probabilities of words, with what is left of them shared among those that were never seen."""
-    unseen = counts.said & (told == 0)
-    shared: Values = np.where(unseen, left / unseen.sum(), told) if unseen.any() else told / told.sum()
+def share_rest(probs: Values, left: float, counts: Counts) -> Values:
+    """Unigram probabilities, with the remaining probability distributed evenly among the unseen words."""
+    unseen = counts.said & (probs == 0)
+    shared: Values = np.where(unseen, left / unseen.sum(), probs) if unseen.any() else probs / probs.sum()
     return shared
 
 
 def good_turing(counts: Int64[np.ndarray, " ngrams"], most: int) -> Float64[np.ndarray, " discounts"]:
-    """What a count is multiplied by: for each up to `most`, then 1 for all above.
+    """Good-Turing discount ratios for the counts up to `most`, then 1 for all above.
 
-    r* / r = (r + 1) n₍ᵣ₊₁₎ / (r nᵣ), where nᵣ n-grams occur r times, moved so that counts above `most` are reliable.
-    A discount that is none, not between 0 and 1, is left out: 1.
+    r* / r = (r + 1) n₍ᵣ₊₁₎ / (r nᵣ), where nᵣ n-grams occur r times, shifted so that counts above `most` are reliable.
+    A ratio that is not between 0 and 1 is replaced by 1.
     """
     discounts = np.ones(most + 2)
     tally = np.bincount(np.minimum(counts, most + 2), minlength=most + 3)
@@ -169,7 +170,7 @@ def good_turing(counts: Int64[np.ndarray, " ngrams"], most: int) -> Float64[np.n
 
 
 def kneser_ney(counts: Counts, kept: Sequence[Bool[np.ndarray, " _"]]) -> tuple[Estimate, int]:
-    """Modified Kneser-Ney, interpolated, as KenLM's lmplz has it; and for how many orders discounts were made up."""
+    """Interpolated modified Kneser-Ney as in KenLM's lmplz, and the number of orders with fallback discounts."""
     probs: list[Values] = []
     weights, made_up = [], 0
     for number, (order, flags) in enumerate(zip(counts.orders, kept, strict=True)):
@@ -189,9 +190,9 @@ def kneser_ney(counts: Counts, kept: Sequence[Bool[np.ndarray, " _"]]) -> tuple[
 
 
 def adjusted_counts(counts: Counts, number: int) -> Int64[np.ndarray, " ngrams"]:
-    """Of the longest n-grams the counts; of others how many different words stand before them.
+    """The counts of the highest order; for lower orders the number of different words before each n-gram.
 
-    Before what begins with `<s>` nothing can stand: it keeps its count. The beginning of a text is a word of its own.
+    Nothing can precede an n-gram that starts with `<s>`: it keeps its count. The start of a text counts as one word.
     """
     order = counts.orders[number]
     if number + 1 == len(counts.orders):
@@ -202,7 +203,7 @@ def adjusted_counts(counts: Counts, number: int) -> Int64[np.ndarray, " ngrams"]
 
 
 def estimate_discounts(adjusted: Int64[np.ndarray, " ngrams"]) -> tuple[Float64[np.ndarray, " 4"], bool]:
-    """Discounts for counts 0, 1, 2 and from 3 up (Chen and Goodman 1998), and whether the text could tell them."""
+    """Discounts for counts 0, 1, 2 and 3 or more (Chen and Goodman 1998), and whether the text sufficed for them."""
     n = np.bincount(np.minimum(adjusted, 5), minlength=6)
     if not (n[1:4] > 0).all():
         return np.array(FALLBACK), False
@@ -213,7 +214,8 @@ def estimate_discounts(adjusted: Int64[np.ndarray, " ngrams"]) -> tuple[Float64[
 
 
 def shares_of(weights: Sequence[float]) -> list[float]:
-    """Weights of orders 0 up as shares of orders 1 up: how much of what is left to it each order takes."""
+    """Interpolation weights of the orders from 0 as shares of the orders from 1: the fraction that each order takes of
+    what the higher orders leave."""
     up_to = np.cumsum(weights)
     return [float(weight / all_below) if all_below else 1.0 for weight, all_below in zip(weights, up_to, strict=True)][
         1:
@@ -221,24 +223,25 @@ def shares_of(weights: Sequence[float]) -> list[float]:
 
 
 def weights_of(shares: Sequence[float]) -> list[float]:
-    """The other way round, where all histories are known: weights of orders 0 up, whose sum is 1."""
+    """The inverse of `shares_of`, where all histories are known: weights of the orders from 0, which sum to 1."""
     left = np.cumprod([1.0, *(1 - share for share in reversed(shares))])
     return [float(left[-1]), *(float(share * rest) for share, rest in zip(shares, left[-2::-1], strict=True))]
 
 
 def fit_shares(counts: Counts, held_out: Text) -> tuple[list[float], list[float]]:
-    """The shares of orders 1 up that make held-out text likeliest, and its loss in nats a word before each round.
+    """The shares of the orders from 1 that maximize the likelihood of held-out text, by expectation maximization (EM),
+    and its loss in nats per word before each iteration.
 
-    From the longest history that is known a word is told by its order or else by one below. Which one is not known, so
-    it is shared out among them (expectation) and the shares are counted (maximization), again and again.
+    Which order generated a word, from its longest known history down, is a latent variable: the E-step computes its
+    posterior, the M-step sets the shares to the expected counts.
     """
-    told, known = looked_up(counts, held_out)
-    shares, losses = np.full(told.shape[1], 0.5), []
+    probs, known = looked_up(counts, held_out)
+    shares, losses = np.full(probs.shape[1], 0.5), []
     shares[0] = 1.0
     for _ in range(ROUNDS):
         passed = np.where(known, 1 - shares, 1.0)[:, :0:-1].cumprod(axis=1)[:, ::-1]
-        reached = np.concatenate((passed, np.ones((len(told), 1))), axis=1)
-        joint = known * shares * reached * told
+        reached = np.concatenate((passed, np.ones((len(probs), 1))), axis=1)
+        joint = known * shares * reached * probs
         likelihood = joint.sum(axis=1, keepdims=True)
         losses.append(-float(np.log(likelihood).mean()))
         if len(losses) > 1 and losses[-2] - losses[-1] < ENOUGH:
@@ -252,12 +255,12 @@ def fit_shares(counts: Counts, held_out: Text) -> tuple[list[float], list[float]
 def looked_up(
     counts: Counts, text: Text
 ) -> tuple[Float64[np.ndarray, "words orders"], Bool[np.ndarray, "words orders"]]:
-    """For every word of a text its relative frequency in every order from 0 up, and which histories are known."""
+    """For every word of a text, its relative frequency in every order from 0, and which histories are known."""
     words = text.words.astype(np.int64)
-    told = np.zeros((len(words), len(counts.orders) + 1))
-    known = np.zeros(told.shape, dtype=np.bool_)
+    probs = np.zeros((len(words), len(counts.orders) + 1))
+    known = np.zeros(probs.shape, dtype=np.bool_)
     found, totals = frequencies(counts), totals_of(counts)
-    told[:, 0], told[:, 1], known[:, :2] = 1 / counts.said.sum(), found[0][words], True
+    probs[:, 0], probs[:, 1], known[:, :2] = 1 / counts.said.sum(), found[0][words], True
     ids = words
     for number, order in enumerate(counts.orders[1:], start=1):
         starts = np.flatnonzero(text.places[number:] >= number)
@@ -266,15 +269,16 @@ def looked_up(
         at = np.minimum(np.searchsorted(order.keys, keys), len(order) - 1)
         is_found = (order.keys[at] == keys) & (histories >= 0)
         known[ends, number + 1] = (histories >= 0) & (totals[number][histories] > 0)
-        told[ends, number + 1] = np.where(is_found, found[number][at], 0.0)
+        probs[ends, number + 1] = np.where(is_found, found[number][at], 0.0)
         ids = np.full(len(words), -1)
         ids[starts] = np.where(is_found, at, -1)
     said = counts.said[words]
-    return told[said], known[said]
+    return probs[said], known[said]
 
 
 def totals_of(counts: Counts) -> list[Values]:
-    """How often each history of every order went on: for words the whole text, then for words, pairs, …"""
+    """The total count of the words after each history, per order: the whole text for order 1, each word for order 2,
+    …"""
     sizes = [1, *(len(order) for order in counts.orders)]
     return [summed(order.parents, order.counts, size) for order, size in zip(counts.orders, sizes, strict=False)]
 
@@ -288,11 +292,11 @@ def frequencies(counts: Counts) -> list[Values]:
 
 
 def uniform(counts: Counts) -> Values:
-    """One and the same probability for every word that can be said."""
+    """A uniform probability for every word that can be predicted."""
     even: Values = counts.said / counts.said.sum()
     return even
 
 
 def summed(parents: Int64[np.ndarray, " ngrams"], values: np.ndarray, size: int) -> Values:
-    """The sum of the values of each history's n-grams; an empty sum too is a number of 64 bits."""
+    """The sum of the values of each history's n-grams, in float64 even where there are none."""
     return np.bincount(parents, values, size).astype(np.float64)

@@ -1,14 +1,14 @@
-"""A table of n-grams: probabilities, back-off weights, and how they are looked up.
+"""A table of n-grams: probabilities, back-off weights, and their lookup.
 
-The n-grams of all orders lie one after the other in three flat arrays, which a safetensors file holds as they are and
-which are read from it where they lie on the disk:
+The n-grams of all orders are concatenated in three flat arrays, which a safetensors file stores as they are and which
+are memory-mapped from it:
 
     keys        of orders 2 up, sorted within each order: place of the history × words + last word
     log_probs   of orders 1 up; order 1 has every word of the vocabulary, at its own number
     backoffs    of orders 1 up to the last but one: the logarithm of the weight of that n-gram as a history
 
-At the end of every order lies one n-gram more that no text has: whatever is not found is taken to be that one, and its
-weight is the one of histories that are not in the table. Logarithms are natural; LOG_ZERO stands for that of 0.
+Every order ends with one extra n-gram, a sentinel: a lookup without a match returns it, and its back-off weight is the
+one of histories that are not in the table. Logarithms are natural; LOG_ZERO stands for log 0.
 """
 
 from __future__ import annotations
@@ -27,35 +27,35 @@ from mallang.kernels.hash_index import Index, pays, side_by_side
 from mallang.text.vocabulary import PAD
 
 LOG_ZERO = -99 * math.log(10)
-"""The logarithm of nothing, as ARPA files have it: −99 to the base of 10. No sum of real ones comes down to it."""
+"""log 0 as in ARPA files: −99 to the base of 10. No sum of real log-probabilities is that low."""
 NO_KEY = 2**62
-"""A key that no n-gram has."""
+"""The key of the sentinel, which no n-gram has."""
 PART = 2**17
-"""Words that are looked up at once, so that what is known of them stays near the processor."""
+"""Words per chunk of a lookup, so that its intermediate results fit into the CPU cache."""
 
 
 @dataclass(frozen=True)
 class Ngrams:
-    """A table as arrays, order by order."""
+    """An n-gram table as arrays, one per order."""
 
     words: int
     keys: Sequence[Int64[np.ndarray, " _"]]
-    """Of orders 2 up."""
+    """Sorted keys of the orders from 2."""
     log_probs: Sequence[Float32[np.ndarray, " _"]]
-    """Of orders 1 up."""
+    """Log-probabilities of the orders from 1."""
     backoffs: Sequence[Float32[np.ndarray, " _"]]
-    """Of orders 1 up to the last but one."""
+    """Logarithms of the back-off weights, of the orders from 1 to the last but one."""
 
     @classmethod
     def of(
         cls, words: int, keys: Sequence[np.ndarray], probs: Sequence[np.ndarray], weights: Sequence[np.ndarray]
     ) -> Ngrams:
-        """From probabilities and weights that are no logarithms."""
+        """From probabilities and weights, not logarithms."""
         return cls(words, keys, [log_of(values) for values in probs], [log_of(values) for values in weights])
 
     @property
     def sizes(self) -> list[int]:
-        """How many n-grams each order has."""
+        """The number of n-grams of each order."""
         return [len(values) for values in self.log_probs]
 
 
@@ -67,7 +67,7 @@ def log_of(values: np.ndarray) -> Float32[np.ndarray, " values"]:
 
 
 class Table(nn.Module):
-    """N-grams ready to be looked up."""
+    """An n-gram table as a module, with lookup."""
 
     keys: Int[Tensor, " keys"]
     sizes: Int[Tensor, " orders"]
@@ -81,22 +81,22 @@ class Table(nn.Module):
         self.take(flat_arrays(ngrams, missing))
 
     def take(self, arrays: Mapping[str, Tensor]) -> None:
-        """Use these arrays where they lie; a ValueError where they are no table."""
+        """Use these arrays without a copy; raises ValueError where their lengths do not fit together."""
         sizes = arrays["sizes"].tolist()
         ends = np.cumsum([size + 1 for size in sizes]).tolist()
         lengths = {"keys": ends[-1] - ends[0], "log_probs": ends[-1], "backoffs": ends[-1] - sizes[-1] - 1}
         for name, length in lengths.items():
             if len(arrays[name]) != length:
-                raise ValueError(f"{name} should be {length} long by its sizes, but is {len(arrays[name])}")
+                raise ValueError(f"{name} should have length {length} by its sizes, but has {len(arrays[name])}")
         for name in ("log_probs", "backoffs"):
             setattr(self, name, nn.Parameter(arrays[name], requires_grad=False))
         for name in ("keys", "sizes"):
             self.register_buffer(name, arrays[name])
         self.words, self.order, self.bounds = sizes[0], len(sizes), list(pairwise([0, *ends]))
-        self.indexes, self.asked = [], 0  # made when as many words were asked for as there are n-grams
+        self.indexes, self.asked = [], 0  # built once as many words were looked up as there are n-grams
 
     def ngrams(self) -> Ngrams:
-        """The arrays order by order, where they lie."""
+        """The arrays of every order, without a copy."""
         levels = [self.level(order) for order in range(2, self.order + 1)]
         keys, log_probs, backoffs = (
             [level[place][:-1].detach().cpu().numpy() for level in levels] for place in range(3)
@@ -124,7 +124,7 @@ class Table(nn.Module):
         return scores.masked_fill_(scores <= LOG_ZERO / 2, -torch.inf)
 
     def score_part(self, words: Int[Tensor, " words"], places: Int[Tensor, " words"]) -> Float[Tensor, " words"]:
-        """The same for some of the words; the n-gram that ends at one is the history of the next: one search each."""
+        """`score` for one chunk; the n-gram that ends at a word is the history of the next word: one lookup each."""
         scores, found = self.log_probs.index_select(0, words), words
         for order in range(2, min(self.order, len(words)) + 1):
             _, log_probs, backoffs = self.level(order)
@@ -137,7 +137,7 @@ class Table(nn.Module):
         return scores
 
     def find(self, order: int, histories: Int[Tensor, " asked"], words: Int[Tensor, " asked"]) -> Int[Tensor, " asked"]:
-        """The places of n-grams in their order, by those of their histories; the last for what is not there."""
+        """The indices of n-grams within their order, from the indices of their histories; the last if not found."""
         wanted = torch.add(words, histories, alpha=self.words)
         if self.indexes:
             return self.indexes[order - 2].find(wanted)
@@ -146,7 +146,7 @@ class Table(nn.Module):
         return torch.where(keys[places] == wanted, places, len(keys) - 1)
 
     def next_words(self, histories: Int[Tensor, "rows past"]) -> Float[Tensor, "rows words"]:
-        """The log-probability of every word after each history, LOG_ZERO at least; `<pad>` before a text begins."""
+        """The log-probability of every word after each history, at least LOG_ZERO; `<pad>` precedes a text."""
         scores = self.log_probs[: self.words].expand(len(histories), -1).clone()
         for length in range(1, self.order):
             keys, log_probs, backoffs = self.level(length + 1)
@@ -161,14 +161,14 @@ class Table(nn.Module):
         return scores.clamp_(min=LOG_ZERO)
 
     def find_history(self, tokens: Int[Tensor, "rows length"]) -> Int[Tensor, " rows"]:
-        """The place of each among the n-grams of its length."""
+        """The index of each history among the n-grams of its length."""
         found = tokens[:, 0]
         for order in range(2, tokens.shape[1] + 1):
             found = self.find(order, found, tokens[:, order - 1])
         return found.long()
 
     def _apply(self, change: Callable[[Tensor], Tensor], recurse: bool = True) -> Table:
-        """Move the table, but never round it: it is looked up, and fewer bits would make nothing faster."""
+        """Move the table to a device, but keep its dtype: lower precision would not make a lookup faster."""
 
         def moved(tensor: Tensor) -> Tensor:
             changed = change(tensor)
@@ -180,7 +180,7 @@ class Table(nn.Module):
 
 
 def flat_arrays(ngrams: Ngrams, missing: float = 0.0) -> dict[str, Tensor]:
-    """The arrays of a table as they are saved: after each order what stands for n-grams that it does not have."""
+    """The arrays of a table as they are saved: every order followed by its sentinel."""
 
     def joined(parts: Sequence[np.ndarray], last: np.ndarray) -> Tensor:
         ended = [part for each in parts for part in (each, last)]

@@ -1,8 +1,8 @@
-"""Where a token stands: as a vector, computed from sines (Vaswani et al. 2017, section 3.5) or learned, or as an angle.
+"""Position embeddings: sinusoidal (Vaswani et al. 2017, section 3.5), learned, none, and rotary (RoPE).
 
-Rotary positions (Su et al. 2021, arXiv:2104.09864) add nothing to a token. They turn its queries and keys, two values
-at a time, by an angle that grows with the position, so that the product of a query and a key knows how far apart the
-two stand and nothing else of where they are.
+Rotary positions (Su et al. 2021, arXiv:2104.09864) add nothing to a token embedding. They rotate queries and keys, two
+values at a time, by an angle proportional to the position, so that the dot product of a query and a key depends on
+their distance and not on their absolute positions.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class SinusoidalPositions(nn.Module):
     ) -> Float[Tensor, "{time} {self.dim}"]:
         """The vectors of the positions start … start + time − 1; the table grows when a text is longer.
 
-        Where the start is known to the device alone, `most` says how long a text may become.
+        Where `start` is a tensor, its value is not known to the host, and `most` is the maximum length of a text.
         """
         end = start + time if isinstance(start, int) else most
         if end is not None and end > len(self.table):
@@ -64,7 +64,7 @@ class LearnedPositions(nn.Module):
 
 
 class NoPositions(nn.Module):
-    """Zeros for every position: self-attention without a causal mask then sees a bag of words."""
+    """No position information, as zeros: self-attention without a causal mask then sees a bag of words."""
 
     table: Tensor
 
@@ -76,12 +76,12 @@ class NoPositions(nn.Module):
     def forward(
         self, time: int, start: int | Int[Tensor, ""] = 0, most: int | None = None
     ) -> Float[Tensor, "{time} {self.dim}"]:
-        """As many rows of zeros, wherever they stand."""
+        """`time` rows of zeros, whatever the start."""
         return self.table.expand(time, self.dim)
 
 
 class RotaryPositions(SinusoidalPositions):
-    """The sine and the cosine of every angle: position / 10000^(2i/dim) for the values i and i + dim/2 of a head."""
+    """Sine and cosine of the RoPE angles: position / 10000^(2i/dim) for the values i and i + dim/2 of a head."""
 
     def forward(
         self, time: int, start: int | Int[Tensor, ""] = 0, most: int | None = None
@@ -93,15 +93,15 @@ class RotaryPositions(SinusoidalPositions):
 def rotate(
     x: Float[Tensor, "*batch time dim"], angles: Float[Tensor, "#time half 2"]
 ) -> Float[Tensor, "*batch time dim"]:
-    """Queries or keys, each pair of values turned by its angle."""
+    """Queries or keys, each pair of values rotated by its angle."""
     sine, cosine = angles.unbind(-1)
     left, right = x.chunk(2, dim=-1)
-    turned = torch.cat((left * cosine - right * sine, right * cosine + left * sine), dim=-1)
-    return turned.to(x.dtype)
+    rotated = torch.cat((left * cosine - right * sine, right * cosine + left * sine), dim=-1)
+    return rotated.to(x.dtype)
 
 
 def places_within(segments: Int[Tensor, "batch time"]) -> Int[Tensor, "batch time"]:
-    """How far each position of packed rows lies behind the beginning of its segment."""
+    """The position of every token of packed rows within its own segment."""
     places = torch.arange(segments.shape[1], device=segments.device).expand_as(segments)
     begins = torch.nn.functional.pad(segments[:, 1:] != segments[:, :-1], (1, 0), value=True)
     return places - (places * begins).cummax(dim=1).values
@@ -117,7 +117,7 @@ def check_length(tokens: int, most: int) -> None:
 
 
 def rows_from(table: Float[Tensor, "length dim"], start: int | Int[Tensor, ""], time: int) -> Tensor:
-    """`time` rows of a table from the row `start` on; past its end a tensor means the last row."""
+    """`time` rows of a table from row `start`; a `start` tensor beyond the table is clamped to its last row."""
     if isinstance(start, int):
         return table[start : start + time]
     rows = start[None] if time == 1 else start + torch.arange(time, device=start.device)
@@ -125,7 +125,7 @@ def rows_from(table: Float[Tensor, "length dim"], start: int | Int[Tensor, ""], 
 
 
 def sinusoids(length: int, dim: int) -> Float[Tensor, "length dim"]:
-    """The first rows of the table; in double precision inside, since an angle loses digits as positions grow."""
+    """The first `length` rows of the table, computed in float64, since angles lose precision as positions grow."""
     frequencies = 10000.0 ** (-torch.arange(0, dim, 2, dtype=torch.float64) / dim)
     angles = torch.arange(length, dtype=torch.float64)[:, None] * frequencies
     return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1).float()

@@ -1,16 +1,16 @@
-"""Recurrent layers over whole sequences and step by step: LSTM, GRU, Elman, padding, the state between steps, maxout.
+"""Recurrent layers over whole sequences and step by step: LSTM, GRU, Elman; padded batches, their state, maxout.
 
     LSTM   i, f, o = σ(W x + U h + b)   g = tanh(W x + U h + b)          c' = f∘c + i∘g     h' = o∘tanh(c')
     GRU    r, z    = σ(W x + U h + b)   n = tanh(W x + b + r∘(U h + b))  h' = (1−z)∘n + z∘h
     Elman  h' = tanh(W x + U h + b), or relu
 
-All as in torch: the LSTM (Hochreiter and Schmidhuber 1997) has no peepholes, and the GRU (Cho et al. 2014) resets
-after the product with U, where its paper resets before. A whole sequence is one call of cuDNN.
+All as in torch: the LSTM (Hochreiter and Schmidhuber 1997) has no peepholes, and the GRU (Cho et al. 2014) applies its
+reset gate after the matmul with U, where its paper applies it before. A whole sequence is one call of cuDNN.
 
-Sequences are padded to a rectangle, and lengths stay on the GPU, so that a step can be captured and replayed. That
-rules torch's packed sequences out. `Reader` puts the padding in front of the words instead and gives it zeros to read:
-g and n have no bias there, so a state of zero stays exactly zero until the first word comes. Then the last state of
-every row is right in all layers, whatever was padded, and the other direction is no more than a flip.
+Sequences are padded to a rectangle, and lengths stay on the GPU, so that a step can be captured as a CUDA graph. That
+rules out torch's packed sequences. `Reader` instead moves the padding in front of the words, as zero inputs: its
+candidates g and n have no bias, so a zero state stays exactly zero until the first word. Then the last state of every
+row is right in all layers, however much was padded, and the other direction is only a flip.
 
     right-padded   a b c . .          padding in front   . . a b c  →  last state: after c
                                       flipped            . . c b a  →  last state: after a
@@ -31,7 +31,7 @@ from mallang.layers.dropout import Dropout
 __all__ = ["BidirectionalReader", "Cell", "Kind", "Maxout", "Memory", "Reader", "Recurrent", "joined", "maxout", "roll"]
 
 Kind = Literal["lstm", "gru"]
-"""Those with gates."""
+"""The gated cells."""
 
 
 class Recurrent(nn.RNNBase):
@@ -40,13 +40,13 @@ class Recurrent(nn.RNNBase):
     def __init__(self, kind: Cell, input_dim: int, dim: int, layers: int = 1, dropout: float = 0.0) -> None:
         super().__init__(MODES[kind], input_dim, dim, layers, batch_first=True)
         self.kind = kind
-        # Not cuDNN's own dropout: its random numbers follow no seed of ours.
+        # Not cuDNN's own dropout: torch's seed does not control its random numbers.
         self.between: nn.Dropout = Dropout(dropout)
 
     def forward(
         self, x: Float[Tensor, "rows time inputs"], memory: Memory | None = None
     ) -> tuple[Float[Tensor, "rows time dim"], Memory]:
-        """The outputs of the last layer, and the state after the last of them; without a state it starts at zero."""
+        """The outputs of the last layer, and the state after the last step; without a state it starts from zeros."""
         if memory is None:
             memory = self.nothing(x)
         drops, weights = self.training and self.between.p > 0, self.weights()
@@ -60,7 +60,7 @@ class Recurrent(nn.RNNBase):
         return x, joined(after)
 
     def by_layer(self, x: Float[Tensor, "rows time inputs"]) -> list[Float[Tensor, "rows time dim"]]:
-        """The outputs of every layer, from nothing and without dropout."""
+        """The outputs of every layer, from a zero state and without dropout."""
         memory, weights, outputs = self.nothing(x), self.weights(), []
         for layer in range(self.num_layers):
             x, _ = self.run(x, memory.of_layer(layer), weights[4 * layer : 4 * layer + 4])
@@ -68,26 +68,27 @@ class Recurrent(nn.RNNBase):
         return outputs
 
     def run(self, x: Tensor, memory: Memory, weights: list[Tensor]) -> tuple[Tensor, Memory]:
-        """The layers of these weights in one go."""
+        """Run the layers of these weights in one call."""
         return run_layers(self.kind, x, memory, weights, self.is_flattened(weights))
 
     def nothing(self, x: Float[Tensor, "rows time inputs"]) -> Memory:
-        """The state of zeros, before anything was read."""
+        """The zero state, before the first step."""
         zeros = x.new_zeros(len(x), self.num_layers, self.hidden_size)
         return Memory(zeros, zeros if self.kind == "lstm" else None)
 
     def weights(self) -> list[Tensor]:
-        """Of each layer: W, U, and the biases of both."""
+        """Input weights W, recurrent weights U and both biases of every layer."""
         return list(self._flat_weights)  # type: ignore[arg-type]
 
     def is_flattened(self, weights: list[Tensor]) -> bool:
-        """Whether these are the weights of all layers, where torch has put them for cuDNN."""
+        """Whether these are the weights of all layers, in the memory that torch flattened for cuDNN."""
         return len(weights) == 4 * self.num_layers
 
     def reset_parameters(self) -> None:
-        """Xavier for W and orthogonal for U, gate by gate; no biases, but 1 for an LSTM's forget gate.
+        """Xavier for W and orthogonal for U, gate by gate; zero biases, but 1 for an LSTM's forget gate.
 
-        An LSTM that forgets by half at every step hardly learns to keep (Jozefowicz et al. 2015).
+        With a zero forget bias the gate starts at one half, and an LSTM hardly learns long dependencies (Jozefowicz et
+        al. 2015).
         """
         for name, weight in self.named_parameters():
             if "weight" in name:
@@ -100,7 +101,10 @@ class Recurrent(nn.RNNBase):
 
 
 class Reader(Recurrent):
-    """A stack that reads whole padded texts from nothing; the biases of its g or n stay at zero."""
+    """A recurrent encoder for padded batches; its candidate biases (g or n) are fixed at zero.
+
+    It moves the padding to the front, where zero inputs then keep the state at zero.
+    """
 
     def __init__(self, kind: Kind, input_dim: int, dim: int, layers: int = 1, dropout: float = 0.0) -> None:
         super().__init__(kind, input_dim, dim, layers, dropout)
@@ -110,8 +114,8 @@ class Reader(Recurrent):
     ) -> tuple[Float[Tensor, "rows time dim"], Memory]:
         """The output at every word, zero at padding, and each row's state after its last word.
 
-        Backwards it begins at the last word: the output of a word is what was read from there to it, and the last
-        state is that after the first word.
+        Backwards it starts at the last word: the output at a word covers the words from the last one to this one, and
+        the final state is the one after the first word.
         """
         real = torch.arange(x.shape[1], device=x.device) < lengths[:, None]
         x = x * real[:, :, None].to(x.dtype)
@@ -123,12 +127,12 @@ class Reader(Recurrent):
         return roll(outputs, -padding), memory
 
     def weights(self) -> list[Tensor]:
-        """Of each layer: W, U, and the biases of both, which learn for the gates only."""
+        """W, U and both biases of every layer; the candidate part of a bias gets no gradient."""
         return [Resting.apply(part, self.hidden_size) if part.dim() == 1 else part for part in super().weights()]  # type: ignore[no-untyped-call]
 
 
 class BidirectionalReader(nn.Module):
-    """Each layer reads both ways and joins the two outputs of a word (Schuster and Paliwal 1997)."""
+    """Bidirectional layers: each concatenates the outputs of both directions (Schuster and Paliwal 1997)."""
 
     def __init__(self, kind: Kind, input_dim: int, dim: int, layers: int = 1, dropout: float = 0.0) -> None:
         super().__init__()
@@ -140,7 +144,7 @@ class BidirectionalReader(nn.Module):
     def forward(
         self, x: Float[Tensor, "rows time inputs"], lengths: Int[Tensor, " rows"]
     ) -> tuple[Float[Tensor, "rows time both"], Memory, Memory]:
-        """Both outputs of every word, joined; the state of each direction after the last word that it read."""
+        """The concatenated outputs of every word; the final state of each direction."""
         ends = []
         for number, (right, left) in enumerate(zip(self.forwards, self.backwards, strict=True)):
             x = x if number == 0 else self.between(x)
@@ -153,7 +157,7 @@ class BidirectionalReader(nn.Module):
 
 
 class Maxout(nn.Module):
-    """Each output is the larger one of two linear layers (Goodfellow et al. 2013, arXiv:1302.4389)."""
+    """Maxout: each output is the maximum of two linear units (Goodfellow et al. 2013, arXiv:1302.4389)."""
 
     def __init__(self, input_dim: int, dim: int) -> None:
         super().__init__()
@@ -165,37 +169,37 @@ class Maxout(nn.Module):
 
 
 def maxout(pairs: Float[Tensor, "*batch twice"]) -> Float[Tensor, "*batch dim"]:
-    """The larger one of the values j and dim + j."""
+    """The maximum of the values j and dim + j."""
     return torch.maximum(*pairs.chunk(2, dim=-1))
 
 
 def roll(x: Float[Tensor, "rows time dim"], by: Int[Tensor, " rows"]) -> Float[Tensor, "rows time dim"]:
-    """Every row moved to the right by its own number of places; what falls off comes in again on the left."""
+    """Rotate every row to the right by its own number of positions, like `torch.roll`."""
     places = torch.arange(x.shape[1], device=x.device)
     return x.gather(1, ((places - by[:, None]) % x.shape[1])[:, :, None].expand_as(x))
 
 
 def joined(memories: Sequence[Memory]) -> Memory:
-    """The states of layers as that of their stack."""
+    """Concatenate the states of single layers into the state of their stack."""
     cells = [memory.cell for memory in memories if memory.cell is not None]
     return Memory(torch.cat([memory.hidden for memory in memories], dim=1), torch.cat(cells, dim=1) if cells else None)
 
 
 class Resting(torch.autograd.Function):
-    """A bias as it is, whose part for g or n, the third in both kinds, gets no gradient.
+    """The identity on a bias, but without a gradient for its candidate part (g or n), the third in both cells.
 
-    The same memory, so that cuDNN finds its weights in one piece.
+    The output is a view: cuDNN still finds its weights flattened.
     """
 
     @staticmethod
     def forward(ctx: Any, bias: Tensor, dim: int) -> Tensor:
-        """The bias."""
+        """The bias, as a view."""
         ctx.dim = dim
         return bias.view_as(bias)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        """Zero for the third part."""
+        """The gradient, with zeros for the candidate part."""
         gradient = gradient.clone()
         gradient[2 * ctx.dim : 3 * ctx.dim] = 0
         return gradient, None

@@ -1,16 +1,16 @@
-"""Score functions: how well what a decoder is looking for fits what stands in the source. And attention by them.
+"""Attention score functions of a decoder state and a source position, and single-head attention with any of them.
 
     dot             sᵀ h                      Luong et al. 2015, arXiv:1508.04025; s and h have one size
     scaled dot      sᵀ h / √dim               Vaswani et al. 2017, arXiv:1706.03762
     general         sᵀ W h                    Luong et al. 2015
-    multiplicative  ⟨W1 s, W2 h⟩              the same as general with W = W1ᵀ W2, of rank hidden_dim at most
+    multiplicative  ⟨W1 s, W2 h⟩              equal to general with W = W1ᵀ W2, of rank hidden_dim at most
     additive        vᵀ tanh(W1 s + W2 h)      Bahdanau et al. 2014, arXiv:1409.0473
-    concat          vᵀ tanh(W [s; h])         Luong et al. 2015; the same as additive with W = [W1 W2]
+    concat          vᵀ tanh(W [s; h])         Luong et al. 2015; equal to additive with W = [W1 W2]
 
-s is the state that asks, h one position of the memory. What is said of h alone is computed once per sentence by
-`remember`, of s alone by `ask`; `compare` puts the two together:
+s is the decoder state (query), h one position of the memory. `remember` computes the part that depends on h alone, once
+per sentence; `ask` the part that depends on s alone; `compare` combines the two:
 
-    weights = softmax(compare(ask(s), remember(h)) − ∞ where nothing may be seen)      context = Σ weights · h
+    weights = softmax(compare(ask(s), remember(h)) + mask)      mask: 0 or −∞      context = Σ weights · h
 
 Multi-head attention, which Transformers use, is in attention.py.
 """
@@ -30,31 +30,31 @@ from mallang.layers.attention import Observer
 
 
 class Score(nn.Module):
-    """The product of query and key, which all but the additive ones end with."""
+    """The base of all scores: queryᵀ · key, which all but the tanh scores end with."""
 
     query: nn.Module
-    """The map of `ask`, in those that have one: a loop may put it together with other maps of the state."""
+    """The linear layer of `ask`, where there is one: a loop may fuse it with other linear layers of the state."""
 
     def ask(self, states: Float[Tensor, "*rows query_dim"]) -> Float[Tensor, "*rows hidden_dim"]:
-        """The part that depends on the state alone."""
+        """The query: the part that depends on the state alone."""
         return states
 
     def asking(self) -> Callable[[Tensor], Tensor]:
-        """The same for states that come one after the other."""
+        """`ask` as a function for states that come step by step."""
         return self.ask
 
     def remember(self, memory: Float[Tensor, "sentences source memory_dim"]) -> Float[Tensor, "sentences source key"]:
-        """The part that depends on the memory alone: once per sentence, however many steps look at it."""
+        """The keys: the part that depends on the memory alone, computed once per sentence for all steps."""
         return memory
 
     def compare(
         self, queries: Float[Tensor, "sentences asking key"], keys: Float[Tensor, "sentences source key"]
     ) -> Float[Tensor, "sentences asking source"]:
-        """Every query against every key of its sentence."""
+        """The score of every query with every key of its sentence."""
         return queries @ keys.mT
 
     def against(self, keys: Float[Tensor, "sentences source key"]) -> Callable[[Tensor], Tensor]:
-        """The same for keys that many steps are compared with."""
+        """`compare` as a function of the queries, for keys that many steps are compared with."""
         return RepeatedMatmul(keys.mT)
 
     def forward(
@@ -72,11 +72,11 @@ class DotScore(Score):
     def __init__(self, query_dim: int, memory_dim: int) -> None:
         super().__init__()
         if query_dim != memory_dim:
-            raise ValueError(f"a dot product needs sizes that are alike, but they are {query_dim} and {memory_dim}")
+            raise ValueError(f"the dot score needs equal sizes, but they are {query_dim} and {memory_dim}")
 
 
 class ScaledDotScore(DotScore):
-    """sᵀ h / √dim: of variance one if the parts of s and h are, whatever the size."""
+    """sᵀ h / √dim: variance one for any dim, if the components of s and h have variance one."""
 
     def ask(self, states: Float[Tensor, "*rows query_dim"]) -> Float[Tensor, "*rows query_dim"]:
         """s / √dim."""
@@ -110,9 +110,9 @@ class MultiplicativeScore(Score):
         return queries
 
     def asking(self) -> Callable[[Tensor], Tensor]:
-        """The same for states that come one after the other."""
-        product = repeated(self.query)
-        return lambda states: product(states)[0]
+        """`ask` as a function for states that come step by step."""
+        matmul = repeated(self.query)
+        return lambda states: matmul(states)[0]
 
     def remember(self, memory: Float[Tensor, "sentences source memory_dim"]) -> Float[Tensor, "sentences source key"]:
         """W2 h."""
@@ -121,18 +121,18 @@ class MultiplicativeScore(Score):
 
 
 class TanhScore(Score):
-    """vᵀ tanh(query + key): one hidden layer over both, whatever makes the two parts of it."""
+    """vᵀ tanh(query + key): one hidden layer over both."""
 
     v: nn.Parameter
 
     def compare(
         self, queries: Float[Tensor, "sentences asking key"], keys: Float[Tensor, "sentences source key"]
     ) -> Float[Tensor, "sentences asking source"]:
-        """vᵀ tanh of every sum."""
+        """vᵀ tanh(query + key) for every query and every key of its sentence."""
         return (queries[:, :, None] + keys[:, None]).tanh_() @ self.v
 
     def against(self, keys: Float[Tensor, "sentences source key"]) -> Callable[[Tensor], Tensor]:
-        """The same for keys that many steps are compared with."""
+        """`compare` as a function of the queries, for keys that many steps are compared with."""
         return lambda queries: self.compare(queries, keys)
 
 
@@ -145,7 +145,7 @@ class AdditiveScore(TanhScore, MultiplicativeScore):
 
 
 class ConcatScore(TanhScore):
-    """vᵀ tanh(W [s; h]), never joined: the left part of W meets s, the right part h."""
+    """vᵀ tanh(W [s; h]), without the concatenation: the left part of W multiplies s, the right part h."""
 
     def __init__(self, query_dim: int, memory_dim: int, hidden_dim: int) -> None:
         super().__init__()
@@ -159,7 +159,7 @@ class ConcatScore(TanhScore):
         return F.linear(states, self.joined[:, : self.query_dim])
 
     def asking(self) -> Callable[[Tensor], Tensor]:
-        """The same for states that come one after the other."""
+        """`ask` as a function for states that come step by step."""
         return RepeatedMatmul(self.joined[:, : self.query_dim].t())
 
     def remember(self, memory: Float[Tensor, "sentences source memory_dim"]) -> Float[Tensor, "sentences source key"]:
@@ -168,12 +168,12 @@ class ConcatScore(TanhScore):
 
 
 def make_v(hidden_dim: int) -> nn.Parameter:
-    """A vector with the spread that `nn.Linear` gives a row."""
+    """A vector initialized as `nn.Linear` initializes a row."""
     return nn.Parameter(torch.empty(hidden_dim).uniform_(-1, 1) / math.sqrt(hidden_dim))
 
 
 class ScoredAttention(nn.Module):
-    """Attention of one head with any score function; its weights can be recorded."""
+    """Single-head attention with any score function; its weights can be recorded."""
 
     def __init__(self, score: Score) -> None:
         super().__init__()
@@ -187,17 +187,17 @@ class ScoredAttention(nn.Module):
         values: Float[Tensor, "sentences source value_dim"],
         mask: Float[Tensor, "sentences source"],
     ) -> Float[Tensor, "rows time value_dim"]:
-        """What all states see at once. Rows may be sentences × width: the width folds into the query axis."""
+        """The context vectors of all states. Rows may be sentences × width: the width folds into the query axis."""
         queries = self.score.ask(states)
         scores = self.score.compare(queries.reshape(len(keys), -1, queries.shape[-1]), keys)
         weights = (scores + mask[:, None]).softmax(dim=-1)
-        self.tell(scores, weights)
+        self.record(scores, weights)
         return (weights.to(values.dtype) @ values).view(*states.shape[:2], -1)
 
-    def tell(
+    def record(
         self, scores: Float[Tensor, "sentences asking source"], weights: Float[Tensor, "sentences asking source"]
     ) -> None:
-        """Let the recorders know, as attention of one head."""
+        """Pass scores and weights to the recorders, as attention with one head."""
         for recorder in self.recorders:
             recorder(scores[:, None], weights[:, None])
 
@@ -206,13 +206,13 @@ class ScoredAttention(nn.Module):
         keys: Float[Tensor, "sentences source key"],
         values: Float[Tensor, "sentences source value_dim"],
         mask: Float[Tensor, "sentences source"],
-    ) -> Looks:
-        """The same for states that come one after the other."""
-        return Looks(self, keys, values, mask)
+    ) -> StepwiseAttention:
+        """Attention to this memory for queries that come step by step."""
+        return StepwiseAttention(self, keys, values, mask)
 
 
-class Looks:
-    """Looks at one memory, step after step; the recorders are told once, at the end."""
+class StepwiseAttention:
+    """Attention to one memory, step by step; the weights of all steps are recorded once, at the end."""
 
     def __init__(self, attention: ScoredAttention, keys: Tensor, values: Tensor, mask: Tensor) -> None:
         self.attention, self.mask = attention, mask[:, None]
@@ -220,7 +220,7 @@ class Looks:
         self.kept: list[tuple[Tensor, Tensor]] = []
 
     def __call__(self, queries: Float[Tensor, "rows key"]) -> Float[Tensor, "rows value_dim"]:
-        """What one state of every row sees, asked already."""
+        """The context vectors of one query per row; the queries are the output of `ask`."""
         scores = self.compare(queries.reshape(len(self.mask), -1, queries.shape[-1]))
         weights = (scores + self.mask).softmax(dim=-1)
         if self.attention.recorders:
@@ -228,7 +228,7 @@ class Looks:
         return self.weigh(weights).flatten(0, 1)
 
     def end(self) -> None:
-        """Tell the recorders of all steps."""
+        """Pass the scores and weights of all steps to the recorders."""
         if self.kept:
             scores, weights = (torch.stack(side, dim=2).flatten(1, 2) for side in zip(*self.kept, strict=True))
-            self.attention.tell(scores, weights)
+            self.attention.record(scores, weights)

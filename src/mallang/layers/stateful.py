@@ -1,10 +1,10 @@
-"""What a language model gives that reads a long text window after window: vectors, and a state to continue with.
+"""Stateful forward, for truncated BPTT: a window of text and the carried state in, hidden vectors and a new state out.
 
-    reading = model.forward_stateful(batch, None)              the beginning of a text
-    reading = model.forward_stateful(batch, reading.carry)     the next window of every row
+    output = model.forward_stateful(batch, None)              the first window of a text
+    output = model.forward_stateful(batch, output.carry)      the next window of every row
 
 `forward(batch)` is `forward_stateful(batch, None).hidden`. A window that is followed by another is never padded: only
-the last one of a text may be, and what it leaves is not used. So a carry need not look at lengths."""
+the last window of a text may be, and its carry is not used. So a carry need not consider lengths."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from mallang.layers.cache import Nest
 
 @dataclass(frozen=True)
 class StatefulOutput:
-    """One window, read."""
+    """The output of a stateful forward."""
 
     hidden: Float[Tensor, "batch time dim"]
-    """The vector of every position: all that is known before its next token is chosen."""
+    """The hidden vector of every position, from which its next token is predicted."""
     carry: Nest
-    """What the next window of the same rows continues from: rows-first tensors, without gradients."""
+    """The carried state, from which the next window of the same rows continues: rows-first tensors, detached."""
     penalties: Mapping[str, Float[Tensor, ""]] = field(default_factory=dict)
-    """What is added to the loss in training, by name: sums over the tokens of the batch, already weighted."""
+    """Regularization terms of the training loss, by name: sums over the tokens of the batch, already weighted."""
 
 
 @runtime_checkable
 class Stateful(Protocol):
-    """A model that can continue where its last window ended."""
+    """A model with a stateful forward: it continues from the state that its last window left."""
 
     def forward_stateful(self, batch: Any, carry: Nest) -> StatefulOutput:
-        """Read a window; without a carry it is the beginning of a text."""
+        """Read a window; without a carry it is the first of a text."""

@@ -1,8 +1,7 @@
-"""The steps of an LSTM stack in a loop over time that Python runs, since attention feeds the next state.
+"""An LSTM stack in a Python loop over time, for input feeding: the output of attention is an input of the next step.
 
-A recurrent layer by itself runs in one call (cuDNN). Here every step costs as much as the kernels it launches, so all
-that does not depend on the state is computed before the loop, and the gradients of the weights after it
-(kernels/repeated_matmul.py).
+A recurrent layer alone runs in one call of cuDNN. Here the cost of a step is its kernel launches, so all that does not
+depend on the state is computed before the loop, and the gradients of the weights after it (kernels/repeated_matmul.py).
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ from mallang.layers.recurrent import Recurrent
 
 
 class LSTMSteps:
-    """The steps of an LSTM stack whose inputs are the words, known before, and what each step is fed.
+    """The steps of an LSTM stack whose inputs are words, all known in advance, and a vector that each step is fed.
 
-    Its first layer's W is [W_word W_fed]: the share of the words is computed for all steps at once.
+    The first layer's W is [W_word W_fed]: W_word is applied to the words of all steps at once.
     """
 
     def __init__(self, stack: Recurrent, words: Float[Tensor, "rows time word_dim"], memory: Memory) -> None:
         if memory.cell is None:
-            raise ValueError("these are the steps of an LSTM, but the state is that of a GRU")
+            raise ValueError("LSTMSteps needs the state of an LSTM, but this one has no cell (GRU or Elman)")
         weights = stack.weights()
         self.hidden, self.cell = list(memory.hidden.unbind(1)), list(memory.cell.unbind(1))
         self.from_words = F.linear(words, weights[0][:, : words.shape[2]], weights[2]).unbind(1)
@@ -35,7 +34,7 @@ class LSTMSteps:
         self.between = stack.between
 
     def __call__(self, step: int, fed: Float[Tensor, "rows fed_dim"]) -> Float[Tensor, "rows dim"]:
-        """The state of the last layer after this word."""
+        """The hidden state of the last layer after this word."""
         gates = self.from_words[step] + self.from_fed(fed)
         for layer, own in enumerate(self.from_state):
             if layer > 0:

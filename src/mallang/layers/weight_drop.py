@@ -1,8 +1,8 @@
-"""A recurrent stack that is kept from learning its text by heart: variational dropout between its layers, U dropped.
+"""A regularized recurrent stack: variational dropout between its layers, weight drop on the recurrent weights U.
 
-Weight drop (DropConnect on U: Wan et al. 2013; for LSTMs Merity et al. 2017, arXiv:1708.02182) sets single weights
-from state to state to zero, once for a whole text. The recurrence itself stays one call of cuDNN: nothing happens
-between its steps, as it would where the state was dropped.
+Weight drop (DropConnect on U: Wan et al. 2013; for LSTMs Merity et al. 2017, arXiv:1708.02182) sets single recurrent
+weights to zero, once per forward for all time steps. The recurrence stays one call of cuDNN, which dropout of the
+state between its steps would rule out.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from mallang.layers.recurrent import Cell, Recurrent
 
 
 class WeightDropped(Recurrent):
-    """Recurrent layers of one size whose matrices from state to state lose a share of their weights in training."""
+    """Recurrent layers of one size with weight drop on their recurrent matrices in training."""
 
     def __init__(
         self,
@@ -33,16 +33,16 @@ class WeightDropped(Recurrent):
 
     @property
     def drops_weights(self) -> bool:
-        """Whether some weights are zero for now."""
+        """Whether weight drop is active."""
         return self.training and self.weight_dropout > 0
 
     def weights(self) -> list[Tensor]:
-        """Of each layer: W, U with some of it dropped, and the biases of both."""
+        """Input weights W, recurrent weights U after weight drop and both biases of every layer."""
         own = super().weights()
         if self.drops_weights:
             own[1::4] = [u * dropout_mask(u, self.weight_dropout) for u in own[1::4]]
         return own
 
     def is_flattened(self, weights: list[Tensor]) -> bool:
-        """Not where some of it was made again."""
+        """Whether these are the weights that torch flattened for cuDNN: not after weight drop, which makes new ones."""
         return not self.drops_weights and super().is_flattened(weights)

@@ -1,11 +1,11 @@
-"""Averaged SGD that begins when validation says so: NT-ASGD (Merity et al. 2017, arXiv:1708.02182, algorithm 1).
+"""NT-ASGD: averaged SGD, triggered by validation (Merity et al. 2017, arXiv:1708.02182, algorithm 1).
 
-SGD with a constant rate ends up running around a good place; the mean of where it was is nearer to that place than it
-is itself (Polyak and Juditsky 1992). Averaging too early takes the way there into account. So it begins when a
-validation is worse than the best of those made before the last `trigger` ones: a bad one alone does not start it.
+SGD with a constant learning rate ends up moving around a minimum; the mean of its iterates is nearer to that minimum
+than the last one (Polyak and Juditsky 1992). Averaging too early includes the way there. So it starts when a validation
+is worse than the best of those before the last `trigger` ones: a single bad validation does not start it.
 
-    validations  5.1  4.9  4.7  4.6  4.8  4.5  4.55  4.65  |  trigger 2: worse than 4.6, which was long ago: begin
-    mean ← mean + (weights − mean) / number of updates since then          validated, and what the run ends with
+    validations  5.1  4.9  4.7  4.6  4.8  4.5  4.55  4.65  |  trigger 2: worse than the earlier 4.6: averaging starts
+    mean ← mean + (weights − mean) / number of updates since then          validated, and the final weights of the run
 
 The updates themselves continue from the weights, never from their mean.
 """
@@ -27,15 +27,15 @@ from mallang.training.weights import own_weights
 
 @dataclass(frozen=True)
 class Trigger:
-    """What the rule has seen so far: part of a checkpoint, changed only by validation."""
+    """The state of the trigger: part of a checkpoint, changed only by validation."""
 
     losses: list[float] = field(default_factory=list)
-    """The validations up to when averaging began; lower is better."""
+    """The validation losses until averaging started; lower is better."""
     began: int | None = None
-    """The update after which averaging began."""
+    """The update after which averaging started."""
 
     def after(self, loss: float, step: int, config: Config) -> Trigger:
-        """The rule's state once a validation is known."""
+        """The state after a validation."""
         if config.name != "asgd" or self.began is not None:
             return self
         long_ago = self.losses[: len(self.losses) - config.trigger]
@@ -44,25 +44,25 @@ class Trigger:
         return Trigger([*self.losses, loss], step if begins else None)
 
     def updates(self, step: int) -> int:
-        """Updates since averaging began, after update number `step`."""
+        """The number of updates since averaging started, after update number `step`."""
         return 0 if self.began is None else step - self.began
 
 
 class Mean(Average):
-    """The mean of the weights after every update since averaging began; before that the weights themselves."""
+    """The mean of the weights after every update since averaging started; before that, the weights themselves."""
 
     def __init__(self, model: nn.Module) -> None:
         self.model, self.weights, self.count = model, {}, 0
         """Updates in the mean."""
 
     def follow(self, trigger: Trigger) -> None:
-        """Begin if it is time to."""
+        """Start averaging if the trigger has fired."""
         if trigger.began is not None and not self.weights:
             self.weights = {name: value.clone() for name, value in own_weights(self.model).items()}
 
     @torch.no_grad()
     def update(self, model: nn.Module) -> None:
-        """Count the weights of now in."""
+        """Add the current weights to the mean."""
         if not self.weights:
             return
         self.count += 1
@@ -74,14 +74,14 @@ class Mean(Average):
                 mean.copy_(value)
 
     def restore(self, saved: Mapping[str, Tensor], updates: int) -> None:
-        """Go on from a saved mean of so many updates, if it had begun."""
+        """Restore a saved mean of `updates` updates, if averaging had started."""
         places = {name: value.device for name, value in own_weights(self.model).items()}
         self.weights = {name: value.to(places[name], copy=True) for name, value in fit_names(saved, places).items()}
         self.count = updates
 
     @contextmanager
     def in_place_of(self, model: nn.Module) -> Iterator[None]:
-        """The model runs with the mean, once there is one, while the block lasts."""
+        """Run the block with the mean, once there is one, as the model's weights."""
         if not self.weights:
             yield
             return
@@ -90,7 +90,7 @@ class Mean(Average):
 
 
 def average_of(model: nn.Module, config: Config, ema: float, final: str) -> Average | None:
-    """What is averaged beside the training: nothing, a moving average, or the mean that averaged SGD ends with."""
+    """The average of the weights that training keeps: none, an EMA, or the mean of averaged SGD."""
     if config.name != "asgd":
         return Average(model, ema) if ema else None
     if ema:

@@ -1,9 +1,9 @@
-"""`train.seconds` alone: how many updates fit into so many seconds on this machine.
+"""A time budget (`train.seconds` alone): the number of updates that fit into it on this machine.
 
-Rates fall by the number of updates, so that number must be known before the first one, and a run that is killed must
-resume with the same. So it is measured once, when the run begins: a few real updates, a validation and a checkpoint are
-timed and undone; the number that follows is written to run.json and never changes. A machine that slows down
-afterwards takes longer; it does not change what is computed.
+Schedules depend on the total number of updates, so it must be known before the first one, and a killed run must resume
+with the same. So it is measured once, when the run starts: a few real updates, a validation and a checkpoint are timed
+and undone; the resulting number is written to run.json and never changes. If the machine slows down later, training
+takes longer, but the result is the same.
 """
 
 from __future__ import annotations
@@ -27,33 +27,33 @@ from mallang.training.stopping import Stop
 from mallang.training.weights import own_weights, set_weights
 
 TRIAL = 0.1
-"""Share of the time that the trial may take, but for its validation and its checkpoint."""
+"""Share of the time that the trial may take, without its validation and its checkpoint."""
 LONGEST = 30.0
-"""Seconds that it takes at most, however long the run is: more would say nothing new."""
+"""Seconds that the trial takes at most, however long the run is."""
 FEWEST = 6
-"""Updates that a trial times, unless they are slow; its first half is not counted: memory and kernels are new then."""
+"""Updates that a trial times, unless they are slow; the first half is warm-up of memory and kernels, not counted."""
 VALIDATIONS = 20
-"""How often a run validates where nobody says it, if that is cheap."""
+"""Default number of validations per run, if they are cheap."""
 LOOKING = 0.1
-"""Share of the time that validations and their checkpoints may take, where nobody says how often they come."""
+"""Share of the time that validations and their checkpoints may take, unless validate_every is given."""
 WARMUP = 10
-"""A warm-up that nobody typed is at most one of so many parts of the updates."""
+"""A warm-up that was not given on the command line is at most the updates divided by this."""
 
 
 @dataclass(frozen=True)
 class Costs:
-    """What a trial found, in seconds."""
+    """The measured times of a trial, in seconds."""
 
     update: float
     validation: float
     checkpoint: float
     start: float = 0.0
-    """Until the first batch is there."""
+    """The time until the first batch is ready."""
 
 
 @dataclass(frozen=True)
 class Budget:
-    """What is written to run.json."""
+    """The budget as written to run.json."""
 
     steps: int
     validate_every: int
@@ -61,12 +61,12 @@ class Budget:
 
 
 def is_alone(config: Config) -> bool:
-    """Whether seconds decide how long to train, and nothing else does."""
+    """Whether `seconds` alone determines the length of training."""
     return config.seconds is not None and config.steps is None and config.epochs is None
 
 
 def plan_updates(seconds: float, costs: Costs, config: Config, warmup: int, *, is_typed: bool) -> Budget:
-    """How many updates fit into the seconds that are left, and how often to validate and how long to warm up."""
+    """The number of updates that fit into the remaining seconds, the validation interval and the warm-up."""
     left, look = seconds - costs.start, costs.validation + costs.checkpoint
     saving = costs.checkpoint / config.save_every if config.save_every else 0.0
     if config.validate_every is not None:
@@ -80,9 +80,9 @@ def plan_updates(seconds: float, costs: Costs, config: Config, warmup: int, *, i
 
 
 def settle(loop: Loop, recipe: Recipe, run: Run, stop: Stop) -> Run:
-    """Give the loop its number of updates: the one in run.json, or a measured one, which is written there.
+    """Set the loop's number of updates: the one in run.json, or a measured one, which is written there.
 
-    Nothing is settled if someone asks to stop meanwhile: the loop then saves, and the next start measures again.
+    If a stop is requested meanwhile, nothing is set: the loop then saves, and the next start measures again.
     """
     known = run.info.get("budget")
     if known is None:
@@ -101,7 +101,7 @@ def settle(loop: Loop, recipe: Recipe, run: Run, stop: Stop) -> Run:
 
 
 def measure(loop: Loop, recipe: Recipe, stop: Stop) -> Budget | None:
-    """Time real updates, a validation and a checkpoint, and leave the loop as it was; None if a stop is asked for."""
+    """Time real updates, a validation and a checkpoint, and restore the loop; None if a stop is requested."""
     assert recipe.train.seconds is not None
     began = time.monotonic()
     weights = {name: tensor.clone() for name, tensor in own_weights(loop.model).items()}
@@ -143,21 +143,21 @@ def share_of(seconds: float) -> float:
 
 
 def is_enough(times: list[float], limit: float) -> bool:
-    """Whether a trial may end: its time is over, or, with few updates yet, over twice."""
+    """Whether a trial may end: its time is over, or, with fewer than FEWEST updates, over twice."""
     return sum(times) >= limit * (1 if len(times) >= FEWEST else 2) and len(times) >= 2
 
 
 def time_left(seconds: float, trial: float) -> float:
-    """What a trial leaves to the run.
+    """The seconds that a trial leaves to the run.
 
-    Half of a short one counts, so that the run ends near the time with it and without it. Of a long one, which a slow
-    model needs, all that goes beyond its share counts.
+    Half of a short trial counts, so that the run ends near its time with and without it. Of a long trial, which a slow
+    model needs, all time beyond its share counts.
     """
     return seconds - max(trial / 2, trial - share_of(seconds))
 
 
 def timed_validation(loop: Loop) -> float:
-    """Validate once; only the first process does."""
+    """The seconds of one validation, which only the first process runs."""
     began = time.monotonic()
     if loop.world.is_first:
         loop.plan.validate()
@@ -166,7 +166,7 @@ def timed_validation(loop: Loop) -> float:
 
 
 def timed_checkpoint(loop: Loop) -> float:
-    """Write one checkpoint and remove it: in the run folder, for another disk may be faster or too small."""
+    """The seconds of one checkpoint, written to the run folder, since another disk may differ, and removed again."""
     plan, began = loop.plan, time.monotonic()
     try:
         loop.plan = replace(plan, folder=plan.folder / own_files.TRIAL)
@@ -179,7 +179,7 @@ def timed_checkpoint(loop: Loop) -> float:
 
 
 def restore(loop: Loop, weights: dict[str, torch.Tensor]) -> None:
-    """Undo all updates: the loop is again what it was when it was made."""
+    """Undo all updates: reset the loop to its initial state."""
     set_weights(loop.model, weights, "trial")
     loop.optimizer.state.clear()
     loop.average = average_of(loop.model, loop.plan.optimizer, loop.config.ema_decay, loop.config.final)
@@ -189,6 +189,6 @@ def restore(loop: Loop, weights: dict[str, torch.Tensor]) -> None:
 
 
 def wait(device: torch.device) -> None:
-    """Until the device has done what it was asked."""
+    """Wait until the device has finished its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)

@@ -1,8 +1,8 @@
-"""The state that a model carries from one update to the next, for every row of a stream.
+"""Carried state for truncated BPTT: what each micro-batch stream keeps from one update to the next.
 
-The micro-batches of an update are streams: stream j reads rows of its own, whichever process computes it. So what is
-carried belongs to a stream, two processes do what one with twice the accumulation does, and a checkpoint holds all
-streams. An epoch begins with nothing carried."""
+The micro-batches of an update are streams: stream j reads its own rows, whichever process computes it. So carried state
+belongs to a stream, two processes do what one with twice the accumulation does, and a checkpoint holds all streams. An
+epoch starts without carried state."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ from mallang.training.distributed import World
 
 
 class Carries:
-    """The states of the streams that this process computes."""
+    """The carried states of the micro-batch streams of this process."""
 
     def __init__(self, streams: int, world: World) -> None:
         self.streams, self.world = streams, world
         self.kept: dict[int, Nest] = {}
 
     def begin(self, place: int) -> None:
-        """An update begins at this place of its epoch."""
+        """Start an update at this position of its epoch; position 0 drops all carried state."""
         if place == 0:
             self.kept = {}
 
     def get(self, stream: int) -> Nest:
-        """What a stream continues from; nothing at the beginning of an epoch."""
+        """The carried state of a stream; None at the start of an epoch."""
         return self.kept.get(stream)
 
     def put(self, stream: int, carry: Nest) -> None:
-        """What a stream has come to."""
+        """Store the carried state of a stream."""
         if carry is not None:
             self.kept[stream] = carry
 
     def tensors(self) -> dict[str, Tensor]:
-        """The states of all streams by name, those of other processes included; all processes ask for them together."""
+        """The states of all streams by name, including other processes'; all processes must call this together."""
         if not self.kept:  # then no process has any
             return {}
         blank = [torch.zeros_like(leaf) for leaf in leaves(next(iter(self.kept.values())))]
@@ -56,7 +56,7 @@ class Carries:
         return found
 
     def restore(self, saved: Mapping[str, Tensor] | None, model: Any, place: int) -> None:
-        """Go on from what a checkpoint holds, which was written at this place of an epoch."""
+        """Restore the states of a checkpoint that was written at this position of an epoch."""
         self.kept = {}
         if place == 0 or not saved:
             return
@@ -73,20 +73,20 @@ class Carries:
 
 
 def leaves(nest: Nest) -> list[Tensor]:
-    """The tensors of a nest, always in the same order."""
+    """The tensors of nested containers, always in the same order."""
     found: list[Tensor] = []
     map_nest(nest, found.append)
     return found
 
 
 def filled(nest: Nest, tensors: list[Tensor]) -> Nest:
-    """The same nest with these tensors in it."""
+    """A nest of this structure with these tensors as its leaves."""
     left = iter(tensors)
     return map_nest(nest, lambda leaf: next(left))
 
 
 def carry_like(model: Any) -> Nest:
-    """What a model carries, in its shape: it reads a single token for that."""
+    """An example of a model's carried state, from a forward over a single token, for its structure."""
     one = Batch(tokens=torch.full((1, 1), BOS), lengths=torch.ones(1, dtype=torch.long)).to(device_of(model))
     with inference(model):
         return model.forward_stateful(one, None).carry

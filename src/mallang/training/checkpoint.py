@@ -1,7 +1,7 @@
-"""A checkpoint is a folder that is either whole or not there.
+"""Checkpoints: folders that are written atomically, with checksums.
 
-It is written beside its place, synced to the disk and renamed; a manifest of sha256 sums tells a damaged one, and
-then the one before it is used. Weights are safetensors, all else is JSON: nothing is ever unpickled.
+A checkpoint is written to a temporary folder, synced to disk and renamed; a manifest of sha256 sums detects damage, and
+then the previous checkpoint is used. Tensors are safetensors, all else is JSON: nothing is ever unpickled.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ MANIFEST = "manifest.json"
 REQUIRED = ("model.safetensors", "optimizer.safetensors", "state.json")
 """Files that every checkpoint has."""
 PATIENCE = 60.0
-"""Seconds until what one machine has written must be seen on another."""
+"""Seconds until a file that one machine wrote must be visible on another."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Everything the loop carries from one step to the next."""
+    """The whole state of the training loop after a step."""
 
     step: int
     state: Mapping[str, Any]
     tensors: Mapping[str, Mapping[str, Tensor]]
-    """By file: `model`, `optimizer`, and `average` or `carry` where there is one."""
+    """Tensors by file: `model`, `optimizer`, and `average` or `carry` where there is one."""
 
 
 def write(folder: Path, checkpoint: Checkpoint) -> Path:
-    """Write a checkpoint; if the machine dies at any moment, either all of it is there or nothing."""
+    """Write a checkpoint atomically: if the machine dies at any moment, either all of it is there or nothing."""
     final = folder / name_of(checkpoint.step)
     draft = folder / f".draft-{final.name}"
     try:
@@ -56,7 +56,7 @@ def write(folder: Path, checkpoint: Checkpoint) -> Path:
         sums = {path.name: sha256(path) for path in sorted(draft.iterdir())}
         write_file(draft / MANIFEST, to_json(sums))
         sync_folder(draft)
-        # The same step may be saved twice, by a signal just after a validation: the newer knows more.
+        # One step may be saved twice, by a signal just after a validation: the newer checkpoint is kept.
         if not remove_checkpoint(final):
             final.rename(free_name(final.with_name(f"other-{final.name}")))
         draft.rename(final)
@@ -69,7 +69,7 @@ def write(folder: Path, checkpoint: Checkpoint) -> Path:
 
 
 def read(path: Path) -> Checkpoint:
-    """Read a checkpoint whose sums have been checked, or say what is damaged."""
+    """Read a checkpoint after checking its sums; the error says what is damaged."""
     problem = damage(path)
     if problem:
         raise UserError(f"the checkpoint {path} is damaged: {problem}", todo="use an earlier one")
@@ -89,7 +89,7 @@ def damage(path: Path) -> str | None:
             return f"{MANIFEST} does not name {missing[0]}"
         for name, expected in expected_sums.items():
             if sha256(path / name) != expected:
-                return f"{name} does not have the sum that was written down"
+                return f"{name} does not have the checksum of the manifest"
         step = json.loads((path / "state.json").read_text("utf-8"))["step"]
         if name_of(step) != path.name:
             return f"state.json is of step {step}"
@@ -101,18 +101,18 @@ def damage(path: Path) -> str | None:
 
 
 def found(folder: Path) -> list[Path]:
-    """The checkpoints in a folder, oldest first, whether whole or damaged; copies under other names are none."""
+    """The checkpoints in a folder, oldest first, whole or damaged; copies under other names do not count."""
     named = [path for path in folder.glob("step-*") if CHECKPOINT.fullmatch(path.name)]
     return sorted((path for path in named if holds_checkpoint(path)), key=step_of)
 
 
 def holds_checkpoint(path: Path) -> bool:
-    """Whether any file of a checkpoint is there: files of others stay when a checkpoint is removed."""
+    """Whether any file of a checkpoint is there: foreign files stay when a checkpoint is removed."""
     return any((path / name).exists() for name in (MANIFEST, *REQUIRED))
 
 
 def newest(folder: Path, say: Callable[[str], None]) -> Checkpoint | None:
-    """The newest whole checkpoint; damaged ones are named and passed over."""
+    """The newest undamaged checkpoint; damaged ones are reported and skipped."""
     for path in reversed(found(folder)):
         problem = damage(path)
         if problem is None:
@@ -122,7 +122,7 @@ def newest(folder: Path, say: Callable[[str], None]) -> Checkpoint | None:
 
 
 def resume(folder: Path, say: Callable[[str], None]) -> Checkpoint | None:
-    """The checkpoint to continue from; damaged ones after it are put aside, or they would pass for the newest."""
+    """The checkpoint to resume from; newer ones, which are damaged, are renamed, or they would count as the newest."""
     saved = newest(folder, say)
     after = [path for path in found(folder) if saved is None or step_of(path) > saved.step]
     for path in after:
@@ -130,14 +130,14 @@ def resume(folder: Path, say: Callable[[str], None]) -> Checkpoint | None:
         remove_checkpoint(aside)
         aside = free_name(aside)
         path.rename(aside)
-        say(f"{path.name} is called {aside.name} from now on")
+        say(f"{path.name} is renamed to {aside.name}")
     if after and saved is None:
         say("no checkpoint is whole: the training starts over")
     return saved
 
 
 def await_step(folder: Path, step: int) -> Checkpoint:
-    """The checkpoint that another process found; a file system that machines share may show it a little later."""
+    """The checkpoint that another process found; a shared file system may show it with a delay."""
     path, end = folder / name_of(step), time.monotonic() + PATIENCE
     while (problem := damage(path)) is not None:
         if time.monotonic() > end:
@@ -165,14 +165,14 @@ def validated(folder: Path) -> list[Path]:
         try:
             state = json.loads((path / "state.json").read_text("utf-8"))
         except (OSError, ValueError):
-            continue  # a damaged one is told when it is needed
+            continue  # a damaged checkpoint is reported when it is needed
         if state.get("validated"):
             chosen.append(path)
     return chosen
 
 
 def step_of(path: Path) -> int:
-    """The step a checkpoint was written at."""
+    """The step of a checkpoint, from its name."""
     return int(path.name.removeprefix("step-"))
 
 
@@ -182,9 +182,9 @@ def name_of(step: int) -> str:
 
 
 def load_tensors(path: Path) -> dict[str, Tensor]:
-    """The tensors of a safetensors file, or one clear message."""
+    """The tensors of a safetensors file; raises a UserError where it is missing or damaged."""
     try:
-        if not is_utf8(str(path)):  # safetensors opens no file whose name is not UTF-8
+        if not is_utf8(str(path)):  # safetensors cannot open such a path
             return dict(safetensors.torch.load(path.read_bytes()))
         return dict(safetensors.torch.load_file(path))
     except FileNotFoundError as error:
@@ -194,7 +194,7 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Write a file and wait until the disk has it."""
+    """Write a file and sync it to disk."""
     with path.open("wb") as stream:
         stream.write(content)
         stream.flush()
@@ -202,7 +202,7 @@ def write_file(path: Path, content: bytes) -> None:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Put new content in a file's place at once: a reader sees the old or the new, never half."""
+    """Replace the content of a file atomically: a reader sees the old or the new content, never a part."""
     draft = path.with_name(f".draft-{path.name}")
     try:
         write_file(draft, content)
@@ -214,7 +214,7 @@ def replace_file(path: Path, content: bytes) -> None:
 
 
 def unwritable(folder: Path, error: OSError) -> UserError:
-    """The one message for a disk that is full or a folder that may not be written."""
+    """The error for a full disk or a folder that is not writable."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         todo = "free some space, then give the same command again: it continues from the last checkpoint"
         return UserError(f"cannot write: {error.strerror}", where=str(folder), todo=todo)
@@ -222,13 +222,13 @@ def unwritable(folder: Path, error: OSError) -> UserError:
 
 
 def is_read_only(error: UserError) -> bool:
-    """Whether a file could not be written because nobody may write there, which a full disk is not."""
+    """Whether a file could not be written for lack of permission, not because the disk is full."""
     cause = error.__cause__
     return isinstance(cause, OSError) and cause.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 def to_json(value: Any) -> bytes:
-    """JSON as it is kept in run folders: readable, and floats exact; bytes of names that are not UTF-8 as `\\udcb0`."""
+    """JSON as in run folders: indented, floats exact, bytes that are not UTF-8 (in file names) as `\\udcb0`."""
     return (json.dumps(value, ensure_ascii=False, indent=1) + "\n").encode("utf-8", "backslashreplace")
 
 
@@ -239,7 +239,7 @@ def sha256(path: Path) -> str:
 
 
 def sync_folder(folder: Path) -> None:
-    """Wait until the disk knows the names in a folder."""
+    """Sync the directory entries of a folder to disk."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -1,8 +1,8 @@
-"""Find the files that a run was trained on: they are named relative to the folder of its training.
+"""Finds the files that a run was trained on: their paths are relative to the folder of the training command.
 
-A run may be used from another folder, or be moved, alone or with its data. So files with a relative path are looked for
-in the folder that lies to the run as that of the training did, in the current one, in the very folder of the training,
-and in the one that MALLANG_DATA names.
+A run may be used from another folder, or be moved, alone or with its data. So relative paths are searched in the folder
+that has the same position relative to the run as at training time, in the current folder, in the original folder of the
+training command, and in $MALLANG_DATA.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mallang.data.storage import data_folder
 
 
 def here_of(folder: Path) -> dict[str, str]:
-    """What a run remembers of the folder it is trained in: where that is, and where it lies as seen from the run."""
+    """The training folder for run.json: its absolute path, and its path relative to the run."""
     try:
         current = Path.cwd()
         return {"folder": str(current), "from_run": os.path.relpath(current, folder.resolve())}
@@ -29,10 +29,10 @@ def here_of(folder: Path) -> dict[str, str]:
 
 
 def places_of(folder: Path, info: Mapping[str, Any]) -> list[Path]:
-    """The folders to look in, the likeliest first."""
+    """The folders to search, the likeliest first."""
     trained_in = info.get("trained_in")
     known = trained_in if isinstance(trained_in, dict) else {}
-    beside = known.get("from_run", "../..")  # runs/NAME, as runs lie unless told otherwise
+    beside = known.get("from_run", "../..")  # runs/NAME, the default place of runs
     places = [Path.cwd()] if not known else []
     places += [Path(os.path.normpath(folder.resolve() / str(beside))), Path.cwd()]
     places += [Path(str(known["folder"]))] if "folder" in known else []
@@ -41,7 +41,7 @@ def places_of(folder: Path, info: Mapping[str, Any]) -> list[Path]:
 
 
 def located(data: corpora.Config, places: list[Path]) -> corpora.Config:
-    """The same data with the paths of the files where they lie; what is found nowhere stays as it is."""
+    """The data config with the paths at which its files were found; paths that are not found are unchanged."""
     changes: dict[str, Any] = {}
     for split in corpora.SPLITS:
         spec = getattr(data, split)
@@ -56,7 +56,7 @@ def located(data: corpora.Config, places: list[Path]) -> corpora.Config:
 
 
 def found_member(name: str, places: list[Path]) -> str:
-    """One of several corpora: the same name, or the path of a file of one's own where it lies."""
+    """One of several corpora: its registered name, or the path at which a user's file was found."""
     if name == "miniworld" or name in registry.names():
         return name
     found = first_found(name, places)
@@ -64,13 +64,13 @@ def found_member(name: str, places: list[Path]) -> str:
 
 
 def first_found(spec: str | list[str], places: list[Path]) -> str | list[str] | None:
-    """A file, a stem or several files with the first folder that has them; None where nothing has to change."""
+    """A file, a stem or several files, in the first folder that has them; None where nothing has to change."""
     names = [spec] if isinstance(spec, str) else spec
     if spec == "-" or any(Path(name).expanduser().is_absolute() for name in names):
         return None
     for is_there in (Path.is_file, is_file_or_stem):  # a copy, train.tsv.bak, is not preferred to train.tsv elsewhere
         for place in places:
-            paths = [f"{place}/{name}" for name in names]  # spelled as given: keys of corpora stay apart
+            paths = [f"{place}/{name}" for name in names]  # spelled as given: keys of corpora stay distinct
             if all(is_there(Path(path)) for path in paths):
                 if place == Path.cwd():
                     return None
@@ -79,5 +79,5 @@ def first_found(spec: str | list[str], places: list[Path]) -> str | list[str] | 
 
 
 def is_file_or_stem(path: Path) -> bool:
-    """Whether a file lies there, or several that share this stem."""
+    """Whether the path is a file, or the stem of several."""
     return path.is_file() or any(path.parent.glob(f"{glob.escape(path.name)}.*"))

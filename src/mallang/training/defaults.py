@@ -1,13 +1,13 @@
-"""Defaults that fit the data, for a model that is trained by its bare name on files of one's own.
+"""Defaults that fit the data, for a model that is trained by its bare name on a user's own files.
 
     mallang train transformer data.train=train.tsv
 
-A recipe says how long to train, how large a model, how many subwords. Where there is no recipe nobody has said it, and
-what suits four million pairs teaches a model nothing from 500. So the training text is counted first, and one row of
-TIERS is taken by its size. Whatever a person gives wins; a recipe is never touched. The values depend on the text
-alone, not on the machine, so the same command resumes the same run everywhere, and recipe.toml holds them all.
-The rows for up to 400,000 tokens were chosen on validation text, among the trials of `benchmarks.small_data_sweep` and
-those of benchmarks/small-data-explored.jsonl, which a CPU can afford; the others follow the recipes here.
+A recipe sets the length of training, the model size and the vocabulary size. Without a recipe they are unknown, and
+values for four million pairs do not work for 500. So the training text is counted first, and its size selects one row
+of TIERS. Values that the user gives take precedence; a recipe is never changed. The values depend on the text alone,
+not on the machine, so the same command resumes the same run everywhere, and recipe.toml holds them all.
+The rows for up to 400,000 tokens were selected on validation text, among the trials of `benchmarks.small_data_sweep`
+and those of benchmarks/small-data-explored.jsonl, which a CPU can afford; the others follow the recipes here.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from mallang.recipe import Recipe, Resolved
 from mallang.recipe_layers import Layer, Values
 
 MOST_ROWS = 2_000_000
-"""Rows that are counted; more are of no consequence but for the rows held out: 0.05% of longer files."""
+"""Rows that are counted at most; further rows matter only for the held-out share: 0.05% of longer files."""
 BYTES_A_TOKEN = 4
-"""UTF-8 bytes of a subword, about: one for both Latin letters, of one byte, and Hangul, of three."""
+"""UTF-8 bytes per subword, about: one value for Latin letters, of one byte, and Hangul, of three."""
 FEW = 1000
-"""With fewer examples a model can memorize them, and little more."""
+"""With fewer examples a model memorizes them and learns little else."""
 FEWEST_TO_SPLIT = 20
-"""With fewer rows none is held out for validation."""
+"""With fewer rows none are held out for validation."""
 SHARES = (0.1, 0.2, 0.3, 0.4, 0.5)
-"""Shares to hold out of FEW rows: the first that leaves two rows or more, and at most half of all."""
+"""Shares to hold out of at most FEW rows: the first that gives two rows or more, and at most half of all."""
 
 
 @dataclass(frozen=True)
 class Tier:
-    """What suits training texts up to a size."""
+    """The defaults for training texts up to a size."""
 
     tokens: int
-    """The longer side of the training text, in tokens."""
+    """The maximum size of the training text, in tokens of its longer side."""
     vocabulary: int
     batch_tokens: int
     steps: int
@@ -51,7 +51,7 @@ class Tier:
     rate: float
     """Peak learning rate of the Transformer; other models keep theirs."""
     size: int
-    """Row of the SHAPES of each model."""
+    """The row of the model in SHAPES."""
 
 
 TIERS = (
@@ -120,33 +120,33 @@ SHAPES: Mapping[str, tuple[Values, ...]] = {
     ),
     "autoencoder": ({"hidden_dims": [256], "dim": 32}, {"hidden_dims": [500, 250], "dim": 32}, {}),
 }
-"""The model of each tier, beside its dropout; a model of a plugin keeps its own."""
+"""The model sizes of the tiers, without their dropout; a plugin's model keeps its own defaults."""
 UNITS = {"unit", "source_unit", "target_unit"}
-"""Who chooses one of them chooses the vocabulary too."""
+"""Keys that fix the tokenizer: a user who sets one of them sets the vocabulary too."""
 LONG = 64
-"""Tokens of a mean line from which on a text is read as one stream."""
+"""The mean number of tokens per line from which a text is read as one stream."""
 WINDOW = 128
-"""Tokens of a stream that are read at once, where the model and the batch have room for as many."""
+"""Tokens per window of a stream, where model and batch size allow as many."""
 PAIRED = ("translation", "dialogue")
-"""Tasks whose outputs go on to become better while the validation loss rises: they end with their last weights."""
+"""Tasks whose outputs still improve while the validation loss rises: their runs end with the last weights."""
 VALIDATIONS = {True: 10, False: 20}
-"""How often a run validates: with pairs, and otherwise, where validation may end it."""
+"""Validations per run: with pairs, and otherwise, where early stopping applies."""
 PATIENCE = 5
-"""How many validations without improvement end a run that is judged by its loss."""
+"""Early stopping: validations without improvement that end a run whose metric is the loss."""
 
 
 @dataclass(frozen=True)
 class Counted:
-    """How much training text there is."""
+    """The size of the training text."""
 
     name: str
     examples: int
     tokens: int
-    """Of the longer side, about."""
+    """The approximate number of tokens of the longer side."""
     kind: str
-    """What an example is: pair or line."""
+    """The kind of an example: pair or line."""
     places: tuple[float, ...] = field(default=(), repr=False)
-    """Where the rows of a file of up to FEW lie between 0 and 1: those below a share are held out."""
+    """The hash values of the rows, between 0 and 1, of a file of up to FEW rows: those below a share are held out."""
 
     def __str__(self) -> str:
         more = " or more" if self.examples >= MOST_ROWS else ""
@@ -154,9 +154,9 @@ class Counted:
 
 
 def with_defaults(resolved: Resolved, *, is_started: bool = False) -> tuple[Resolved, list[str]]:
-    """The same recipe with fitted defaults under what was given, and what to tell the person; often nothing changes.
+    """The recipe with fitted defaults beneath the given values, and messages for the user; often nothing changes.
 
-    A run that starts from another's weights keeps that one's shape and tokenizer.
+    A run that starts from another run's weights keeps the model size and tokenizer of that run.
     """
     if not is_bare(resolved):
         return resolved, []
@@ -170,20 +170,20 @@ def with_defaults(resolved: Resolved, *, is_started: bool = False) -> tuple[Reso
     if not values:
         return resolved, []
     values = agreeing(values, resolved)
-    return beneath(resolved, values, f"fitted to {counted}"), told(counted, values)
+    return beneath(resolved, values, f"fitted to {counted}"), messages(counted, values)
 
 
 def beneath(resolved: Resolved, values: Values, origin: str = "fitted") -> Resolved:
-    """The recipe with these values under what was given."""
+    """The recipe with these values beneath the given ones."""
     named = {**values, "model": {"name": resolved.values["model"]["name"], **values.get("model", {})}}
     return replace(resolved, layers=(Layer(origin, named), *resolved.layers))
 
 
 def agreeing(values: Values, resolved: Resolved) -> Values:
-    """The fitted values less what contradicts the given ones, which are right by themselves.
+    """The fitted values without those that contradict the given ones, which are valid by themselves.
 
-    `nplm model.dim=300` cannot have tied weights of the fitted 128: the one value without which all others hold is left
-    out; where there is no such value, a section after the other is, the model's first.
+    `nplm model.dim=300` cannot tie weights with the fitted embedding_dim of 128: the single value whose removal makes
+    the recipe valid is left out; where there is none, whole sections are, the model's first.
     """
     if builds(beneath(resolved, values)):
         return values
@@ -201,7 +201,7 @@ def agreeing(values: Values, resolved: Resolved) -> Values:
 
 
 def builds(resolved: Resolved) -> bool:
-    """Whether the values of a recipe hold together."""
+    """Whether the values of a recipe are consistent."""
     try:
         resolved.build()
     except UserError:
@@ -210,7 +210,7 @@ def builds(resolved: Resolved) -> bool:
 
 
 def fit_recipe(recipe: Recipe, say: Callable[[str], None], *, is_started: bool = False) -> Recipe:
-    """The same for a recipe that is built already, such as one that Python code read."""
+    """`with_defaults` for a recipe that is already built, such as one read by Python code; `say` gets the messages."""
     resolved, lines = with_defaults(recipe.resolved, is_started=is_started)
     for line in lines:
         say(line)
@@ -218,7 +218,7 @@ def fit_recipe(recipe: Recipe, say: Callable[[str], None], *, is_started: bool =
 
 
 def is_bare(resolved: Resolved) -> bool:
-    """Whether a person named a model and no recipe: all that is known was typed."""
+    """Whether the user named a model and no recipe: all values come from the command line."""
     return all(layer.origin == "command line" for layer in resolved.layers)
 
 
@@ -239,7 +239,7 @@ def count(rows: Rows) -> Counted:
 
 
 def fitted(counted: Counted, model: str, given: Mapping[str, Any]) -> Values:
-    """What suits so much text, less what was given and what would contradict it."""
+    """The defaults for a text of this size, without what was given and what would contradict it."""
     values: Values = {}
     if not given["data"].get("valid") and "hold_out" not in given["data"]:
         values["data"] = {"hold_out": held_out_share(counted)}
@@ -262,7 +262,7 @@ def fitted(counted: Counted, model: str, given: Mapping[str, Any]) -> Values:
 
 
 def has_gradients(model: str) -> bool:
-    """Whether a model is trained by updates; others are fitted to their text in one go."""
+    """Whether a model is trained by gradient updates; others are fitted to their text in one call."""
     if model in SHAPES or model not in find.PLUGINS:
         return model in SHAPES
     from mallang.models.contract import is_fitted  # which needs torch
@@ -271,7 +271,7 @@ def has_gradients(model: str) -> bool:
 
 
 def less(values: Values, given: Mapping[str, Any]) -> Values:
-    """The values that nobody gave."""
+    """The values whose keys were not given."""
     return {key: value for key, value in values.items() if key not in given}
 
 
@@ -281,11 +281,11 @@ def tier_of(counted: Counted) -> Tier:
 
 
 def shape(tier: Tier, model: str, given: Mapping[str, Any]) -> Values:
-    """The model: its shape unless a size was chosen, and its dropout where it has one."""
+    """The defaults of the model: its sizes, unless `size` was given, and its dropout where it has one."""
     chosen = {} if "size" in given["model"] or model not in SHAPES else dict(SHAPES[model][tier.size])
     if given.get("text", {}).get("shared") is False:
         chosen.pop("tie_weights", None)
-    if "max_length" in given["data"]:  # of lines that the fitted model might not have room for
+    if "max_length" in given["data"]:  # longer lines might not fit into the fitted model
         chosen.pop("max_length", None)
     if "dropout" in schema.part("model", model)["properties"]:
         chosen["dropout"] = tier.dropout
@@ -293,11 +293,11 @@ def shape(tier: Tier, model: str, given: Mapping[str, Any]) -> Values:
 
 
 def layout(counted: Counted, model: str, given: Mapping[str, Any]) -> Values:
-    """Long lines are a text to read on in, not sentences, of which those beyond `data.max_length` would be left out."""
+    """Long lines are read as one stream, not as sentences, of which those beyond `data.max_length` would be dropped."""
     task, data = given["task"], given["data"]
     if task["name"] != "language_modeling" or set(task) != {"name"} or counted.tokens < LONG * counted.examples:
         return {}
-    if {"min_length", "max_length"} & set(data):  # lengths of sentences: in a stream there are none
+    if {"min_length", "max_length"} & set(data):  # lengths of sentences have no meaning in a stream
         return {}
     bounds = (given["model"].get("max_length"), given.get("train", {}).get("batch_tokens"))
     values: Values = {"layout": "stream", "context": min((WINDOW, *filter(None, bounds)))}
@@ -305,19 +305,19 @@ def layout(counted: Counted, model: str, given: Mapping[str, Any]) -> Values:
 
 
 def lengths(tier: Tier, given: Mapping[str, Any], *, is_paired: bool) -> Values:
-    """How long to train, on how much at a time, and which weights are kept."""
+    """The length of training, the batch size, and the final weights."""
     values: Values = {"batch_tokens": tier.batch_tokens}
     if not {"steps", "epochs", "seconds"} & set(given):
         values["steps"] = tier.steps
     if is_paired and not {"final", "keep", "ema", "patience", "metric"} & set(given):
         values["final"] = "last"
-    if not is_paired and "seconds" not in given:  # who gives a time wants it used
+    if not is_paired and "seconds" not in given:  # a user who gives a time wants it used
         values["patience"] = PATIENCE
     return values
 
 
 def rates(tier: Tier, model: str, given: Mapping[str, Any]) -> Values:
-    """Gradients are clipped. The Transformer's rate is that of the fitted shape; all others keep the usual one."""
+    """Gradient clipping, and the learning rate of the fitted Transformer; other models keep the default rate."""
     if "name" in given.get("optimizer", {}):
         return {}
     is_fitted = model == "transformer" and not {"size", "dim"} & set(given["model"])
@@ -325,7 +325,7 @@ def rates(tier: Tier, model: str, given: Mapping[str, Any]) -> Values:
 
 
 def updates(counted: Counted, tier: Tier, given: Mapping[str, Any]) -> int | None:
-    """How many updates the given steps or epochs are, about; None where only time decides."""
+    """The approximate number of updates of the given steps or epochs; None where only `seconds` is given."""
     steps, epochs = given.get("steps"), given.get("epochs")
     if isinstance(steps, int):
         return steps
@@ -336,11 +336,11 @@ def updates(counted: Counted, tier: Tier, given: Mapping[str, Any]) -> int | Non
 
 
 def held_out_share(counted: Counted) -> float:
-    """A tenth for validation, of large files about a thousand rows; of few rows as much as leaves two or more."""
+    """A tenth for validation; about a thousand rows of large files; of small ones the first share with two rows."""
     if counted.examples < FEWEST_TO_SPLIT:
         raise UserError(
             f"{counted.name} holds {counted}, too few to keep some of them for validation",
-            todo="give data.valid=FILE; the same file is allowed, and tells how well it is memorized",
+            todo="give data.valid=FILE; the same file is allowed, and shows how well it is memorized",
         )
     if not counted.places:
         return float(f"{min(0.1, 1000 / counted.examples):.1g}")
@@ -349,12 +349,12 @@ def held_out_share(counted: Counted) -> float:
             return share
     raise UserError(
         f"{counted.name} holds {counted}, too many of them equal to keep some for validation",
-        todo="give data.valid=FILE; the same file is allowed, and tells how well it is memorized",
+        todo="give data.valid=FILE; the same file is allowed, and shows how well it is memorized",
     )
 
 
-def told(counted: Counted, values: Values) -> list[str]:
-    """What a person should know before training."""
+def messages(counted: Counted, values: Values) -> list[str]:
+    """Messages for the user before training."""
     lines = []
     if "data" in values:
         share = values["data"]["hold_out"]
@@ -369,7 +369,7 @@ def told(counted: Counted, values: Values) -> list[str]:
         lines.append(f"fitted to {counted}: {' '.join(flat)}")
     if counted.examples < FEW and len(values) > 1:
         lines.append(
-            f"warning: {counted} are few: the model will memorize them and say little else well; "
-            "some thousand are a beginning"
+            f"warning: {counted} are few: the model will memorize them and generate little else well; "
+            "use some thousand at least"
         )
     return lines

@@ -1,4 +1,4 @@
-"""Stop a training run that has gone wrong: say why, and keep what was good."""
+"""Stops a training run on NaN, divergence or zero gradients, and says why."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from torch import nn
 from mallang.errors import UserError
 
 TOO_HIGH, NATS = 1.5, 2.0
-"""A loss so many times the first one, and so much above it, has run away. Both, for a run that starts from trained
-weights begins near zero, where half as much again is nothing."""
+"""A loss this many times the first one, and this many nats above it, has diverged. Both conditions, since a run that
+starts from trained weights starts near zero, where half as much again means nothing."""
 
 LEARNED = 0.01
-"""A loss below this may well have no gradient any more: all is known by heart."""
+"""A loss below this may have a gradient of zero: the training text is memorized."""
 
 
 def check_health(
     model: nn.Module, *, step: int, rate: float, norm: float, loss: float | None, first_loss: float | None, saved: int
 ) -> None:
-    """Stop a training run whose numbers are no longer numbers, whose loss has run away, or that cannot learn."""
+    """Raise an error on NaN or infinity, on a loss that has diverged, and on zero gradients."""
     is_finite = math.isfinite(norm) and (loss is None or math.isfinite(loss))
     ran_away = loss is not None and first_loss is not None and loss > max(TOO_HIGH * first_loss, first_loss + NATS)
     stands_still = is_finite and norm == 0 and loss is not None and loss > LEARNED
@@ -45,7 +45,7 @@ def check_health(
 
 
 def broken_part(model: nn.Module) -> str:
-    """The first parameter that holds a number that is none, in words."""
+    """A sentence that names the first parameter or gradient with a NaN or infinity."""
     for name, parameter in model.named_parameters():
         if not torch.isfinite(parameter).all():
             return f"the weights of {name} are no longer finite"

@@ -1,11 +1,11 @@
-"""Several processes, one training: gradients and counts are summed, nothing else is shared.
+"""Distributed data-parallel training: gradients and counts are all-reduced, nothing else is shared.
 
-The processes of a step do what one process with accumulation would do: micro-batch m goes to process m mod size,
-each part of the loss is divided by its count over all of them, and the gradients are added up.
+The processes of a step do what one process with gradient accumulation would do: process m mod size gets micro-batch m,
+each part of the loss is divided by its count over all processes, and the gradients are summed.
 
-`torchrun` starts the processes, on one machine or on several, and starts them again when one is lost; they then go on
-from the last checkpoint. Numbers and messages travel through gloo, gradients on GPUs through NCCL: a number never makes
-the host wait for a GPU.
+`torchrun` starts the processes, on one machine or on several, and restarts them when one is lost; they then resume from
+the last checkpoint. Numbers and messages use gloo, gradients on GPUs use NCCL: a number never makes the host wait for a
+GPU.
 """
 
 from __future__ import annotations
@@ -30,33 +30,33 @@ from mallang.errors import UserError
 from mallang.training.precision import choose_device
 
 PREPARATION = timedelta(hours=6)
-"""How long processes wait for each other before training: the first one makes the data ready for all."""
+"""Timeout of the processes before training: the first one prepares the data for all."""
 PATIENCE = "MALLANG_PATIENCE"
-"""Names the variable that says how many seconds they wait in training: a validation must fit into it."""
+"""The environment variable with the timeout in training, in seconds: a validation must fit into it."""
 SETTING = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
-"""Set to 1 in the environment of `torchrun` it makes every start of the processes meet at a place of its own."""
+"""Set to 1 in the environment of `torchrun`, it gives every restart of the processes a rendezvous store of its own."""
 BUCKET = 1 << 24
-"""Gradients that travel together: 16 million numbers, 64 MB."""
+"""Gradients per all-reduce: 16 million values, 64 MB."""
 GRACE = 60.0
-"""Seconds that a process whose launcher has died has to save and leave."""
+"""Seconds in which a process whose launcher has died must save and exit."""
 
 
 @dataclass(frozen=True)
 class World:
-    """Which process this is, and of how many."""
+    """The rank of this process and the number of processes."""
 
     rank: int = 0
     size: int = 1
     group: Any = None
-    """The connection that is used; none in a world of one."""
+    """The process group; None for a single process."""
 
     @property
     def is_first(self) -> bool:
-        """The first process writes files and talks; the others only compute."""
+        """Whether this is the first process, which writes files and prints; the others only compute."""
         return self.rank == 0
 
     def barrier(self) -> None:
-        """Wait for all."""
+        """Wait for all processes."""
         self.sum_numbers([0])
 
     def sum_numbers(self, numbers: list[int]) -> list[int]:
@@ -64,18 +64,18 @@ class World:
         if self.group is None:
             return numbers
         total = torch.tensor(numbers, dtype=torch.int64)
-        with told():
+        with naming_lost_process():
             dist.all_reduce(total, group=self.group)
         return [int(number) for number in total.tolist()]
 
     def sum_tensor(self, tensor: Tensor) -> None:
-        """A tensor summed over all processes, in its place."""
+        """Sum a tensor over all processes, in place."""
         if self.group is not None:
-            with told():
+            with naming_lost_process():
                 dist.all_reduce(tensor, group=self.group)
 
     def sum_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Every gradient summed over all processes: a few large transfers, each under way while the next is packed."""
+        """Sum every gradient over all processes: a few large asynchronous all-reduces, overlapped with packing."""
         if self.group is None:
             return
         chosen = [p for p in parameters if p.requires_grad]
@@ -83,7 +83,7 @@ class World:
             if p.grad is None:
                 p.grad = torch.zeros_like(p)
         under_way = []
-        with told():
+        with naming_lost_process():
             for gradients in buckets([p.grad for p in chosen if p.grad is not None]):
                 flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
                 under_way.append((gradients, flat, dist.all_reduce(flat, group=self.group, async_op=True)))
@@ -93,27 +93,27 @@ class World:
                 torch._foreach_copy_(gradients, [part.view_as(g) for part, g in zip(parts, gradients, strict=True)])
 
     def share(self, value: Any) -> Any:
-        """The first process's value, in all of them; it travels as JSON."""
+        """Broadcast the first process's value to all, as JSON."""
         if self.group is None:
             return value
         content = json.dumps(value).encode() if self.is_first else b""
         box = torch.zeros(self.sum_numbers([len(content)])[0], dtype=torch.uint8)
         if self.is_first:
             box.copy_(torch.frombuffer(bytearray(content), dtype=torch.uint8))
-        with told():
+        with naming_lost_process():
             dist.broadcast(box, src=0, group=self.group)
         return json.loads(bytes(box.numpy()).decode())
 
     def hurried(self) -> World:
-        """The same world, less patient: now that all are training, one that does not answer is lost."""
+        """This world with the shorter timeout of training: a process that does not answer is then considered lost."""
         if self.group is None:
             return self
-        with told():
+        with naming_lost_process():
             return replace(self, group=dist.new_group(timeout=patience()))
 
 
 def buckets(gradients: list[Tensor]) -> Iterator[list[Tensor]]:
-    """Gradients of one data type in lists of about BUCKET numbers; a larger one is alone."""
+    """Gradients of one dtype in lists of at most BUCKET values; a larger gradient is alone."""
     bucket: list[Tensor] = []
     filled = 0
     for gradient in gradients:
@@ -127,7 +127,7 @@ def buckets(gradients: list[Tensor]) -> Iterator[list[Tensor]]:
 
 
 def own_device(name: str) -> torch.device:
-    """The device of this process: on a machine with several GPUs each process takes its own."""
+    """The device of this process: on a machine with several GPUs each process has its own."""
     local_rank, count = number("LOCAL_RANK", 0), number("LOCAL_WORLD_SIZE", 1)
     gpus = torch.cuda.device_count()
     if count > 1 and name.startswith("cuda:"):
@@ -143,17 +143,17 @@ def own_device(name: str) -> torch.device:
 
 
 def connect(device: torch.device, *, even_alone: bool = False) -> World:
-    """The world that `torchrun` describes, or a world of one, which needs no connection."""
+    """The world that `torchrun` describes, or that of a single process, which needs no process group."""
     size = number("WORLD_SIZE", 1)
     if "TORCHELASTIC_RUN_ID" in os.environ:
         follow_parent()
     if size == 1 and not even_alone:
         return World()
     if may_restart() and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
-        # The store then outlives a restart, and new processes take the addresses of dead ones for those of the others.
+        # The store then outlives a restart, and new processes would use the addresses of dead ones.
         raise UserError(
-            "torchrun --max-restarts cannot start processes again as it is set up",
-            todo=f"give it a setting: {SETTING}=1 torchrun …",
+            f"torchrun --max-restarts cannot restart processes unless {SETTING} is 1",
+            todo=f"{SETTING}=1 torchrun …",
         )
     if not dist.is_initialized():
         is_cuda = device.type == "cuda"
@@ -171,23 +171,23 @@ def connect(device: torch.device, *, even_alone: bool = False) -> World:
 
 
 def disconnect() -> None:
-    """Leave the world, if there is one."""
+    """Destroy the process group, if there is one."""
     if dist.is_available() and dist.is_initialized():
         dist.destroy_process_group()
 
 
 def may_restart() -> bool:
-    """Whether the launcher starts the processes again when one is lost."""
+    """Whether the launcher restarts the processes when one is lost."""
     return number("TORCHELASTIC_MAX_RESTARTS", 0) > 0
 
 
 def patience() -> timedelta:
-    """How long to wait in training for a process that does not answer."""
+    """The timeout in training for a process that does not answer."""
     return timedelta(seconds=number(PATIENCE, 1800))
 
 
 def number(variable: str, default: int) -> int:
-    """A number from the environment."""
+    """An integer from the environment."""
     text = os.environ.get(variable, str(default))
     if not text.isdecimal():
         raise UserError(f"the variable {variable} is {text!r}, not a number", todo=f"unset {variable}")
@@ -195,8 +195,8 @@ def number(variable: str, default: int) -> int:
 
 
 @contextmanager
-def told() -> Iterator[None]:
-    """Say in plain words that another process has gone or does not answer."""
+def naming_lost_process() -> Iterator[None]:
+    """Turn errors of torch.distributed into one that says that another process has died or does not answer."""
     try:
         yield
     except RuntimeError as error:
@@ -204,12 +204,12 @@ def told() -> Iterator[None]:
         reason = re.sub(r"^\[\S+\]\s*|\. This is.*$", "", str(error).strip(), flags=re.DOTALL)
         raise UserError(
             f"another process of this training is lost: {reason.splitlines()[0] if reason else type(error).__name__}",
-            todo="the same command continues from the last checkpoint; torchrun --max-restarts gives it by itself",
+            todo="the same command resumes from the last checkpoint; torchrun --max-restarts does so by itself",
         ) from error
 
 
 def follow_parent() -> None:
-    """Save and leave when the launcher dies: nobody could stop this process any more, or start it again."""
+    """Save and exit when the launcher dies: no one could stop or restart this process any more."""
     parent = os.getppid()
 
     def watch() -> None:

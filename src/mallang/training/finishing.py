@@ -1,4 +1,4 @@
-"""The end of a training run: the weights, the card, and the word that the run is finished."""
+"""The end of a training run: final weights, model card, and the status `finished`."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from mallang.training.weights import mean_weights
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What came of a training run."""
+    """The result of a training run."""
 
     model: nn.Module
     weights: Mapping[str, Tensor]
-    """Those the run ends with; the model may have others by now."""
+    """The final weights; those in the model may be others."""
     device: torch.device
     license: str
     steps: int
@@ -32,12 +32,12 @@ class Outcome:
     tokens: int
     seconds: float
     best: float | None
-    """The best validation."""
+    """The best validation score."""
     best_step: int
 
 
 def finish(run: Run, recipe: Recipe, outcome: Outcome) -> Run:
-    """Write the weights and the card, and call the run finished."""
+    """Write the weights and the model card, and mark the run as finished."""
     run.write_weights(outcome.weights)
     checkpoints.replace_file(run.folder / "card.md", card_of(recipe, run, outcome).encode("utf-8", "backslashreplace"))
     return run.update(
@@ -52,7 +52,7 @@ def finish(run: Run, recipe: Recipe, outcome: Outcome) -> Run:
 
 
 def final_weights(folder: Path, config: Config, best_step: int, say: Callable[[str], None]) -> Mapping[str, Tensor]:
-    """The weights that `train.final` names; a damaged checkpoint is told and passed over."""
+    """The weights that `train.final` selects; a damaged checkpoint is reported and skipped."""
     kind = config.final
     if kind == "average":
         whole = [path for path in checkpoints.validated(folder) if checkpoints.damage(path) is None]
@@ -64,17 +64,17 @@ def final_weights(folder: Path, config: Config, best_step: int, say: Callable[[s
         say(f"the checkpoint {path.name} is damaged: the last whole one is taken instead")
         path = [each for each in checkpoints.found(folder) if checkpoints.damage(each) is None][-1]
     tensors = checkpoints.read(path).tensors
-    # Validation scores the average where there is one, so the best of it is what was found best.
+    # Validation scores the average where there is one, so the best score is that of the average.
     return tensors.get("average", tensors["model"])
 
 
 def finite(value: float | None) -> float | None:
-    """A number that JSON has; the others, such as the loss of what is impossible, are null."""
+    """The value, or None (null in JSON) for infinity and NaN, such as the loss of an impossible text."""
     return value if value is not None and math.isfinite(value) else None
 
 
 def card_of(recipe: Recipe, run: Run, outcome: Outcome) -> str:
-    """What the model is, in words."""
+    """The model card, in Markdown."""
     data = run.info.get("data", {})
     lines = [
         f"# {run.folder.name}",

@@ -1,8 +1,8 @@
 """Micro-batches as large as a GPU's memory allows, on request: `train.auto_micro_batch = true`.
 
-An update reads batch_tokens × accumulation tokens; that stays as the recipe says, so that the training is the same.
-What is looked for is the fewest pieces it can be cut into: 1, 2, 4 … of them, until one fits. Each size is tried for
-real: forward and backward of the largest batches an epoch has, beside what the optimizer will keep for every weight.
+An update reads batch_tokens × gradient_accumulation tokens; this number stays that of the recipe, so that the result is
+the same. The search is for the smallest number of micro-batches, 1, 2, 4 …, whose size fits. Each size is tried out:
+forward and backward of the largest batches of an epoch, beside memory for the optimizer state.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from mallang.training.loop import Config
 from mallang.training.step import Step
 
 SPARE = 0.1
-"""Share of the memory that is left free: graphs, other shapes and the libraries need some as well."""
+"""Share of the memory that stays free: CUDA graphs, other shapes and libraries need some as well."""
 
 
 def fitted(config: Config, fits: Callable[[int], bool], longest: int) -> Config:
-    """The same training with the fewest micro-batches that fit; `longest` is the widest example."""
+    """The config with the fewest micro-batches per update that fit; `longest` is the length of the longest example."""
     total, pieces = config.batch_tokens * config.gradient_accumulation, 1
     while (tokens := -(-total // pieces)) >= longest:
         if fits(tokens):
@@ -43,7 +43,7 @@ def fitted(config: Config, fits: Callable[[int], bool], longest: int) -> Config:
 
 
 def restored(config: Config, found: Mapping[str, int]) -> Config:
-    """What was found when the run was begun: it continues with the same batches."""
+    """The config with the micro-batches that were found when the run started."""
     return replace(
         config, auto_micro_batch=False, batch_tokens=found["batch_tokens"], gradient_accumulation=found["accumulation"]
     )
@@ -55,15 +55,15 @@ class Trial:
     def __init__(self, task: Task, model: nn.Module, corpus: Prepared, config: Config, device: torch.device) -> None:
         if device.type != "cuda":
             raise UserError(
-                "train.auto_micro_batch looks at a GPU's memory, but this training runs on a CPU",
+                "train.auto_micro_batch measures the memory of a GPU, but this run trains on a CPU",
                 todo="train.auto_micro_batch=false",
             )
         self.task, self.model, self.corpus, self.config, self.device = task, model, corpus, config, device
         self.longest = width_of(task) or int(corpus.lengths.max()) + 2
 
     def fits(self, tokens: int) -> bool:
-        """Try it."""
-        copies = 2 + bool(self.config.ema_decay)  # the optimizer's two moments, and the moving average
+        """Run the largest batches of this size once and check that memory suffices."""
+        copies = 2 + bool(self.config.ema_decay)  # the optimizer's two moments, and the EMA
         kept: list[Any] = []
         self.model.train()
         try:
@@ -94,7 +94,7 @@ def largest(task: Task, corpus: Prepared, tokens: int, sentences: int | None) ->
 
 
 def chosen_rows(task: Task, corpus: Prepared, plan: Sequence[Rows]) -> list[Rows]:
-    """The rows of those batches; where all windows have one width, of the first."""
+    """The rows of the largest batches; where all batches are windows of one width, those of the first."""
     if width_of(task):
         return [plan[0]]
     batches = [plan[place] for place in range(len(plan))]
@@ -105,5 +105,5 @@ def chosen_rows(task: Task, corpus: Prepared, plan: Sequence[Rows]) -> list[Rows
 
 
 def width_of(task: Task) -> int | None:
-    """How wide all batches of a task are, if they are windows."""
+    """The width of all batches of a task, if they are windows."""
     return task.width if isinstance(task, TextLayout) else None

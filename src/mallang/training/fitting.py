@@ -1,11 +1,11 @@
-"""Models that learn without gradients: counted or estimated by their own `fit`, in place of the training loop.
+"""Training without gradients: models with a `fit` of their own, such as n-gram models, in place of the training loop.
 
-    for measured in model.fit(stream):      called once; what it measures after each pass goes to metrics.jsonl
+    for measured in model.fit(stream):      called once; the metrics of each pass go to metrics.jsonl
 
-`stream` holds the batches of the training text and can be read again and again, always in the same order. Run folder,
-card, validation and `mallang.load` are those of any training. There are no checkpoints: a fit that was stopped begins
-again. Of a recipe's [train] only what READ names has a meaning, and nothing of [optimizer] and [schedule]; whatever
-else is set is refused."""
+`stream` iterates over the batches of the training text, any number of times, always in the same order. Run folder,
+model card, validation and `mallang.load` are those of any training run. There are no checkpoints: a fit that was
+stopped starts again. A fit reads only the keys READ of [train], and nothing of [optimizer] and [schedule]; other keys
+that are set are refused."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from mallang.tasks.contract import Task
 from mallang.training.record import Recorder
 
 READ = ("batch_tokens", "batch_sentences", "metric", "threads", "tensorboard")
-"""What a fit reads of [train]."""
+"""The keys of [train] that a fit reads."""
 
 
 def check_used(recipe: Recipe, *, processes: int, started: bool) -> None:
-    """Refuse what would have no effect on a model that is fitted."""
+    """Refuse values and options that have no effect on a fitted model."""
     values = recipe.resolved.resolved()
     unread = [
         f"{section}.{key} = {values[section][key]}"
@@ -51,19 +51,19 @@ def check_used(recipe: Recipe, *, processes: int, started: bool) -> None:
 
 
 def plain(default: Any) -> Any:
-    """A default as a recipe holds it."""
+    """A default of the schema as a recipe holds it."""
     return None if default == "none" else default
 
 
 @dataclass
 class Stream:
-    """The batches of a training text, as often as they are asked for."""
+    """The batches of the training text; every iteration is one pass."""
 
     source: Source
     task: Task
     device: torch.device
     tokens: int = 0
-    """Tokens that were read so far, over all passes."""
+    """The number of tokens read so far, over all passes."""
 
     def __iter__(self) -> Iterator[Batch]:
         dataset = BatchDataset(replace(self.source, shapes=None))
@@ -75,7 +75,7 @@ class Stream:
 
 @dataclass(frozen=True)
 class Fit:
-    """What a fit came to."""
+    """The result of a fit."""
 
     passes: int
     tokens: int
@@ -84,7 +84,7 @@ class Fit:
 
 
 def fit(model: Fitted, stream: Stream, recorder: Recorder, validate: Callable[[], list[Score]], metric: str) -> Fit:
-    """Let the model learn, write down what it measures, and score it."""
+    """Fit the model, log its metrics, and validate it."""
     recorder.cut_back(-1)  # a fit that was killed may have left some lines
     began, passes = time.monotonic(), 0
     for passes, measured in enumerate(model.fit(stream), start=1):

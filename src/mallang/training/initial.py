@@ -1,4 +1,4 @@
-"""The weights that a training run begins with: the model's own, torch's defaults, or those of another run."""
+"""Initial weights of a training run: the model's own initialization, torch's defaults, or those of another run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def check_initial(config: Config, start: Path | None) -> None:
 
 
 def initialize(model: nn.Module, config: Config, start: Path | None) -> None:
-    """Give a model that was just built the weights to begin with."""
+    """Set the initial weights of a model that was just built."""
     if config.initialization == "default":
         torch_defaults(model)
     if start is not None:

@@ -45,54 +45,54 @@ from mallang.training.weights import own_weights, set_weights
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """How long to train, on how much at a time, and when to look up."""
+    """Length of training, batch size, validation, checkpoints, precision and engine."""
 
     steps: int | None = None
-    """Updates in all; either this or `epochs`."""
+    """Total number of updates; either this or `epochs`."""
     epochs: int | None = None
     """Passes over the data; 10 where neither is given, nor `seconds`."""
     batch_tokens: int = 4096
-    """Padded tokens in a micro-batch, counted on its longer side."""
+    """Padded tokens per micro-batch, counted on its longer side."""
     batch_sentences: int | None = None
-    """Most examples in a micro-batch."""
+    """Maximum number of examples per micro-batch."""
     gradient_accumulation: int = 1
-    """Micro-batches that each process adds up before an update."""
+    """Gradient accumulation: micro-batches per process and update."""
     micro_batches: int | None = None
-    """Micro-batches of an update over all processes, however many there are, in place of `gradient_accumulation`."""
+    """Micro-batches per update over all processes, independent of their number; replaces `gradient_accumulation`."""
     validate_every: int | None = None
-    """Updates between validations; once an epoch where not given."""
+    """Updates between validations; default: once per epoch."""
     save_every: int | None = None
     """Updates between checkpoints, besides those that every validation writes."""
     log_every: int = 50
-    """Updates between two lines of metrics."""
+    """Updates between two log lines."""
     metric: str = "loss"
-    """What validation decides by: `loss`, or a number that the task names."""
+    """The validation metric that selects the best checkpoint: `loss`, or another metric of the task."""
     patience: int | None = None
-    """Validations without improvement before training stops early."""
+    """Early stopping: validations without improvement before training stops."""
     seconds: float | None = None
-    """Alone: as many updates as fit into so many seconds, measured when the run begins and written to run.json. With
-    steps or epochs: training stops at the first validation after so many seconds, however far it came."""
+    """Alone: as many updates as fit into this time, measured when the run starts and written to run.json. With steps
+    or epochs: training stops at the first validation after this many seconds."""
     keep: int = 1
-    """Validated checkpoints that are kept, and averaged where `final` says so."""
+    """Validated checkpoints that are kept, and averaged with `final = "average"`."""
     final: Literal["best", "last", "average", "ema"] = "best"
-    """Weights the run ends with: best validation, last step, mean of those kept, or moving average."""
+    """Final weights: best validation, last step, average of the kept checkpoints, or EMA."""
     ema_decay: float = 0.0
-    """Share of the old that a moving average of the weights keeps each update, such as 0.999; 0 = none."""
+    """Decay of the exponential moving average (EMA) of the weights, such as 0.999; 0: no EMA."""
     precision: Precision = "auto"
-    """auto: bf16 autocast on a GPU, fp32 on a CPU; bf16-weights: all in bf16, faster, over fp32 weights as well; fp8:
-    the same with products of 8 bits, faster yet."""
+    """auto: bf16 autocast on a GPU, fp32 on a CPU; bf16-weights: all in bf16 with fp32 master weights, faster; fp8:
+    bf16-weights with FP8 matmuls, faster still."""
     initialization: Literal["paper", "default"] = "paper"
-    """Initial weights as the model's paper has them, or torch's defaults for each layer, to see what that costs."""
+    """Initialization as in the model's paper, or PyTorch's defaults for each layer, as an ablation."""
     auto_micro_batch: bool = False
-    """Cut each update's tokens into as few micro-batches as the GPU's memory holds."""
+    """Split the tokens of an update into as few micro-batches as fit into the GPU's memory."""
     engine: Engine = "auto"
     """Run a step eagerly, as replayed CUDA graphs, or compiled; auto: cuda-graphs on a GPU, eager on a CPU."""
     workers: int = 1
-    """Background processes that make batches; 0 makes them in between."""
+    """Data loader processes; 0: batches are prepared in the training process."""
     threads: int | None = None
-    """Threads that compute on a CPU: one is fastest for tiny models, and another number changes the last bits."""
+    """CPU threads: one is fastest for tiny models, and another number changes the last bits of the results."""
     tensorboard: bool = False
-    """Write TensorBoard files too."""
+    """Also write TensorBoard files."""
 
     def __post_init__(self) -> None:
         if self.steps is not None and self.epochs is not None:
@@ -121,7 +121,7 @@ class Config:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What is trained, on what, where to."""
+    """The inputs of a training loop: configuration, task, model, data, device, run folder."""
 
     config: Config
     optimizer: optimizers.Config
@@ -131,7 +131,7 @@ class Plan:
     model: nn.Module
     source: Source
     validate: Callable[[], list[Score]]
-    """Scores the model as it is now."""
+    """Scores the current model."""
     folder: Path
     device: torch.device
     world: World
@@ -140,7 +140,7 @@ class Plan:
 
 
 class Loop:
-    """One training, from wherever it stands to its end."""
+    """The training loop of a run: it resumes from the newest checkpoint and trains to the end."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan, self.config = plan, plan.config
@@ -154,7 +154,7 @@ class Loop:
         self.average = average_of(self.model, plan.optimizer, self.config.ema_decay, self.config.final)
         self.step, self.saved, self.progress = 0, 0, Progress()
         self.origin = (0, 0)
-        """The step and the number of the micro-batch that this process began at."""
+        """The step and the number of the micro-batch that this process started at."""
         self.carries = Carries(self.each_step, self.world)
         self.batches = len(plan.source.plan(0))
         self.sums: dict[str, Tensor] = {}
@@ -164,17 +164,17 @@ class Loop:
 
     @property
     def steps_an_epoch(self) -> int:
-        """Updates that read the corpus once."""
+        """Updates per epoch."""
         return math.ceil(self.batches / self.each_step)
 
     @property
     def each_step(self) -> int:
-        """Micro-batches of an update, over all processes."""
+        """Micro-batches per update, over all processes."""
         return self.config.micro_batches or self.config.gradient_accumulation * self.world.size
 
     @property
     def total(self) -> int:
-        """Updates in all; where the number of processes has changed, so that the whole reads the corpus so often."""
+        """Total number of updates; recomputed from `epochs` where the number of processes has changed."""
         if self.config.steps is not None:
             return self.config.steps
         step, read = self.origin
@@ -182,7 +182,7 @@ class Loop:
         return step + max(0, math.ceil(left / self.each_step))
 
     def run(self, stop: Stop) -> bool:
-        """Train to the end, or until someone asks to stop; True when the end was reached."""
+        """Train to the end, or until a stop is requested; True when the end was reached."""
         if self.each_step < self.world.size:
             raise UserError(
                 f"train.micro_batches = {self.each_step} leaves nothing to do for some of {self.world.size} processes",
@@ -205,7 +205,7 @@ class Loop:
         return True
 
     def micro_batches(self) -> Iterator[tuple[Batch, Position]]:
-        """This process's micro-batches from where the run stands."""
+        """The micro-batches of this process from the current position on."""
         return load(
             self.plan.source,
             self.progress.position,
@@ -217,7 +217,7 @@ class Loop:
         )
 
     def update(self, drawn: list[tuple[Batch, Position]], stop: Stop) -> bool:
-        """One step over its micro-batches; True, and nothing is done, when any process was asked to stop."""
+        """One update over its micro-batches; True, without an update, when any process was asked to stop."""
         counts = [self.task.counts(batch) for batch, _ in drawn]
         names = self.task.parts
         mine = [sum(count[name] for count in counts) for name in names]
@@ -250,14 +250,14 @@ class Loop:
         return False
 
     def multiplier(self) -> float:
-        """What the schedule says at this step."""
+        """The factor of the learning-rate schedule at this step."""
         dim = dim_of(self.model.config) if isinstance(self.model, Configured) else None
         if dim is None and self.plan.schedule.name == "noam":
-            raise UserError("the noam schedule needs to know a size, but the model's config has no `dim`")
+            raise UserError("the noam schedule needs the model dimension, but the model's config has no `dim`")
         return multiplier(self.plan.schedule, self.step, total=self.total, dim=dim or 1)
 
     def rate_factor(self, drawn: list[tuple[Batch, Position]]) -> float:
-        """What the task says of this update: the mean over the micro-batches of all processes."""
+        """The task's factor of the learning rate: the mean over the micro-batches of all processes."""
         if not isinstance(self.task, RateScaled):
             return 1.0
         total = torch.tensor(sum(self.task.rate_factor(batch) for batch, _ in drawn), dtype=torch.float64)
@@ -265,13 +265,13 @@ class Loop:
         return float(total) / self.each_step
 
     def remember(self, sums: Mapping[str, Tensor]) -> None:
-        """Add to the sums of the next log line, without making the host wait for the device."""
+        """Add to the sums of the next log line, without a synchronization of host and device."""
         for name, value in sums.items():
             addend = value.detach().double()
             self.sums[name] = self.sums[name] + addend if name in self.sums else addend
 
     def look_up(self) -> None:
-        """Log, validate and save where it is time to."""
+        """Log, validate and save at their intervals."""
         is_last = self.step == self.total
         if self.step % self.config.log_every == 0 or is_last:
             self.log()
@@ -282,21 +282,21 @@ class Loop:
             self.save(validated=False)
 
     def gather(self) -> None:
-        """Copy the device's sums, over all processes, into the progress that checkpoints hold."""
+        """Sum the device's sums over all processes and copy them into the progress that checkpoints hold."""
         if self.sums:
             summed = torch.stack([self.sums[name] for name in sorted(self.sums)])
             self.world.sum_tensor(summed)
             self.progress.sums = dict(zip(sorted(self.sums), summed.tolist(), strict=True))
 
     def check(self, loss: float | None = None) -> None:
-        """Stop here if the numbers are no longer numbers."""
+        """Stop with an error on NaN, infinity, divergence or zero gradients."""
         check_health(
             self.model, step=self.step, rate=self.optimizer.param_groups[0]["lr"], norm=float(self.norm), loss=loss,
             first_loss=self.progress.first_loss, saved=self.saved,
         )  # fmt: skip
 
     def log(self) -> None:
-        """One line of metrics: the means since the last one."""
+        """Write one log line: the means since the last one."""
         self.gather()
         progress, counts = self.progress, self.progress.counts
         default = max(counts.values())
@@ -318,7 +318,7 @@ class Loop:
         self.plan.recorder.show(self.step, f"loss {loss:.4f}  {speed:,.0f} tokens/s  {left:,.0f} s left")
 
     def validate(self) -> None:
-        """Score the model, and remember whether it has become better."""
+        """Score the model, and record whether it has improved."""
         self.check()
         scores: list[Score] = []
         if self.world.is_first:
@@ -344,7 +344,7 @@ class Loop:
             self.plan.recorder.say(f"step {self.step}  validation: {shown}{'  (best)' if improved else ''}")
 
     def save(self, *, validated: bool) -> None:
-        """Write a checkpoint and let go of those no longer needed."""
+        """Write a checkpoint and remove those no longer needed."""
         self.gather()
         self.check()
         carried = self.carries.tensors()
@@ -365,7 +365,7 @@ class Loop:
         self.world.barrier()
 
     def resume(self) -> None:
-        """Go on from the newest whole checkpoint that the first process finds, if there is one."""
+        """Resume from the newest undamaged checkpoint that the first process finds, if there is one."""
         folder = self.plan.folder / "checkpoints"
         saved = checkpoints.resume(folder, self.plan.recorder.say) if self.world.is_first else None
         step = self.world.share(None if saved is None else saved.step)
@@ -379,7 +379,7 @@ class Loop:
             self.carries.restore(saved.tensors.get("carry"), self.model, self.progress.position.place)
             if self.average is not None:
                 self.average.restore(saved.tensors.get("average", {}), self.progress.trigger.updates(self.step))
-            share = 1.0 if self.world.is_first else 0.0  # the sums are those of all: one process continues with them
+            share = 1.0 if self.world.is_first else 0.0  # the saved sums are over all processes: one of them takes them
             self.sums = {
                 name: torch.tensor(share * value, dtype=torch.float64, device=self.plan.device)
                 for name, value in self.progress.sums.items()
@@ -391,9 +391,9 @@ class Loop:
 
 
 def seed_everything(seed: int, step: int, micro_batch: int) -> None:
-    """Make all that is random in one micro-batch depend on these three numbers alone."""
+    """Seed the random generators of one micro-batch from these three numbers alone."""
     state = int(np.random.SeedSequence((seed, step, micro_batch)).generate_state(1, np.uint64)[0])
-    # As torch.manual_seed, which also records a stack trace for every kind of device that is absent: 1.5 ms a time.
+    # As torch.manual_seed, which also records a stack trace for every absent device type: 1.5 ms per call.
     torch.default_generator.manual_seed(state)
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         for each in torch.cuda.default_generators:

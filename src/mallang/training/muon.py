@@ -1,17 +1,17 @@
-"""Muon: every update of a matrix is made orthogonal (Jordan et al. 2024, kellerjordan.github.io/posts/muon).
+"""Muon: the update of every matrix is orthogonalized (Jordan et al. 2024, kellerjordan.github.io/posts/muon).
 
     M ← momentum · M + (1 − momentum) · G                G' = (1 − momentum) · G + momentum · M     (Nesterov)
-    G' = U S Vᵀ  →  U Vᵀ                                 all directions of the update become equally strong
+    G' = U S Vᵀ  →  U Vᵀ                                 all singular values of the update become 1
     W ← (1 − rate · decay) · W − rate · 0.2 √max(rows, columns) · U Vᵀ
 
-The last factor gives an update the size that AdamW's usually has, so that one rate serves both (Liu et al. 2025,
-arXiv:2502.16982). No singular value is ever computed: five steps of X ← a X + b (X Xᵀ) X + c (X Xᵀ)² X, which begin
-with X = G' / |G'|, bring all of them near 1 (Newton–Schulz; with these a, b, c between 0.68 and 1.14, unless they were
-next to nothing). On a GPU the steps run in bfloat16, matrices of one shape together.
+The last factor matches the RMS of an update to that of AdamW, so that one learning rate serves both (Liu et al. 2025,
+arXiv:2502.16982). No SVD is computed: five Newton–Schulz iterations X ← a X + b (X Xᵀ) X + c (X Xᵀ)² X, starting from
+X = G' / |G'|, bring all singular values near 1 (with these a, b, c between 0.68 and 1.14, unless they were nearly 0).
+On a GPU the iterations run in bfloat16, batched over matrices of one shape.
 
-This is for the matrices between the layers. Embeddings and the output have a row per word, and most words are not in a
-batch; they, and all that is no matrix, are updated by AdamW. Matrices that are computed as one are made orthogonal each
-by itself where `pieces_of` knows them: W^Q, W^K and W^V, the gates of recurrent layers, the two halves of gated
+Muon is for hidden matrices. Embeddings and the output have one row per word, and most words are not in a batch; AdamW
+updates them and all parameters that are not matrices. Matrices that are fused into one parameter are orthogonalized
+separately where `pieces_of` knows them: W^Q, W^K and W^V, the gates of recurrent layers, the two halves of gated
 convolutions, highways and maxout.
 """
 
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
     from mallang.training.optimizer import Config
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
-"""a, b and c: they lift small singular values as fast as can be."""
+"""a, b and c of the Newton–Schulz iteration, chosen to raise small singular values as fast as possible."""
 STEPS = 5
 MOMENTUM = 0.95
 
 
 def build(config: Config, groups: Sequence[Group], model: nn.Module) -> Muon:
-    """Muon for the matrices between a model's layers, AdamW for all else."""
+    """Muon for a model's hidden matrices, AdamW for all other parameters."""
     tables, matrices, others = tables_of(model), [], []
     for group in groups:
         hidden = [p for _, p in group.parameters if is_matrix(p) and p.dim() == 2 and p not in tables]
@@ -56,7 +56,7 @@ def build(config: Config, groups: Sequence[Group], model: nn.Module) -> Muon:
         others += [{"params": decayed, "scale": scale, "weight_decay": config.weight_decay}] if decayed else []
         others += [{"params": plain, "scale": scale, "weight_decay": 0.0}] if plain else []
     if not matrices:
-        raise UserError("muon is for models with matrices between their layers", todo="optimizer.name=adamw")
+        raise UserError("muon is for models with hidden matrices, and this one has none", todo="optimizer.name=adamw")
     rest = (
         torch.optim.AdamW(others, lr=config.learning_rate, betas=config.betas, eps=config.epsilon, fused=True)
         if others
@@ -67,7 +67,7 @@ def build(config: Config, groups: Sequence[Group], model: nn.Module) -> Muon:
 
 
 class Muon(torch.optim.Optimizer):
-    """Both rules as one optimizer: one list of groups, one memory, one step."""
+    """Muon and AdamW as one optimizer: one list of parameter groups, one state, one step."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Muon(torch.optim.Optimizer):
         self.own, self.rest, self.pieces = list(self.param_groups), rest, pieces or {}
         if rest is not None:
             self.param_groups.extend(rest.param_groups)
-            rest.state = self.state  # what is saved and put back is the memory of both
+            rest.state = self.state  # the saved and restored state is that of both
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
@@ -93,7 +93,7 @@ class Muon(torch.optim.Optimizer):
             self.rest.step()
 
     def update(self, group: Mapping[str, Any], parameters: list[Tensor]) -> None:
-        """Move these matrices, those of one shape together."""
+        """Update these matrices, batched by shape."""
         if not parameters:
             return
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
@@ -118,7 +118,7 @@ class Muon(torch.optim.Optimizer):
 
 
 def orthogonal(matrices: Float[Tensor, "count rows columns"]) -> Float[Tensor, "count rows columns"]:
-    """U Vᵀ of each, about: the same singular vectors, singular values near 1. No more rows than columns, please."""
+    """About U Vᵀ of each matrix: the same singular vectors, singular values near 1; rows must not exceed columns."""
     a, b, c = COEFFICIENTS
     x = matrices / (matrices.norm(dim=(1, 2), keepdim=True) + 1e-7)
     if x.is_cuda:
@@ -126,23 +126,23 @@ def orthogonal(matrices: Float[Tensor, "count rows columns"]) -> Float[Tensor, "
     for _ in range(STEPS):
         gram = x @ x.mT
         x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
-    turned: Tensor = x.to(matrices.dtype)
-    return turned
+    result: Tensor = x.to(matrices.dtype)
+    return result
 
 
 def is_matrix(parameter: Tensor) -> bool:
-    """Whether it has rows and columns; a bias, a norm or the gains of weight normalization, one column, have not."""
+    """Whether a parameter has rows and columns: not a bias, a norm or the gains of weight norm, a single column."""
     return sum(size > 1 for size in parameter.shape) > 1
 
 
 def tables_of(model: nn.Module) -> set[Tensor]:
-    """The weights that have a row per word or position."""
+    """The weights with one row per word or position."""
     kinds = nn.Embedding | nn.EmbeddingBag | Projection
     return {module.weight for module in model.modules() if isinstance(module, kinds)}
 
 
 def pieces_of(model: nn.Module) -> dict[Tensor, Sequence[int]]:
-    """The rows of each matrix where several were joined into one."""
+    """The row counts of the matrices that are fused into one parameter."""
     pieces: dict[Tensor, Sequence[int]] = {}
     for module in model.modules():
         if isinstance(module, SelfAttention):
@@ -153,7 +153,7 @@ def pieces_of(model: nn.Module) -> dict[Tensor, Sequence[int]]:
             for parameter in module.parameters():
                 if parameter.dim() == 2 and len(parameter) % module.hidden_size == 0:
                     pieces[parameter] = [int(module.hidden_size)] * (len(parameter) // int(module.hidden_size))
-        elif isinstance(module, GatedConvolution | Highway | Maxout):  # a normalized weight has another name
+        elif isinstance(module, GatedConvolution | Highway | Maxout):  # with weight norm the parameter has another name
             halves = (parameter for parameter in module.parameters() if parameter.dim() == 2)
             pieces.update((parameter, [len(parameter) // 2] * 2) for parameter in halves)
     return pieces

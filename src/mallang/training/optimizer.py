@@ -1,4 +1,4 @@
-"""Turning gradients into changed weights: the optimizers by name, weight decay, clipping, moving averages."""
+"""Optimizers by name, weight decay, gradient clipping, and the moving average of the weights (EMA)."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ class Config:
     """The optimizer and its peak learning rate."""
 
     name: Literal["adam", "adamw", "sgd", "asgd", "muon"] = "adam"
-    """Which rule turns gradients into changes; asgd is sgd that ends with a mean of its weights."""
+    """The optimizer; asgd is averaged SGD, which ends with a mean of its weights."""
     learning_rate: float = 1e-3
-    """Peak learning rate; for noam the factor before dim^-0.5."""
+    """Peak learning rate; with the noam schedule the factor of dim^-0.5."""
     betas: tuple[float, float] = (0.9, 0.98)
-    """adam, adamw, muon: how much of the old first and second moment is kept."""
+    """adam, adamw, muon: decay rates of the first and second moment."""
     epsilon: float = 1e-9
-    """adam, adamw, muon: added to the root of the second moment."""
+    """adam, adamw, muon: added to the square root of the second moment."""
     weight_decay: float = 0.0
-    """Weight decay of matrices; biases and norms have none. adamw and muon decouple it from the gradient."""
+    """Weight decay of matrices; biases and norms have none. adamw and muon use decoupled weight decay."""
     momentum: float | None = None
-    """sgd, asgd: share of the last change that goes on, 0 if none is given; muon: 0.95 if none is given."""
+    """Momentum of sgd and asgd (default 0) and of muon (default 0.95)."""
     adam_learning_rate: float | None = None
-    """muon: peak rate of embeddings, output and vectors, which adamw changes; none given: the same rate."""
+    """muon: peak learning rate of embeddings, output and vectors, which adamw updates; default: learning_rate."""
     trigger: int = 5
-    """asgd: averaging begins when a validation is worse than the best of those before the last so many."""
+    """asgd: averaging starts when a validation is worse than the best of those before the last `trigger` ones."""
     average_from: int | None = None
-    """asgd: averaging begins at the latest with the first validation from this update on."""
+    """asgd: averaging starts at the latest with the first validation from this update on."""
     max_grad_norm: float = 0.0
-    """Longest gradient (norm over all parameters); 0 = any."""
+    """Gradient clipping: the maximum norm of all gradients together; 0: no clipping."""
 
     def __post_init__(self) -> None:
         if self.learning_rate <= 0:
@@ -59,13 +59,13 @@ class Config:
         if self.name in ("sgd", "asgd") and (self.betas, self.epsilon) != ((0.9, 0.98), 1e-9):
             raise ValueError("betas and epsilon belong to adam and adamw; sgd has momentum")
         if self.weight_decay < 0 or self.max_grad_norm < 0 or self.epsilon <= 0:
-            raise ValueError("decay and clip must not be negative, and epsilon must be above 0")
+            raise ValueError("weight_decay and max_grad_norm must not be negative, and epsilon must be above 0")
         if not all(0 <= beta < 1 for beta in self.betas):
             raise ValueError(f"betas must lie between 0 and 1, but are {self.betas}")
 
 
 def copies_of(config: Config) -> int:
-    """How many numbers training keeps of every weight at the least: itself, its gradient, what the optimizer knows."""
+    """A lower bound of the values per weight in training: the weight, its gradient, the optimizer state."""
     return 4 if config.name in ("adam", "adamw") else 2
 
 
@@ -94,7 +94,7 @@ def build(config: Config, groups: Sequence[Group], model: nn.Module | None = Non
 
 
 def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    """The same rate for all groups, each scaled by its own factor."""
+    """Set the learning rate of all groups, each scaled by its own factor."""
     for group in optimizer.param_groups:
         group["lr"] = rate * group["scale"]
 
@@ -109,7 +109,7 @@ def clip_gradients(parameters: Iterable[nn.Parameter], config: Config) -> Tensor
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer, names: dict[Tensor, str]) -> dict[str, Tensor]:
-    """The optimizer's memory as named tensors: `exp_avg/encoder.0.weight`."""
+    """The optimizer state as named tensors: `exp_avg/encoder.0.weight`."""
     return {
         f"{key}/{names[parameter]}": torch.as_tensor(value)
         for parameter, memory in optimizer.state.items()
@@ -119,7 +119,7 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer, names: dict[Tensor, str]
 
 
 def restore_optimizer(optimizer: torch.optim.Optimizer, names: dict[Tensor, str], saved: dict[str, Tensor]) -> None:
-    """Put saved memory back, so that the next step is the one that would have been made."""
+    """Restore saved optimizer state, so that the next step is the one that would have been made."""
     kinds = {key.partition("/")[0] for key in saved}
     saved = fit_names(saved, [f"{kind}/{name}" for kind in kinds for name in names.values()])
     for group in optimizer.param_groups:
@@ -127,7 +127,7 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, names: dict[Tensor, str]
             ending = f"/{names[parameter]}"
             found = {key.removesuffix(ending): value for key, value in saved.items() if key.endswith(ending)}
             if "momentum" in found and "momentum" not in group:
-                continue  # a column of gains, once Muon's and now AdamW's, begins again
+                continue  # a column of gains, once Muon's and now AdamW's, starts again
             if found:
                 optimizer.state[parameter] = {key: value.to(parameter.device) for key, value in found.items()}
 
@@ -141,7 +141,7 @@ class Average:
 
     @torch.no_grad()
     def update(self, model: nn.Module) -> None:
-        """Move the average a little towards the weights of now."""
+        """Update the average with the current weights."""
         for name, value in own_weights(model).items():
             mean = self.weights[name]
             if mean.is_floating_point():
@@ -150,13 +150,13 @@ class Average:
                 mean.copy_(value)
 
     def restore(self, saved: Mapping[str, Tensor], updates: int) -> None:
-        """Go on from a saved average."""
+        """Restore a saved average."""
         for name, value in fit_names(saved, self.weights).items():
             self.weights[name].copy_(value)
 
     @contextmanager
     def in_place_of(self, model: nn.Module) -> Iterator[None]:
-        """The model runs with the average while the block lasts."""
+        """Run the block with the average as the model's weights."""
         own = {name: value.clone() for name, value in own_weights(model).items()}
         set_weights(model, self.weights, "moving average")
         try:

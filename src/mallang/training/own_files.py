@@ -1,7 +1,7 @@
 """The files of a run folder that mallang writes: the only ones that it ever removes.
 
-A name alone decides, except under outputs/ and scores/, where people choose the names: there a file is ours when it has
-scores beside it. Symbolic links are neither followed nor removed, whatever they are called.
+The name alone decides, except under outputs/ and scores/, where users choose the names: there a file is mallang's when
+it has scores beside it. Symbolic links are neither followed nor removed, whatever their names.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ TRAINING = re.compile(
     rf"|({STEP_FOLDER})/(manifest\.json|state\.json|({'|'.join(TENSORS)})\.safetensors)"
     r"|tensorboard/events\.out\.tfevents\.[^/]+"
 )
-"""What a training run writes, by its path in the folder."""
+"""The files that a training run writes, by their path in the folder."""
 VERBS = re.compile(r"(\.draft-)?cost\.json|outputs/(\.draft-)?[^/]+\.txt|scores/(\.draft-)?[^/]+\.json")
-"""What other verbs write there."""
+"""The files that other verbs write."""
 FOLDERS = re.compile(rf"{CHECKPOINTS}|\.draft-trial|{STEP_FOLDER}|outputs|scores|tensorboard")
 TEMPORARY = re.compile(r"(.*/)?\.draft-.*|.*\.partial")
-"""Files that are renamed once they are whole."""
+"""Temporary files, which are renamed when complete."""
 HOUR = 60 * 60
 
 
 def remove(folder: Path) -> list[str]:
-    """Remove a run, except the lock and run.json, which is written again; what is not ours stays and is returned."""
+    """Remove a run, except the lock and run.json, which is rewritten; returns the foreign files, which stay."""
     refuse_strange(folder)
-    found = list(walk(folder))  # before anything goes: scores vouch for outputs
+    found = list(walk(folder))  # before anything is removed: scores identify outputs
     ours = {name: path for path, name in found if is_own(path, name)}
     for name, path in ours.items():
         if name != INFO:
@@ -52,9 +52,9 @@ def remove(folder: Path) -> list[str]:
 
 
 def sweep(folder: Path) -> None:
-    """Remove the temporary files that a killed training left; the caller holds the folder's lock.
+    """Remove the temporary files of a killed training run; the caller holds the folder's lock.
 
-    Other verbs write without it: their files go once no living process can still be writing them.
+    Other verbs write without the lock: their temporary files are removed once they are an hour old.
     """
     for path, name in list(walk(folder)):
         if not TEMPORARY.fullmatch(name) or not is_own(path, name):
@@ -65,7 +65,7 @@ def sweep(folder: Path) -> None:
 
 
 def remove_checkpoint(path: Path) -> bool:
-    """Remove a checkpoint; False where it is a link or holds files of others, which stay."""
+    """Remove a checkpoint; False where it is a link or holds foreign files, which stay."""
     if not os.path.lexists(path):
         return True
     if path.is_symlink():
@@ -79,7 +79,7 @@ def remove_checkpoint(path: Path) -> bool:
 
 
 def free_name(path: Path) -> Path:
-    """The path, with a number where the name is taken."""
+    """The path, with a number appended where it exists."""
     tried, number = path, 1
     while os.path.lexists(tried):
         number += 1
@@ -88,9 +88,9 @@ def free_name(path: Path) -> Path:
 
 
 def is_run(folder: Path, *, fresh: bool) -> bool:
-    """Whether mallang has written run.json: names alone say little of a folder.
+    """Whether mallang wrote run.json: file names alone do not identify a run folder.
 
-    Where run.json is damaged, or is missing and a fresh start was asked for, the recipe beside it tells.
+    Where run.json is damaged, or is missing with --fresh, the recipe beside it decides.
     """
     try:
         info = json.loads((folder / INFO).read_text("utf-8"))
@@ -108,7 +108,7 @@ def is_run(folder: Path, *, fresh: bool) -> bool:
 
 
 def refuse_strange(folder: Path) -> None:
-    """Refuse a folder that has a link, or a folder in place of a file, where the training would write its own."""
+    """Refuse a folder that has a link, or a folder in place of a file, where a training run would write its files."""
     for path, name in walk(folder):
         mode = mode_of(path)
         if stat.S_ISLNK(mode):
@@ -127,7 +127,7 @@ def refuse_strange(folder: Path) -> None:
 
 
 def walk(folder: Path) -> Iterator[tuple[Path, str]]:
-    """Every path in the folder and its name there; what is inside comes first, and only of folders of ours."""
+    """Every path in the folder and its relative name, children first; only mallang's own folders are entered."""
     pending = [(folder, "")]
     found: list[tuple[Path, str]] = []
     while pending:
@@ -142,7 +142,7 @@ def walk(folder: Path) -> Iterator[tuple[Path, str]]:
 
 
 def is_own(path: Path, name: str) -> bool:
-    """Whether mallang wrote this."""
+    """Whether mallang wrote this file or folder."""
     mode = mode_of(path)
     if stat.S_ISDIR(mode):
         return FOLDERS.fullmatch(name) is not None
@@ -154,7 +154,7 @@ def is_own(path: Path, name: str) -> bool:
 
 
 def is_kept_output(path: Path) -> bool:
-    """Whether a file of outputs/ or scores/ has scores that mallang kept."""
+    """Whether a file of outputs/ or scores/ has scores that mallang wrote."""
     if path.name.startswith(".draft-"):
         return True
     try:
@@ -165,7 +165,7 @@ def is_kept_output(path: Path) -> bool:
 
 
 def remove_one(path: Path) -> None:
-    """Remove a file, or a folder that has become empty."""
+    """Remove a file, or a folder if it is empty."""
     if path.is_dir():
         with suppress(OSError):
             path.rmdir()
@@ -174,7 +174,7 @@ def remove_one(path: Path) -> None:
 
 
 def mode_of(path: Path) -> int:
-    """What lies there, of a link the link itself; 0 where nothing does."""
+    """The file mode of a path, without following links; 0 where there is nothing."""
     try:
         return path.lstat().st_mode
     except OSError:

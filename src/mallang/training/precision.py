@@ -1,10 +1,10 @@
-"""On which device and with how many bits: fp32 on the CPU, bf16 autocast over fp32 weights on a GPU.
+"""Device and precision: fp32 on a CPU, bf16 autocast on a GPU.
 
-    bf16           autocast: products in bf16; norms, sums and what goes from layer to layer in fp32
-    bf16-weights   everything in bf16, with copies of the weights: fewer bytes to move, so faster, and rounder
-    fp8            the same, with products of 8-bit numbers where a GPU has them (layers/fp8.py): faster, rounder yet
+    bf16           autocast: matmuls in bf16; norms, sums and the residual stream in fp32
+    bf16-weights   everything in bf16, with bf16 copies of the weights: less memory traffic, so faster, and less precise
+    fp8            bf16-weights with FP8 matmuls where a GPU supports them (kernels/fp8.py): faster, less precise still
 
-The weights that are trained and saved are fp32 in all of them.
+The weights that are trained and saved (master weights) are always fp32.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ Precision = Literal["auto", "fp32", "bf16", "bf16-weights", "fp8"]
 
 
 COPIED: tuple[Precision, ...] = ("bf16-weights", "fp8")
-"""Those that compute with copies of the weights."""
+"""The precisions that compute with bf16 copies of the weights."""
 
 
 def choose_device(name: str = "auto", local_rank: int = 0) -> torch.device:
-    """The device of a name: auto takes a GPU where there is one."""
+    """The device with this name; auto takes a GPU where there is one."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
@@ -45,8 +45,8 @@ def choose_device(name: str = "auto", local_rank: int = 0) -> torch.device:
             raise UserError(f"there is no device {name!r}: this machine has {count} GPUs", todo="use --device cpu")
         device = torch.device("cuda", number)
         torch.cuda.set_device(device)
-        # cuDNN would round the inputs of recurrent layers to 10 bits where float32 was asked for: a score of a sentence
-        # moved by 1e-3, while the same layers step by step round nothing.
+        # With TF32 cuDNN rounds the inputs of recurrent layers to 10 bits in float32: the score of a sentence changed
+        # by 1e-3, while the same layers step by step are exact.
         torch.backends.cudnn.allow_tf32 = False
     elif device.type != "cpu":
         raise UserError(f"the device {name!r} is not supported", todo="use --device cpu or cuda")
@@ -54,16 +54,16 @@ def choose_device(name: str = "auto", local_rank: int = 0) -> torch.device:
 
 
 def check_device(precision: Precision, device: torch.device) -> None:
-    """Refuse products of 8 bits where there are none."""
+    """Refuse FP8 on a device that does not support it."""
     if precision == "fp8" and not fp8.is_supported(device):
         raise UserError(
-            'train.precision = "fp8" needs a GPU that multiplies 8-bit floats (Ada, Hopper or later)',
+            'train.precision = "fp8" needs a GPU with FP8 matmuls (Ada, Hopper or later)',
             todo="train.precision=auto",
         )
 
 
 def check(precision: Precision, device: torch.device, model: nn.Module) -> None:
-    """The same, and where they have no effect."""
+    """Refuse FP8 on a device that does not support it, and for a model on which it has no effect."""
     check_device(precision, device)
     if precision != "fp8":
         return
@@ -77,7 +77,7 @@ def check(precision: Precision, device: torch.device, model: nn.Module) -> None:
 
 
 def autocast(precision: Precision, device: torch.device) -> contextlib.AbstractContextManager[object]:
-    """The context the model runs in; the weights stay fp32."""
+    """The context manager that the model runs in; the weights stay fp32."""
     wanted = ("bf16" if device.type == "cuda" else "fp32") if precision == "auto" else precision
     if wanted == "fp8":
         return fp8.fp8_matmuls()
@@ -87,29 +87,28 @@ def autocast(precision: Precision, device: torch.device) -> contextlib.AbstractC
 
 
 class Rounded(nn.Module):
-    """A loss that is computed with bfloat16 copies of a model's weights; its gradients reach the weights themselves.
+    """A loss computed with bfloat16 copies of a model's weights; its gradients reach the fp32 weights.
 
-    The copies are made again for each micro-batch, as part of what is computed: that takes a hundredth of its time.
-    What a layer computes for itself and never saves, as a table of sines, is not copied: it may grow on the way, and a
-    grown copy would be thrown away.
+    The copies are made for each micro-batch, within the graph, which takes a hundredth of its time. Buffers that are
+    not saved, such as a table of sines, are not copied: they may grow in forward, and a grown copy would be lost.
     """
 
     def __init__(self, loss: Callable[[Any, Batch, Any], Loss], model: nn.Module, precision: Precision) -> None:
         super().__init__()
         if any(isinstance(part, nn.RNNBase) for part in model.modules()):
             raise UserError(
-                f'train.precision = "{precision}" is not for recurrent layers, which add up over a whole text',
+                f'train.precision = "{precision}" is not for recurrent layers, which accumulate over a whole text',
                 todo="train.precision=bf16",
             )
         self.loss, self.model = loss, model
         self.saved = frozenset(model.state_dict())
 
     def forward(self, batch: Batch, carry: Any) -> Loss:
-        """The loss, with whatever weights the model has for the moment."""
+        """The loss with the weights that the model has at the moment."""
         return self.loss(self.model, batch, carry)
 
     def rounded(self, model: nn.Module, batch: Batch, carry: Any) -> Loss:
-        """The loss with the copies, in the shape of a task's."""
+        """The loss with bfloat16 copies of the weights; it has the signature of a task's loss."""
         tensors = dict((*model.named_parameters(), *model.named_buffers()))
         chosen = {name: value for name, value in tensors.items() if name in self.saved and value.is_floating_point()}
         copies = {f"model.{name}": value.bfloat16() for name, value in chosen.items()}

@@ -1,4 +1,4 @@
-"""The progress of a training run besides tensors: its place in the data, its best score, its next log line."""
+"""Training progress without tensors: data position, best score, sums for the next log line."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mallang.training.schedule import Plateau
 
 @dataclass
 class Progress:
-    """All that the loop carries from step to step besides tensors; it is part of every checkpoint."""
+    """The state of the training loop besides tensors; part of every checkpoint."""
 
     position: Position = field(default_factory=Position)
     plateau: Plateau = field(default_factory=Plateau)
@@ -23,16 +23,16 @@ class Progress:
     waited: int = 0
     stopped: bool = False
     first_loss: float | None = None
-    """The mean loss of the first log line: what later ones are held against."""
+    """The mean loss of the first log line, with which later ones are compared to detect divergence."""
     tokens: int = 0
     seconds: float = 0.0
     sums: dict[str, float] = field(default_factory=dict)
-    """What the next log line will be made of."""
+    """Sums for the next log line."""
     counts: dict[str, int] = field(default_factory=dict)
 
     @classmethod
     def from_json(cls, saved: Mapping[str, Any]) -> Progress:
-        """Back from a checkpoint's `state.json`."""
+        """The progress from a checkpoint's `state.json`."""
         plain = dict(saved)
         kinds = {"position": Position, "plateau": Plateau, "trigger": Trigger}
         return cls(**{name: kinds[name](**plain.pop(name, {})) for name in kinds}, **plain)

@@ -1,8 +1,8 @@
-"""The log of a training run: all of it in `metrics.jsonl`, its end on the screen.
+"""The log of a training run: `metrics.jsonl` holds all of it, the screen shows the latest line.
 
-One JSON object a line; numbers that JSON has not are strings: "Infinity", "-Infinity", "NaN". Everything but `seconds`
-and `tokens_per_second` is the same each time the same recipe is trained; after a restart the file is cut back to the
-checkpoint's step, so no step stands in it twice.
+One JSON object per line; numbers that JSON does not have are strings: "Infinity", "-Infinity", "NaN". Everything but
+the times and `tokens_per_second` is the same whenever a recipe is trained; after a restart the file is truncated to the
+checkpoint's step, so no step is in it twice.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FILE = "metrics.jsonl"
 CLOCK = ("seconds", "seconds_waited", "tokens_per_second")
 """The only keys that differ between two equal runs."""
 NAMED = {"Infinity": math.inf, "-Infinity": -math.inf, "NaN": math.nan}
-"""Numbers that JSON has not."""
+"""Numbers that JSON does not have, by their names."""
 
 
 class Recorder:
@@ -41,7 +41,7 @@ class Recorder:
             self.board = require("torch.utils.tensorboard", "track").SummaryWriter(str(folder / "tensorboard"))
 
     def write(self, **entry: Any) -> None:
-        """One more line, on the disk before the next step begins."""
+        """Append one line, on disk before the next step starts."""
         try:
             with self.path.open("a", encoding="utf-8") as stream:
                 stream.write(line_of(entry) + "\n")
@@ -54,7 +54,7 @@ class Recorder:
                     self.board.add_scalar(f"{kind}/{key}", value, step)
 
     def cut_back(self, step: int) -> None:
-        """Forget what was written after this step, a half-written last line too."""
+        """Remove what was written after this step, including a half-written last line."""
         if not self.path.exists():
             return
         kept = [line_of(entry) for entry in read(self.path) if entry["step"] <= step]
@@ -64,7 +64,7 @@ class Recorder:
 
     @contextmanager
     def live(self, total: int, done: int) -> Iterator[None]:
-        """Show a live line while the block runs; where the output is no terminal, plain lines are printed instead."""
+        """Show a progress bar while the block runs; if the output is not a terminal, `show` prints plain lines."""
         if self.quiet or not self.console.is_terminal:
             yield
             return
@@ -80,19 +80,19 @@ class Recorder:
         self.bar = None
 
     def show(self, step: int, text: str) -> None:
-        """Say how a training run stands."""
+        """Show the progress of the training run."""
         if self.bar is not None:
             self.bar.update(self.bar.task_ids[0], completed=step, description=visible(text))
         elif not self.quiet:
             self.console.print(f"step {step}  {visible(text)}", highlight=False, markup=False, soft_wrap=True)
 
     def say(self, text: str) -> None:
-        """A line that stays on the screen."""
+        """Print a line that stays on the screen."""
         if not self.quiet:
             self.console.print(visible(text), highlight=False, markup=False, soft_wrap=True)
 
     def close(self) -> None:
-        """Let go of what is open."""
+        """Close the TensorBoard writer."""
         if self.board is not None:
             self.board.close()
 
@@ -103,7 +103,7 @@ def line_of(entry: Mapping[str, Any]) -> str:
 
 
 def named(value: Any) -> Any:
-    """The same with names in place of numbers that JSON has not."""
+    """A value with names in place of numbers that JSON does not have."""
     if isinstance(value, Mapping):
         return {key: named(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
@@ -121,12 +121,12 @@ def read(path: Path) -> list[dict[str, Any]]:
         try:
             entry = json.loads(line, object_hook=numbered)
             if not isinstance(entry, dict):
-                raise ValueError("it is no JSON object")
+                raise ValueError("it is not a JSON object")
             if "step" not in entry:
                 raise ValueError("it has no step")
             for key in ("step", "loss", "nll"):
                 if not isinstance(entry.get(key, 0), int | float):
-                    raise ValueError(f"its {key} is no number")
+                    raise ValueError(f"its {key} is not a number")
             entries.append(entry)
         except (ValueError, RecursionError) as error:
             if number == len(lines):
@@ -136,10 +136,10 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 
 def numbered(entry: dict[str, Any]) -> dict[str, Any]:
-    """The same with numbers in place of their names."""
+    """An entry with numbers in place of the names that `named` gave them."""
     return {key: NAMED.get(value, value) if isinstance(value, str) else value for key, value in entry.items()}
 
 
 def without_clock(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """An entry less what depends on the machine's speed."""
+    """An entry without the keys that depend on the machine's speed."""
     return {key: value for key, value in entry.items() if key not in CLOCK}

@@ -1,9 +1,9 @@
-"""The run folder: all that is needed to use a model again, in files that anyone can read.
+"""The run folder: all that is needed to use a model again, in open file formats.
 
 recipe.toml            every value, resolved          model.safetensors     the weights, as model.*
 run.json               status, seed, versions, sums    tokenizer.json        how text becomes ids (and text.json)
-metrics.jsonl          what was measured               card.md               what the model is, in words
-checkpoints/           where an unfinished run goes on
+metrics.jsonl          the log of training             card.md               the model card
+checkpoints/           where an unfinished run resumes
 """
 
 from __future__ import annotations
@@ -48,22 +48,22 @@ KINDS: dict[str, Any] = {
     **dict.fromkeys(("versions", "data", "tokenizers", "best", "fitted", "budget", "imported"), dict),
     **dict.fromkeys(("from", "weights"), str | None),
 }
-"""What each value of run.json is; it may hold others."""
+"""The types of the values of run.json; it may hold others."""
 BEGINNING = "beginning"
-"""The status until the recipe is written and the files of an earlier run are gone."""
+"""The status until the recipe is written and the files of an earlier run are removed."""
 INFO, RECIPE, WEIGHTS, LOCK = own_files.INFO, own_files.RECIPE, "model.safetensors", own_files.LOCK
 
 
 @dataclass(frozen=True)
 class Run:
-    """A folder that holds a training run or what came of it."""
+    """The folder of a training run, finished or not."""
 
     folder: Path
     info: dict[str, Any]
 
     @classmethod
     def open(cls, folder: Path | str) -> Run:
-        """The run in a folder; a message that says what is wrong where there is none."""
+        """The run in a folder; raises a UserError that says what is wrong where there is none."""
         folder = Path(folder)
         if not folder.is_dir():
             raise no_run(folder)
@@ -87,7 +87,7 @@ class Run:
 
     @property
     def is_finished(self) -> bool:
-        """Whether training came to its end."""
+        """Whether training has finished."""
         return bool(self.info["status"] == "finished")
 
     def recipe(self) -> Recipe:
@@ -102,7 +102,7 @@ class Run:
             return written_recipe(self.folder).build()
 
     def data(self) -> corpora.Config:
-        """What it was trained on, its files where they lie now; of an imported one nobody knows."""
+        """The data config of the run, with the current paths of its files; an imported run has none."""
         if self.info.get("imported"):
             raise UserError(
                 f"{self.folder} was imported: what it was trained on is not known here",
@@ -111,24 +111,24 @@ class Run:
         return located(self.recipe().data, places_of(self.folder, self.info))
 
     def update(self, **changes: Any) -> Run:
-        """Write down what has changed."""
+        """Write changed values to run.json."""
         info = {**self.info, **changes}
         replace_file(self.folder / INFO, to_json(info))
         return Run(self.folder, info)
 
     def write_weights(self, weights: Mapping[str, Tensor]) -> None:
-        """Write the weights the run ends with, and their sum."""
+        """Write the final weights."""
         named = {f"model.{name}": value.detach().cpu().contiguous() for name, value in weights.items()}
         replace_file(self.folder / WEIGHTS, safetensors.torch.save(named, metadata={"format": "pt"}))
 
     def read_weights(self) -> dict[str, Tensor]:
-        """The weights, once their sum has been found right."""
+        """The final weights, after checking their sha256 sum."""
         path = self.folder / WEIGHTS
         if not path.exists():
             if self.is_finished:
                 raise UserError(f"{path} is missing", todo="restore the file, or train again")
             raise UserError(
-                f"{self.folder} is not finished: it has no weights yet", todo="give its train command again: it resumes"
+                f"{self.folder} is not finished: it has no weights yet", todo="run its train command again: it resumes"
             )
         expected = self.info.get("weights")
         if expected is not None and sha256(path) != expected:
@@ -155,9 +155,9 @@ class Run:
 
 
 def wrong_kind(info: Any) -> str | None:
-    """What in a run.json is not what it should be, in words."""
+    """A sentence that says which value of a run.json is wrong; None if all are right."""
     if not isinstance(info, dict):
-        return "it is no JSON object"
+        return "it is not a JSON object"
     for key in ("status", "task"):
         if key not in info:
             return f"it has no {key}"
@@ -171,8 +171,8 @@ def wrong_kind(info: Any) -> str | None:
 def load(path: Path | str | Sequence[Path | str], device: str = "auto", weights: Weights = "float32") -> Any:
     """A trained model with the verbs of its task: `mallang.load("runs/x").translate("...")`.
 
-    Several runs, `mallang.load(["runs/a", "runs/b"])`, are one model that averages what they say.
-    `weights="int8"` rounds its matrices to 8 bits: faster and smaller on a CPU, and nearly as good.
+    Several runs, `mallang.load(["runs/a", "runs/b"])`, are an ensemble, which averages their probabilities.
+    `weights="int8"` quantizes its matrices to int8: faster and smaller on a CPU, and nearly as good.
     """
     if not isinstance(path, Path | str):
         return load_ensemble(path, device, weights)
@@ -183,7 +183,7 @@ def load(path: Path | str | Sequence[Path | str], device: str = "auto", weights:
 
 
 def assemble(run: Run, trained: Mapping[str, Tensor], place: torch.device, weights: Weights = "float32") -> Any:
-    """The model of a run with given weights, of a checkpoint for instance, and the verbs of its task."""
+    """The model of a run with given weights, such as those of a checkpoint, and the verbs of its task."""
     recipe = run.recipe()
     module = find("tasks", run.task)
     task = module.Task(recipe.task, run.tokenizers(module.Task.columns))
@@ -197,7 +197,7 @@ def assemble(run: Run, trained: Mapping[str, Tensor], place: torch.device, weigh
 
 
 def load_ensemble(paths: Sequence[Path | str], device: str, weights: Weights) -> Any:
-    """Several runs as one model."""
+    """Several runs as one model, an ensemble."""
     if not paths:
         raise UserError("no run was given to load", todo='mallang.load(["runs/a", "runs/b"])')
     tasks = {Run.open(path).task for path in paths}
@@ -210,7 +210,7 @@ def load_ensemble(paths: Sequence[Path | str], device: str, weights: Weights) ->
 
 
 def check_weights(weights: str, place: torch.device) -> None:
-    """Refuse what cannot be computed there."""
+    """Refuse unknown kinds of weights, and int8 on a GPU."""
     if weights not in get_args(Weights):
         raise UserError(f"weights cannot be {weights!r}", todo=nearest(weights, get_args(Weights)))
     if weights == "int8" and place.type != "cpu":
@@ -249,7 +249,7 @@ def begin(
     try:
         folder.mkdir(parents=True, exist_ok=True)
         own_files.refuse_strange(folder)
-        run = Run(folder, info).update()  # before anything goes: a kill leaves nothing of the old run to resume
+        run = Run(folder, info).update()  # before files are removed: after a kill the old run is not resumed
         foreign = own_files.remove(folder)
     except OSError as error:
         raise unwritable(folder, error) from error
@@ -260,7 +260,7 @@ def begin(
 
 
 def check_place(folder: Path, recipe: Recipe, *, fresh: bool) -> None:
-    """Refuse a folder that is not empty and is no run, before anything is written to it."""
+    """Refuse a folder that is not empty and not a run, before anything is written to it."""
     if not folder.is_dir() or own_files.is_run(folder, fresh=fresh):
         return
     foreign = sorted(path.name for path in folder.iterdir() if not is_left_over(path, recipe))
@@ -271,24 +271,24 @@ def check_place(folder: Path, recipe: Recipe, *, fresh: bool) -> None:
 
 
 def begun(folder: Path, recipe: Recipe, start: Path | None) -> Run | None:
-    """The unfinished run in a folder; none where it was begun differently and nothing has been trained yet."""
+    """The unfinished run in a folder; None where it was started differently and nothing has been trained yet."""
     run = Run.open(folder)
     if run.info["status"] == BEGINNING:  # killed before it had its recipe
         return None
     changes = differences(run, recipe, start)
-    told = "".join(f"\n  {line}" for line in changes)
+    listed = "".join(f"\n  {line}" for line in changes)
     todo = "--name NAME for another run, --fresh to train it from the start"
     if run.is_finished:
         raise UserError(
-            f"{folder} is finished" + (f"; the recipe has changed since:{told}" if changes else ""), todo=todo
+            f"{folder} is finished" + (f"; the recipe has changed since:{listed}" if changes else ""), todo=todo
         )
     if changes and (folder / "checkpoints").exists():
-        raise UserError(f"{folder} was begun with another recipe:{told}", todo=todo)
+        raise UserError(f"{folder} was started with another recipe:{listed}", todo=todo)
     return None if changes else run
 
 
 def differences(run: Run, recipe: Recipe, start: Path | None) -> list[str]:
-    """In what a run was begun differently, a line each."""
+    """The differences between the recipe of a run and a given one, one line each."""
     changes = recipes.difference(written_recipe(run.folder), recipe.resolved)
     before, now = run.info.get("from"), None if start is None else str(start)
     if before != now:
@@ -297,15 +297,15 @@ def differences(run: Run, recipe: Recipe, start: Path | None) -> list[str]:
 
 
 def is_left_over(path: Path, recipe: Recipe) -> bool:
-    """Whether a training run of this recipe that was killed in its first moments may have left this file."""
+    """Whether a training run of this recipe that was killed just after its start may have left this file."""
     if path.name == RECIPE and path.is_file():
-        # Half a recipe is what a kill leaves while it is written; another recipe is someone's own.
+        # A kill during writing leaves half of this recipe; any other recipe is the user's own.
         return recipe.resolved.to_toml().encode().startswith(path.read_bytes())
     return path.name in (LOCK, f".draft-{INFO}", f".draft-{RECIPE}")
 
 
 def written_recipe(folder: Path) -> recipes.Resolved:
-    """The recipe in a run folder; by its whole path, for a folder may be called as a recipe is."""
+    """The recipe in a run folder; read by its absolute path, since a folder may have the name of a recipe."""
     with naming_recipe(folder):
         found = recipes.read(str(folder.resolve()))
         if "[decoding]" not in (folder / RECIPE).read_text("utf-8"):  # the last section, which every run has
@@ -317,7 +317,7 @@ def written_recipe(folder: Path) -> recipes.Resolved:
 
 @contextmanager
 def naming_recipe(folder: Path) -> Iterator[None]:
-    """Say of a mistake in the block which file it is in."""
+    """Add the path of the recipe to errors that the block raises."""
     try:
         yield
     except UserError as error:
@@ -328,7 +328,7 @@ def naming_recipe(folder: Path) -> Iterator[None]:
 
 
 def await_run(folder: Path, info: dict[str, Any]) -> Run:
-    """The run that the first process has made ready; a file system that machines share may show it a little later."""
+    """The run that the first process has prepared; a shared file system may show it with a delay."""
     end = time.monotonic() + PATIENCE
     while True:
         try:
@@ -347,11 +347,11 @@ def await_run(folder: Path, info: dict[str, Any]) -> Run:
 
 @contextmanager
 def locked(folder: Path, patience: float = 0.0) -> Iterator[None]:
-    """Keep a second training out of the same folder while the block runs; wait for one that is about to leave."""
+    """Hold the lock of a run folder while the block runs; wait up to `patience` seconds for its holder to exit."""
     end = time.monotonic() + patience
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        # A link is not followed, and nothing is emptied: it might be a file of someone else's.
+        # Links are not followed and the file is not truncated: it might be someone else's.
         stream = os.fdopen(os.open(folder / LOCK, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o666), "w")
     except OSError as error:
         raise unwritable(folder, error) from error

@@ -1,4 +1,4 @@
-"""How the learning rate changes: pure functions of the step, and one rule that listens to validation."""
+"""Learning-rate schedules: pure functions of the step, and one that reduces the rate on plateaus of validation."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Literal
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """The learning-rate schedule. The rate it bends is `optimizer.learning_rate`."""
+    """The learning-rate schedule: a factor of `optimizer.learning_rate`."""
 
     name: Literal["noam", "inverse-sqrt", "linear", "cosine", "exponential", "constant", "plateau"] = "inverse-sqrt"
-    """noam: dim^-0.5 · min(step^-0.5, step · warmup^-1.5), as in the Transformer paper; the others peak at the rate."""
+    """noam: dim^-0.5 · min(step^-0.5, step · warmup^-1.5), as in the Transformer paper; the others peak at 1."""
     warmup: int = 4000
-    """Steps over which the rate grows linearly from zero; 0 starts at the full rate."""
+    """Warm-up steps, over which the rate grows linearly from zero; 0: no warm-up."""
     hold: float = 0.0
-    """linear, cosine, exponential: share of the steps after the warm-up that keep the full rate before it falls."""
+    """linear, cosine, exponential: share of the steps after the warm-up at the peak rate, before the decay."""
     floor: float = 0.0
-    """Share of the peak rate that linear, cosine and exponential end at, and plateau never falls below."""
+    """Minimum rate as a share of the peak: linear, cosine and exponential end there, plateau stops there."""
     factor: float = 0.5
-    """plateau: what the rate is multiplied with when validation stops improving."""
+    """plateau: the factor of the rate when validation stops improving."""
     patience: int = 1
-    """plateau: validations without improvement before the rate falls."""
+    """plateau: validations without improvement before the rate is reduced."""
 
     def __post_init__(self) -> None:
         if self.warmup < 0:
@@ -54,7 +54,7 @@ class Config:
 
 
 def multiplier(config: Config, step: int, *, total: int, dim: int) -> float:
-    """What the rate is multiplied with at this step; the first step is 1."""
+    """The factor of the learning rate at this step; the first step is 1."""
     if config.name == "noam":
         return float(dim**-0.5 * min(step**-0.5, step * config.warmup**-1.5))
     if step <= config.warmup:
@@ -74,13 +74,13 @@ def multiplier(config: Config, step: int, *, total: int, dim: int) -> float:
 
 @dataclass(frozen=True)
 class Plateau:
-    """What the plateau rule has seen so far: part of a checkpoint, changed only by validation."""
+    """The state of the plateau schedule: part of a checkpoint, changed only by validation."""
 
     scale: float = 1.0
     waited: int = 0
 
     def after(self, improved: bool, config: Config) -> Plateau:
-        """The rule's state once a validation is known."""
+        """The state after a validation."""
         if config.name != "plateau" or improved:
             return Plateau(self.scale, 0)
         if self.waited + 1 < config.patience:

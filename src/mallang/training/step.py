@@ -1,11 +1,11 @@
-"""How the gradients of one micro-batch are computed: op by op, as a replayed CUDA graph, or compiled.
+"""The gradients of one micro-batch: computed eagerly, by a replayed CUDA graph, or compiled.
 
-    eager    every operation is launched by Python, one after the other
-    cuda-graphs  the operations of a micro-batch are recorded once for each shape and replayed by the GPU at once:
-             a small model's step is then no longer bound by how fast Python can launch kernels
-    compile  torch.compile fuses the operations first; on a GPU the fused ones are recorded and replayed as well
+    eager        Python launches every operation, one after the other
+    cuda-graphs  the operations of a micro-batch are captured once per shape and replayed by the GPU: the step of a
+                 small model is then no longer bound by how fast Python launches kernels
+    compile      torch.compile fuses the operations first; on a GPU the fused ones are captured and replayed as well
 
-The results are the same but for rounding. A shape is recorded the second time it comes, so a rare one costs nothing.
+The results agree up to rounding. A shape is captured the second time it occurs, so a rare shape costs nothing.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from mallang.training.precision import COPIED, Precision, Rounded, autocast, che
 
 Engine = Literal["auto", "eager", "cuda-graphs", "compile"]
 SHAPES = 128
-"""Most shapes that are recorded; batches of still others run op by op."""
+"""The maximum number of captured shapes; batches of other shapes run eagerly."""
 
 
 def choose_engine(engine: Engine, device: torch.device) -> Engine:
-    """What `auto` means here: cuda-graphs on a GPU, eager on a CPU, where launching is cheap."""
+    """The engine for a device; `auto` is cuda-graphs on a GPU, and eager on a CPU, where launches are cheap."""
     if engine == "auto":
         return "cuda-graphs" if device.type == "cuda" else "eager"
     if engine == "cuda-graphs" and device.type != "cuda":
@@ -61,7 +61,7 @@ class Step:
         check(precision, device, model)
         if self.engine == "compile" and not task.can_compile:
             raise UserError(
-                "a loss that goes token by token, as that of scheduled sampling, is not compiled",
+                "a loss that is computed token by token, as in scheduled sampling, cannot be compiled",
                 todo="train.engine=eager, or on a GPU train.engine=cuda-graphs",
             )
         if self.engine == "compile" and not one_shape and any(isinstance(part, Recurrent) for part in model.modules()):
@@ -69,20 +69,20 @@ class Step:
                 "a recurrent model would be compiled again for every length of text",
                 todo="train.engine=eager, or on a GPU train.engine=cuda-graphs",
             )
-        # Where batches have many shapes it is compiled once for all: for each would take longer than most training
-        # runs.
+        # Compiled with dynamic shapes where batches have many: one compilation per shape would take longer than most
+        # training runs.
         loss = Rounded(task.loss, model, precision).rounded if precision in COPIED else task.loss
         self.loss = torch.compile(loss, dynamic=not one_shape) if self.engine == "compile" else loss
         self.keeps_gradients = self.engine != "eager" and device.type == "cuda"
-        """Whether gradients must stay where they are: set them to zero, not to None."""
+        """Whether gradients must keep their memory, for CUDA graphs: set them to zero, not to None."""
         self.recorded: dict[tuple[Any, ...], Recorded | None] = {}
         self.stream = torch.cuda.Stream(device) if self.keeps_gradients else None  # type: ignore[no-untyped-call]
         self.pool = torch.cuda.graph_pool_handle() if self.keeps_gradients else None
 
     def run(self, batch: Batch, totals: Sequence[int], carry: Any = None) -> Loss:
-        """The loss of a micro-batch, each part of which is divided by its total before its gradient is taken.
+        """The loss of a micro-batch; each part is divided by its total before the backward pass.
 
-        What the loss holds may be overwritten by the next micro-batch: add it up or copy it before.
+        The next micro-batch may overwrite the tensors of the loss: accumulate or copy them before.
         """
         if self.stream is None:
             return self.compute(batch.to(self.device), self.on_device(totals), carry)
@@ -102,10 +102,10 @@ class Step:
         return replace(loss, sums={name: value.detach() for name, value in loss.sums.items()})
 
     def add_gradients(self, loss: Tensor) -> None:
-        """Take the gradients. Where they must stay in place, a few large kernels add the new ones to them.
+        """Run the backward pass. Where gradients must keep their memory, a few large kernels add the new ones.
 
-        All new ones are there at once: that takes as much memory again as the gradients. They are laid out in memory
-        as their parameters are, which fused optimizers require and `backward` would see to.
+        All new gradients exist at once, which takes as much memory again. They get the strides of their parameters, as
+        fused optimizers require and `backward` would ensure.
         """
         if not self.keeps_gradients:
             loss.backward()  # type: ignore[no-untyped-call]
@@ -118,13 +118,13 @@ class Step:
                 kept.append(parameter.grad)
                 added.append(gradient)
             elif gradient is not None:
-                # A copy, for two parameters may have been given the same tensor.
+                # A copy, since autograd may return the same tensor for two parameters.
                 parameter.grad = torch.empty_like(parameter).copy_(gradient)
         if kept:
             torch._foreach_add_(kept, added)
 
     def replay(self, batch: Batch, totals: Tensor, carry: Any = None) -> Loss:
-        """The first batch of a shape runs op by op, the second is recorded; all from then on are replayed."""
+        """Run the first batch of a shape eagerly, capture the second, and replay the graph from then on."""
         key = tuple(tuple(value.shape) for value in (*tensors(batch), *leaves(carry)))
         if key not in self.recorded:
             loss = self.compute(batch.to(self.device), totals, carry)
@@ -137,12 +137,12 @@ class Step:
         return recorded.replay(batch, totals, carry)
 
     def record(self, batch: Batch, totals: Tensor, carry: Any = None) -> Recorded:
-        """Record forward and backward of this shape; nothing is computed yet."""
+        """Capture forward and backward of this shape as a CUDA graph; nothing is computed yet."""
         graph = torch.cuda.CUDAGraph()
-        # Other threads, such as the loader's that pins memory, may use the GPU meanwhile.
+        # Other threads, such as the loader's thread that pins memory, may use the GPU meanwhile.
         with torch.cuda.graph(graph, pool=self.pool, stream=self.stream, capture_error_mode="thread_local"):
             loss = self.compute(batch, totals, carry)
-        # Buffers that a module replaces later, as a growing table of positions, must outlive the graph that reads them.
+        # Buffers that a module replaces later, such as a growing position table, must outlive the graph.
         return Recorded(graph, batch, totals, loss, list(self.model.buffers()), carry)
 
     def on_device(self, totals: Sequence[int]) -> Tensor:
@@ -154,13 +154,13 @@ class Step:
 
 
 def sizes_apart() -> AbstractContextManager[object]:
-    """While compiling, sizes that happen to be equal at first stay free to differ; else it would compile again."""
+    """Let torch.compile treat sizes that are equal by chance as independent; it would otherwise compile again."""
     return torch.fx.experimental._config.patch(use_duck_shape=False)  # type: ignore[no-any-return, attr-defined, unused-ignore]
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """A micro-batch of one shape as a CUDA graph, and the tensors it reads and writes."""
+    """The CUDA graph of a micro-batch of one shape, and the tensors it reads and writes."""
 
     graph: torch.cuda.CUDAGraph
     batch: Batch
@@ -170,7 +170,7 @@ class Recorded:
     carry: Any = None
 
     def replay(self, batch: Batch, totals: Tensor, carry: Any = None) -> Loss:
-        """Compute with this batch, from this carry."""
+        """Replay the graph with this batch and this carried state."""
         given = zip((*tensors(batch), *leaves(carry)), (*tensors(self.batch), *leaves(self.carry)), strict=True)
         for value, place in given:
             place.copy_(value, non_blocking=True)
@@ -178,7 +178,7 @@ class Recorded:
         self.graph.replay()
         if self.loss.carry is None:
             return self.loss
-        # What is carried must outlive the graphs of other shapes, which use the same memory.
+        # The carried state must outlive the graphs of other shapes, which use the same memory pool.
         return replace(self.loss, carry=map_nest(self.loss.carry, torch.clone))
 
 

@@ -1,4 +1,4 @@
-"""Ctrl-C and `kill` ask a training run to save and leave; the second Ctrl-C does not ask."""
+"""Ctrl-C and `kill` (SIGINT, SIGTERM) make a training run save and exit; a second Ctrl-C stops it at once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from types import FrameType
 
 @dataclass
 class Stop:
-    """Whether someone has asked the training to stop."""
+    """Whether a stop was requested, and by which signal."""
 
     asked: bool = False
     signal: int = 0
@@ -29,7 +29,7 @@ def listening() -> Iterator[Stop]:
         stop.asked, stop.signal = True, number
 
     if threading.current_thread() is not threading.main_thread():
-        yield stop  # Python hands signals to the main thread alone
+        yield stop  # Python delivers signals to the main thread only
         return
     before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -1,4 +1,4 @@
-"""One training, from a recipe to a finished run folder."""
+"""A training run, from a recipe to a finished run folder."""
 
 from __future__ import annotations
 
@@ -46,20 +46,20 @@ from mallang.training.weights import own_weights
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What a training run needs to know besides its recipe."""
+    """The options of a training run besides its recipe."""
 
     folder: Path
     device: str = "auto"
     fresh: bool = False
     start: Path | None = None
-    """A run to take tokenizers and weights from."""
+    """A run whose tokenizers and weights this one starts from."""
     quiet: bool = False
     console: Console | None = None
 
 
 @dataclass(frozen=True)
 class Materials:
-    """Text made ready: the task with its tokenizers, and the splits as arrays."""
+    """Prepared data: the task with its tokenizers, and the splits as arrays."""
 
     task: Task
     corpus: Corpus
@@ -68,7 +68,7 @@ class Materials:
 
 
 def train(recipe: Recipe, options: Options) -> Run:
-    """Train a recipe in its folder, from wherever it stands, to the end."""
+    """Train a recipe in its folder to the end, resuming an unfinished run."""
     if options.fresh and distributed.may_restart():
         raise UserError("--fresh and torchrun --max-restarts: every restart would begin again", todo="--name NAME")
     check_initial(recipe.train, options.start)
@@ -82,12 +82,12 @@ def train(recipe: Recipe, options: Options) -> Run:
         if is_fitted(find("models", recipe.model_name)):
             fitting.check_used(recipe, processes=world.size, started=options.start is not None)
         if not world.is_first:
-            # The first process has the folder, the tokenizers and the arrays ready before it tells.
+            # The first process prepares the folder, the tokenizers and the arrays before it shares the run.
             info = world.share(None)
             run = await_run(options.folder, info)
             return run if run.is_finished else train_here(recipe, run, options, world, device, console)
         check_place(options.folder, recipe, fresh=options.fresh)
-        # Of processes that are started again the first may come before the one before it has left.
+        # After a restart the new first process may start before the old one has exited.
         with locked(options.folder, patience=distributed.GRACE if distributed.may_restart() else 0.0):
             done = finished_already(recipe, options) if distributed.may_restart() else None
             if done is not None:
@@ -100,18 +100,18 @@ def train(recipe: Recipe, options: Options) -> Run:
 
 
 def check_device(config: Config, device: torch.device) -> None:
-    """What this device cannot do is told before any work is done."""
+    """Refuse an engine or precision that this device does not support, before any work is done."""
     choose_engine(config.engine, device)
     precision.check_device(config.precision, device)
     if config.auto_micro_batch and device.type != "cuda":
         raise UserError(
-            "train.auto_micro_batch looks at a GPU's memory, but this training runs on a CPU",
+            "train.auto_micro_batch measures the memory of a GPU, but this run trains on a CPU",
             todo="train.auto_micro_batch=false",
         )
 
 
 def finished_already(recipe: Recipe, options: Options) -> Run | None:
-    """The run, if it came to its end just before the processes were started again."""
+    """The run, if it finished just before the processes were restarted."""
     if not (options.folder / INFO).exists():
         return None
     run = Run.open(options.folder)
@@ -119,7 +119,7 @@ def finished_already(recipe: Recipe, options: Options) -> Run | None:
 
 
 def train_here(recipe: Recipe, run: Run, options: Options, world: World, device: torch.device, console: Console) -> Run:
-    """One process's part of a training run."""
+    """The training run in this process."""
     quiet = options.quiet or not world.is_first
     board = recipe.train.tensorboard and world.is_first
     recorder = Recorder(run.folder, console=console, quiet=quiet, tensorboard=board)
@@ -127,7 +127,7 @@ def train_here(recipe: Recipe, run: Run, options: Options, world: World, device:
     run = remember_data(run, materials, world)
     if world.is_first:
         world.share(run.info)
-    world = world.hurried()  # the others come here when they have their data too
+    world = world.hurried()  # the other processes get here when they have their data too
     if recipe.train.threads is not None:
         torch.set_num_threads(recipe.train.threads)
     task = materials.task
@@ -139,7 +139,7 @@ def train_here(recipe: Recipe, run: Run, options: Options, world: World, device:
     initialize(model, recipe.train, options.start)
     model.to(device)
     size = "" if isinstance(model, Fitted) else f"{sum(p.numel() for p in model.parameters()):,} parameters "
-    recorder.say(f"{recipe.model_name}: {size}on {device}")  # what is fitted has its size afterwards
+    recorder.say(f"{recipe.model_name}: {size}on {device}")  # the size of a fitted model is known afterwards
     valid_rows = list(materials.corpus.split("valid"))
     if isinstance(model, Fitted):
         return fit_here(recipe, run, materials, model, recorder, valid_rows)
@@ -168,7 +168,7 @@ def train_here(recipe: Recipe, run: Run, options: Options, world: World, device:
         is_finished = loop.run(stop)
     recorder.close()
     if not is_finished:
-        recorder.say(f"stopped and saved at step {loop.step}; the same command continues from there")
+        recorder.say(f"stopped and saved at step {loop.step}; the same command resumes from there")
         raise SystemExit(128 + signal.SIGTERM) if stop.signal == signal.SIGTERM else KeyboardInterrupt
     if world.is_first:
         run = finish(run, recipe, outcome_of(recipe, loop))
@@ -178,25 +178,25 @@ def train_here(recipe: Recipe, run: Run, options: Options, world: World, device:
 def fit_here(
     recipe: Recipe, run: Run, materials: Materials, model: Any, recorder: Recorder, rows: Sequence[tuple[str, ...]]
 ) -> Run:
-    """The training of a model that learns without gradients."""
+    """Train a model that is fitted without gradients."""
     device = next(model.parameters()).device
     stream = fitting.Stream(source_of(recipe, materials, device), materials.task, device)
 
     def validate() -> list[Score]:
         return scores_of(materials.task, model, materials.valid, rows, recipe)
 
-    came = fitting.fit(model, stream, recorder, validate, recipe.train.metric)
+    result = fitting.fit(model, stream, recorder, validate, recipe.train.metric)
     recorder.close()
     outcome = Outcome(
         model=model,
         weights=own_weights(model),
         device=device,
         license=materials.corpus.license,
-        steps=came.passes,
-        tokens=came.tokens,
-        seconds=came.seconds,
-        best=came.best,
-        best_step=came.passes,
+        steps=result.passes,
+        tokens=result.tokens,
+        seconds=result.seconds,
+        best=result.best,
+        best_step=result.passes,
     )
     return finish(run, recipe, outcome)
 
@@ -231,7 +231,7 @@ def prepare_data(
 
 
 def usual_filters(data: Any) -> tuple[Filters, Filters]:
-    """Which rows are trained on, and which are judged: all but those that the model could not read."""
+    """The filters of training rows, and of validation rows: of these only what the model cannot read is dropped."""
     some = Filters(
         min_length=data.min_length,
         max_length=data.max_length,
@@ -242,7 +242,7 @@ def usual_filters(data: Any) -> tuple[Filters, Filters]:
 
 
 def tokenizers_of(start: Path, recipe: Recipe, columns: tuple[str, ...]) -> dict[str, Tokenizer]:
-    """The tokenizers of the run to start from; its weights mean nothing with others."""
+    """The tokenizers of the run to start from; its weights are only valid with them."""
     run = Run.open(start)
     theirs, ours = asdict(run.recipe().text), asdict(recipe.text)
     changes = [f"text.{key}: {theirs[key]} → {ours[key]}" for key in ours if theirs[key] != ours[key]]
@@ -256,16 +256,16 @@ def tokenizers_of(start: Path, recipe: Recipe, columns: tuple[str, ...]) -> dict
 
 
 def check_metric(recipe: Recipe, metrics: Iterable[str]) -> None:
-    """A metric that the task does not know is told before any work is done."""
+    """Refuse a metric that the task does not have, before any work is done."""
     if recipe.train.metric not in metrics:
         raise UserError(
-            f"train.metric = {recipe.train.metric!r} is not a number that {recipe.task_name} gives",
+            f"train.metric = {recipe.train.metric!r} is not a metric of {recipe.task_name}",
             todo=nearest(recipe.train.metric, metrics),
         )
 
 
 def check_search(recipe: Recipe, unread: Iterable[str]) -> None:
-    """Options of a search that this task would never read are told before any work is done."""
+    """Refuse search options that this task would never read, before any work is done."""
     for name in unread:
         if (value := getattr(recipe.decoding, name)) != DEFAULTS[name]:
             raise UserError(
@@ -274,7 +274,7 @@ def check_search(recipe: Recipe, unread: Iterable[str]) -> None:
 
 
 def learn_tokenizers(recipe: Recipe, rows: Rows, columns: tuple[str, ...]) -> dict[str, Tokenizer]:
-    """Learn how to cut text from an even sample of the training rows; the first column has the tags of domains."""
+    """Train the tokenizers on an even sample of the training rows; the first column has the tags of domains."""
     sample = thin(rows, recipe.text.sample)
     domains = tuple(dict.fromkeys((recipe.data.domains or {}).values()))
     if recipe.text.shared:
@@ -287,7 +287,7 @@ def learn_tokenizers(recipe: Recipe, rows: Rows, columns: tuple[str, ...]) -> di
 
 
 def save_tokenizers(folder: Path, tokenizers: Mapping[str, Tokenizer]) -> None:
-    """Write them down; `tokenizer.json`, the last column's, comes last: once it is there all are there."""
+    """Save the tokenizers; `tokenizer.json`, the last column's, comes last: once it is there, all are there."""
     names = list(tokenizers)
     try:
         for column in names[:-1]:
@@ -311,7 +311,7 @@ def thin(rows: Iterable[tuple[str, ...]], most: int) -> list[tuple[str, ...]]:
 
 
 def with_fitted_batches(recipe: Recipe, run: Run, materials: Materials, model: torch.nn.Module, world: World) -> Recipe:
-    """The recipe with micro-batches that fit the memory: looked for when the run is begun, the same from then on."""
+    """The recipe with micro-batches that fit into memory: searched for when the run starts, and kept from then on."""
     known = run.info.get("fitted")
     if known is None and world.is_first:
         trial = Trial(materials.task, model, materials.train, recipe.train, next(model.parameters()).device)
@@ -322,10 +322,10 @@ def with_fitted_batches(recipe: Recipe, run: Run, materials: Materials, model: t
 
 
 def source_of(recipe: Recipe, materials: Materials, device: torch.device, processes: int = 1) -> Source:
-    """Where the loop draws its batches from; an engine that prepares for every shape meets a short list of them."""
+    """The source of the loop's batches; an engine that captures or compiles per shape gets a short list of shapes."""
     task, config = materials.task, recipe.train
     few_shapes = device.type == "cuda" and choose_engine(config.engine, device) != "eager"
-    # Batches that continue where others ended must know how many of them make an update.
+    # Batches with carried state must know the number of micro-batches per update.
     is_carried = isinstance(task, TextLayout) and task.carries
     streams = {"streams": config.micro_batches or config.gradient_accumulation * processes} if is_carried else {}
     shapes_of = task.shapes if isinstance(task, TextLayout) else Shapes
@@ -350,7 +350,7 @@ def source_of(recipe: Recipe, materials: Materials, device: torch.device, proces
 def scores_of(
     task: Task, model: torch.nn.Module, corpus: Prepared, rows: Sequence[tuple[str, ...]], recipe: Recipe
 ) -> list[Score]:
-    """The scores of a model on held-out text, with dropout off while they are made."""
+    """The scores of a model on held-out text, in eval mode."""
     model.eval()
     with torch.inference_mode():
         scores: list[Score] = task.validate(model, corpus, rows, recipe.train.metric)
@@ -359,12 +359,12 @@ def scores_of(
 
 
 def remember_data(run: Run, materials: Materials, world: World) -> Run:
-    """Write down which data this is, and refuse to continue with another."""
+    """Record the fingerprints of the data in run.json, and refuse to resume with other data."""
     data = {"corpus": materials.corpus.name, "train": materials.train.fingerprint, "valid": materials.valid.fingerprint}
     before = run.info.get("data")
     if before is not None and before != data:
         raise UserError(
-            f"the data of {run.folder} has changed since the run was begun",
+            f"the data of {run.folder} has changed since the run started",
             todo="--name NAME for another run, --fresh to train it from the start"
             if world.is_first
             else "give every machine the same data",
@@ -376,7 +376,7 @@ def remember_data(run: Run, materials: Materials, world: World) -> Run:
 
 
 def outcome_of(recipe: Recipe, loop: Loop) -> Outcome:
-    """What came of the loop, with the weights that the recipe chooses."""
+    """The result of the loop, with the weights that `train.final` selects."""
     plan, progress = loop.plan, loop.progress
     return Outcome(
         model=loop.model,

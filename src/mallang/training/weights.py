@@ -1,4 +1,4 @@
-"""A model's tensors by name, each once: weights that two layers share are kept under the first name."""
+"""A model's tensors by name, each once: tied weights have the name of the first layer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mallang.training import checkpoint
 
 
 def own_weights(model: nn.Module) -> dict[str, Tensor]:
-    """The tensors of a model; they are the model's own, so changing them changes it."""
+    """The tensors of a model, not copies: changing them changes the model."""
     seen: set[int] = set()
     chosen = {}
     for name, tensor in model.state_dict(keep_vars=True).items():
@@ -27,14 +27,14 @@ def own_weights(model: nn.Module) -> dict[str, Tensor]:
 
 @runtime_checkable
 class Adopts(Protocol):
-    """A model whose arrays are as long as its text made them: it takes saved ones as they are, mapped from the disk."""
+    """A model whose array sizes depend on its training text: it takes saved arrays as they are, memory-mapped."""
 
     def adopt(self, arrays: Mapping[str, Tensor]) -> None:
-        """Use these arrays; a ValueError says what does not fit."""
+        """Use these arrays; raises a ValueError that says what does not fit."""
 
 
 def set_weights(model: nn.Module, weights: Mapping[str, Tensor], where: Path | str) -> None:
-    """Put weights into a model, older names read as those of today, or name the first one that does not fit."""
+    """Load weights into a model, also under names of earlier versions; the error names the first that does not fit."""
     if isinstance(model, Adopts):
         try:
             model.adopt(weights)
@@ -62,14 +62,14 @@ def set_weights(model: nn.Module, weights: Mapping[str, Tensor], where: Path | s
 
 
 def shape_of(tensor: Tensor | None) -> str:
-    """A shape in words."""
+    """A shape as text, such as 3×4."""
     if tensor is None:
         return "missing"
     return "×".join(str(size) for size in tensor.shape) or "a single number"
 
 
 def mean_weights(paths: Sequence[Path]) -> dict[str, Tensor]:
-    """The mean of the models in several checkpoints, one in memory at a time."""
+    """The average of the weights of several checkpoints, with one in memory at a time."""
     total: dict[str, Tensor] = {}
     for path in reversed(paths):  # the newest first, for its names: an earlier version may have written the others
         for name, value in fit_names(checkpoint.read(path).tensors["model"], total).items():
