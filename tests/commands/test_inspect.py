@@ -81,9 +81,9 @@ def test_what_cannot_be_shown_is_told(trained: Path, tmp_path: Path, arguments: 
 
 
 def test_no_text_at_all_is_told(trained: Path, tmp_path: Path) -> None:
-    refused(mallang("inspect", trained, cwd=tmp_path, text="\n"), "no text to look at")
+    refused(mallang("inspect", trained, cwd=tmp_path, text="\n"), "no text to inspect")
     (tmp_path / "in.jsonl").write_text('{"text": "a", "require": ["b"]}\n')
-    refused(mallang("inspect", trained, "--file", "in.jsonl", cwd=tmp_path), "in.jsonl holds demands")
+    refused(mallang("inspect", trained, "--file", "in.jsonl", cwd=tmp_path), "in.jsonl has constraints")
     refused(mallang("inspect", tmp_path / "nowhere", SENTENCE, cwd=tmp_path), "there is no run folder")
 
 
