@@ -85,7 +85,8 @@ def commit() -> str | None:
     if given := os.environ.get("MALLANG_COMMIT"):
         return given
     head = git("rev-parse", "--short=12", "HEAD")
-    return head and head + ("-dirty" if git("status", "--porcelain", "--", "src", "benchmarks") else "")
+    written = f":!{MEASURED.relative_to(ROOT)}"  # by this module, from results/
+    return head and head + ("-dirty" if git("status", "--porcelain", "--", "src", "benchmarks", written) else "")
 
 
 def git(*arguments: str) -> str | None:

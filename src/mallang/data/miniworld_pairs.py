@@ -1,4 +1,4 @@
-"""Minimal pairs of miniworld: a sentence, and the same with one word that its neighbours do not allow.
+"""Minimal pairs of miniworld: a sentence, and the same with one word that its neighbors do not allow.
 
     나는 사과를 먹었다.      나는 사과을 먹었다.      particle: 을 after a final consonant, 를 after a vowel
     He eats an apple.      He eat an apple.       agreement: the verb follows its subject
