@@ -229,7 +229,7 @@ def choices(values: Sequence[Value]) -> str:
     kept_at = ", ".join(f"[{path}]({path})" for path in kept)
     lines = [
         "## How settings were chosen", "",
-        f"On dev only. Sweeps with their dev scores are kept in {kept_at}.",
+        f"The rule is: on dev. Sweeps with their dev scores are kept in {kept_at}.",
         "For these recipes no sweep was kept, so nobody can check the choice:", "",
         *(f"- {corpus}, no sweep kept: {', '.join(f'`{recipe}`' for recipe in same)}" for corpus, same in lost.items()),
     ]  # fmt: skip
