@@ -121,7 +121,7 @@ def test_ranks_forbid_what_they_should():
 SWITCHES = {
     "a device": r"\bis_cuda\b|\bis_cpu\b|device\.type|cuda\.is_available",
     "a float type": r"torch\.(bfloat16|float16|half)\b|autocast",
-    "a compiler": r"is_compiling|torch\.compile\b|custom_op",
+    "a compiler": r"is_compiling|torch\.compile\(|custom_op",
     "a kernel's implementation": r"\btriton\b|\bctypes\b|"
     r"kernels(\.| import )(c_|fp8|fused|stable|decode_|prepacked)",
 }
