@@ -77,7 +77,10 @@ def test_a_table_and_a_figure(home: Path) -> None:
     lines = shown.out.splitlines()
     assert shown.code == 0 and lines[0].split()[:2] == ["1", "2e-05"] and lines[-1].split() == ["400", "0"], shown.err
     assert any(line.split()[:2] == ["200", "0.004"] and line.endswith("█" * 40) for line in lines)
-    assert (home / "a.png").stat().st_size > 5_000
+    assert (home / "a.png").stat().st_size > 5_000 and shown.err.splitlines()[-1] == "a.png"
+    options = ("transformer-miniworld", "train.epochs=none", "train.steps=4")
+    assert mallang("schedule", *options, cwd=home).err == ""
+    assert mallang("schedule", *options, "--out", "b.png", "-q", cwd=home).err == ""
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from mallang import recipe as recipes
 from mallang.data.corpus import open_corpus
 from mallang.errors import UserError
 from mallang.training import defaults
-from mallang.training.defaults import SHAPES, TIERS, Counted, fit_recipe, fitted, tier_of, with_defaults
+from mallang.training.defaults import FEW, SHAPES, TIERS, Counted, fit_recipe, fitted, messages, tier_of, with_defaults
 
 SIZES = {30: 600, 500: 9000, 5000: 90_000, 30_000: 550_000, 2_000_000: 30_000_000, 9_000_000: 150_000_000}
 """Numbers of pairs, and the tokens of one side."""
@@ -235,3 +235,15 @@ def test_a_recipe_that_is_built_already_is_fitted_too(home: Path) -> None:
     whole = recipes.read("transformer-miniworld").build()
     said.clear()
     assert fit_recipe(whole, said.append) is whole and not said
+
+
+@pytest.mark.parametrize(("examples", "warned"), [(FEW - 1, True), (FEW, False)])
+def test_few_examples_are_warned_about(examples: int, warned: bool) -> None:
+    counted = Counted("mine.tsv", examples, 5000, "pair")
+    lines = messages(counted, {"model": {"name": "transformer", "dim": 64}, "train": {"steps": 7}})
+    assert lines[0] == f"fitted to {counted}: model.dim=64 train.steps=7"
+    assert [line.startswith("warning: ") for line in lines[1:]] == [True] * warned
+
+
+def test_a_model_alone_is_no_fit() -> None:
+    assert messages(Counted("mine.tsv", 5000, 5000, "pair"), {"model": {"name": "transformer"}}) == []
