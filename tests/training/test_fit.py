@@ -73,7 +73,7 @@ def test_what_needs_a_source_is_refused_where_there_is_none(change):
 
 
 def test_a_cpu_has_nothing_to_fit():
-    with pytest.raises(UserError, match="runs on a CPU"):
+    with pytest.raises(UserError, match="trains on a CPU"):
         check_device(Config(auto_micro_batch=True), torch.device("cpu"))
     with pytest.raises(UserError, match="needs a GPU"):
         check_device(Config(engine="cuda-graphs"), torch.device("cpu"))

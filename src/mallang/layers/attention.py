@@ -280,7 +280,7 @@ def record_attention(
 
 
 def readable_name(name: str) -> str:
-    """`encoder.0.self_attention` as `encoder.0.self`, without the prefix that `torch.compile` adds."""
+    """`encoder.0.self_attention` as `encoder.0.self`, without the prefix that compiling adds."""
     return name.replace("_orig_mod.", "").removesuffix("_attention")
 
 
