@@ -78,6 +78,13 @@ def test_one_kernel_can_be_left_out(monkeypatch):
     assert not is_off() and not is_off("argmax") and tried_once("argmax")(lambda: True)()
 
 
+@pytest.mark.parametrize("value", ["-topk", "-", "top-k", "xtop-k"])
+def test_kernels_that_there_are_not_cannot_be_left_out(monkeypatch, value):
+    monkeypatch.setenv("MALLANG_KERNELS", value)
+    with pytest.raises(UserError, match=f"MALLANG_KERNELS is '{value}'"):
+        is_off("top-k")
+
+
 def test_another_word_for_it_is_refused(monkeypatch):
     monkeypatch.setenv("MALLANG_KERNELS", "Off")
     with pytest.raises(UserError, match="MALLANG_KERNELS is 'Off', but must be on, off, or a kernel to leave out"):

@@ -37,8 +37,10 @@ def threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.fixture(autouse=True)
 def of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small weights are packed, too."""
+    """Small weights are prepacked, too, and on any processor."""
     monkeypatch.setattr(prepacked, "LEAST", 1)
+    for module in (linear, prepacked):
+        monkeypatch.setattr(module, "beats_torch", lambda: True)
 
 
 @pytest.fixture
@@ -433,3 +435,21 @@ def test_a_sum_goes_on_from_what_is_there() -> None:
     wanted = total + left.T @ right
     c_matmul.FloatMatrix(right.T).add_transposed_(total, left)
     torch.testing.assert_close(total, wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("processor", "ours"), [("vendor_id\t: GenuineIntel", False), ("vendor_id\t: AuthenticAMD", True)]
+)
+def test_on_processors_of_intel_torch_multiplies(processor: str, ours: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(c_library, "processor", lambda: processor)
+    assert c_matmul.beats_torch.__wrapped__() is ours
+
+
+@needs_kernels
+def test_where_torch_is_faster_nothing_is_prepacked(
+    searching: PrepackedWeights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prepacked, "beats_torch", lambda: False)
+    layer, x = learnable(Linear, 5, 7), torch.randn(6, 5)
+    torch.testing.assert_close(meet(layer, x), F.linear(x, layer.weight, layer.bias))
+    assert not searching.held

@@ -98,7 +98,7 @@ def are_made_for(norm: Norm, linear: Linear, node: Node) -> bool:
     if norm.weight is None or any(part is not None and value_of(part) is None for part in (*parts, node)):
         return False
     if any(part is not None and part.op not in ("placeholder", "get_attr") for part in parts[1:]):
-        return False  # computed inside the graph, but the kernel loads its weights early
+        return False  # computed inside the graph: only the weights of a model are fused
     values: list[Any] = [None if part is None else value_of(part) for part in parts]
     x, _, _, weight, _ = values
     whole = tuple(norm.normalized_shape) == tuple(weight.shape[1:])

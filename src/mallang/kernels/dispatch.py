@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from mallang.errors import UserError
+from mallang.errors import UserError, nearest
 
-__all__ = ["is_left_out", "is_off", "tl", "tried_once", "triton"]
+__all__ = ["NAMES", "is_left_out", "is_off", "tl", "tried_once", "triton"]
 
 try:
     import triton  # type: ignore[import-not-found, import-untyped, unused-ignore]
@@ -20,13 +20,24 @@ except ImportError:  # a CPU-only build of torch
     triton = tl = None
 
 
+NAMES = (
+    "allocator", "argmax", "c-cache-write", "c-cross-entropy", "c-decode-attention", "c-int8-matmul", "c-log-softmax",
+    "c-prepacked-matmul", "c-training-attention", "c-training-matmul", "cache-write-attention", "cpu-dropout",
+    "cross-entropy", "decode-attention", "deferred-gradients", "fp8-feed-forward", "fused-cell", "norm-linear",
+    "sdpa-backend", "top-k", "transposed-projection",
+)  # fmt: skip
+"""Every kernel that can be left out; `python -m benchmarks ablation` measures each of them."""
+
+
 def is_off(name: str = "") -> bool:
     """Whether the kernel of this name must not run: MALLANG_KERNELS=off stops all of them, =-top-k that one."""
-    value = os.environ.get("MALLANG_KERNELS") or "on"
-    if value not in ("on", "off") and not value.startswith("-"):
+    value = os.environ.get("MALLANG_KERNELS")
+    if not value or value == "on":  # first, since hot paths ask
+        return False
+    if value != "off" and not (value[0] == "-" and value[1:] in NAMES):
         raise UserError(
             f"MALLANG_KERNELS is {value!r}, but must be on, off, or a kernel to leave out, as -top-k",
-            todo="unset it, or set it to off",
+            todo=nearest(value, [f"-{each}" for each in NAMES]) if value[0] == "-" else "unset it, or set it to off",
         )
     return value in ("off", f"-{name}")
 

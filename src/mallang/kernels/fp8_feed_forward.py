@@ -1,11 +1,11 @@
-"""A feed-forward network with GELU in FP8 matmuls (fp8.py), in few passes over memory.
+"""A feed-forward network with GELU in FP8 matmuls (fp8.py), with few passes over memory.
 
     h = x W₁ᵀ + b₁        g = GELU(h)        y = g W₂ᵀ + b₂
 
-What lies between the matmuls is four times as wide as x, and passing over it costs more time than they save. So every
-number is read and written as seldom as can be. Forward one kernel reads h and writes g in FP8, which is all that the
-next matmul needs. Backward one kernel reads h and the gradient of g; it writes g and the gradient of h, in 16 bits for
-that of W₁ and in 8 for that of x. On the way it adds up what belongs to b₁.
+The hidden vectors h and g are four times as wide as x, and an extra pass over them costs more time than FP8 saves.
+Forward, one kernel reads h and writes g in FP8, as the second matmul needs it. Backward, one kernel reads h and the
+gradient of g; it writes g and the gradient of h, in 16 bits for the gradient of W₁ and in FP8 for the gradient of x,
+and sums the gradient of b₁.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ HIGHEST, LOWEST = 448.0, 2.0**-100
 """The largest number of the format, and the least scale: a row of zeros has one, too."""
 TWICE = 2 * math.sqrt(2 / math.pi)
 CUBE = 0.044715
-"""GELU(x) = x σ(TWICE (x + CUBE x³)): the approximation by tanh, in other words."""
+"""GELU(x) = x σ(TWICE (x + CUBE x³)): the tanh approximation, written with a sigmoid."""
 ROWS = 32
 """Rows that a program goes through backward."""
 
@@ -44,7 +44,7 @@ def feed_forward(x: Float[Tensor, "*batch dim"], up: nn.Module, down: nn.Module)
 
 @tried_once("fp8-feed-forward")
 def works() -> bool:
-    """Whether they give what the formulas give."""
+    """Self-test: whether the kernels agree with the formulas."""
     inner = torch.linspace(-3, 3, 2 * 48, device="cuda").view(2, 48).bfloat16()
     small, scales = gelu(inner)
     g, back, (rough, rough_scales), sums = gelu_backward(torch.ones_like(inner), inner)
@@ -146,7 +146,7 @@ def gelu_backward_rows(
 
 @gelu_backward_rows.register_fake
 def allocate_back(gradient: Tensor, inner: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Memory of those shapes."""
+    """Output tensors of the right shapes, for the compiler."""
     rows, columns = inner.shape
     hidden, back = torch.empty_like(inner), torch.empty_like(inner)
     sums = inner.new_empty(-(-rows // ROWS), columns, dtype=torch.float32)

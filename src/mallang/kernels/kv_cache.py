@@ -34,7 +34,7 @@ def allocate(keys: Tensor, values: Tensor, sentences: int, slots: int, width: in
     if keys.is_cuda:
         new = keys.new_zeros(sentences, slots, heads, key_dim).transpose(1, 2)
         return new, values.new_zeros(sentences, slots, heads, value_dim).transpose(1, 2)
-    if width == 1 and not c_library.may_take(keys):
+    if width == 1 and (is_off("c-decode-attention") or not c_library.may_take(keys)):
         new = keys.new_zeros(sentences, heads, slots, key_dim)
     else:
         new = keys.new_zeros(sentences, heads, key_dim, slots).transpose(2, 3)

@@ -269,7 +269,7 @@ def record_attention(
     listening: list[tuple[list[Observer], Observer]] = []
     try:
         for name, module in model.named_modules():
-            if isinstance(module, Observable):
+            if isinstance(module, Observable) and isinstance(module.recorders, list):
                 recorder = recorder_of(readable_name(name), maps, scores, keep_graph)
                 module.recorders.append(recorder)
                 listening.append((module.recorders, recorder))

@@ -71,8 +71,10 @@ def shape_of(tensor: Tensor | None) -> str:
 def mean_weights(paths: Sequence[Path]) -> dict[str, Tensor]:
     """The average of the weights of several checkpoints, with one in memory at a time."""
     total: dict[str, Tensor] = {}
-    for path in reversed(paths):  # the newest first, for its names: an earlier version may have written the others
-        for name, value in fit_names(checkpoint.read(path).tensors["model"], total).items():
+    # The names of the newest: an earlier version may have written the others.
+    names = list(checkpoint.read(paths[-1]).tensors["model"])
+    for path in paths:
+        for name, value in fit_names(checkpoint.read(path).tensors["model"], names).items():
             is_summed = name in total and value.is_floating_point()
             addend = value.double() if value.is_floating_point() else value
             total[name] = total[name] + addend if is_summed else addend
