@@ -123,7 +123,7 @@ def test_from_python(writer: Path) -> None:
         (["민수는", "--json", "--no-echo"], "--no-echo has no effect"),
         (["민수는", "--json", "--stream"], "--stream prints a text as it grows"),
         (["민수는", "지호는", "--stream"], "one text as it grows, not 2"),
-        (["민수는", "--stream", "--method", "beam"], "not 1 of the method beam"),
+        (["민수는", "--stream", "--method", "beam"], "not 1 of beam"),
         (["민수는", "--stop", "漢"], "cannot spell"),
         (["민수는", "--file", "empty.txt"], "both given"),
         (["--file", "empty.txt"], "there is no prompt"),
@@ -131,7 +131,7 @@ def test_from_python(writer: Path) -> None:
         (["--lines", "2", "-n", "2", "--method", "beam"], "can be sampled"),
         (["--method", "beem"], "did you mean beam"),
         (["--temperature", "0"], "must be above 0"),
-        (["--top-p", "1.5"], "at most at 1"),
+        (["--top-p", "1.5"], "at most 1"),
     ],
 )
 def test_bad_input(writer: Path, tmp_path: Path, arguments: list[str], message: str) -> None:

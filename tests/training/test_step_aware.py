@@ -82,7 +82,7 @@ def test_stopping_anywhere_changes_nothing(tmp_path):
 
 def test_a_step_is_not_compiled():
     task = make_task()
-    with pytest.raises(UserError, match="not compiled"):
+    with pytest.raises(UserError, match="cannot be compiled"):
         Step(task, torch.nn.Identity(), torch.device("cpu"), "fp32", "compile")
 
 
