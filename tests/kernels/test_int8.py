@@ -70,6 +70,7 @@ def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
 
 
 def test_the_fastest_kernel_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MALLANG_KERNELS", raising=False)
     monkeypatch.setattr(c_library, "library", lambda: "there")
     assert int8.matrix_class(8) is c_matmul.Int8Matrix
     assert int8.matrix_class(2**16) is PlainMatrix

@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from mallang.kernels import c_attention, decode_attention
-from mallang.kernels.dispatch import is_off
+from mallang.kernels.dispatch import is_left_out, is_off
 from mallang.kernels.windowed_attention import Window, is_worth, windowed_attention
 
 __all__ = ["Mask", "Observer", "Window", "attention", "is_worth", "plain_attention", "sdpa_backend", "write_and_attend"]
@@ -144,6 +144,6 @@ def sdpa_backend(device: torch.device, longest: int) -> AbstractContextManager[o
     On a GPU the memory-efficient kernel is twice as fast as the others while sequences are short: at 32 positions of
     256 × 8 heads of 64 an H200 took 92 µs forward and backward, against 250 with flash attention, 162 with cuDNN's.
     """
-    if device.type != "cuda" or longest > SHORT or is_off("sdpa-backend"):
+    if device.type != "cuda" or longest > SHORT or is_left_out("sdpa-backend"):
         return nullcontext()
     return sdpa_kernel([SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH])

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from mallang.kernels.dispatch import is_off
+from mallang.kernels.dispatch import is_left_out
 
 Cell = Literal["lstm", "gru", "tanh", "relu"]
 """LSTM, GRU, and the two cells of Elman (1990), which have no gates."""
@@ -171,7 +171,7 @@ def lstm_cell(
 
 def fused(gates: Tensor) -> bool:
     """Whether to use torch's fused cell kernel: on a GPU, unless a compiler generates one."""
-    return not is_off("fused-cell") and gates.is_cuda and not torch.compiler.is_compiling()
+    return not is_left_out("fused-cell") and gates.is_cuda and not torch.compiler.is_compiling()
 
 
 def alike(*tensors: Tensor) -> list[Tensor]:
