@@ -43,7 +43,7 @@ def is_off(name: str = "") -> bool:
 
 
 def is_left_out(name: str) -> bool:
-    """Whether this one alone is off: for what is no kernel of ours, such as a backend of torch or a random generator."""
+    """Whether this one alone is off: for what is no kernel of ours, as a backend of torch or a random generator."""
     return is_off(name) and not is_off()
 
 

@@ -49,7 +49,10 @@ class RepeatedMatmul:
         self.plain_bias = None if self.bias is None else self.bias.detach()
         needs = self.matrix.requires_grad or (self.bias is not None and self.bias.requires_grad)
         self.deferred = (
-            not is_left_out("deferred-gradients") and needs and torch.is_grad_enabled() and not torch.compiler.is_compiling()
+            not is_left_out("deferred-gradients")
+            and needs
+            and torch.is_grad_enabled()
+            and not torch.compiler.is_compiling()
         )
         if self.deferred:
             self.inputs: list[Tensor] = []
