@@ -167,7 +167,7 @@ TRANSLATION = (
     System("Sutskever: deep LSTMs", "sutskever", "sutskever-multi30k", f"sutskever-multi30k-en-de-{BLEU}"),
     System("Cho: GRU encoder-decoder", "cho", "cho-multi30k", f"cho-multi30k-en-de-{BLEU}"),
     System("Bahdanau attention", "bahdanau", "bahdanau-multi30k", f"bahdanau-multi30k-en-de-{BLEU}"),
-    System("Luong attention, dot", "luong", "luong-multi30k", f"luong-dot-multi30k-en-de-{BLEU}"),
+    System("Luong attention", "luong", "luong-multi30k", f"luong-general-multi30k-en-de-{BLEU}"),
     System("ConvS2S", "convs2s", "convs2s-multi30k", f"convs2s-multi30k-en-de-{BLEU}"),
     System(
         "Transformer", "transformer", "transformer-multi30k-en-de", f"transformer-multi30k-en-de-{BLEU}",
@@ -196,7 +196,7 @@ HEADS: dict[str, dict[str, list[str]]] = {
     },
     "ko": {
         "speed": ["나란히 잰 것", "장비", "말랑", "비교 대상"],
-        "zoo": ["모델", "논문", "레시피", "말랑", "논문 값", "학습 시간"],
+        "zoo": ["모델", "논문", "레시피", "말랑", "공개된 값", "학습 시간"],
     },
 }
 

@@ -306,6 +306,13 @@ def mean_of_seeds(first):
     return statistics.mean(json.loads(path.read_text("utf-8"))["value"] for path in paths)
 
 
+def test_files_that_the_glossary_names_exist():
+    named = re.findall(r"`((?:kernels|layers|models|data|text|tasks|training|decoding|evaluation)/\w+\.py)`",
+                       (ROOT / "docs" / "glossary.md").read_text("utf-8"))  # fmt: skip
+    assert len(named) > 20
+    assert [name for name in named if not (ROOT / "src" / "mallang" / name).exists()] == []
+
+
 def test_keys_and_recipes_that_pages_name_exist():
     """The pages whose tables name keys and recipes in passing, where no command would fail on a wrong one."""
     pages = [*(ROOT / "docs" / "how-to").glob("coming-from-*.md"), ROOT / "docs" / "how-to" / "which-model.md"]

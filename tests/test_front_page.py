@@ -20,7 +20,7 @@ PAGES = sorted(front_page.LANGUAGES)
 PROSE = {
     "small-data-5000-defaults-test2016": "{:g} BLEU",
     "bahdanau-multi30k-en-de-test2016-greedy-moses-lc-tok-seed1": "{:g}",
-    "luong-dot-multi30k-en-de-test2016-greedy-moses-lc-tok-seed1": "{:g}",
+    "luong-general-multi30k-en-de-test2016-greedy-moses-lc-tok-seed1": "{:g}",
 }
 """Numbers between the tables, and how they are written."""
 

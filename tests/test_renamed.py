@@ -57,7 +57,7 @@ def test_old_keys_and_values_of_a_file(old: None, tmp_path: Path) -> None:
     assert built.task.label_smoothing == 0.2 and resolved.origins["model.layers"] == f"recipe {path}"
     assert resolved.notes == [
         f"{path}: task.smoothing is now task.label_smoothing, model.depth is now model.layers, "
-        "train.log_interval is now train.log_every"
+        "train.log_interval is now train.log_every, train.final = newest is now train.final = last"
     ]
     assert "log_every = 7" in resolved.to_toml() and "log_interval" not in resolved.to_toml()
 

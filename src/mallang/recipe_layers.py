@@ -22,6 +22,8 @@ class Layer:
     path: Path | None = None
     olds: Mapping[str, str] = field(default_factory=dict)
     """`section.key` of today, for those that this layer gives under an older name: that name."""
+    old_values: Mapping[str, str] = field(default_factory=dict)
+    """`section.key = value` of today, for values that this layer gives under an older name: the same as given."""
 
     def gives(self, dotted: str) -> bool:
         """Whether this layer names a section, or a key of it."""
@@ -37,10 +39,11 @@ class Layer:
 
     def note(self) -> str | None:
         """One line that names what it calls by older names; none where it does not."""
-        if not self.olds:
+        pairs = [*self.olds.items(), *self.old_values.items()]
+        if not pairs:
             return None
-        told = ", ".join(f"{old} is now {today}" for today, old in self.olds.items())
-        return f"{self.path}: {told}" if self.path else told
+        names = ", ".join(f"{old} is now {today}" for today, old in pairs)
+        return f"{self.path}: {names}" if self.path else names
 
 
 def of_today(layers: Sequence[Layer]) -> tuple[Layer, ...]:
@@ -68,7 +71,7 @@ def chosen_name(section: str, layers: Sequence[Layer]) -> str:
 
 
 def _of_today(layer: Layer, known: Mapping[str, Mapping[str, Any]]) -> Layer:
-    values, olds = dict(layer.values), dict(layer.olds)
+    values, olds, old_values = dict(layer.values), dict(layer.olds), dict(layer.old_values)
     for section, rules in known.items():
         given = values.get(section)
         if not isinstance(given, Mapping):
@@ -83,8 +86,10 @@ def _of_today(layer: Layer, known: Mapping[str, Mapping[str, Any]]) -> Layer:
             fresh[today] = renamed.value_today(dotted, value, rules.get(today, {}))
             if today != key:
                 olds[dotted] = old
+            if fresh[today] != value:
+                old_values[f"{dotted} = {fresh[today]}"] = f"{dotted} = {value}"
         values[section] = fresh
-    return layer if values == layer.values else replace(layer, values=values, olds=olds)
+    return layer if values == layer.values else replace(layer, values=values, olds=olds, old_values=old_values)
 
 
 def lay(layer: Layer, section: str, values: Values, origins: dict[str, str]) -> None:

@@ -22,6 +22,7 @@ from mallang.decoding.contract import DEFAULTS
 from mallang.errors import UserError, nearest
 from mallang.evaluation.score import Score
 from mallang.find import find
+from mallang.kernels.dispatch import is_off
 from mallang.kernels.memory import check_weights
 from mallang.models.contract import Fitted, is_fitted
 from mallang.recipe import Recipe
@@ -71,6 +72,7 @@ def train(recipe: Recipe, options: Options) -> Run:
     """Train a recipe in its folder to the end, resuming an unfinished run."""
     if options.fresh and distributed.may_restart():
         raise UserError("--fresh and torchrun --max-restarts: every restart would begin again", todo="--name NAME")
+    is_off()  # a wrong MALLANG_KERNELS is refused before anything is written
     check_initial(recipe.train, options.start)
     device = distributed.own_device(options.device)
     check_device(recipe.train, device)
