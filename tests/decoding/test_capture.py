@@ -1,9 +1,12 @@
 """A capture that fails leaves the GPU as it was."""
 
+import gc
+
 import pytest
 import torch
 
 from mallang.decoding import capture
+from mallang.decoding.capture import without_garbage_collection
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -25,3 +28,16 @@ def test_random_numbers_go_on_after_a_capture_that_failed() -> None:
     torch.cuda.manual_seed(1)
     assert torch.equal(torch.rand(4, device="cuda"), plain)
     assert [drawn(seed) for seed in (1, 2)] == first, "graphs captured before still follow the seed"
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_a_capture_is_free_of_garbage_collection(enabled):
+    before = gc.isenabled()
+    try:
+        (gc.enable if enabled else gc.disable)()
+        with pytest.raises(ValueError, match="inside"), without_garbage_collection():
+            assert not gc.isenabled()
+            raise ValueError("inside")
+        assert gc.isenabled() == enabled
+    finally:
+        (gc.enable if before else gc.disable)()

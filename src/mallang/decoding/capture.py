@@ -76,11 +76,10 @@ def capture(run: Callable[[], None], pool: Pool) -> Any:
     `torch.cuda.graph` would empty the allocator's cache and collect garbage each time, which takes longer than the
     graph saves; it suffices to disable garbage collection during the capture.
     """
-    graph, collecting = torch.cuda.CUDAGraph(), gc.isenabled()
+    graph = torch.cuda.CUDAGraph()
     torch.cuda.synchronize()
-    gc.disable()
     try:
-        with pool.beside():
+        with without_garbage_collection(), pool.beside():
             graph.capture_begin(pool=pool.share(graph), capture_error_mode="thread_local")
             try:
                 run()
@@ -91,10 +90,19 @@ def capture(run: Callable[[], None], pool: Pool) -> Any:
     except RuntimeError as error:
         free_random_numbers(pool)
         raise NotStaticError(str(error).partition("\n")[0]) from error
+    return graph
+
+
+@contextmanager
+def without_garbage_collection() -> Iterator[None]:
+    """Keep garbage collection out of a capture: a graph or tensor that it frees there would invalidate the capture."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
     finally:
         if collecting:
             gc.enable()
-    return graph
 
 
 def free_random_numbers(pool: Pool) -> None:

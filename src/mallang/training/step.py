@@ -20,6 +20,7 @@ import torch.fx.experimental._config
 from torch import Tensor, nn
 
 from mallang.data.batch import Batch, rectangles
+from mallang.decoding.capture import without_garbage_collection
 from mallang.errors import UserError
 from mallang.kernels.allocator import keep_pages
 from mallang.kernels.attention import sdpa_backend
@@ -140,7 +141,8 @@ class Step:
         """Capture forward and backward of this shape as a CUDA graph; nothing is computed yet."""
         graph = torch.cuda.CUDAGraph()
         # Other threads, such as the loader's thread that pins memory, may use the GPU meanwhile.
-        with torch.cuda.graph(graph, pool=self.pool, stream=self.stream, capture_error_mode="thread_local"):
+        captured = torch.cuda.graph(graph, pool=self.pool, stream=self.stream, capture_error_mode="thread_local")
+        with without_garbage_collection(), captured:
             loss = self.compute(batch, totals, carry)
         # Buffers that a module replaces later, such as a growing position table, must outlive the graph.
         return Recorded(graph, batch, totals, loss, list(self.model.buffers()), carry)
