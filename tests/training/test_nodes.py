@@ -140,7 +140,7 @@ def test_a_killed_agent_is_replaced(home: Path, calm: Path) -> None:
         assert ended.code == 0, ended.err
     assert "this is a bug" not in left.err
     assert left.err.count("resuming from step") == 1
-    assert "continuing from" not in new.err  # only the first process speaks
+    assert "resuming from" not in new.err  # only the first process speaks
     assert_same(home, calm)
 
 
