@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from mallang.data.miniworld import text
-from mallang.data.selection import Classifier, Rule, features_of, learned, select, write_lines
+from mallang.data.selection import Classifier, Rule, features_of, learned, records, select, write_lines
 from mallang.errors import UserError
 
 GOOD = text("train", "en")[:150]
@@ -126,3 +126,17 @@ def test_what_cannot_be_filtered_is_refused(tmp_path: Path, name, content, colum
     with pytest.raises(UserError) as caught:
         select(path, column, wanted, None, None)
     assert message in f"{caught.value} {caught.value.where}"
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.tsv", "likes\ttext\tyear\n7\tgood words\t2019\n"),
+        ("a.jsonl", '{"likes": 7, "text": "good words", "year": 2019}\n'),
+    ],
+)
+def test_the_text_and_the_numbers_of_a_row_are_told_apart(tmp_path: Path, name, content):
+    path = tmp_path / name
+    path.write_text(content, "utf-8")
+    [record] = records(path, "text", ("year", "likes"))
+    assert record.text == "good words" and record.numbers == {"year": 2019.0, "likes": 7.0}

@@ -102,9 +102,7 @@ def test_ten_kills_at_random_moments(home: Path, workers: int) -> None:
         if number < 3:
             time.sleep(draw.uniform(0, starting))
         else:
-            job.until(
-                lambda job=job, number=number: newest_step(home) and (number == 3 or "resuming from" in job.err)
-            )
+            job.until(lambda job=job, number=number: newest_step(home) and (number == 3 or "resuming from" in job.err))
             time.sleep(draw.uniform(0, 1.5 * training / 7))
         job.send(signal.SIGKILL)
         assert job.wait().code in (-signal.SIGKILL, 0), job.err
