@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Integer
 
+from mallang.data.columns import Column
 from mallang.data.corpus import Joined, Rows
 from mallang.data.filters import Account, Filters
 from mallang.data.prepared import Prepared, TextEncoder, prepare
@@ -30,7 +31,7 @@ Example = tuple[Integer[np.ndarray, " tokens"], ...]
 
 
 def prepare_split(
-    rows: Rows, tokenizers: Sequence[TextEncoder], filters: Filters, tags: Mapping[str, int] | None = None
+    rows: Rows, tokenizers: Sequence[TextEncoder | Column], filters: Filters, tags: Mapping[str, int] | None = None
 ) -> Prepared:
     """The rows of a split as ids, each corpus by itself where there are several; `tags` has the id of each domain."""
     if not isinstance(rows.source, Joined):
