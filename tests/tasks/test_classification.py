@@ -221,8 +221,8 @@ def test_starting_from_another_run_reports_what_fits(tmp_path, capfd):
         "train.steps=1",
     ]
     train(read("bag-of-means", [*given, "model.dim=8"]).build(), Options(folder=tmp_path / "b", start=first.folder))
-    assert "1 tensors loaded; the head is new" in capfd.readouterr().err.replace("\n", " ")
-    with pytest.raises(UserError, match="none of the 1 tensors fits"):
+    assert "1 tensors loaded; new: head.linear.weight" in " ".join(capfd.readouterr().err.split())
+    with pytest.raises(UserError, match="none of the 3 tensors fits"):
         train(read("bag-of-means", [*given, "model.dim=9"]).build(), Options(folder=tmp_path / "c", start=first.folder))
 
 
