@@ -88,7 +88,7 @@ class Config:
             "source": (self.source, "source"),
             "target": (self.target, "target"),
             "text": (text, self.source),
-            "label": ("label", "labels", "class", "category"),
+            "label": ("label", "labels", "class", "category", "sentiment"),
         }
         given = None if self.columns is None else tuple(str(column) for column in self.columns)
         return Wanted(roles, tuple(names.get(role, (role,)) for role in roles), given, self.header)
