@@ -59,7 +59,7 @@ def test_scores_equal_explicit_counts():
 
 
 def test_a_file_is_compared_and_described(tmp_path):
-    found = compare_on(write(tmp_path / "my.tsv"), seconds=10, candidates=[MEANS])
+    found = compare_on(write(tmp_path / "my.tsv"), seconds=10.0, candidates=[MEANS])
     assert [system.name for system in found.systems] == ["bag of means", "majority"] and found.folds == 5
     assert found.rows == 80 and found.recommended.scores["accuracy"].mean > 90
     assert "use bag of means" in str(found) and "majority" in found.to_markdown()
@@ -81,7 +81,7 @@ def test_too_little_to_compare_is_refused(tmp_path, count, label):
 
 def test_a_candidate_that_cannot_train_is_named(tmp_path):
     wrong = Candidate("n-grams", "ngram", ("task.name=classification",))
-    found = compare_on(write(tmp_path / "my.tsv"), seconds=5, candidates=[wrong])
+    found = compare_on(write(tmp_path / "my.tsv"), seconds=5.0, candidates=[wrong])
     assert any("n-grams took no part" in note for note in found.notes)
     assert "no model beats the most frequent label" in found.notes[-1]
 

@@ -74,7 +74,7 @@ class System:
     scores: Mapping[str, Value]
     seconds: float
     """Seconds of training, over all folds."""
-    parameters: float | None = None
+    parameters: int | None = None
     milliseconds: float | None = None
     """Milliseconds per text when many are classified."""
     right: Bool[np.ndarray, " rows"] = field(repr=False, default_factory=lambda: np.zeros(0, bool))
