@@ -74,7 +74,7 @@ class System:
     scores: Mapping[str, Value]
     seconds: float
     """Seconds of training, over all folds."""
-    parameters: int | None = None
+    parameters: float | None = None
     milliseconds: float | None = None
     """Milliseconds per text when many are classified."""
     right: Bool[np.ndarray, " rows"] = field(repr=False, default_factory=lambda: np.zeros(0, bool))
@@ -226,7 +226,8 @@ def try_candidate(
     device: str,
 ) -> System:
     """Train one candidate on every fold and predict the rows that it did not see."""
-    said, trained, used, parameters = np.empty(len(rows), dtype=object), 0.0, 0.0, None
+    said = np.empty(len(rows), dtype=object)
+    trained, used, parameters = 0.0, 0.0, 0.0
     with tempfile.TemporaryDirectory(prefix="mallang-compare-") as name:
         for number, part in enumerate(parts):
             folder = Path(name) / str(number)
@@ -237,7 +238,7 @@ def try_candidate(
             recipe = recipes.read(candidate.model, given).build()
             run = train(recipe, Options(folder=folder / "run", device=device, quiet=True))
             trained += time.monotonic() - began
-            parameters = run.info.get("parameters")
+            parameters = float(run.info["parameters"])
             model = load(run.folder, device)
             texts = [text for (text, _), out in zip(rows, part, strict=True) if out]
             began = time.monotonic()
