@@ -98,6 +98,11 @@ class Task:
         self.config, self.tokenizers, self.text = config, tokenizers, tokenizers["text"]
         self.labels = labels["label"]
         self.segments = Segments(self.text, "document")
+        if config.documents and self.text.domains:
+            raise UserError(
+                "data.domains puts a tag before a text, and documents have no place for it",
+                todo="leave out data.domains, or set task.documents=false",
+            )
         counts = np.maximum(1, np.array(self.labels.counts or [1] * len(self.labels), dtype=np.float32))
         self.weights = torch.from_numpy(counts.sum() / (len(counts) * counts))
         """Weights of the classes whose mean over the training texts is 1."""
