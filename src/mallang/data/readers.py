@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from mallang.data import storage
 from mallang.errors import UserError, nearest, require
@@ -28,6 +28,17 @@ Kind = Literal["text", "parallel", "tsv", "csv", "jsonl", "parquet", "conll", "s
 Row = tuple[str, ...]
 PACKED = (".gz", ".xz")
 MISSING = object()
+
+
+@runtime_checkable
+class Source(Protocol):
+    """A source of rows: files, a generator, a list."""
+
+    def rows(self, picks: Sequence[str]) -> Iterator[Row]:
+        """The rows from the first, with these columns."""
+
+    def fingerprint(self, picks: Sequence[str]) -> str:
+        """A hash of their content."""
 
 
 @dataclass(frozen=True)

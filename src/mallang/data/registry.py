@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from mallang.data import storage
+from mallang.data.miniworld_views import VIEWS
 from mallang.data.readers import Files
 from mallang.errors import UserError, nearest
 
@@ -100,7 +101,7 @@ def entry(name: str) -> Entry:
         raise UserError(f"{name} holds several corpora", todo="name one of " + ", ".join(parts))
     if Path(name).exists():
         raise UserError(f"there is no corpus {name!r}, but a file of that name", todo=f"data.train={name}")
-    near = nearest(name, {"miniworld", "miniworld-prompts", "miniworld-topics", *known})
+    near = nearest(name, {*VIEWS, *known})
     todo = near if near.startswith("did you mean") else "`mallang data list` shows all of them"
     raise UserError(f"there is no corpus {name!r}", todo=todo)
 
