@@ -2,7 +2,7 @@
 
     single      exactly one class: softmax and cross-entropy
     multi       any number of classes: a sigmoid and binary cross-entropy for each
-    ordinal     ordered classes, such as stars: one threshold between each two neighbours on a common scale
+    ordinal     ordered classes, such as stars: one threshold between each two neighbors on a common scale
                 (CORAL, Cao et al. 2020, arXiv:1901.07884)
 
 The head of the task is put on any encoder; a model that is a classifier itself has none. With `documents` a text is
