@@ -96,7 +96,8 @@ def our_data(overrides: list[str]) -> tuple[Any, Any, Any]:
     import torch
 
     from mallang import recipe as recipes
-    from mallang.training.train import prepare_data, source_of
+    from mallang.training.materials import prepare_data
+    from mallang.training.train import source_of
 
     recipe = recipes.read("transformer-multi30k-en-de", overrides).build()
     materials = prepare_data(recipe, None)

@@ -23,7 +23,8 @@ def measure(batches: int = 200) -> dict[str, Result]:
     """Padding of an epoch, and the speed of the loader over some batches."""
     import torch
 
-    from mallang.training.train import prepare_data, source_of
+    from mallang.training.materials import prepare_data
+    from mallang.training.train import source_of
 
     began = time.monotonic()
     recipe = recipes.read(RECIPE, []).build()

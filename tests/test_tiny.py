@@ -21,8 +21,8 @@ from mallang.tasks.translation import Task, Verbs
 from mallang.text.tokenizer import Config as TextConfig
 from mallang.text.tokenizer import Tokenizer
 from mallang.text.vocabulary import BOS, EOS, PAD
+from mallang.training.materials import save_tokenizers
 from mallang.training.run import begin
-from mallang.training.train import save_tokenizers
 from mallang.training.weights import own_weights
 
 PAIRS = [

@@ -51,7 +51,8 @@ class Recipe:
     train: TrainConfig
     optimizer: OptimizerConfig
     schedule: ScheduleConfig
-    decoding: DecodingConfig
+    decoding: DecodingConfig | None
+    """None where the task decodes nothing."""
     resolved: Resolved
 
     @classmethod
@@ -101,7 +102,14 @@ class Resolved:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "layers", of_today(self.layers))
-        for section in schema.SECTIONS:
+        for section in set(self.values) & (set(schema.SECTIONS) - set(self.sections)):
+            first = next(iter(self.values[section]), "")
+            raise UserError(
+                f"{section}.{first} has no effect: a recipe of the task {self._chosen('task')} has no [{section}]",
+                where=self.place(f"{section}.{first}"),
+                todo="leave it out",
+            )
+        for section in self.sections:
             known = schema.part(section, self._chosen(section))["properties"]
             for key in self.values.get(section, {}):
                 if key not in known:
@@ -120,6 +128,11 @@ class Resolved:
         """What its layers call by names of an earlier version, one line per layer."""
         return [note for layer in self.layers if (note := layer.note()) is not None]
 
+    @property
+    def sections(self) -> tuple[str, ...]:
+        """The sections that a recipe of this task has."""
+        return schema.sections(str(self.values["task"]["name"]))
+
     @cached_property
     def origins(self) -> dict[str, str]:
         """Where the value of each `section.key` comes from."""
@@ -129,7 +142,7 @@ class Resolved:
         """Every value, given or default."""
         whole: Values = {key: self.values.get(key, rule.get("default")) for key, rule in schema.TOP.items()}
         whole.pop("base")
-        for section in schema.SECTIONS:
+        for section in self.sections:
             given = self.values.get(section, {})
             rules = schema.part(section, self._chosen(section))["properties"]
             whole[section] = {
@@ -173,8 +186,8 @@ class Resolved:
         chosen = {section: whole[section].pop("name") for section in schema.NAMED}
         whole["model"].pop("size", None)
         kinds: dict[str, Any] = {"paper": str, "reach": str, "seed": int}
-        kinds |= {section: schema.config_class(section, chosen.get(section)) for section in schema.SECTIONS}
-        parts: Values = {}
+        kinds |= {section: schema.config_class(section, chosen.get(section)) for section in self.sections}
+        parts: Values = dict.fromkeys(schema.OWNED)
         wrong = [(dotted, "should be a number that ends") for dotted, value in _flat(whole) if _is_endless(value)]
         if isinstance(whole["seed"], int) and whole["seed"] < 0:
             wrong.append(("seed", "should not be negative"))
@@ -219,7 +232,7 @@ class Resolved:
     def _writable(self) -> Values:
         """Every value, with the text "none" where None is not the default: TOML leaves None out."""
         whole = self.resolved()
-        for section in schema.SECTIONS:
+        for section in self.sections:
             rules = schema.part(section, self._chosen(section))["properties"]
             for key, value in whole[section].items():
                 if value is None and rules[key].get("default") is not None:
@@ -313,7 +326,8 @@ def _unset(rule: Mapping[str, Any], value: Any) -> Any:
 def _flat(whole: Values) -> list[tuple[str, Any]]:
     """Every `section.key` with its value, the few above the sections first."""
     top = [(key, value) for key, value in whole.items() if key not in schema.SECTIONS]
-    return top + [(f"{section}.{key}", value) for section in schema.SECTIONS for key, value in whole[section].items()]
+    given = [section for section in schema.SECTIONS if section in whole]
+    return top + [(f"{section}.{key}", value) for section in given for key, value in whole[section].items()]
 
 
 if __name__ == "__main__":

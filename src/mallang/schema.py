@@ -33,6 +33,8 @@ PLAIN = {
 NONE = {"const": "none"}
 """How a recipe says that a key has no value: TOML has no null."""
 SECTIONS = (*NAMED, *PLAIN)
+OWNED = ("decoding",)
+"""The sections that a recipe has only if its task lists them in SECTIONS."""
 RIVALS = {
     "train": (("steps", "epochs"), ("epochs", "steps")),
     "data": (
@@ -63,6 +65,12 @@ def part(section: str, name: str | None = None) -> dict[str, Any]:
             return dict(definitions[key])
         return _named_part(section, file_name, find.find(NAMED[section], file_name))
     raise UserError(f"there is no {section} {name!r}", todo=nearest(file_name, known))
+
+
+def sections(task: str) -> tuple[str, ...]:
+    """The sections of a recipe of this task."""
+    owned = part("task", task)["x-sections"]
+    return tuple(section for section in SECTIONS if section not in OWNED or section in owned)
 
 
 def names(section: str) -> list[str]:
@@ -171,8 +179,10 @@ def _named_part(section: str, name: str, module: ModuleType) -> dict[str, Any]:
     made["properties"] = {**extra, **made["properties"]}
     if section == "model":
         made["x-task"] = module.TASK
-    if section == "task" and module.DEFAULTS:
-        made["x-defaults"] = module.DEFAULTS
+    if section == "task":
+        made["x-sections"] = list(module.SECTIONS)
+        if module.DEFAULTS:
+            made["x-defaults"] = module.DEFAULTS
     return made
 
 

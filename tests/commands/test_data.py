@@ -156,7 +156,7 @@ def test_preparing_reads_the_recipe_and_tells_the_account(monkeypatch):
         asked.append((recipe.data.max_length, folder))
         return types.SimpleNamespace(train=account, valid=account)
 
-    monkeypatch.setattr("mallang.training.train.prepare_data", prepare_data)
+    monkeypatch.setattr("mallang.training.materials.prepare_data", prepare_data)
     assert run("prepare", "transformer-miniworld", "data.max_length=77").count("5 kept") == 2
     assert asked == [(77, None)]
 

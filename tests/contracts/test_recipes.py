@@ -48,7 +48,7 @@ def test_it_says_only_what_differs_from_the_defaults(name: str) -> None:
     if "base" in given:
         return  # it may put a default back
     chosen = {section: read(name).resolved()[section]["name"] for section in schema.NAMED}
-    for section in schema.SECTIONS:
+    for section in read(name).sections:
         rules = schema.part(section, chosen.get(section))["properties"]
         values = {key: value for key, value in given.get(section, {}).items() if key not in WHAT_IT_IS}
         repeated = [key for key, value in values.items() if rules[key].get("default") == value]

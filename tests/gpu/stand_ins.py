@@ -23,7 +23,7 @@ from mallang.data import registry, storage
 from mallang.data.corpus import Corpus, Joined, Rows
 from mallang.data.readers import Files
 from mallang.data.registry import DataSet, Entry, File
-from mallang.training import train
+from mallang.training import materials
 
 KOREAN = ("ko", "document", "question", "answer", "morpheme", "token")
 """Columns in Hangul; all others are in Latin letters."""
@@ -199,18 +199,18 @@ def in_registry(entries: Mapping[str, Entry]) -> Iterator[None]:
 @contextmanager
 def shortened(**rows: int) -> Iterator[None]:
     """While the block runs, a training run reads so many rows of each split: `shortened(valid=64)`."""
-    before = train.open_corpus
+    before = materials.open_corpus
 
     def open_corpus(*given: object) -> Corpus:
         corpus = before(*given)  # type: ignore[arg-type]
         cut = {name: first(corpus.split(name), most) for name, most in rows.items()}
         return replace(corpus, splits={**corpus.splits, **cut})
 
-    train.open_corpus = open_corpus  # type: ignore[assignment]
+    materials.open_corpus = open_corpus  # type: ignore[assignment]
     try:
         yield
     finally:
-        train.open_corpus = before
+        materials.open_corpus = before
 
 
 def first(rows: Rows, most: int) -> Rows:

@@ -21,8 +21,8 @@ from mallang.models.convs2s import SIZES, Config, ConvS2S
 from mallang.text.tokenizer import Config as Text
 from mallang.text.tokenizer import Tokenizer
 from mallang.text.vocabulary import BOS, EOS, SPECIALS, Vocabulary
+from mallang.training.materials import save_tokenizers
 from mallang.training.run import begin
-from mallang.training.train import save_tokenizers
 from mallang.training.weights import own_weights
 
 WORDS = Vocabulary((*SPECIALS, *"abcdefg"))

@@ -13,7 +13,8 @@ from mallang.training import checkpoint
 from mallang.training.checkpoint import Checkpoint
 from mallang.training.finishing import final_weights
 from mallang.training.loop import Config
-from mallang.training.train import Materials, learn_tokenizers, source_of, thin
+from mallang.training.materials import Materials, learn_tokenizers, thin
+from mallang.training.train import source_of
 
 
 def choose(folder, best_step, **options):

@@ -101,7 +101,7 @@ def prepare(recipe: RecipeName, overrides: Overrides = None) -> None:
     note_renamed(resolved)
     checked = resolved.build()
     from mallang.training.defaults import fit_recipe
-    from mallang.training.train import prepare_data  # after the check, for it imports torch
+    from mallang.training.materials import prepare_data  # after the check, for it imports torch
 
     checked = fit_recipe(checked, print)
     materials = prepare_data(checked, None)

@@ -208,7 +208,9 @@ def of_run(run: Path, asked: Asked, sentence: int, option: str | None, *, quiet:
     model = load_for(run, None, "evaluate", asked.device, int8=asked.int8, others=asked.others)
     check_texts(model, run, option)
     check_reading(model, asked)
-    opened, wanted = Run.open(run), change_search(model.config, options)
+    if options and model.config is None:
+        raise UserError(f"--search has no effect: {run} does not search", todo="leave it out")
+    opened, wanted = Run.open(run), change_search(model.config, options) if model.config is not None else None
     lexicon = asked.lexicon and str(asked.lexicon)
     if asked.replace_unknown or lexicon:
         options |= {"replace_unknown": asked.replace_unknown, "lexicon": lexicon}
@@ -229,7 +231,8 @@ def of_run(run: Path, asked: Asked, sentence: int, option: str | None, *, quiet:
         if not quiet:
             for column, texts in zip(columns, zip(*rows, strict=True), strict=True):
                 side = f"{column} of {part.name}" if len(columns) > 1 else part.name
-                note_unknown(side, texts, model.task.tokenizers[column], model.model)
+                if column in model.task.tokenizers:
+                    note_unknown(side, texts, model.task.tokenizers[column], model.model)
         if sentence:
             continue  # one sentence is not the score of the run
         told = options | ({} if chosen is None else {"domain": chosen}) | ({"weights": "int8"} if asked.int8 else {})

@@ -65,7 +65,7 @@ def complete_override(context: typer.Context, incomplete: str) -> list[str]:
         resolved = recipe.read(str(context.params.get("recipe", ""))).resolved()
     except UserError:
         return []
-    dotted = [f"{section}.{key}=" for section in schema.SECTIONS for key in resolved[section]]
+    dotted = [f"{section}.{key}=" for section in schema.SECTIONS for key in resolved.get(section, ())]
     return [text for text in [*dotted, "seed="] if text.startswith(incomplete)]
 
 

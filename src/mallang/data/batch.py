@@ -2,33 +2,62 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import pad
 
 from mallang.text.vocabulary import PAD
 
+IGNORE = -100
+"""The label of an example or a word that has none: no class has this number. Class 0 is an ordinary class."""
+VARYING = ("time", "source", "words", "sentences")
+"""The axes that are padded in width; rows are padded along `batch` and `examples`."""
+
+
+def axes(names: str, fill: int | float) -> dict[str, Any]:
+    """What a field of a batch declares: the names of its axes, and the value that fills positions added to it."""
+    return {"axes": tuple(names.split()), "fill": fill}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """Padded token tensors; every field but `tokens` and `lengths` is present only where the task needs it."""
+    """Padded tensors; every field but `tokens` and `lengths` is present only where the task needs it.
 
-    tokens: Int[Tensor, "batch time"]
+    A row of `tokens` is an example, except in documents: there it is a sentence, and `sentences` says which rows belong
+    to each example. Padding, filling up, pinning and moving read the declared axes; they know no field by name.
+    """
+
+    tokens: Int[Tensor, "batch time"] = field(metadata=axes("batch time", PAD))
     """The input ids; in a decoder `<s>` and the words, so that position t predicts `labels[t]`."""
-    lengths: Int[Tensor, " batch"]
-    labels: Int[Tensor, "batch ..."] | None = None
-    """The labels: for a decoder the words and `</s>`; `<pad>` where there is no label."""
-    source: Int[Tensor, "batch source"] | None = None
+    lengths: Int[Tensor, " batch"] = field(metadata=axes("batch", 1))  # attention needs at least one position per row
+    labels: Int[Tensor, "batch ..."] | None = field(default=None, metadata=axes("batch time", PAD))
+    """The tokens to predict: for a decoder the words and `</s>`; `<pad>` where there is no label."""
+    source: Int[Tensor, "batch source"] | None = field(default=None, metadata=axes("batch source", PAD))
     """The sentence to translate, ended by `</s>`."""
-    source_lengths: Int[Tensor, " batch"] | None = None
-    segments: Int[Tensor, "batch time"] | None = None
+    source_lengths: Int[Tensor, " batch"] | None = field(default=None, metadata=axes("batch", 1))
+    segments: Int[Tensor, "batch time"] | None = field(default=None, metadata=axes("batch time", 0))
     """Where several texts are packed into one row: the index of each token's text, from 1; padding has 0."""
+    classes: Int[Tensor, " examples"] | None = field(default=None, metadata=axes("examples", IGNORE))
+    """The class of each example; IGNORE where it has none."""
+    class_sets: Float[Tensor, "examples classes"] | None = field(
+        default=None, metadata=axes("examples classes", IGNORE)
+    )
+    """Several classes per example: 1 for each that applies, 0 for the others; IGNORE in rows without an example."""
+    numbers: Float[Tensor, " examples"] | None = field(default=None, metadata=axes("examples", math.nan))
+    """The number to predict for each example; NaN where it has none."""
+    words: Int[Tensor, "batch words"] | None = field(default=None, metadata=axes("batch words", -1))
+    """The position of the first token of each word; −1 where there is no word."""
+    tags: Int[Tensor, "batch words"] | None = field(default=None, metadata=axes("batch words", IGNORE))
+    """The tag of each word; IGNORE where there is none."""
+    sentences: Int[Tensor, "examples sentences"] | None = field(default=None, metadata=axes("examples sentences", -1))
+    """The rows of `tokens` that are the sentences of each document, in order; −1 where there is no sentence."""
 
     @property
     def mask(self) -> Bool[Tensor, "batch time"]:
@@ -48,10 +77,10 @@ class Batch:
     def map(self, change: Callable[[Tensor], Tensor]) -> Batch:
         """A batch with a function applied to every tensor."""
         changed: dict[str, Any] = {}
-        for field in fields(self):
-            value = getattr(self, field.name)
+        for each in fields(self):
+            value = getattr(self, each.name)
             if isinstance(value, Tensor):
-                changed[field.name] = change(value)
+                changed[each.name] = change(value)
         return replace(self, **changed)
 
     def to(self, device: torch.device | str) -> Batch:
@@ -64,7 +93,7 @@ class Batch:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Sent between processes as plain bytes: torch would open a file for every tensor, which takes 2 ms per batch.
-        arrays = {field.name: getattr(self, field.name) for field in fields(self)}
+        arrays = {each.name: getattr(self, each.name) for each in fields(self)}
         return from_arrays, ({name: value.cpu().numpy() for name, value in arrays.items() if value is not None},)
 
 
@@ -88,27 +117,51 @@ class Shapes:
 
     def fill(self, batch: Batch) -> Batch:
         """The batch padded to the next of these shapes; added positions are masked and have no labels."""
-        longest = max(self.padded_width(value) for name, value in rectangles(batch))
+        longest = max(self.rounded(value.shape[1]) for name, value in rectangles(batch))
         rows = min(self.tokens // longest, self.sentences or self.tokens)
-        more = max(0, rows - len(batch))
-        changed = {
-            name: pad(value, (0, self.padded_width(value) - value.shape[1], 0, more), value=PAD)
-            for name, value in rectangles(batch)
-        }
-        for name in ("lengths", "source_lengths"):
-            if (lengths := getattr(batch, name)) is not None:
-                changed[name] = pad(lengths, (0, more), value=1)  # attention needs at least one position per row
+        if batch.sentences is None:
+            rows = examples = max(len(batch), rows)
+        else:
+            rows = rows if len(batch) <= rows else self.doubled(len(batch))
+            examples = self.doubled(len(batch.sentences))
+        changed = {}
+        for each in fields(batch):
+            if (value := getattr(batch, each.name)) is not None:
+                wanted = [
+                    self.size(*pair, rows, examples) for pair in zip(each.metadata["axes"], value.shape, strict=False)
+                ]
+                changed[each.name] = padded(value, wanted, each.metadata["fill"])
         return replace(batch, **changed)
 
-    def padded_width(self, rectangle: Tensor) -> int:
-        """The padded width of a tensor."""
-        return -(-rectangle.shape[1] // self.multiple) * self.multiple
+    def size(self, axis: str, size: int, rows: int, examples: int) -> int:
+        """The padded size of an axis."""
+        if axis == "sentences":
+            return self.doubled(size)
+        return self.rounded(size) if axis in VARYING else {"batch": rows, "examples": examples}.get(axis, size)
+
+    def rounded(self, width: int) -> int:
+        """A width, rounded up to the multiple."""
+        return -(-width // self.multiple) * self.multiple
+
+    def doubled(self, size: int) -> int:
+        """A size, rounded up to the multiple, twice it, four times it …: documents vary in three sizes at once."""
+        return self.multiple << max(0, (-(-size // self.multiple) - 1).bit_length())
+
+
+def padded(value: Tensor, sizes: Sequence[int], fill: int | float) -> Tensor:
+    """A tensor with positions added at the end of its axes."""
+    more = [after - before for before, after in zip(value.shape, sizes, strict=True)]
+    return pad(value, [each for extra in reversed(more) for each in (0, extra)], value=fill)
 
 
 def rectangles(batch: Batch) -> list[tuple[str, Tensor]]:
-    """The tensors of a batch that have a time axis."""
-    named = ((name, getattr(batch, name)) for name in ("tokens", "labels", "source", "segments"))
-    return [(name, value) for name, value in named if value is not None and value.dim() == 2]
+    """The tensors of a batch that have an axis of tokens, by name."""
+    named = ((each, getattr(batch, each.name)) for each in fields(batch))
+    return [
+        (each.name, value)
+        for each, value in named
+        if value is not None and value.dim() == 2 and each.metadata["axes"][1] in ("time", "source")
+    ]
 
 
 def lengths_to_mask(lengths: Int[Tensor, " batch"], width: int) -> Bool[Tensor, "batch width"]:

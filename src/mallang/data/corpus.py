@@ -85,7 +85,12 @@ class Config:
 
     def wanted(self, roles: tuple[str, ...], text: str = "text") -> Wanted:
         """The columns that a task means by these roles; `text` is what the corpus calls its text."""
-        names = {"source": (self.source, "source"), "target": (self.target, "target"), "text": (text, self.source)}
+        names: dict[str, tuple[str, ...]] = {
+            "source": (self.source, "source"),
+            "target": (self.target, "target"),
+            "text": (text, self.source),
+            "label": ("label", "labels", "class", "category", "sentiment"),
+        }
         given = None if self.columns is None else tuple(str(column) for column in self.columns)
         return Wanted(roles, tuple(names.get(role, (role,)) for role in roles), given, self.header)
 

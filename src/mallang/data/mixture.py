@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Integer
 
+from mallang.data.columns import Column
 from mallang.data.corpus import Joined, Rows
 from mallang.data.filters import Account, Filters
 from mallang.data.prepared import Prepared, TextEncoder, prepare
@@ -30,7 +31,7 @@ Example = tuple[Integer[np.ndarray, " tokens"], ...]
 
 
 def prepare_split(
-    rows: Rows, tokenizers: Sequence[TextEncoder], filters: Filters, tags: Mapping[str, int] | None = None
+    rows: Rows, tokenizers: Sequence[TextEncoder | Column], filters: Filters, tags: Mapping[str, int] | None = None
 ) -> Prepared:
     """The rows of a split as ids, each corpus by itself where there are several; `tags` has the id of each domain."""
     if not isinstance(rows.source, Joined):
@@ -101,6 +102,13 @@ class Mixture(Prepared):
             tag[0] = part.tag is not None
             found.append(part.rows.lengths + tag)
         return np.concatenate(found)
+
+    def column(self, number: int) -> tuple[Integer[np.ndarray, " items"], Integer[np.ndarray, " bounds"]]:
+        """All integers of one array, part after part, without tags, and where each row begins."""
+        items, bounds = zip(*(part.rows.column(number) for part in self.parts), strict=True)
+        starts = np.cumsum([0, *map(len, items)])
+        moved = [own[:-1] + start for own, start in zip(bounds, starts, strict=False)]
+        return np.concatenate(items), np.concatenate([*moved, starts[-1:]])
 
     @property
     def flat(self) -> None:

@@ -24,6 +24,7 @@ import numpy as np
 from jaxtyping import Bool, Int8, Integer
 
 from mallang.data import storage
+from mallang.data.columns import Column, ColumnEncoder, LabelSet
 from mallang.data.corpus import Rows
 from mallang.data.filters import REASONS, Account, Filters
 from mallang.data.readers import Row
@@ -84,6 +85,11 @@ class Prepared:
             for n, column in enumerate(self.manifest["columns"])
         ]
 
+    def column(self, number: int) -> tuple[Integer[np.ndarray, " items"], Integer[np.ndarray, " bounds"]]:
+        """All integers of one array, row after row, and where each row begins; the last bound is the end."""
+        items, bounds = self._columns[number]
+        return items.astype(np.int64), bounds
+
     @property
     def flat(self) -> Integer[np.ndarray, " tokens"] | None:
         """The ids of the first column, row after row, where they lie so."""
@@ -105,15 +111,17 @@ class Prepared:
 
 def prepare(
     rows: Rows,
-    tokenizers: Sequence[TextEncoder],
+    encoders: Sequence[TextEncoder | Column],
     filters: Filters,
     cache: Path | None = None,
     report: Report | None = None,
 ) -> Prepared:
-    """The rows as ids, from the cache if they are there; one tokenizer a column."""
-    if len(tokenizers) != len(rows.columns):
-        raise ValueError(f"{len(tokenizers)} tokenizers for the columns {', '.join(rows.columns)}")
-    fingerprint = _sum([FORMAT, rows.fingerprint, [t.fingerprint for t in tokenizers], asdict(filters)])
+    """The rows as ids, from the cache if they are there: a tokenizer per column, or arrays of typed columns."""
+    columns = columns_of(encoders, rows)
+    facts = [each.encoder.fingerprint for each in columns]
+    if any(isinstance(each, Column) for each in encoders):
+        facts += [json.dumps([each.place, each.is_text]) for each in columns]
+    fingerprint = _sum([FORMAT, rows.fingerprint, facts, asdict(filters)])
     final = (cache or storage.cache_folder()) / "prepared" / fingerprint[:32]
     found = open_prepared(final)
     if found is not None:
@@ -123,13 +131,21 @@ def prepare(
         if found is not None:
             return found
         with storage.temporary_folder(final.parent) as folder:
-            _write(folder, rows, tokenizers, filters, fingerprint, report or (lambda read: None))
+            _write(folder, rows, columns, filters, fingerprint, report or (lambda read: None))
             storage.put_in_place(folder, final)
         found = open_prepared(final)
     if found is None:
         raise UserError(
             f"{final} changed while it was written", todo="run again; is someone clearing the cache folder?"
         )
+    return found
+
+
+def columns_of(encoders: Sequence[TextEncoder | Column], rows: Rows) -> list[Column]:
+    """The arrays to write; a tokenizer by itself reads the column of its place."""
+    found = [each if isinstance(each, Column) else Column(place, each) for place, each in enumerate(encoders)]
+    if {each.place for each in found} != set(range(len(rows.columns))):
+        raise ValueError(f"{len(encoders)} tokenizers for the columns {', '.join(rows.columns)}")
     return found
 
 
@@ -172,20 +188,21 @@ class Writer:
 def _write(
     folder: Path,
     rows: Rows,
-    tokenizers: Sequence[TextEncoder],
+    columns: Sequence[Column],
     filters: Filters,
     fingerprint: str,
     report: Report,
 ) -> None:
     """Tokenize chunk after chunk into the files of a folder."""
     account = Account(filters, rows.name)
+    needed = sorted({each.place for each in columns if not _may_be_empty(each)})
     repeated = _repeated(rows) if filters.drop_duplicates else None
     try:
         with ExitStack() as stack:
-            writers = [_open_writer(folder, n, tokenizer, stack) for n, tokenizer in enumerate(tokenizers)]
+            writers = [_open_writer(folder, n, each.encoder, stack) for n, each in enumerate(columns)]
             for chunk in _chunks(rows):
-                fate = _first_look(chunk, filters, repeated, account.read)
-                _write_chunk(chunk, fate, tokenizers, filters, writers)
+                fate = _first_look(chunk, filters, needed, repeated, account.read)
+                _write_chunk(chunk, fate, columns, filters, writers, f"{rows.name}, row {{}}", account.read)
                 account.add(fate)
                 report(account.read)
         if account.kept:
@@ -198,40 +215,58 @@ def _write(
         )
 
 
-def _open_writer(folder: Path, column: int, tokenizer: TextEncoder, stack: ExitStack) -> Writer:
+def _open_writer(folder: Path, column: int, encoder: ColumnEncoder, stack: ExitStack) -> Writer:
     tokens, offsets = (stack.enter_context((folder / f"{column}.{kind}").open("wb")) for kind in ("tokens", "offsets"))
     offsets.write(bytes(8))
-    return Writer(tokens, offsets, np.dtype("<u2" if len(tokenizer.vocabulary) <= 1 << 16 else "<i4"))
+    is_narrow = isinstance(encoder, TextEncoder) and len(encoder.vocabulary) <= 1 << 16
+    return Writer(tokens, offsets, np.dtype("<u2" if is_narrow else "<i4"))
 
 
 def _first_look(
-    chunk: list[Row], filters: Filters, repeated: Bool[np.ndarray, " all"] | None, read: int
+    chunk: list[Row], filters: Filters, needed: Sequence[int], repeated: Bool[np.ndarray, " all"] | None, read: int
 ) -> Int8[np.ndarray, " rows"]:
     """What can be said of rows before they are tokenized."""
     fate = np.zeros(len(chunk), np.int8)
     if repeated is not None:
         fate[repeated[read : read + len(chunk)]] = REASONS.index("duplicate")
     if filters.drop_empty:
-        is_empty = np.fromiter((any(not text or text.isspace() for text in row) for row in chunk), bool, len(chunk))
+        cells = ([row[place] for place in needed] for row in chunk)
+        is_empty = np.fromiter((any(not cell or cell.isspace() for cell in row) for row in cells), bool, len(chunk))
         fate[is_empty] = REASONS.index("empty")
     return fate
+
+
+def _may_be_empty(column: Column) -> bool:
+    """Whether an empty cell means something: none of the labels applies."""
+    return isinstance(column.encoder, LabelSet) and column.encoder.kind == "labels"
 
 
 def _write_chunk(
     chunk: list[Row],
     fate: Int8[np.ndarray, " rows"],
-    tokenizers: Sequence[TextEncoder],
+    columns: Sequence[Column],
     filters: Filters,
     writers: Sequence[Writer],
+    where: str,
+    read: int,
 ) -> None:
-    """Tokenize what is left of a chunk, judge it by its lengths, write what is kept; `fate` is brought up to date."""
+    """Encode what is left of a chunk, judge it by its lengths, write what is kept; `fate` is brought up to date."""
     places = np.flatnonzero(fate == 0)
     if not len(places):
         return
-    left = [chunk[place] for place in places]
-    ids = [t.encode_batch(list(texts)) for t, texts in zip(tokenizers, zip(*left, strict=True), strict=True)]
+    cells = list(zip(*(chunk[place] for place in places), strict=True))
+    ids = [each.encoder.encode_batch(list(cells[each.place])) for each in columns]
     lengths = np.array([[len(row) for row in column] for column in ids]).T
-    fate[places] = filters.judge(lengths, fate[places])
+    for number, each in enumerate(columns):
+        if each.like is not None and (wrong := np.flatnonzero(lengths[:, number] != lengths[:, each.like])).size:
+            row = int(wrong[0])
+            raise UserError(
+                f"there are {lengths[row, each.like]} words but {lengths[row, number]} tags",
+                where=where.format(read + int(places[row]) + 1),
+                todo="give every word exactly one tag",
+            )
+    measured = lengths[:, [each.is_text for each in columns]]
+    fate[places] = filters.judge(measured, fate[places])
     for writer, column in zip(writers, ids, strict=True):
         writer.add([row for row, kept in zip(column, fate[places] == 0, strict=True) if kept])
 

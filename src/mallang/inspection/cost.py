@@ -26,8 +26,8 @@ from mallang.tasks import generation, translator
 from mallang.tasks.contract import TextLayout
 from mallang.training.checkpoint import is_read_only, replace_file, to_json
 from mallang.training.loop import seed_everything
+from mallang.training.materials import Materials, prepare_data
 from mallang.training.run import RECIPE, Run
-from mallang.training.train import Materials, prepare_data
 
 FILE = "cost.json"
 BATCHES, TOKENS = 32, 512

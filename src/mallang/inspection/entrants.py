@@ -117,6 +117,7 @@ class Entrant:
     @cached_property
     def search(self) -> Any:
         """All search options of the run."""
+        assert self.recipe.decoding is not None  # translations are compared here
         return change_search(self.recipe.decoding, self.options.search)
 
     def check(self) -> None:

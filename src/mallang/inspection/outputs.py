@@ -100,7 +100,7 @@ def stamp_of(run: Run, rows: Sequence[tuple[str, ...]], search: Any, asked: Mapp
     return {
         "weights": run.info.get("weights"),
         "rows": hashlib.sha256(text.encode()).hexdigest(),
-        "search": asdict(search),
+        "search": {} if search is None else asdict(search),
         "asked": {key: value for key, value in asked.items() if value},
     }
 

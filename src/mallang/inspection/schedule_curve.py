@@ -23,8 +23,9 @@ from mallang.models.contract import dim_of, is_fitted
 from mallang.recipe import Recipe
 from mallang.training.budget import is_alone
 from mallang.training.defaults import fit_recipe
+from mallang.training.materials import prepare_data
 from mallang.training.schedule import multiplier
-from mallang.training.train import prepare_data, source_of
+from mallang.training.train import source_of
 
 
 @dataclass(frozen=True)

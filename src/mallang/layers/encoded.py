@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -16,5 +17,17 @@ class Encoded:
     """The vectors of the tokens after each layer that is returned, the last one last."""
     mask: Bool[Tensor, "batch time"]
     """True where there is a token; the vectors elsewhere are meaningless."""
-    pooled: Float[Tensor, "batch pooled"]
-    """The whole text as one vector."""
+    pooled: Float[Tensor, "examples pooled"]
+    """The whole text, or the whole document, as one vector."""
+    penalties: Mapping[str, Float[Tensor, " examples"]] = field(default_factory=dict)
+    """What the model adds to the loss of each example, by name, already weighted."""
+
+
+@dataclass(frozen=True)
+class EncoderDims:
+    """The sizes of the vectors that an encoder gives, for the heads that are put on it."""
+
+    pooled: int
+    """The size of the vector of a whole text."""
+    token: int | None
+    """The size of the vector of a token in the last layer; None: there are no vectors of tokens."""

@@ -59,6 +59,65 @@ class Capped(nn.Module):
         return self.cap * torch.tanh(logits / self.cap)
 
 
+class Headed(nn.Module):
+    """A model and the head that a task puts on it; their weights are saved as `model.*` and `head.*`."""
+
+    def __init__(self, model: nn.Module, head: nn.Module, *, frozen: bool = False) -> None:
+        super().__init__()
+        self.model, self.head, self.is_frozen = model, head, frozen
+        if frozen:
+            model.requires_grad_(False)
+            model.eval()
+
+    @property
+    def config(self) -> Any:
+        """The configuration of the model below the head."""
+        return self.model.config
+
+    def train(self, mode: bool = True) -> Headed:
+        """Set the training mode; a frozen model stays in eval mode, so that it computes the same features forever."""
+        super().train(mode)
+        if self.is_frozen:
+            self.model.eval()
+        return self
+
+
+class ClassificationHead(nn.Module):
+    """Dropout and a linear layer from the vector of a text, or of a token, to one logit per class."""
+
+    def __init__(self, dim: int, classes: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+        self.linear = nn.Linear(dim, classes)
+        nn.init.xavier_uniform_(self.linear.weight)
+        nn.init.zeros_(self.linear.bias)
+
+    def forward(self, vectors: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch classes"]:
+        """One logit per class."""
+        logits: Tensor = self.linear(self.dropout(vectors))
+        return logits
+
+
+class OrdinalHead(nn.Module):
+    """One score per vector and ordered thresholds: a logit of lying above each threshold (CORAL, arXiv:1901.07884)."""
+
+    def __init__(self, dim: int, classes: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+        self.score = nn.Linear(dim, 1, bias=False)
+        self.first = nn.Parameter(torch.tensor((classes - 2) / 2))
+        self.gaps = nn.Parameter(torch.full((classes - 2,), 0.5413))
+        """softplus(0.5413) = 1: neighboring thresholds start one apart, and never change their order."""
+        nn.init.xavier_uniform_(self.score.weight)
+
+    def forward(self, vectors: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch thresholds"]:
+        """A logit per threshold, falling from the first to the last."""
+        gaps = nn.functional.softplus(self.gaps)
+        thresholds = self.first - torch.cat((gaps.new_zeros(1), gaps.cumsum(0)))
+        shifted: Tensor = self.score(self.dropout(vectors)) + thresholds
+        return shifted
+
+
 @runtime_checkable
 class OutputProjection(Protocol):
     """A model whose `output` may be a single linear layer, which a loss can fuse."""

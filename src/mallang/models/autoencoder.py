@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from mallang.data.batch import Batch
 from mallang.layers.bag import bag_of
 from mallang.layers.checks import check_sizes
-from mallang.layers.encoded import Encoded
+from mallang.layers.encoded import Encoded, EncoderDims
 from mallang.layers.initialization import xavier
 from mallang.text.vocabulary import Vocabulary
 
@@ -80,6 +80,10 @@ class Autoencoder(nn.Module):
         counts = bag_of(batch.source, batch.source_mask, self.source_vocabulary)
         seen = counts.log1p() if self.config.inputs == "log-count" else counts.clamp(max=1.0)
         return Encoded(layers=[], mask=batch.source_mask, pooled=self.encoder(seen))
+
+    def encoder_dims(self) -> EncoderDims:
+        """The sizes of what `encode` gives."""
+        return EncoderDims(pooled=self.config.dim, token=None)
 
     def init_weights(self) -> None:
         """Xavier for every matrix, zero for every bias."""

@@ -31,7 +31,7 @@ from mallang.data.batch import Batch
 from mallang.layers.cache import State
 from mallang.layers.checks import check_alike, check_shared, check_sizes
 from mallang.layers.dropout import Dropout
-from mallang.layers.encoded import Encoded
+from mallang.layers.encoded import Encoded, EncoderDims
 from mallang.layers.head import Projection
 from mallang.layers.initialization import xavier
 from mallang.layers.recurrent import Maxout, Memory, Reader, Recurrent
@@ -97,6 +97,10 @@ class Cho(nn.Module):
         words = self.embed(batch.source, self.input_embedding())
         states, memory = self.encoder(words, batch.source_lengths)
         return Encoded(layers=[states], mask=batch.source_mask, pooled=self.summary(memory.hidden[:, -1]).tanh())
+
+    def encoder_dims(self) -> EncoderDims:
+        """The sizes of what `encode` gives."""
+        return EncoderDims(pooled=self.config.dim, token=self.config.dim)
 
     def start(self, batch: Batch) -> State:
         """Encode the source: its summary is fixed, and the decoder's initial state is computed from it."""

@@ -23,7 +23,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from mallang.data.batch import Batch
-from mallang.layers.encoded import Encoded
+from mallang.layers.encoded import Encoded, EncoderDims
 from mallang.text.vocabulary import Vocabulary
 
 
@@ -76,11 +76,33 @@ class Segmented(Protocol):
 
 
 @runtime_checkable
+class Hierarchical(Protocol):
+    """A model that declares whether it reads documents sentence by sentence."""
+
+    reads_sentences: bool
+    """Whether rows of the batch may be sentences, which `batch.sentences` joins to documents."""
+
+
+@runtime_checkable
 class Encoder(Protocol):
-    """A model that encodes a whole text as one vector."""
+    """A model that encodes a text: a vector of every token, and one vector of the whole.
+
+    It reads `batch.source` if it reads a source, else `batch.tokens`. How it pools is its own affair.
+    """
 
     def encode(self, batch: Batch) -> Encoded:
-        """The vectors of the source tokens after each layer, and one vector of the whole text."""
+        """The vectors of the tokens after each layer, and one vector of the whole text."""
+
+    def encoder_dims(self) -> EncoderDims:
+        """The sizes of those vectors."""
+
+
+@runtime_checkable
+class Classifier(Protocol):
+    """A model with an output of its own for every class; its constructor takes the number of classes last."""
+
+    def classify(self, batch: Batch) -> Float[Tensor, "examples classes"]:
+        """One logit per class for each example."""
 
 
 @runtime_checkable
@@ -154,6 +176,11 @@ def is_fitted(module: ModuleType) -> bool:
 def longest_of(model: object) -> int | None:
     """The maximum number of tokens that a model can read or generate; None: it has no limit."""
     return model.longest if isinstance(model, Bounded) else None
+
+
+def reads_sentences(model: object) -> bool:
+    """Whether a model, or its class, reads documents sentence by sentence."""
+    return model.reads_sentences if isinstance(model, Hierarchical) else False
 
 
 def dim_of(config: object) -> int | None:

@@ -30,7 +30,7 @@ from mallang.data.batch import Batch
 from mallang.layers.cache import State
 from mallang.layers.checks import check_alike, check_shared, check_sizes
 from mallang.layers.dropout import Dropout
-from mallang.layers.encoded import Encoded
+from mallang.layers.encoded import Encoded, EncoderDims
 from mallang.layers.head import Projection
 from mallang.layers.initialization import xavier
 from mallang.layers.recurrent import Memory, Reader, Recurrent
@@ -132,6 +132,10 @@ class Sutskever(nn.Module):
         """The sentence as a vector: the final state of the last layer, which the paper plots."""
         outputs, memory = self.read(batch)
         return Encoded(layers=[outputs], mask=batch.source_mask, pooled=memory.hidden[:, -1])
+
+    def encoder_dims(self) -> EncoderDims:
+        """The sizes of what `encode` gives."""
+        return EncoderDims(pooled=self.config.dim, token=self.config.dim)
 
     def init_weights(self) -> None:
         """N(0, 1/embedding_dim) for embeddings, Xavier for the output; recurrent.py initializes the LSTMs."""

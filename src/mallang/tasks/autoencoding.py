@@ -36,8 +36,10 @@ from mallang.tasks.translator import BATCH_TOKENS, Translation
 from mallang.text.tokenizer import Tokenizer
 from mallang.text.vocabulary import PAD
 
-__all__ = ["DEFAULTS", "Config", "Task", "Verbs"]
+__all__ = ["DEFAULTS", "SECTIONS", "Config", "Task", "Verbs"]
 
+SECTIONS = ("decoding",)
+"""Sections of a recipe that this task reads besides those of every recipe."""
 DEFAULTS: dict[str, dict[str, Any]] = {}
 """Defaults of a recipe of this task."""
 

@@ -22,8 +22,10 @@ from mallang.data.streams import lines_batch
 from mallang.tasks import language_modeling
 from mallang.tasks.embedding import text_vectors, word_vectors
 
-__all__ = ["DEFAULTS", "Config", "Task", "Verbs"]
+__all__ = ["DEFAULTS", "SECTIONS", "Config", "Task", "Verbs"]
 
+SECTIONS = ("decoding",)
+"""Sections of a recipe that this task reads besides those of every recipe."""
 DEFAULTS: dict[str, dict[str, Any]] = {}
 """Defaults of a recipe of this task."""
 

@@ -15,6 +15,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from mallang.data.batch import Batch, Shapes
+from mallang.data.columns import TOKENIZED, Column, Kind
 from mallang.data.corpus import Config as Data
 from mallang.data.filters import Filters
 from mallang.data.prepared import Prepared
@@ -23,7 +24,7 @@ from mallang.evaluation.score import Score
 from mallang.text.tokenizer import Tokenizer
 
 Better = Literal["lower", "higher"]
-Evaluated = Literal["texts", "bags of words", "log-probabilities"]
+Evaluated = Literal["texts", "bags of words", "log-probabilities", "labels", "tags"]
 """What `evaluate` gives for each row beside the scores."""
 Compared = Literal["outputs", "perplexity"]
 """What runs of a task are compared by: their outputs, or the perplexity of given texts."""
@@ -81,7 +82,10 @@ class Task(Protocol):
         """Collate examples into a padded batch."""
 
     def counts(self, batch: Batch) -> dict[str, int]:
-        """The count that each part of the loss is divided by; known before the model runs."""
+        """The count that each part of the loss is divided by; known before the model runs.
+
+        A reported metric is divided by the count of its name, if there is one; `tokens` is the number of tokens read.
+        """
 
     def loss(self, model: nn.Module, batch: Batch, carry: Any) -> Loss:
         """The loss of a batch, in parts."""
@@ -134,6 +138,32 @@ class Directed(Protocol):
 
     backward: bool
     """Whether the tokens of a line are read from the last to the first."""
+
+
+@runtime_checkable
+class Labeled(Protocol):
+    """A task that reads columns other than text: labels, tags, numbers, or text in words or sentences.
+
+    Its class takes the sets of labels by column as a third argument, after the configuration and the tokenizers.
+    """
+
+    @classmethod
+    def kinds(cls, config: Any) -> Mapping[str, Kind]:
+        """The kind of each column that is not plain text."""
+
+    def arrays(self) -> Sequence[Column]:
+        """The arrays that a row becomes, in the order in which `prepare` gets them."""
+
+
+def column_kinds(kind: type[Any], config: Any) -> Mapping[str, Kind]:
+    """The kinds of a task's columns that are not plain text; none for most tasks."""
+    return kind.kinds(config) if issubclass(kind, Labeled) else {}
+
+
+def text_columns(kind: type[Any], config: Any) -> tuple[str, ...]:
+    """The columns of a task that have a tokenizer."""
+    kinds = column_kinds(kind, config)
+    return tuple(column for column in kind.columns if kinds.get(column, "text") in TOKENIZED)
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,10 @@ from typing import Any
 from mallang.tasks import translation, translator
 from mallang.tasks.translator import Text
 
-__all__ = ["DEFAULTS", "VARIED", "Config", "Task", "Verbs"]
+__all__ = ["DEFAULTS", "SECTIONS", "VARIED", "Config", "Task", "Verbs"]
 
+SECTIONS = ("decoding",)
+"""Sections of a recipe that this task reads besides those of every recipe."""
 DEFAULTS = translation.DEFAULTS
 
 VARIED = {"method": "sampling", "temperature": 0.5, "top_p": 0.9}

@@ -15,7 +15,7 @@ from mallang.data.sampler import by_length
 from mallang.decoding.contract import device_of, inference
 from mallang.errors import UserError
 from mallang.layers.characters import ReadsSpelling
-from mallang.models.contract import Encoder, HiddenStates, InputEmbedding
+from mallang.models.contract import Encoder, HiddenStates, InputEmbedding, SourceReader
 from mallang.tasks.contract import Directed, Verbs
 from mallang.tasks.out_of_vocabulary import forget_oov, ids_to_read
 from mallang.text.tokenizer import Tokenizer
@@ -39,8 +39,10 @@ def text_vectors(model: object, tokenizer: Tokenizer, texts: Sequence[str]) -> F
     with inference(model):
         for group in by_length([len(row) for row in ids], BATCH_TOKENS):
             source, lengths = pad_rows([ids[place] for place in group])
-            start = torch.full((len(group), 1), BOS)
-            batch = Batch(tokens=start, lengths=torch.ones_like(lengths), source=source, source_lengths=lengths)
+            batch = Batch(tokens=source, lengths=lengths)
+            if isinstance(model, SourceReader) and model.reads_source:
+                start = torch.full((len(group), 1), BOS)
+                batch = Batch(tokens=start, lengths=torch.ones_like(lengths), source=source, source_lengths=lengths)
             pooled = model.encode(batch.to(device)).pooled.float().cpu().numpy()
             found.update(zip(group, pooled, strict=True))
     return np.stack([found[place] for place in range(len(ids))])

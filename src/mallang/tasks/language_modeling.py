@@ -38,8 +38,10 @@ from mallang.tasks.surprisal import Backward, ContextMode, Lines, line_log_probs
 from mallang.text.tokenizer import Tokenizer
 from mallang.text.vocabulary import PAD
 
-__all__ = ["DEFAULTS", "Config", "Task", "Verbs"]
+__all__ = ["DEFAULTS", "SECTIONS", "Config", "Task", "Verbs"]
 
+SECTIONS = ("decoding",)
+"""Sections of a recipe that this task reads besides those of every recipe."""
 DEFAULTS = {"decoding": {"method": "sampling"}}
 """Defaults of a recipe of this task: a language model is a distribution, so texts are sampled from it."""
 VALIDATION_ROWS = 16

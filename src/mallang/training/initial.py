@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from torch import nn
 
 from mallang.errors import UserError
+from mallang.layers.head import Headed
 from mallang.layers.initialization import torch_defaults
 from mallang.training.loop import Config
 from mallang.training.run import WEIGHTS, Run
-from mallang.training.weights import set_weights
+from mallang.training.weights import own_weights, set_some_weights, set_weights, without_head
 
 
 def check_initial(config: Config, start: Path | None) -> None:
@@ -22,9 +24,19 @@ def check_initial(config: Config, start: Path | None) -> None:
         )
 
 
-def initialize(model: nn.Module, config: Config, start: Path | None) -> None:
-    """Set the initial weights of a model that was just built."""
+def initialize(model: nn.Module, config: Config, start: Path | None, say: Callable[[str], None]) -> None:
+    """Set the initial weights of a model that was just built.
+
+    Under the head of a task, the model takes what fits of the other run's model, and a report says what did not.
+    """
     if config.initialization == "default":
         torch_defaults(model)
-    if start is not None:
-        set_weights(model, Run.open(start).read_weights(), start / WEIGHTS)
+    if start is None:
+        return
+    weights = Run.open(start).read_weights()
+    if not isinstance(model, Headed):
+        set_weights(model, without_head(weights), start / WEIGHTS)
+    elif set(weights) == set(own_weights(model)):
+        say(f"from {start}: {set_some_weights(model, weights, start / WEIGHTS)}")
+    else:
+        say(f"from {start}: {set_some_weights(model.model, without_head(weights), start / WEIGHTS)}; the head is new")

@@ -219,11 +219,12 @@ class Loop:
     def update(self, drawn: list[tuple[Batch, Position]], stop: Stop) -> bool:
         """One update over its micro-batches; True, without an update, when any process was asked to stop."""
         counts = [self.task.counts(batch) for batch, _ in drawn]
-        names = self.task.parts
+        names = tuple(counts[0])  # parts of the loss, and reported metrics
         mine = [sum(count[name] for count in counts) for name in names]
         *totals, asked = self.world.sum_numbers([*mine, int(stop.asked)])
         if asked:
             return True
+        summed = dict(zip(names, totals, strict=True))
         self.step += 1
         rate = self.plan.optimizer.learning_rate * self.progress.plateau.scale * self.multiplier()
         optimizers.set_rate(self.optimizer, rate * self.rate_factor(drawn))
@@ -235,7 +236,7 @@ class Loop:
         for number, (batch, _) in enumerate(drawn):
             stream = number * self.world.size + self.world.rank
             seed_everything(self.plan.seed, self.step, stream)
-            loss = self.gradients.run(batch, totals, self.carries.get(stream))
+            loss = self.gradients.run(batch, [summed[part] for part in self.task.parts], self.carries.get(stream))
             self.carries.put(stream, loss.carry)
             self.remember({**loss.sums, **loss.report})
         self.world.sum_gradients(self.parameters)
@@ -244,8 +245,7 @@ class Loop:
         if self.average is not None:
             self.average.update(self.model)
         self.progress.position = drawn[-1][1]
-        for name, total in zip(names, totals, strict=True):
-            self.progress.counts[name] = self.progress.counts.get(name, 0) + total
+        self.progress.counts = {name: self.progress.counts.get(name, 0) + total for name, total in summed.items()}
         self.progress.tokens += max(totals)
         return False
 
@@ -299,9 +299,9 @@ class Loop:
         """Write one log line: the means since the last one."""
         self.gather()
         progress, counts = self.progress, self.progress.counts
-        default = max(counts.values())
-        means = {name: value / counts.get(name, default) for name, value in progress.sums.items()}
-        loss = sum(means[name] for name in counts)
+        default = max(counts[part] for part in self.task.parts)
+        means = {name: value / max(1, counts.get(name, default)) for name, value in progress.sums.items()}
+        loss = sum(means[part] for part in self.task.parts)
         self.check(loss)
         progress.first_loss = loss if progress.first_loss is None else progress.first_loss
         self.sums, progress.sums, progress.counts = {}, {}, {}

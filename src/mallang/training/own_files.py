@@ -28,6 +28,7 @@ STEP_FOLDER = rf"{CHECKPOINTS}/(\.draft-)?step-\d{{9,}}|checkpoints/damaged-step
 TRAINING = re.compile(
     r"(\.draft-)?(recipe\.toml|run\.json|model\.safetensors|metrics\.jsonl|card\.md)"
     r"|tokenizer(\.\w+)?\.json(\.partial)?|(tokenizer\.\w+\.)?text\.json(\.partial)?"
+    r"|labels\.\w+\.json(\.partial)?"
     rf"|({STEP_FOLDER})/(manifest\.json|state\.json|({'|'.join(TENSORS)})\.safetensors)"
     r"|tensorboard/events\.out\.tfevents\.[^/]+"
 )
@@ -104,7 +105,7 @@ def is_run(folder: Path, *, fresh: bool) -> bool:
         recipe = (folder / RECIPE).read_text("utf-8")
     except (OSError, ValueError):
         return False
-    return all(f"\n[{section}]\n" in recipe for section in ("task", "model", "data", "decoding"))
+    return all(f"\n[{section}]\n" in recipe for section in ("task", "model", "data", "schedule"))
 
 
 def refuse_strange(folder: Path) -> None:

@@ -1,8 +1,9 @@
 """The run folder: all that is needed to use a model again, in open file formats.
 
-recipe.toml            every value, resolved          model.safetensors     the weights, as model.*
+recipe.toml            every value, resolved          model.safetensors     the weights, as model.* and head.*
 run.json               status, seed, versions, sums    tokenizer.json        how text becomes ids (and text.json)
-metrics.jsonl          the log of training             card.md               the model card
+metrics.jsonl          the log of training             labels.COLUMN.json    the names of the labels of a column
+card.md                the model card
 checkpoints/           where an unfinished run resumes
 """
 
@@ -26,18 +27,19 @@ from torch import Tensor
 import mallang
 from mallang import recipe as recipes
 from mallang.data import corpus as corpora
+from mallang.data.columns import NAMED, LabelSet
 from mallang.errors import UserError, nearest
 from mallang.find import find, names, no_run
 from mallang.layers.convolution import fold_weights
 from mallang.layers.quantization import quantize
 from mallang.recipe import Recipe
-from mallang.tasks.contract import Joining
+from mallang.tasks.contract import Joining, column_kinds, text_columns
 from mallang.text.tokenizer import Tokenizer
 from mallang.training import own_files
 from mallang.training.checkpoint import PATIENCE, load_tensors, replace_file, sha256, to_json, unwritable
 from mallang.training.data_places import here_of, located, places_of
 from mallang.training.precision import choose_device
-from mallang.training.weights import set_weights
+from mallang.training.weights import from_file, set_weights, to_file
 
 FORMAT = 1
 Weights = Literal["float32", "int8"]
@@ -45,7 +47,7 @@ KINDS: dict[str, Any] = {
     **dict.fromkeys(("status", "task", "model", "recipe", "mallang"), str),
     **dict.fromkeys(("format", "seed", "steps", "parameters", "tokens"), int),
     **dict.fromkeys(("seconds", "flops"), int | float),
-    **dict.fromkeys(("versions", "data", "tokenizers", "best", "fitted", "budget", "imported"), dict),
+    **dict.fromkeys(("versions", "data", "tokenizers", "labels", "best", "fitted", "budget", "imported"), dict),
     **dict.fromkeys(("from", "weights"), str | None),
 }
 """The types of the values of run.json; it may hold others."""
@@ -118,7 +120,7 @@ class Run:
 
     def write_weights(self, weights: Mapping[str, Tensor]) -> None:
         """Write the final weights."""
-        named = {f"model.{name}": value.detach().cpu().contiguous() for name, value in weights.items()}
+        named = {name: value.detach().cpu().contiguous() for name, value in to_file(weights).items()}
         replace_file(self.folder / WEIGHTS, safetensors.torch.save(named, metadata={"format": "pt"}))
 
     def read_weights(self) -> dict[str, Tensor]:
@@ -133,7 +135,7 @@ class Run:
         expected = self.info.get("weights")
         if expected is not None and sha256(path) != expected:
             raise UserError(f"{path} is damaged: its sha256 sum is not the one in {INFO}", todo="restore the file")
-        return {name.removeprefix("model."): value for name, value in load_tensors(path).items()}
+        return from_file(load_tensors(path))
 
     def tokenizers(self, columns: tuple[str, ...]) -> dict[str, Tokenizer]:
         """The tokenizer of each column; one for all where they share it."""
@@ -152,6 +154,24 @@ class Run:
                     todo="restore the files, or train again",
                 )
         return found
+
+
+def open_task(run: Run, recipe: Recipe) -> Any:
+    """The task of a run, with its tokenizers and sets of labels."""
+    kind = find("tasks", run.task).Task
+    tokenizers = run.tokenizers(text_columns(kind, recipe.task))
+    kinds = column_kinds(kind, recipe.task)
+    if not kinds:
+        return kind(recipe.task, tokenizers)
+    labels = {column: LabelSet.load(run.folder, column) for column, each in kinds.items() if each in NAMED}
+    for column, known in run.info.get("labels", {}).items():
+        if column in labels and labels[column].fingerprint != known:
+            raise UserError(
+                f"the labels of the {column} are damaged: they are not those that the run was trained with",
+                where=str(run.folder / f"labels.{column}.json"),
+                todo="restore the file, or train again",
+            )
+    return kind(recipe.task, tokenizers, labels)
 
 
 def wrong_kind(info: Any) -> str | None:
@@ -186,7 +206,7 @@ def assemble(run: Run, trained: Mapping[str, Tensor], place: torch.device, weigh
     """The model of a run with given weights, such as those of a checkpoint, and the verbs of its task."""
     recipe = run.recipe()
     module = find("tasks", run.task)
-    task = module.Task(recipe.task, run.tokenizers(module.Task.columns))
+    task = open_task(run, recipe)
     model = task.build(find("models", recipe.model_name), recipe.model)
     set_weights(model, trained, run.folder / WEIGHTS)
     fold_weights(model)
@@ -308,7 +328,7 @@ def written_recipe(folder: Path) -> recipes.Resolved:
     """The recipe in a run folder; read by its absolute path, since a folder may have the name of a recipe."""
     with naming_recipe(folder):
         found = recipes.read(str(folder.resolve()))
-        if "[decoding]" not in (folder / RECIPE).read_text("utf-8"):  # the last section, which every run has
+        if f"[{found.sections[-1]}]" not in (folder / RECIPE).read_text("utf-8"):
             raise UserError(
                 f"{folder / RECIPE} is damaged: its end is missing", todo="restore the file, or train again"
             )

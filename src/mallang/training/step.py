@@ -149,7 +149,7 @@ class Step:
 
     def on_device(self, totals: Sequence[int]) -> Tensor:
         """The counts as a tensor."""
-        numbers = torch.tensor(totals, dtype=torch.float32)
+        numbers = torch.tensor(totals, dtype=torch.float32).clamp(min=1.0)  # an empty part of the loss costs nothing
         if self.device.type == "cuda":
             return numbers.pin_memory().to(self.device, non_blocking=True)
         return numbers

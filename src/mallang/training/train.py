@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +13,9 @@ from rich.console import Console
 
 from mallang.console import drawing
 from mallang.data.batch import Shapes
-from mallang.data.corpus import Corpus, Rows, open_corpus
-from mallang.data.filters import Filters
 from mallang.data.loader import Source
-from mallang.data.mixture import prepare_split
 from mallang.data.prepared import Prepared
-from mallang.decoding.contract import DEFAULTS
-from mallang.errors import UserError, nearest
+from mallang.errors import UserError
 from mallang.evaluation.score import Score
 from mallang.find import find
 from mallang.kernels.dispatch import is_off
@@ -27,8 +23,6 @@ from mallang.kernels.memory import check_weights
 from mallang.models.contract import Fitted, is_fitted
 from mallang.recipe import Recipe
 from mallang.tasks.contract import Task, TextLayout
-from mallang.text.tokenizer import Tokenizer
-from mallang.training import checkpoint as checkpoints
 from mallang.training import distributed, fitting, precision
 from mallang.training.budget import is_alone, settle
 from mallang.training.defaults import fit_recipe
@@ -37,6 +31,7 @@ from mallang.training.finishing import Outcome, final_weights, finish
 from mallang.training.fit import Trial, fitted, restored
 from mallang.training.initial import check_initial, initialize
 from mallang.training.loop import Config, Loop, Plan, seed_everything
+from mallang.training.materials import Materials, prepare_data
 from mallang.training.optimizer import copies_of
 from mallang.training.record import Recorder
 from mallang.training.run import INFO, Run, await_run, begin, check_place, differences, locked
@@ -56,16 +51,6 @@ class Options:
     """A run whose tokenizers and weights this one starts from."""
     quiet: bool = False
     console: Console | None = None
-
-
-@dataclass(frozen=True)
-class Materials:
-    """Prepared data: the task with its tokenizers, and the splits as arrays."""
-
-    task: Task
-    corpus: Corpus
-    train: Prepared
-    valid: Prepared
 
 
 def train(recipe: Recipe, options: Options) -> Run:
@@ -138,7 +123,7 @@ def train_here(recipe: Recipe, run: Run, options: Options, world: World, device:
     check_weights(lambda: task.build(made, recipe.model), sizes, copies_of(recipe.optimizer), device)
     seed_everything(recipe.seed, 0, 0)
     model = task.build(find("models", recipe.model_name), recipe.model)
-    initialize(model, recipe.train, options.start)
+    initialize(model, recipe.train, options.start, recorder.say)
     model.to(device)
     size = "" if isinstance(model, Fitted) else f"{sum(p.numel() for p in model.parameters()):,} parameters "
     recorder.say(f"{recipe.model_name}: {size}on {device}")  # the size of a fitted model is known afterwards
@@ -203,115 +188,6 @@ def fit_here(
     return finish(run, recipe, outcome)
 
 
-def prepare_data(
-    recipe: Recipe, folder: Path | None, start: Path | None = None, say: Callable[[str], None] = lambda text: None
-) -> Materials:
-    """Open the corpus, learn or load the tokenizers, turn the text into arrays."""
-    kind = find("tasks", recipe.task_name).Task
-    check_metric(recipe, kind.metrics)
-    check_search(recipe, kind.unread)
-    corpus = open_corpus(recipe.data, kind.columns)
-    rows, held_out_rows = corpus.split("train"), corpus.split("valid")
-    for note in corpus.notes:
-        say(note)
-    if folder is not None and (folder / "tokenizer.json").exists():
-        tokenizers = Run.open(folder).tokenizers(kind.columns)
-    elif start is not None:
-        tokenizers = tokenizers_of(start, recipe, kind.columns)
-    else:
-        tokenizers = learn_tokenizers(recipe, rows, kind.columns)
-    if folder is not None and not (folder / "tokenizer.json").exists():
-        save_tokenizers(folder, tokenizers)
-    task = kind(recipe.task, tokenizers)
-    filters, anything = task.filters(recipe.data) if isinstance(task, TextLayout) else usual_filters(recipe.data)
-    chosen = [tokenizers[column] for column in kind.columns]
-    tags = tokenizers[kind.columns[0]].domains
-    prepared = prepare_split(rows, chosen, filters, tags)
-    say(str(prepared.account))
-    held_out = prepare_split(held_out_rows, chosen, anything, tags)
-    return Materials(task, corpus, prepared, held_out)
-
-
-def usual_filters(data: Any) -> tuple[Filters, Filters]:
-    """The filters of training rows, and of validation rows: of these only what the model cannot read is dropped."""
-    some = Filters(
-        min_length=data.min_length,
-        max_length=data.max_length,
-        max_ratio=data.max_ratio,
-        drop_duplicates=data.drop_duplicates,
-    )
-    return some, Filters(min_length=0, max_length=data.max_length, max_ratio=0.0, drop_empty=False)
-
-
-def tokenizers_of(start: Path, recipe: Recipe, columns: tuple[str, ...]) -> dict[str, Tokenizer]:
-    """The tokenizers of the run to start from; its weights are only valid with them."""
-    run = Run.open(start)
-    theirs, ours = asdict(run.recipe().text), asdict(recipe.text)
-    changes = [f"text.{key}: {theirs[key]} → {ours[key]}" for key in ours if theirs[key] != ours[key]]
-    if changes:
-        raise UserError(
-            f"a run that starts from {start} keeps its tokenizer, but the recipe wants another:\n  "
-            + "\n  ".join(changes),
-            todo=f"take the recipe of that run: mallang train {start} --from {start} data.train=…",
-        )
-    return run.tokenizers(columns)
-
-
-def check_metric(recipe: Recipe, metrics: Iterable[str]) -> None:
-    """Refuse a metric that the task does not have, before any work is done."""
-    if recipe.train.metric not in metrics:
-        raise UserError(
-            f"train.metric = {recipe.train.metric!r} is not a metric of {recipe.task_name}",
-            todo=nearest(recipe.train.metric, metrics),
-        )
-
-
-def check_search(recipe: Recipe, unread: Iterable[str]) -> None:
-    """Refuse search options that this task would never read, before any work is done."""
-    for name in unread:
-        if (value := getattr(recipe.decoding, name)) != DEFAULTS[name]:
-            raise UserError(
-                f"decoding.{name} = {value} has no effect: {recipe.task_name} has no source", todo=f"leave {name} out"
-            )
-
-
-def learn_tokenizers(recipe: Recipe, rows: Rows, columns: tuple[str, ...]) -> dict[str, Tokenizer]:
-    """Train the tokenizers on an even sample of the training rows; the first column has the tags of domains."""
-    sample = thin(rows, recipe.text.sample)
-    domains = tuple(dict.fromkeys((recipe.data.domains or {}).values()))
-    if recipe.text.shared:
-        shared = Tokenizer.train((text for row in sample for text in row), recipe.text, domains)
-        return dict.fromkeys(columns, shared)
-    return {
-        column: Tokenizer.train((row[place] for row in sample), recipe.text.side(column), () if place else domains)
-        for place, column in enumerate(columns)
-    }
-
-
-def save_tokenizers(folder: Path, tokenizers: Mapping[str, Tokenizer]) -> None:
-    """Save the tokenizers; `tokenizer.json`, the last column's, comes last: once it is there, all are there."""
-    names = list(tokenizers)
-    try:
-        for column in names[:-1]:
-            if tokenizers[column] is not tokenizers[names[-1]]:
-                tokenizers[column].save(folder, f"tokenizer.{column}")
-        tokenizers[names[-1]].save(folder)
-    except OSError as error:
-        raise checkpoints.unwritable(folder, error) from error
-
-
-def thin(rows: Iterable[tuple[str, ...]], most: int) -> list[tuple[str, ...]]:
-    """Every k-th row, k a power of two, so that at most `most` are kept: one pass, bounded memory."""
-    kept: list[tuple[str, ...]] = []
-    stride = 1
-    for number, row in enumerate(rows):
-        if number % stride == 0:
-            kept.append(row)
-            if len(kept) > most:
-                kept, stride = kept[::2], stride * 2
-    return kept
-
-
 def with_fitted_batches(recipe: Recipe, run: Run, materials: Materials, model: torch.nn.Module, world: World) -> Recipe:
     """The recipe with micro-batches that fit into memory: searched for when the run starts, and kept from then on."""
     known = run.info.get("fitted")
@@ -374,7 +250,8 @@ def remember_data(run: Run, materials: Materials, world: World) -> Run:
     if not world.is_first:
         return run
     sums = {column: tokenizer.fingerprint for column, tokenizer in materials.task.tokenizers.items()}
-    return run.update(data=data, tokenizers=sums)
+    labels = {column: each.fingerprint for column, each in materials.labels.items()}
+    return run.update(data=data, tokenizers=sums, **({"labels": labels} if labels else {}))
 
 
 def outcome_of(recipe: Recipe, loop: Loop) -> Outcome:

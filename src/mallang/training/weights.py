@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -31,6 +32,71 @@ class Adopts(Protocol):
 
     def adopt(self, arrays: Mapping[str, Tensor]) -> None:
         """Use these arrays; raises a ValueError that says what does not fit."""
+
+
+def to_file(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The names in a weight file: `model.*`, and `head.*` for what a task added to the model."""
+    return dict(weights) if are_headed(weights) else {f"model.{name}": value for name, value in weights.items()}
+
+
+def from_file(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The names of weights in the model that wrote them."""
+    return dict(weights) if are_headed(weights) else {name.removeprefix("model."): weights[name] for name in weights}
+
+
+def are_headed(weights: Mapping[str, Tensor]) -> bool:
+    """Whether these are the weights of a model with a task's head (layers.head.Headed)."""
+    return any(name.startswith("head.") for name in weights) and all(
+        name.startswith(("model.", "head.")) for name in weights
+    )
+
+
+def without_head(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The weights of the model alone, without a task's head."""
+    if not are_headed(weights):
+        return dict(weights)
+    return {name.removeprefix("model."): value for name, value in weights.items() if name.startswith("model.")}
+
+
+@dataclass(frozen=True)
+class Partial:
+    """What became of weights that were loaded in part."""
+
+    loaded: list[str]
+    new: list[str]
+    """In the model but not in the file, or of another shape: they keep their initialization."""
+    left: list[str]
+    """In the file but not in the model, or of another shape."""
+
+    def __str__(self) -> str:
+        parts = (f"{len(self.loaded)} tensors loaded", listed("new", self.new), listed("left out", self.left))
+        return "; ".join(part for part in parts if part)
+
+
+def listed(title: str, names: Sequence[str], most: int = 6) -> str:
+    """Some names, and how many more there are; empty for none."""
+    if not names:
+        return ""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{title}: {', '.join(names[:most])}{more}"
+
+
+def set_some_weights(model: nn.Module, weights: Mapping[str, Tensor], where: Path | str) -> Partial:
+    """Load the weights that fit into a model by name and shape; refuse where none does."""
+    own = own_weights(model)
+    given = fit_names(weights, own)
+    loaded = [name for name, tensor in own.items() if name in given and given[name].shape == tensor.shape]
+    if not loaded:
+        raise UserError(
+            f"none of the {len(weights)} tensors fits the model: the first is {next(iter(weights), 'missing')}",
+            where=str(where),
+            todo="start from a run of the same model and size",
+        )
+    with torch.no_grad():
+        for name in loaded:
+            own[name].copy_(given[name])
+    fits = set(loaded)
+    return Partial(loaded, [name for name in own if name not in fits], [name for name in given if name not in fits])
 
 
 def set_weights(model: nn.Module, weights: Mapping[str, Tensor], where: Path | str) -> None:

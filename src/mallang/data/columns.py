@@ -1,0 +1,245 @@
+"""Typed columns: how the cells of a column become integers. Only text meets a tokenizer.
+
+| kind     | a cell is                                    | its integers are                            |
+|----------|----------------------------------------------|---------------------------------------------|
+| text     | a text                                       | the ids of its tokens                       |
+| words    | words with tabs between                      | the ids of their tokens, word after word    |
+| document | sentences with line breaks between, or prose | the ids of their tokens, sentence by sentence |
+| label    | one of a closed set of names                 | its number                                  |
+| labels   | several of them, with tabs or `|` between    | their numbers                               |
+| tags     | one label for each word, with tabs between   | their numbers                               |
+| number   | a decimal number                             | the bits of a 32-bit float                  |
+
+A list in JSON stands for cells with tabs as well.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, Protocol, runtime_checkable
+
+import numpy as np
+
+from mallang.errors import UserError, nearest, some_of
+from mallang.text.sentences import split_sentences
+from mallang.text.tokenizer import Tokenizer
+
+Kind = Literal["text", "words", "document", "label", "labels", "tags", "number"]
+TOKENIZED: tuple[Kind, ...] = ("text", "words", "document")
+"""The kinds of columns that have a tokenizer."""
+NAMED: tuple[Kind, ...] = ("label", "labels", "tags")
+"""The kinds of columns that have a set of labels."""
+FORMAT = 1
+MOST = 10_000
+"""More labels than this are a mistake: a column of texts, or of numbers."""
+
+
+@runtime_checkable
+class ColumnEncoder(Protocol):
+    """Turns the cells of a column into integers."""
+
+    @property
+    def fingerprint(self) -> str:
+        """A sum over all that decides how it encodes."""
+
+    def encode_batch(self, texts: list[str]) -> list[list[int]]:
+        """The integers of every cell."""
+
+
+def split_cell(cell: str, kind: Kind) -> list[str]:
+    """The items of a cell that holds several: words, tags or labels."""
+    if cell.startswith("[") and cell.endswith("]"):
+        try:
+            return [str(item) for item in json.loads(cell)]
+        except ValueError:
+            pass  # a word in brackets
+    if kind == "document":
+        return split_sentences(cell)
+    if "\t" in cell:
+        return cell.split("\t")
+    if kind == "labels":
+        return [item for item in cell.split("|") if item]
+    return cell.split()
+
+
+@dataclass(frozen=True)
+class LabelSet:
+    """A closed set of labels in the order of their numbers; the file `labels.COLUMN.json` of a run folder."""
+
+    names: tuple[str, ...]
+    kind: Kind = "label"
+    counts: tuple[int, ...] = field(default=(), compare=False)
+    """How often each occurs in the training text."""
+
+    @classmethod
+    def learn(cls, cells: Iterable[str], kind: Kind, column: str = "label") -> LabelSet:
+        """The labels that occur, numbers in their order and other names in alphabetical order."""
+        counted: Counter[str] = Counter()
+        for cell in cells:
+            counted.update(split_cell(cell, kind) if kind != "label" else [cell] if cell.strip() else [])
+            if len(counted) > MOST:
+                raise UserError(
+                    f"the column of the {column} has more than {MOST:,} different values: they are no labels",
+                    todo='name the right columns: data.columns=\'["text", "label"]\'',
+                )
+        names = sorted(counted, key=natural)
+        if kind != "labels" and len(names) < 2:
+            found = f"only {names[0]!r}" if names else "nothing"
+            raise UserError(
+                f"the column of the {column} holds {found}: there is nothing to tell apart",
+                todo="give rows of at least two classes, or name the right columns with data.columns",
+            )
+        return cls(tuple(names), kind, tuple(counted[name] for name in names))
+
+    @property
+    def fingerprint(self) -> str:
+        """The SHA-256 of names and kind."""
+        return hashlib.sha256(json.dumps([FORMAT, self.kind, self.names]).encode()).hexdigest()
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @cached_property
+    def ids(self) -> dict[str, int]:
+        """The number of every label."""
+        return {name: number for number, name in enumerate(self.names)}
+
+    def id(self, name: str) -> int:
+        """The number of a label; one that training did not see is refused."""
+        if name not in self.ids:
+            raise UserError(
+                f"the label {name!r} does not occur in the training data, which has {some_of(self.names)}",
+                todo=nearest(name, self.names),
+            )
+        return self.ids[name]
+
+    def encode_batch(self, texts: list[str]) -> list[list[int]]:
+        """The numbers of the labels in every cell."""
+        if self.kind == "label":
+            return [[self.id(text)] for text in texts]
+        return [[self.id(name) for name in split_cell(text, self.kind)] for text in texts]
+
+    def save(self, folder: Path, column: str) -> None:
+        """Write `labels.COLUMN.json`."""
+        about = {"format": FORMAT, "kind": self.kind, "names": self.names, "counts": self.counts}
+        path = folder / f"labels.{column}.json"
+        partial = path.with_name(f"{path.name}.partial")
+        partial.write_text(json.dumps(about, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+        partial.replace(path)
+
+    @classmethod
+    def load(cls, folder: Path, column: str) -> LabelSet:
+        """Read what `save` wrote."""
+        path = folder / f"labels.{column}.json"
+        try:
+            about = json.loads(path.read_text("utf-8"))
+            names, counts = tuple(about["names"]), tuple(about.get("counts", ()))
+            if about["format"] != FORMAT or not names or not all(isinstance(name, str) for name in names):
+                raise ValueError("it does not hold names of labels")
+            return cls(names, about["kind"], counts)
+        except FileNotFoundError as error:
+            raise UserError(f"{path} is missing", todo="restore the file, or train again") from error
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise UserError(f"{path} is damaged: {error}", todo="restore the file, or train again") from error
+
+
+def natural(name: str) -> tuple[int, float, str]:
+    """A sorting key: numbers by their value, then all other names by the alphabet."""
+    try:
+        value = float(name)
+        return (0, value, name) if math.isfinite(value) else (1, 0.0, name)
+    except ValueError:
+        return (1, 0.0, name)
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Encodes decimal numbers as the bits of 32-bit floats."""
+
+    fingerprint: str = "float32 bits"
+
+    def encode_batch(self, texts: list[str]) -> list[list[int]]:
+        """The bits of every number."""
+        return [[int(np.float32(read_number(text)).view(np.int32))] for text in texts]
+
+
+def read_number(text: str) -> float:
+    """A finite decimal number."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise UserError(f"{text!r} is no number", todo="write it as 3.5, or name the right column with data.columns")
+    return value
+
+
+def bits_to_number(bits: Any) -> float:
+    """The number that `Numbers` encoded."""
+    return float(np.asarray(bits, np.int32).view(np.float32)[0])
+
+
+class Segments:
+    """Encodes cells of several segments, words or sentences, each by itself: no token crosses a border.
+
+    A segment without any token becomes `<unk>`, so that every word has a position.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, kind: Kind) -> None:
+        self.tokenizer, self.kind = tokenizer, kind
+        self.known: dict[str, list[int]] = {}
+
+    @property
+    def fingerprint(self) -> str:
+        """A sum over the tokenizer and the kind of segment."""
+        return hashlib.sha256(f"{self.tokenizer.fingerprint} {self.kind}".encode()).hexdigest()
+
+    def segments(self, texts: Sequence[str]) -> list[list[list[int]]]:
+        """The ids of every segment of every cell."""
+        cells = [split_cell(text, self.kind) for text in texts]
+        wanted = list(dict.fromkeys(item for cell in cells for item in cell if item not in self.known))
+        unknown = [self.tokenizer.vocabulary.unk]
+        found = dict(zip(wanted, (ids or unknown for ids in self.tokenizer.encode_batch(wanted)), strict=True))
+        if self.kind == "words":  # words occur again and again, sentences do not
+            self.known |= found
+            found = self.known
+        return [[found[item] for item in cell] for cell in cells]
+
+    def encode_batch(self, texts: list[str]) -> list[list[int]]:
+        """The ids of all segments, one after the other."""
+        return [[token for segment in cell for token in segment] for cell in self.segments(texts)]
+
+
+@dataclass(frozen=True)
+class Starts:
+    """The position of the first token of every segment."""
+
+    of: Segments
+
+    @property
+    def fingerprint(self) -> str:
+        """A sum over how the segments are encoded."""
+        return f"starts of {self.of.fingerprint}"
+
+    def encode_batch(self, texts: list[str]) -> list[list[int]]:
+        """The starts of the segments of every cell."""
+        return [np.cumsum([0, *map(len, cell)])[:-1].tolist() for cell in self.of.segments(texts)]
+
+
+@dataclass(frozen=True)
+class Column:
+    """One array of a prepared corpus: the column of the rows that it reads, and its encoder."""
+
+    place: int
+    encoder: ColumnEncoder
+    is_text: bool = True
+    """Whether its length counts for filters and batches."""
+    like: int | None = None
+    """The array that must have as many items in every row: a tag for each word."""

@@ -1,0 +1,308 @@
+"""Classification: a text in; one class out, or several, or a rating on an ordered scale.
+
+    single      exactly one class: softmax and cross-entropy
+    multi       any number of classes: a sigmoid and binary cross-entropy for each
+    ordinal     ordered classes, such as stars: one threshold between each two neighbors on a common scale
+                (CORAL, Cao et al. 2020, arXiv:1901.07884)
+
+The head of the task is put on any encoder; a model that is a classifier itself has none. With `documents` a text is
+read sentence by sentence, as hierarchical models need it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Float32, Int
+from torch import Tensor, nn
+
+from mallang.data.batch import IGNORE, Batch, pad_rows
+from mallang.data.columns import Column, Kind, LabelSet, Segments, Starts
+from mallang.data.documents import document_sizes, sentence_rows
+from mallang.data.prepared import Prepared
+from mallang.data.sampler import Buckets, Rows, by_length
+from mallang.errors import UserError
+from mallang.evaluation.score import Score
+from mallang.layers.encoded import Encoded
+from mallang.layers.head import ClassificationHead, Headed, OrdinalHead
+from mallang.models.contract import Classifier, Encoder, longest_of, reads_sentences
+from mallang.tasks.classifier import Verbs, predict, scores_of
+from mallang.tasks.contract import Better, Group, Loss
+from mallang.text.tokenizer import Tokenizer
+from mallang.text.vocabulary import EOS, UNK
+
+__all__ = ["DEFAULTS", "SECTIONS", "Config", "Task", "Verbs"]
+
+SECTIONS: tuple[str, ...] = ()
+"""Sections of a recipe that this task reads besides those of every recipe."""
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "train": {"metric": "accuracy"},
+    "schedule": {"name": "linear", "warmup": 0},
+}
+"""Defaults of a recipe of this task."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """The kind of labels, the loss, and the head."""
+
+    kind: Literal["single", "multi", "ordinal"] = "single"
+    """One class per text, any number of classes, or classes in order."""
+    class_weights: Literal["none", "balanced"] = "none"
+    """balanced: rare classes weigh more in the loss, so that all classes weigh the same together."""
+    label_smoothing: float = 0.0
+    """Share of the probability that is spread evenly over the classes."""
+    head_dropout: float = 0.0
+    """Dropout on the vector of a text before the head."""
+    word_dropout: float = 0.0
+    """Probability that a token is read as `<unk>` in training."""
+    freeze: bool = False
+    """Train the head alone; the encoder, usually from another run (--from), stays as it is."""
+    documents: bool = False
+    """Read a text as a document of sentences, for models with a level of sentences."""
+    max_sentences: int = 64
+    """Maximum number of sentences of a document, parts of long ones counted; the rest is not read."""
+    max_words: int = 64
+    """Maximum number of tokens of a sentence; a longer one is split into parts of nearly equal length."""
+
+    def __post_init__(self) -> None:
+        for name in ("label_smoothing", "head_dropout", "word_dropout"):
+            if not 0.0 <= (share := getattr(self, name)) < 1.0:
+                raise ValueError(f"{name} must be at least 0 and less than 1, but is {share}")
+        if self.label_smoothing and self.kind != "single":
+            raise ValueError(f"label_smoothing has no effect on kind = {self.kind!r}")
+        if self.class_weights != "none" and self.kind == "ordinal":
+            raise ValueError("class_weights has no effect on kind = 'ordinal', whose thresholds order the classes")
+        for name in ("max_sentences", "max_words"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, but is {getattr(self, name)}")
+
+
+class Task:
+    """Learn p(label | text) from labeled texts."""
+
+    columns = ("text", "label")
+    unread: tuple[str, ...] = ()
+    open_ended = False
+    can_compile = True
+    parts = ("loss",)
+    metrics: Mapping[str, Better] = {"loss": "lower", "accuracy": "higher", "macro_f1": "higher"}
+
+    def __init__(self, config: Config, tokenizers: Mapping[str, Tokenizer], labels: Mapping[str, LabelSet]) -> None:
+        self.config, self.tokenizers, self.text = config, tokenizers, tokenizers["text"]
+        self.labels = labels["label"]
+        self.segments = Segments(self.text, "document")
+        if config.documents and self.text.domains:
+            raise UserError(
+                "data.domains puts a tag before a text, and documents have no place for it",
+                todo="leave out data.domains, or set task.documents=false",
+            )
+        counts = np.maximum(1, np.array(self.labels.counts or [1] * len(self.labels), dtype=np.float32))
+        self.weights = torch.from_numpy(counts.sum() / (len(counts) * counts))
+        """Weights of the classes whose mean over the training texts is 1."""
+
+    @classmethod
+    def kinds(cls, config: Config) -> Mapping[str, Kind]:
+        """The kind of each column that is not plain text."""
+        label: Kind = "labels" if config.kind == "multi" else "label"
+        return {"label": label, **({"text": "document"} if config.documents else {})}
+
+    def arrays(self) -> Sequence[Column]:
+        """The tokens, the label, and of documents the starts of their sentences."""
+        label = Column(1, self.labels, is_text=False)
+        if self.config.documents:
+            return [Column(0, self.segments), label, Column(0, Starts(self.segments), is_text=False)]
+        return [Column(0, self.text), label]
+
+    def build(self, model: ModuleType, config: Any) -> nn.Module:
+        """The encoder with a head for these labels, or a model that is a classifier itself."""
+        name, kind = model.__name__.rsplit(".", 1)[-1], model.Model
+        if issubclass(kind, Classifier):
+            if self.config.freeze or self.config.head_dropout:
+                raise UserError(f"task.freeze and task.head_dropout are about a head, and {name} has none")
+            whole: nn.Module = kind(config, self.text.vocabulary, len(self.labels))
+            return whole
+        if not issubclass(kind, Encoder):
+            raise UserError(
+                f"{name} encodes no text, so it cannot classify one",
+                todo="take an encoder, such as model.name=cnn or model.name=rnn_classifier",
+            )
+        if self.config.documents and not reads_sentences(kind):
+            raise UserError(
+                f"task.documents is for models with a level of sentences, and {name} has none",
+                todo="task.documents=false, or model.name=han",
+            )
+        vocabularies = [self.text.vocabulary] * (2 if kind.reads_source else 1)
+        encoder = kind(config, *vocabularies)
+        make = OrdinalHead if self.config.kind == "ordinal" else ClassificationHead
+        head = make(encoder.encoder_dims().pooled, len(self.labels), self.config.head_dropout)
+        return Headed(encoder, head, frozen=self.config.freeze)
+
+    def examples(self, corpus: Prepared, seed: int, epoch: int) -> Any:
+        """The texts that an epoch reads."""
+        return corpus.epoch(seed, epoch)
+
+    def plan(
+        self, corpus: Prepared, *, tokens: int, sentences: int | None = None, multiple: int = 1, seed: int, epoch: int
+    ) -> Sequence[Rows]:
+        """Batches of texts of similar length; documents by their sentences and their tokens."""
+        examples, rows = corpus.epoch(seed, epoch), None
+        lengths = examples.lengths[:, [0]] + 1
+        if self.config.documents:
+            rows, widths = document_sizes(examples, 2, self.config.max_words, self.config.max_sentences)
+            lengths = widths[:, None] + 1
+        return Buckets(
+            lengths, tokens=tokens, sentences=sentences, rows=rows, multiple=multiple, seed=seed, epoch=epoch
+        )
+
+    def batches(self, examples: Sequence[Sequence[Any]], tokens: int) -> Iterator[tuple[list[int], Batch]]:
+        """All examples in batches for inference, each with their numbers; those of similar length share a batch."""
+        rows = None
+        lengths = [len(ids) + 1 for ids, *_ in examples]
+        if self.config.documents:
+            found = [self.rows_of(ids, starts) for ids, _, starts in examples]
+            rows, lengths = [len(each) for each in found], [max(map(len, each)) + 1 for each in found]
+        for group in by_length(lengths, tokens, rows=rows):
+            yield group, self.collate([examples[place] for place in group])
+
+    def rows_of(self, ids: np.ndarray, starts: np.ndarray) -> list[np.ndarray]:
+        """The tokens of each row of a document."""
+        return sentence_rows(ids, starts, self.config.max_words, self.config.max_sentences)
+
+    def prepare(self, rows: list[tuple[Any, ...]], random: np.random.Generator) -> Batch:
+        """A padded batch; with word dropout some tokens are `<unk>`."""
+        examples = [example for (example,) in rows]
+        if self.config.word_dropout:
+            share = self.config.word_dropout
+            examples = [(np.where(random.random(len(ids)) < share, UNK, ids), *others) for ids, *others in examples]
+        return self.collate(examples)
+
+    def collate(self, examples: Sequence[Sequence[Any]]) -> Batch:
+        """A padded batch of examples: ids, label, and of documents the starts of their sentences."""
+        label = self.label_fields([label for _, label, *_ in examples])
+        if not self.config.documents:
+            tokens, lengths = pad_rows([ids for ids, *_ in examples], end=EOS)
+            return Batch(tokens=tokens, lengths=lengths, **label)
+        sentences: list[np.ndarray] = []
+        rows: list[np.ndarray] = []
+        for ids, _, starts in examples:
+            found = self.rows_of(ids, starts)
+            rows.append(np.arange(len(sentences), len(sentences) + len(found)))
+            sentences += found
+        tokens, lengths = pad_rows(sentences, end=EOS)
+        return Batch(tokens=tokens, lengths=lengths, sentences=pad_rows(rows, -1)[0], **label)
+
+    def label_fields(self, labels: Sequence[Any]) -> dict[str, Tensor]:
+        """The labels of examples as fields of a batch."""
+        if self.config.kind != "multi":
+            return {"classes": torch.tensor([int(label[0]) for label in labels])}
+        sets = torch.zeros(len(labels), len(self.labels))
+        for row, label in zip(sets, labels, strict=True):
+            row[list(label)] = 1.0
+        return {"class_sets": sets}
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        """The number of texts with a label, and of tokens."""
+        return {"loss": int(is_labeled(batch).sum()), "tokens": int(batch.lengths.sum())}
+
+    def loss(self, model: Any, batch: Batch, carry: Any) -> Loss:
+        """The summed loss of the texts, with the penalties of the model; correct texts are reported."""
+        logits, penalties = self.logits(model, batch)
+        losses, right = self.losses(logits, batch)
+        loss = losses.sum()
+        report = {"nll": loss.detach(), "accuracy": right.sum()}
+        for name, penalty in penalties.items():
+            total = torch.where(is_labeled(batch), penalty, 0.0).sum()
+            loss, report[name] = loss + total, total.detach()
+        return Loss(sums={"loss": loss}, report=report)
+
+    def logits(self, model: Any, batch: Batch) -> tuple[Float[Tensor, "examples outputs"], Mapping[str, Tensor]]:
+        """The logits of a batch, and the penalties that the encoder offers."""
+        if isinstance(model, Classifier):
+            return model.classify(batch), {}
+        encoded = self.encoded(model.model, batch)
+        return model.head(encoded.pooled), encoded.penalties
+
+    def encoded(self, encoder: Any, batch: Batch) -> Encoded:
+        """What an encoder makes of a batch; one that reads a source gets the text as its source."""
+        if encoder.reads_source:
+            batch = Batch(tokens=batch.tokens, lengths=batch.lengths, source=batch.tokens, source_lengths=batch.lengths)
+        found: Encoded = encoder.encode(batch)
+        return found
+
+    def losses(self, logits: Tensor, batch: Batch) -> tuple[Float[Tensor, " examples"], Tensor]:
+        """The loss of each example, 0 where it has no label, and whether the prediction is right."""
+        logits, weights = logits.float(), self.weights.to(logits.device)
+        if self.config.kind == "multi":
+            asked, target = is_labeled(batch), target_sets(batch).clamp(min=0.0)
+            scale = weights if self.config.class_weights == "balanced" else None
+            each = F.binary_cross_entropy_with_logits(logits, target, scale, reduction="none").sum(dim=1)
+            return torch.where(asked, each, 0.0), asked & ((logits > 0) == (target > 0.5)).all(dim=1)
+        assert batch.classes is not None
+        classes = batch.classes
+        if self.config.kind == "ordinal":
+            return ordinal_loss(logits, classes), ((logits > 0).sum(dim=1) == classes)
+        scale = weights if self.config.class_weights == "balanced" else None
+        smoothing = self.config.label_smoothing
+        losses = F.cross_entropy(
+            logits, classes, scale, ignore_index=IGNORE, reduction="none", label_smoothing=smoothing
+        )
+        return losses, logits.argmax(dim=1) == classes
+
+    def probabilities(self, logits: Float[Tensor, "examples outputs"]) -> Float[Tensor, "examples classes"]:
+        """The probability of every class."""
+        if self.config.kind == "multi":
+            return logits.float().sigmoid()
+        if self.config.kind == "single":
+            return logits.float().softmax(dim=1)
+        above = F.pad(logits.float().sigmoid(), (1, 0), value=1.0)
+        return above - F.pad(above[:, 1:], (0, 1), value=0.0)
+
+    def decide(self, logits: Float32[np.ndarray, "examples outputs"]) -> Int[np.ndarray, " examples"]:
+        """The class of each example: the most probable one, or the number of thresholds that it lies above."""
+        found: np.ndarray = (logits > 0).sum(axis=1) if self.config.kind == "ordinal" else logits.argmax(axis=1)
+        return found
+
+    def updates(self, model: nn.Module) -> list[Group]:
+        """One parameter group with all parameters that are trained."""
+        return [Group([(name, each) for name, each in model.named_parameters() if each.requires_grad])]
+
+    def validate(self, model: nn.Module, corpus: Prepared, rows: Sequence[tuple[str, ...]], metric: str) -> list[Score]:
+        """The mean loss, accuracy and macro F1 on held-out texts."""
+        examples = [corpus[place] for place in range(len(corpus))]
+        found = predict(self, model, examples)
+        return scores_of(self, found, self.collate_labels(examples))
+
+    def collate_labels(self, examples: Sequence[Sequence[Any]]) -> Int[np.ndarray, examples * classes]:
+        """The gold labels of examples: a number each, or a row of 0 and 1."""
+        (field,) = self.label_fields([label for _, label, *_ in examples]).values()
+        return field.long().numpy()
+
+    def longest(self, model: nn.Module) -> int | None:
+        """The maximum number of tokens that the model reads."""
+        return longest_of(model.model if isinstance(model, Headed) else model)
+
+
+def is_labeled(batch: Batch) -> Bool[Tensor, " examples"]:
+    """Whether each example has a label; those that fill up a batch have none."""
+    return (batch.classes if batch.classes is not None else target_sets(batch)[:, 0]) != IGNORE
+
+
+def target_sets(batch: Batch) -> Float[Tensor, "examples classes"]:
+    """The classes that apply to each example."""
+    assert batch.class_sets is not None
+    return batch.class_sets
+
+
+def ordinal_loss(logits: Float[Tensor, "examples thresholds"], classes: Int[Tensor, " examples"]) -> Tensor:
+    """The sum over thresholds of the binary cross-entropy of lying above; 0 for examples without a label."""
+    places = torch.arange(logits.shape[1], device=logits.device)
+    above = (classes[:, None] > places).float()
+    losses = F.binary_cross_entropy_with_logits(logits, above, reduction="none").sum(dim=1)
+    return torch.where(classes != IGNORE, losses, 0.0)

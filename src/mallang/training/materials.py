@@ -1,0 +1,177 @@
+"""What a training run reads: tokenizers, sets of labels, and the splits as arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mallang.data.columns import NAMED, TOKENIZED, Kind, LabelSet, split_cell
+from mallang.data.corpus import Corpus, Rows, open_corpus
+from mallang.data.filters import Filters
+from mallang.data.mixture import prepare_split
+from mallang.data.prepared import Prepared
+from mallang.decoding.contract import DEFAULTS
+from mallang.errors import UserError, nearest
+from mallang.find import find
+from mallang.recipe import Recipe
+from mallang.tasks.contract import Labeled, Task, TextLayout, column_kinds, text_columns
+from mallang.text.tokenizer import Tokenizer
+from mallang.training import checkpoint as checkpoints
+from mallang.training.run import Run
+
+
+@dataclass(frozen=True)
+class Materials:
+    """Prepared data: the task with its tokenizers, and the splits as arrays."""
+
+    task: Task
+    corpus: Corpus
+    train: Prepared
+    valid: Prepared
+    labels: Mapping[str, LabelSet] = field(default_factory=dict)
+
+
+def prepare_data(
+    recipe: Recipe, folder: Path | None, start: Path | None = None, say: Callable[[str], None] = lambda text: None
+) -> Materials:
+    """Open the corpus, learn or load the tokenizers, turn the text into arrays."""
+    kind = find("tasks", recipe.task_name).Task
+    check_metric(recipe, kind.metrics)
+    check_search(recipe, kind.unread)
+    corpus = open_corpus(recipe.data, kind.columns)
+    rows, held_out_rows = corpus.split("train"), corpus.split("valid")
+    for note in corpus.notes:
+        say(note)
+    kinds = column_kinds(kind, recipe.task)
+    texts = text_columns(kind, recipe.task)
+    if folder is not None and (folder / "tokenizer.json").exists():
+        tokenizers = Run.open(folder).tokenizers(texts)
+    elif start is not None:
+        tokenizers = tokenizers_of(start, recipe, texts)
+    else:
+        tokenizers = learn_tokenizers(recipe, rows, kind.columns, kinds)
+    labels = label_sets(folder, rows, kinds)
+    if folder is not None and not (folder / "tokenizer.json").exists():
+        save_tokenizers(folder, tokenizers)
+    task = kind(recipe.task, tokenizers, labels) if kinds else kind(recipe.task, tokenizers)
+    filters, anything = task.filters(recipe.data) if isinstance(task, TextLayout) else usual_filters(recipe.data)
+    chosen = task.arrays() if isinstance(task, Labeled) else [tokenizers[column] for column in kind.columns]
+    tags = tokenizers[texts[0]].domains
+    prepared = prepare_split(rows, chosen, filters, tags)
+    say(str(prepared.account))
+    held_out = prepare_split(held_out_rows, chosen, anything, tags)
+    return Materials(task, corpus, prepared, held_out, labels)
+
+
+def label_sets(folder: Path | None, rows: Rows, kinds: Mapping[str, Kind]) -> dict[str, LabelSet]:
+    """The labels of every column that has some: of the run folder, or else those of the training rows."""
+    found: dict[str, LabelSet] = {}
+    for column, kind in kinds.items():
+        if kind not in NAMED:
+            continue
+        if folder is not None and (folder / f"labels.{column}.json").exists():
+            found[column] = LabelSet.load(folder, column)
+            continue
+        place = rows.columns.index(column)
+        found[column] = LabelSet.learn((row[place] for row in rows), kind, column)
+        if folder is not None:
+            try:
+                found[column].save(folder, column)
+            except OSError as error:
+                raise checkpoints.unwritable(folder, error) from error
+    return found
+
+
+def usual_filters(data: Any) -> tuple[Filters, Filters]:
+    """The filters of training rows, and of validation rows: of these only what the model cannot read is dropped."""
+    some = Filters(
+        min_length=data.min_length,
+        max_length=data.max_length,
+        max_ratio=data.max_ratio,
+        drop_duplicates=data.drop_duplicates,
+    )
+    return some, Filters(min_length=0, max_length=data.max_length, max_ratio=0.0, drop_empty=False)
+
+
+def tokenizers_of(start: Path, recipe: Recipe, columns: tuple[str, ...]) -> dict[str, Tokenizer]:
+    """The tokenizers of the run to start from; its weights are only valid with them."""
+    run = Run.open(start)
+    theirs, ours = asdict(run.recipe().text), asdict(recipe.text)
+    changes = [f"text.{key}: {theirs[key]} → {ours[key]}" for key in ours if theirs[key] != ours[key]]
+    if changes:
+        raise UserError(
+            f"a run that starts from {start} keeps its tokenizer, but the recipe wants another:\n  "
+            + "\n  ".join(changes),
+            todo=f"take the recipe of that run: mallang train {start} --from {start} data.train=…",
+        )
+    return run.tokenizers(columns)
+
+
+def check_metric(recipe: Recipe, metrics: Iterable[str]) -> None:
+    """Refuse a metric that the task does not have, before any work is done."""
+    if recipe.train.metric not in metrics:
+        raise UserError(
+            f"train.metric = {recipe.train.metric!r} is not a metric of {recipe.task_name}",
+            todo=nearest(recipe.train.metric, metrics),
+        )
+
+
+def check_search(recipe: Recipe, unread: Iterable[str]) -> None:
+    """Refuse search options that this task would never read, before any work is done."""
+    for name in unread if recipe.decoding is not None else ():
+        if (value := getattr(recipe.decoding, name)) != DEFAULTS[name]:
+            raise UserError(
+                f"decoding.{name} = {value} has no effect: {recipe.task_name} has no source", todo=f"leave {name} out"
+            )
+
+
+def learn_tokenizers(
+    recipe: Recipe, rows: Rows, columns: tuple[str, ...], kinds: Mapping[str, Kind] | None = None
+) -> dict[str, Tokenizer]:
+    """Train the tokenizers on an even sample of the training rows; the first column has the tags of domains."""
+    kinds = kinds or {}
+    texts = [place for place, column in enumerate(columns) if kinds.get(column, "text") in TOKENIZED]
+    sample = [
+        tuple(spaced(row[place], kinds.get(columns[place])) for place in texts)
+        for row in thin(rows, recipe.text.sample)
+    ]
+    domains = tuple(dict.fromkeys((recipe.data.domains or {}).values()))
+    names = [columns[place] for place in texts]
+    if recipe.text.shared:
+        shared = Tokenizer.train((text for row in sample for text in row), recipe.text, domains)
+        return dict.fromkeys(names, shared)
+    return {
+        column: Tokenizer.train((row[place] for row in sample), recipe.text.side(column), () if place else domains)
+        for place, column in enumerate(names)
+    }
+
+
+def spaced(cell: str, kind: Kind | None) -> str:
+    """A cell as the text that a tokenizer learns from: words have spaces between them."""
+    return " ".join(split_cell(cell, "words")) if kind == "words" else cell
+
+
+def save_tokenizers(folder: Path, tokenizers: Mapping[str, Tokenizer]) -> None:
+    """Save the tokenizers; `tokenizer.json`, the last column's, comes last: once it is there, all are there."""
+    names = list(tokenizers)
+    try:
+        for column in names[:-1]:
+            if tokenizers[column] is not tokenizers[names[-1]]:
+                tokenizers[column].save(folder, f"tokenizer.{column}")
+        tokenizers[names[-1]].save(folder)
+    except OSError as error:
+        raise checkpoints.unwritable(folder, error) from error
+
+
+def thin(rows: Iterable[tuple[str, ...]], most: int) -> list[tuple[str, ...]]:
+    """Every k-th row, k a power of two, so that at most `most` are kept: one pass, bounded memory."""
+    kept: list[tuple[str, ...]] = []
+    stride = 1
+    for number, row in enumerate(rows):
+        if number % stride == 0:
+            kept.append(row)
+            if len(kept) > most:
+                kept, stride = kept[::2], stride * 2
+    return kept

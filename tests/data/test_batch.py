@@ -1,0 +1,79 @@
+"""Batches: every field says how it is padded, so that nothing that handles batches has a list of names."""
+
+from dataclasses import fields
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mallang.data.batch import IGNORE, VARYING, Batch, Shapes, rectangles
+
+AXES = {"batch", "examples", "classes", *VARYING}
+
+
+def full(rows=3, time=5, words=2, documents=None, sentences=2):
+    """A batch with every field; of documents where their number is given."""
+    examples = rows if documents is None else documents
+    return Batch(
+        tokens=torch.ones(rows, time, dtype=torch.long),
+        lengths=torch.full((rows,), time),
+        labels=torch.ones(rows, time, dtype=torch.long),
+        source=torch.ones(rows, time + 1, dtype=torch.long),
+        source_lengths=torch.full((rows,), time + 1),
+        segments=torch.ones(rows, time, dtype=torch.long),
+        classes=torch.zeros(examples, dtype=torch.long),
+        class_sets=torch.zeros(examples, 4),
+        numbers=torch.zeros(examples),
+        words=torch.zeros(rows, words, dtype=torch.long),
+        tags=torch.zeros(rows, words, dtype=torch.long),
+        sentences=None if documents is None else torch.zeros(documents, sentences, dtype=torch.long),
+    )
+
+
+@pytest.mark.parametrize("each", fields(Batch), ids=lambda each: each.name)
+def test_every_field_declares_axes_and_fill(each):
+    assert set(each.metadata["axes"]) <= AXES
+    assert "fill" in each.metadata
+
+
+@given(
+    rows=st.integers(1, 4), time=st.integers(1, 20), words=st.integers(1, 9), documents=st.none() | st.integers(1, 3)
+)
+def test_filling_keeps_what_was_there_and_marks_what_was_not(rows, time, words, documents):
+    batch = full(rows, time, words, documents)
+    filled = Shapes(200, multiple=8).fill(batch)
+    for each in fields(Batch):
+        before, after = getattr(batch, each.name), getattr(filled, each.name)
+        if before is None:
+            assert after is None
+            continue
+        assert after[tuple(slice(size) for size in before.shape)].equal(before)
+        added = torch.ones_like(after, dtype=torch.bool)
+        added[tuple(slice(size) for size in before.shape)] = False
+        expected = torch.full_like(after, each.metadata["fill"])[added]
+        assert torch.equal(after[added].nan_to_num(7.0), expected.nan_to_num(7.0)), each.name
+    assert all(value.shape[1] % 8 == 0 for _, value in rectangles(filled))
+
+
+def test_class_zero_is_a_class_and_added_rows_have_none():
+    filled = Shapes(64, multiple=8).fill(full(rows=2, time=5))
+    assert len(filled) == 8
+    assert filled.classes.tolist() == [0, 0] + [IGNORE] * 6
+    assert (filled.tags[:2, :2] == 0).all() and (filled.tags != IGNORE).sum() == 4
+    assert filled.numbers.isnan().tolist() == [False] * 2 + [True] * 6
+
+
+def test_documents_are_filled_apart_from_their_sentences():
+    filled = Shapes(80, multiple=8).fill(full(rows=5, time=5, documents=2, sentences=3))
+    assert filled.tokens.shape == (10, 8)
+    assert filled.sentences.shape == (8, 8) and filled.classes.shape == (8,)
+
+
+def test_moving_and_sending_keep_every_field():
+    batch = full(documents=2)
+    moved = batch.to("cpu")
+    build, arguments = batch.__reduce__()
+    for copy in (moved, build(*arguments)):
+        for each in fields(Batch):
+            assert torch.equal(getattr(copy, each.name), getattr(batch, each.name)), each.name
