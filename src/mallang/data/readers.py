@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from mallang.data import derived, storage
-from mallang.data.source import Row
+from mallang.data.source import Row as Row
 from mallang.errors import UserError, nearest, require
 
 Kind = Literal["text", "parallel", "tsv", "csv", "jsonl", "parquet", "conll", "squad", "analogy", "captions"]
