@@ -16,6 +16,7 @@ from typing import Any
 from benchmarks import report
 from benchmarks.ages import oldest
 from benchmarks.kinds import command_of, kind_of
+from benchmarks.translation_results import ENDED
 from mallang import recipe as recipes
 from mallang.errors import UserError
 
@@ -23,14 +24,17 @@ Value = Mapping[str, Any]
 SEEDS = 3
 """How many seeds a headline of a trained system should have."""
 NOTHING_CHOSEN = "nothing chosen"
+FEW_SEEDS = f"### Measured with fewer than {SEEDS} seeds: not headlines"
 HEAD = """# Results
 
 One row per headline; every value comes from files in `results/`, and all values are listed in
 [results/tables](results/tables). `python -m benchmarks.report` writes this page. *Ours* is the mean ± standard
 deviation over training seeds. *Against* is the published value, or a peer measured in the same run; then the
-difference, or ours divided by the peer. *Measured* is the commit and its date; +N counts the later commits to the code
-a value depends on. A speed is then **stale**; for quality +N is information. `python -m benchmarks.report --stale`
-lists what to measure again, `--seeds` which systems have fewer than three seeds, each with its command.
+difference, or ours divided by the peer. A headline of a trained system has three seeds (AWD-LSTM may have one); what
+was trained less often is in a table of its own at the end of its section. *Measured* is the commit and its date; +N
+counts the later commits to the files a value depends on. A speed is **stale** where that code has changed in more than
+comments; for quality +N is information. `python -m benchmarks.report --stale` lists what to measure again, `--seeds`
+which systems have fewer than three seeds, each with its command.
 """
 
 
@@ -88,12 +92,43 @@ def page(values: Sequence[Value]) -> str:
 def section(question: Question, values: Sequence[Value]) -> str:
     """One question: what is measured, and a row for each headline."""
     links = ", ".join(f"[{name}](results/tables/{name}.md)" for name in question.tables)
-    head = ["", "ours", "against", "", "on", "measured", "command"]
-    about = textwrap.fill(f"{question.about} All values: {links}.", 120, break_long_words=False, break_on_hyphens=False)
-    lines = [f"## {question.title}", "", about, ""]
-    lines += [f"| {' | '.join(head)} |", "|---|---|---|---|---|---|---|"]
-    lines += [f"| {' | '.join(cells(row, question, values))} |" for row in question.rows if is_there(row, values)]
-    return "\n".join(lines) + "\n"
+    about = filled(f"{question.about} All values: {links}.")
+    shown = [row for row in question.rows if is_there(row, values)]
+    headlines = [row for row in shown if is_headline(row, values)]
+    parts = [f"## {question.title}", "", about, "", *table(headlines, question, values)]
+    if others := [row for row in shown if row not in headlines]:
+        parts += ["", FEW_SEEDS, "", *table(others, question, values)]
+    return "\n".join([*parts, *notes(shown, values)]) + "\n"
+
+
+def filled(text: str) -> str:
+    """Prose in lines of the page's width."""
+    return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False)
+
+
+def table(rows: Sequence[Row], question: Question, values: Sequence[Value]) -> list[str]:
+    """Rows under their head."""
+    lines = [f"| {' | '.join(cells(row, question, values))} |" for row in rows]
+    return ["|  | ours | against |  | on | measured | command |", "|---|---|---|---|---|---|---|", *lines]
+
+
+def is_headline(row: Row, values: Sequence[Value]) -> bool:
+    """Whether a row has all the seeds it needs: a value without training has none."""
+    mine = found(row.ours, values)
+    return row.deterministic or row.one_seed or not is_trained(mine[0]) or (spread_of(mine).seeds or SEEDS) >= SEEDS
+
+
+def notes(rows: Sequence[Row], values: Sequence[Value]) -> list[str]:
+    """Which training runs behind the rows have fewer updates than their recipe asks for, and why."""
+    ends: dict[str, list[str]] = {}
+    for row in rows:
+        for value in found(row.ours, values):
+            _, _, cause = str(value["protocol"]).partition(ENDED)
+            if cause:
+                ends.setdefault(row.label, []).append(f"seed {value['seed']} by{cause}")
+    if not ends:
+        return []
+    return ["", filled("Ended early: " + ". ".join(f"{label}: {'; '.join(each)}" for label, each in ends.items()) + ".")]
 
 
 def cells(row: Row, question: Question, values: Sequence[Value]) -> list[str]:
