@@ -104,7 +104,7 @@ def meaning(blob: str, path: str) -> str:
 class WithoutDocstrings(ast.NodeTransformer):
     """Removes the docstrings of modules, classes, functions and attributes: strings that stand alone."""
 
-    def visit_Expr(self, node: ast.Expr) -> ast.Expr | None:  # noqa: N802
+    def visit_Expr(self, node: ast.Expr) -> ast.Expr | None:
         """Keep every statement but a string."""
         is_text = isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
         return None if is_text else node

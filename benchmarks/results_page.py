@@ -24,6 +24,7 @@ Value = Mapping[str, Any]
 SEEDS = 3
 """How many seeds a headline of a trained system should have."""
 NOTHING_CHOSEN = "nothing chosen"
+EARLY = "Runs that ended before the last update of their recipe (results of older runs do not say):"
 FEW_SEEDS = f"### Measured with fewer than {SEEDS} seeds: not headlines"
 HEAD = """# Results
 
@@ -101,9 +102,9 @@ def section(question: Question, values: Sequence[Value]) -> str:
     return "\n".join([*parts, *notes(shown, values)]) + "\n"
 
 
-def filled(text: str) -> str:
-    """Prose in lines of the page's width."""
-    return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False)
+def filled(text: str, indent: str = "") -> str:
+    """Prose in lines of the page's width, all but the first indented."""
+    return textwrap.fill(text, 120, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def table(rows: Sequence[Row], question: Question, values: Sequence[Value]) -> list[str]:
@@ -126,9 +127,8 @@ def notes(rows: Sequence[Row], values: Sequence[Value]) -> list[str]:
             _, _, cause = str(value["protocol"]).partition(ENDED)
             if cause:
                 ends.setdefault(row.label, []).append(f"seed {value['seed']} by{cause}")
-    if not ends:
-        return []
-    return ["", filled("Ended early: " + ". ".join(f"{label}: {'; '.join(each)}" for label, each in ends.items()) + ".")]
+    listed = [filled(f"- {label}: {'; '.join(causes)}", indent="  ") for label, causes in ends.items()]
+    return ["", EARLY, "", *listed] if listed else []
 
 
 def cells(row: Row, question: Question, values: Sequence[Value]) -> list[str]:
@@ -199,8 +199,8 @@ def figure(value: float, one: Value) -> str:
 
 
 UNITS = {
-    "BLEU, moses-lc-tok": "BLEU",
-    "BLEU, sacrebleu": "BLEU",
+    "BLEU, moses-lc-tok": "BLEU (moses-lc-tok)",
+    "BLEU, sacrebleu": "sacreBLEU",
     "perplexity per word": "perplexity",
     "training GPT on cuda: loss after 500 updates, nats a token":  # words: ok, a key of stored results
         "nats per token after 500 updates",
@@ -208,8 +208,8 @@ UNITS = {
     "search error, % of sentences whose best output is known": "% search errors",
     "best output known, % of sentences": "% proven best",
     "accuracy by examples in the prompt, %": "% accuracy",
-    "small data, test2016 BLEU, 500 pairs": "BLEU",
-    "small data, test2016 BLEU, 5,000 pairs": "BLEU",
+    "small data, test2016 BLEU, 500 pairs": "sacreBLEU",
+    "small data, test2016 BLEU, 5,000 pairs": "sacreBLEU",
 }  # fmt: skip
 """Short names of metrics; other metrics are named by the part after the last comma, or in full."""
 

@@ -217,12 +217,15 @@ def ended_early(run: dict[str, Any], at_once: int) -> str:
     Early stopping is named first: a run that it ends would have ended there with any amount of time.
     """
     planned = recipes.read(run["recipe"], run["overrides"]).resolved()["train"]
-    if planned["steps"] is None or run["steps"] is None or run["steps"] >= planned["steps"]:
+    steps, patience, seconds = (planned[key] for key in ("steps", "patience", "seconds"))
+    if steps is None or run["steps"] >= steps or (patience is None and seconds is None):
         return ""
     later = sum(entry["step"] > run["best"]["step"] for entry in run["validations"])
-    is_stopped = planned["patience"] is not None and later >= planned["patience"]
-    cause = "early stopping" if is_stopped else f"train.seconds, {at_once} runs at once on one device,"
-    return f"{ENDED} {cause} after {run['steps']:,} of {planned['steps']:,} updates"
+    is_stopped = patience is not None and later >= patience
+    cause, shared = (
+        ("early stopping", "") if is_stopped else ("train.seconds", f", {at_once} runs at once on one device")
+    )
+    return f"{ENDED} {cause} after {run['steps']:,} of {steps:,} updates{shared}"
 
 
 def read_files(files: Iterable[Path]) -> Iterator[dict[str, Any]]:
