@@ -13,6 +13,9 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from mallang.kernels.c_attention import TrainingAttention
+from mallang.kernels.cross_entropy import Chunked
+from mallang.kernels.linear import TrainingLinear
 from mallang.layers.attention import record_attention
 
 ROOT = Path(__file__).parents[1]
@@ -23,6 +26,7 @@ from benchmarks import (  # noqa: E402
     decoding_speed,
     epoch_entrants,
     epoch_speed,
+    profile_training,
     training_entrants,
     training_speed,
 )
@@ -30,6 +34,14 @@ from benchmarks.contest import Entrant, Outcome, python_with, race  # noqa: E402
 from benchmarks.shape import Shape  # noqa: E402
 
 TINY = Shape(layers=1, dim=8, hidden_dim=16, heads=2, words=40, dropout=0.1, sentences=3, source=5, target=6)
+
+
+def test_the_profile_knows_what_our_kernels_compute() -> None:
+    known = {TrainingLinear: "matrix products", Chunked: "loss over the vocabulary", TrainingAttention: "attention"}
+    for function, kind in known.items():
+        for event in (function.__name__, f"{function.__name__}Backward"):
+            assert profile_training.kind_of(event) == kind
+    assert profile_training.kind_of("aten::copy_") == "other passes over memory"
 
 
 def test_operations_are_those_that_torch_counts() -> None:
