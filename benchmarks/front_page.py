@@ -72,7 +72,7 @@ class Row:
     ours: Sequence[tuple[str, str]]
     """The label of a value, and the name of its file."""
     others: Sequence[tuple[str, str]]
-    """The same; of files that a pattern names the highest value counts."""
+    """Labels and files of the peers; of the files that a pattern names, the highest value counts."""
 
     def cells(self, language: str) -> list[str]:
         """The cells of the line, the highest value in bold."""

@@ -33,7 +33,7 @@ One row per headline; every value comes from files in `results/`, and all values
 deviation over training seeds. *Against* is the published value, or a peer measured in the same run; then the
 difference, or ours divided by the peer. A headline of a trained system has three seeds (AWD-LSTM may have one); what
 was trained less often is in a table of its own at the end of its section. *Measured* is the commit and its date; +N
-counts the later commits to the files a value depends on. A speed is **stale** where that code has changed in more than
+counts the later commits to the code that it depends on. A speed is **stale** where that code has changed in more than
 comments; for quality +N is information. `python -m benchmarks.report --stale` lists what to measure again, `--seeds`
 which systems have fewer than three seeds, each with its command.
 """
