@@ -85,6 +85,11 @@ class Prepared:
             for n, column in enumerate(self.manifest["columns"])
         ]
 
+    def column(self, number: int) -> tuple[Integer[np.ndarray, " items"], Integer[np.ndarray, " bounds"]]:
+        """All integers of one array, row after row, and where each row begins; the last bound is the end."""
+        items, bounds = self._columns[number]
+        return items.astype(np.int64), bounds
+
     @property
     def flat(self) -> Integer[np.ndarray, " tokens"] | None:
         """The ids of the first column, row after row, where they lie so."""

@@ -77,6 +77,14 @@ class Segmented(Protocol):
 
 
 @runtime_checkable
+class Hierarchical(Protocol):
+    """A model that declares whether it reads documents sentence by sentence."""
+
+    reads_sentences: bool
+    """Whether rows of the batch may be sentences, which `batch.sentences` joins to documents."""
+
+
+@runtime_checkable
 class Encoder(Protocol):
     """A model that encodes a text: a vector of every token, and one vector of the whole.
 
@@ -183,6 +191,11 @@ def is_fitted(module: ModuleType) -> bool:
 def longest_of(model: object) -> int | None:
     """The maximum number of tokens that a model can read or generate; None: it has no limit."""
     return model.longest if isinstance(model, Bounded) else None
+
+
+def reads_sentences(model: object) -> bool:
+    """Whether a model, or its class, reads documents sentence by sentence."""
+    return model.reads_sentences if isinstance(model, Hierarchical) else False
 
 
 def dim_of(config: object) -> int | None:
