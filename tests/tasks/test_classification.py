@@ -12,6 +12,9 @@ from hypothesis import strategies as st
 import mallang
 from mallang.data.batch import IGNORE, Shapes
 from mallang.data.columns import LabelSet
+from mallang.data.corpus import Rows
+from mallang.data.filters import Filters
+from mallang.data.prepared import prepare
 from mallang.errors import UserError
 from mallang.find import find
 from mallang.layers.head import ClassificationHead, Headed, OrdinalHead
@@ -121,17 +124,12 @@ def test_a_rating_is_the_number_of_thresholds_below_it():
     assert right.tolist() == [True, False, True]
 
 
-def test_a_batch_is_filled_to_its_budget():
+def test_a_batch_is_filled_to_its_budget(tmp_path):
     """A text takes its tokens and `</s>`: four texts of four tokens fill 20."""
     the_task = task()
-
-    class Corpus:
-        lengths = np.array([[4, 1]] * 8)
-
-        def epoch(self, seed, epoch):
-            return self
-
-    plan = the_task.plan(Corpus(), tokens=20, seed=1, epoch=0)
+    labeled = Rows.of([("abcd", "bad")] * 8, ("text", "label"))
+    corpus = prepare(labeled, the_task.arrays(), Filters(), cache=tmp_path)
+    plan = the_task.plan(corpus, tokens=20, seed=1, epoch=0)
     assert [len(plan[number]) for number in range(len(plan))] == [4, 4]
 
 
