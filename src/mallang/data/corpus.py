@@ -90,6 +90,8 @@ class Config:
             "target": (self.target, "target"),
             "text": (text, self.source),
             "label": ("label", "labels", "class", "category", "sentiment"),
+            "words": ("words", "tokens", "token", "word"),
+            "tags": ("tags", "ner_tags", "ner", "tag", "labels", "pos"),
         }
         given = None if self.columns is None else tuple(str(column) for column in self.columns)
         return Wanted(roles, tuple(names.get(role, (role,)) for role in roles), given, self.header)

@@ -9,8 +9,8 @@ protocol.
     isinstance(model, Encoder)       it encodes a whole text as one vector
 
 `Autoregressive` (decoding/contract.py), `Observable` (layers/attention.py), `OutputProjection` (layers/head.py),
-`Stateful` (layers/stateful.py) and `ReadsSpelling` (layers/characters.py) are declared in the same way, beside the code
-that needs them.
+`Stateful` (layers/stateful.py), `ReadsSpelling` (layers/spelling.py) and `HidesWords` (layers/words.py) are declared in
+the same way, beside the code that needs them.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from mallang.data.batch import Batch
+from mallang.layers.crf import CRF
 from mallang.layers.encoded import Encoded, EncoderDims
 from mallang.text.vocabulary import Vocabulary
 
@@ -103,6 +104,20 @@ class Classifier(Protocol):
 
     def classify(self, batch: Batch) -> Float[Tensor, "examples classes"]:
         """One logit per class for each example."""
+
+
+@runtime_checkable
+class Tagger(Protocol):
+    """A model with a CRF of its own over the tags of words; its constructor takes the constraints of the tags last.
+
+    Without constraints it is built without tags, as an encoder.
+    """
+
+    def emissions(self, batch: Batch) -> Float[Tensor, "batch words tags"]:
+        """The score of every tag for every word of `batch.words`, before the transitions."""
+
+    def tag_crf(self) -> CRF:
+        """The transitions between tags."""
 
 
 @runtime_checkable
