@@ -63,6 +63,7 @@ SIGNATURES: dict[str, list[type]] = {
     "attention": [Pointer, ctypes.c_int],
     "attention_backward": [Pointer, ctypes.c_int],
     "logistic_updates": [Pointer, ctypes.c_int],
+    "glove_updates": [Pointer, ctypes.c_int],
 }  # fmt: skip
 
 

@@ -162,3 +162,86 @@ void logistic_updates(const Logistic *s, int threads) {
         free(rows);
     }
 }
+
+/* ---- GloVe: weighted least squares with AdaGrad -------------------------------------------------------------------- */
+
+typedef struct {
+    float *tables[2], *squares[2]; /* words × dim: vectors, and their sums of squared gradients */
+    const int32_t *rows[2];        /* of each entry, one row of each table */
+    const float *logs, *weights;   /* of each entry: the logarithm of its count, and the weight of its error */
+    long entries, dim, block;
+    long fixed[2];                 /* the column of each table that stays 1 */
+    float rate;
+    int32_t *heads[2];             /* words: -1 */
+    int32_t *scratch;              /* 6 × block */
+    float *slopes, *gradients;     /* block, 2 × block × dim */
+    double *losses;                /* one per entry */
+} Glove;
+
+/* The entries of a block that share a row, as a list in the order of the entries. */
+typedef struct {
+    int32_t *first, *next, *last; /* per row of the block, per entry, per row of the block */
+    long count;
+} Lists;
+
+/* Chain the entries of each row; `heads` says which list a row has. */
+static void chain(const int32_t *rows, long entries, int32_t *heads, Lists *lists) {
+    lists->count = 0;
+    for (long e = 0; e < entries; e++) {
+        int32_t list = heads[rows[e]];
+        lists->next[e] = -1;
+        if (list < 0) {
+            list = heads[rows[e]] = lists->count++;
+            lists->first[list] = e;
+        } else
+            lists->next[lists->last[list]] = e;
+        lists->last[list] = e;
+    }
+}
+
+/* One AdaGrad step of a row: each step is divided by the root of the squares before it. */
+INLINE void descend(float *row, float *squares, float *gradient, long fixed, long dim) {
+    gradient[fixed] = 0;
+    for (long at = 0; at < dim; at += WIDTH) {
+        __mmask16 here = lanes(dim - at);
+        __m512 g = _mm512_maskz_loadu_ps(here, gradient + at), s = _mm512_maskz_loadu_ps(here, squares + at);
+        __m512 step = _mm512_div_ps(g, _mm512_sqrt_ps(_mm512_mask_mov_ps(_mm512_set1_ps(1.0f), here, s)));
+        _mm512_mask_storeu_ps(row + at, here, _mm512_sub_ps(_mm512_maskz_loadu_ps(here, row + at), step));
+        _mm512_mask_storeu_ps(squares + at, here, _mm512_fmadd_ps(g, g, s));
+    }
+}
+
+void glove_updates(const Glove *s, int threads) {
+    long dim = s->dim, block = s->block;
+    int32_t *part[6];
+    for (int k = 0; k < 6; k++) part[k] = s->scratch + k * block;
+    Lists lists[2] = {{part[0], part[1], part[2], 0}, {part[3], part[4], part[5], 0}};
+#pragma omp parallel num_threads(threads)
+    for (long first = 0; first < s->entries; first += block) {
+        long count = first + block < s->entries ? block : s->entries - first;
+        const int32_t *rows[2] = {s->rows[0] + first, s->rows[1] + first};
+#pragma omp for schedule(static) nowait
+        for (int side = 0; side < 2; side++) chain(rows[side], count, s->heads[side], &lists[side]);
+#pragma omp for schedule(static)
+        for (long e = 0; e < count; e++) {
+            float error = dot(s->tables[0] + rows[0][e] * dim, s->tables[1] + rows[1][e] * dim, dim) - s->logs[first + e];
+            s->slopes[e] = s->rate * s->weights[first + e] * error;
+            s->losses[first + e] = 0.5 * s->weights[first + e] * error * error;
+        }
+#pragma omp for schedule(static)
+        for (long k = 0; k < lists[0].count + lists[1].count; k++) {
+            int side = k >= lists[0].count;
+            float *sum = s->gradients + k * dim;
+            for (long at = 0; at < dim; at++) sum[at] = 0;
+            for (int32_t e = lists[side].first[k - side * lists[0].count]; e >= 0; e = lists[side].next[e])
+                for (long at = 0; at < dim; at++) sum[at] += s->slopes[e] * s->tables[!side][rows[!side][e] * dim + at];
+        }
+#pragma omp for schedule(static)
+        for (long k = 0; k < lists[0].count + lists[1].count; k++) {
+            int side = k >= lists[0].count;
+            int32_t row = rows[side][lists[side].first[k - side * lists[0].count]];
+            descend(s->tables[side] + row * dim, s->squares[side] + row * dim, s->gradients + k * dim, s->fixed[side], dim);
+            s->heads[side][row] = -1;
+        }
+    }
+}
