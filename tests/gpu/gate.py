@@ -40,7 +40,8 @@ UPDATES, STOP, VALIDATE = 12, 8, 6
 ROWS = 64
 START = 120.0
 """Seconds in which a process must have started."""
-VERBS = ("reply", "translate", "reconstruct", "generate")
+VERBS = ("reply", "translate", "reconstruct", "generate", "classify")
+"""The verbs that are tried, the first that a model has; a model that has none of them tries the first of its own."""
 
 
 @dataclass(frozen=True)
@@ -145,10 +146,10 @@ def resumed_from(step: int | None) -> Iterator[None]:
 
 def one_output(model: Any, recipe: Any) -> str:
     """One line by the verb of the recipe's task."""
-    verb = next(verb for verb in VERBS if hasattr(model, verb))
+    verb = next((verb for verb in VERBS if verb in model.verbs), model.verbs[0])
     text = "민수는 사과를 먹었다." if recipe.data.source in ("ko", "question") else "a man is here ."
     found = model.generate("", max_tokens=16) if verb == "generate" else getattr(model, verb)(text)
-    return f"{verb}: {found.output}"
+    return f"{verb}: {found}"
 
 
 def corpus_of(name: str, stand_ins: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""The C kernels for CPUs: compiling, loading and calling them. Their source is kernels.c beside this file.
+"""The C kernels for CPUs: compiling, loading and calling them. Their sources are the C files beside this file.
 
 The C compiler of the machine compiles them the first time one is needed (two seconds); the library is kept in the
 user's cache. Without a compiler, or on a processor without AVX-512 and VNNI, there are none: `library` returns None,
@@ -11,6 +11,7 @@ and the plain version of every operation runs instead.
     attention            attention over short texts, and its gradients, for training            c_attention.py
     log_softmax          row by row, so that a row stays in the cache                           log_softmax.py
     cross_entropy        the loss of logits and its gradient, row by row                        c_cross_entropy.py
+    logistic_updates     training steps of word vectors                                         c_word_vectors.py
 
 The kernels read memory, not tensors, so they support neither autograd nor graph compilers: `may_take` says whether
 tensors can be passed to them.
@@ -35,7 +36,8 @@ from torch import Tensor, nn
 
 from mallang.kernels.dispatch import is_off
 
-SOURCE = Path(__file__).with_name("kernels.c")
+SOURCES = [Path(__file__).with_name(name) for name in ("kernels.c", "word_vectors.c")]
+HEADER = Path(__file__).with_name("avx512.h")
 FLAGS = ["-O3", "-march=native", "-fopenmp", "-shared", "-fPIC", "-lm"]
 NEEDED = {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni"}
 """Instruction sets that the processor must have, by their names in /proc/cpuinfo."""
@@ -60,6 +62,8 @@ SIGNATURES: dict[str, list[type]] = {
     ],
     "attention": [Pointer, ctypes.c_int],
     "attention_backward": [Pointer, ctypes.c_int],
+    "logistic_updates": [Pointer, ctypes.c_int],
+    "glove_updates": [Pointer, ctypes.c_int],
 }  # fmt: skip
 
 
@@ -75,7 +79,8 @@ def library() -> ctypes.CDLL | None:
     compiler = os.environ.get("CC") or "cc"
     for folder in (cache_folder, spare_folder):
         with suppress(OSError, subprocess.SubprocessError, RuntimeError, AttributeError, ValueError):
-            built_from = repr((SOURCE.read_bytes(), FLAGS, compiler, flags)).encode()
+            sources = [path.read_bytes() for path in (*SOURCES, HEADER)]
+            built_from = repr((sources, FLAGS, compiler, flags)).encode()
             return load(own(folder()) / f"kernels-{hashlib.sha256(built_from).hexdigest()[:16]}.so", compiler)
     return None
 
@@ -106,7 +111,7 @@ def build(path: Path, compiler: str) -> None:
     """Compile beside the path, then move the library there: other processes see either nothing or all of it."""
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         made, mark = Path(folder, path.name), Path(folder, "mark")
-        command = [*shlex.split(compiler), str(SOURCE), *FLAGS, "-o", str(made)]
+        command = [*shlex.split(compiler), *map(str, SOURCES), *FLAGS, "-o", str(made)]
         subprocess.run(command, check=True, capture_output=True, timeout=120)
         mark.write_text(hashlib.sha256(made.read_bytes()).hexdigest(), "utf-8")
         made.replace(path)
