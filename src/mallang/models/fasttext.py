@@ -1,6 +1,6 @@
 """fastText: skip-gram over the character n-grams of words, so that rare and unseen words have vectors, too.
 
-Enriching Word Vectors with Subword Information. Bojanowski, Grave, Joulin, Mikolov 2017, arXiv:1607.04606; Subword-level
+Enriching Word Vectors with Subword Information. Bojanowski, Grave, Joulin, Mikolov 2017, arXiv:1607.04606; Subword
 Word Vector Representations for Korean. Park et al. 2018, doi:10.18653/v1/P18-1226, for n-grams of jamo.
 
 New against word2vec.py: the vector of a word is the mean of its own and of its n-grams', which are hashed to a fixed
@@ -30,7 +30,13 @@ from mallang.errors import UserError
 from mallang.kernels.word_vectors import Groups, logistic_losses, logistic_updates_
 from mallang.layers.checks import check_sizes
 from mallang.layers.word_windows import (
-    AliasTable, Positions, keep_probability, learning_rates, padded, text_of, windows,
+    AliasTable,
+    Positions,
+    keep_probability,
+    learning_rates,
+    padded,
+    text_of,
+    windows,
 )  # fmt: skip
 from mallang.text.character_ngrams import jamo_letters, ngram_hashes
 from mallang.text.vocabulary import Vocabulary

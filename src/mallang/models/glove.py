@@ -101,7 +101,7 @@ class GloVe(nn.Module):
         for epoch in range(config.epochs):
             order = torch.randperm(len(entries), generator=generator(device, seed, epoch), device=device)
             total = 0.0
-            for chunk in order.split(CHUNK):
+            for chunk in torch.split(order, CHUNK):
                 total += float(glove_updates_(*tables, entries[chunk], config.learning_rate, config.block).sum())
             yield {"loss": total / len(entries), "counts": len(entries)}
 

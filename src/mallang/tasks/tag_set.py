@@ -18,7 +18,7 @@ from torch import Tensor
 
 from mallang.data.columns import LabelSet, split_cell
 from mallang.errors import UserError, nearest, some_of
-from mallang.evaluation.spans import convert
+from mallang.evaluation.spans import convert_tags
 from mallang.layers.crf import Constraints, allowed_transitions
 from mallang.text.tag_scheme import OUTSIDE, PREFIXES, Scheme, split_tag
 
@@ -70,7 +70,7 @@ class TagSet:
 
     def encode(self, tags: Sequence[str]) -> list[int]:
         """The numbers of the tags of a sentence, in the scheme that is learned."""
-        written = list(tags) if self.scheme is None else convert(tags, self.scheme)
+        written = list(tags) if self.scheme is None else convert_tags(tags, self.scheme)
         for given, tag in zip(tags, written, strict=True):
             if tag not in self.ids:
                 raise UserError(
@@ -82,7 +82,7 @@ class TagSet:
     def decode(self, ids: Sequence[int]) -> list[str]:
         """Tags in the scheme of the data."""
         tags = [self.names[number] for number in ids]
-        return tags if self.labels.scheme in (None, self.scheme) else convert(tags, self.labels.scheme)
+        return tags if self.labels.scheme in (None, self.scheme) else convert_tags(tags, self.labels.scheme)
 
     def constraints(self, strict: bool) -> Constraints:
         """Which tag may follow which: all if they spell no spans, or without `strict`."""

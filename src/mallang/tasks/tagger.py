@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
@@ -11,10 +11,11 @@ from torch import nn
 from mallang.data.columns import split_cell
 from mallang.errors import UserError
 from mallang.evaluation.score import Score
-from mallang.evaluation.spans import spans_of, tag_scores
+from mallang.evaluation.spans import read_spans, span_scores, span_scores_by_type
 from mallang.tasks.contract import Evaluated
 from mallang.tasks.out_of_vocabulary import forget_oov
 from mallang.tasks.tag_reading import Read, batches, encoder_of, examples_of, predict
+from mallang.text.tag_scheme import Scheme
 from mallang.text.words import Word, joined, split_words
 
 if TYPE_CHECKING:
@@ -66,9 +67,7 @@ class Verbs:
     def __init__(self, task: Task, model: Any, config: None, max_length: int) -> None:
         self.task, self.model, self.config, self.max_length = task, model, config, max_length
 
-    def tag(
-        self, texts: str | Iterable[str | Sequence[str]], *, nbest: int = 1, pretokenized: bool = False
-    ) -> Any:
+    def tag(self, texts: str | Iterable[str | Sequence[str]], *, nbest: int = 1, pretokenized: bool = False) -> Any:
         """The tags of a text, or of each of several; a list of words is tagged as it is.
 
         A text is split into words as `task.split` says, and with `pretokenized` at white space alone.
@@ -140,7 +139,7 @@ def parts_of(task: Task, read: Read, sizes: Sequence[int], nbest: int) -> list[P
     sums = read.probabilities() @ task.tags.alike.to(best.device)
     chosen = sums.gather(2, best[:, :, None])[:, :, 0].clamp(max=1.0).tolist()
     tags = [task.tags.decode(row[:size]) for row, size in zip(best.tolist(), sizes, strict=True)]
-    spans = [spans_of(row) if task.tags.scheme is not None else [] for row in tags]
+    spans = [read_spans(row) if task.tags.scheme is not None else [] for row in tags]
     places = [(row, first, after) for row, found in enumerate(spans) for _, first, after in found]
     sure = iter(read.confidence(best, places, task.tags.names))
     several = n_best_of(task, read, sizes, nbest) if nbest > 1 else [[] for _ in sizes]
@@ -186,6 +185,21 @@ def tagging(text: str, words: list[Word], parts: list[Part]) -> Tagging:
         tuple(spans),
         tuple(parts[0].nbest) if len(parts) == 1 else (),
     )
+
+
+def tag_scores(gold: Sequence[list[str]], found: Sequence[list[str]], scheme: Scheme | None) -> list[Score]:
+    """Accuracy of the tags and, if they spell spans, precision, recall and F1 of the spans, also of each type."""
+    scores = span_scores(found, gold)
+    accuracy = replace(scores["accuracy"], name="accuracy")
+    if scheme is None:
+        return [accuracy, replace(accuracy, name="f1")]
+    spans = [replace(scores[name], name=name.lower()) for name in ("F1", "precision", "recall")]
+    by_type = [
+        replace(score, name=f"{name} {kind}")
+        for kind, each in span_scores_by_type(found, gold).items()
+        for name, score in (("f1", each.f1), ("precision", each.precision), ("recall", each.recall))
+    ]
+    return [accuracy, *spans, *by_type]
 
 
 def validation_scores(task: Task, model: nn.Module, sentences: Sequence[tuple[list[str], list[str]]]) -> list[Score]:
