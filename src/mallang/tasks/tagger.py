@@ -209,5 +209,5 @@ def validation_scores(task: Task, model: nn.Module, sentences: Sequence[tuple[li
     # Captured CUDA graphs read the tables of the vocabulary, so these are put back before training continues.
     forget_oov(encoder_of(model), 0)
     words = sum(map(len, gold))
-    scores = tag_scores(gold, found, task.tags.labels.scheme)
+    scores = [score for score in tag_scores(gold, found, task.tags.labels.scheme) if " " not in score.name]
     return [Score("loss", loss / max(1, words), "nats per word", count=len(gold)), *scores]
