@@ -87,6 +87,8 @@ class Config:
         for name in ("subsample", "max_ngram", "max_jamo"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative, but is {getattr(self, name)}")
+        if not self.max_jamo and self.min_jamo != Config.min_jamo:
+            raise ValueError(f"min_jamo = {self.min_jamo} has no effect without max_jamo")
         if not self.learning_rate > 0:
             raise ValueError(f"learning_rate must be above 0, but is {self.learning_rate}")
 
@@ -109,6 +111,11 @@ class FastText(nn.Module):
         bags = [[number, *self.ngram_rows(token, number)] for number, token in enumerate(vocabulary.tokens)]
         self.register_buffer("rows", torch.tensor([row for bag in bags for row in bag]), persistent=False)
         self.register_buffer("ends", torch.tensor([len(bag) for bag in bags]).cumsum(0), persistent=False)
+
+    @property
+    def signature(self) -> str:
+        """The settings besides the text that are needed to reproduce its scores."""
+        return f"fasttext:skip-gram|loss:negative-sampling|negatives:{self.config.negatives}|window:{self.config.window}"
 
     def ngram_rows(self, token: str, number: int | None = None) -> list[int]:
         """The rows of a token's n-grams; special tokens have none."""

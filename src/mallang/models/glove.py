@@ -77,6 +77,11 @@ class GloVe(nn.Module):
         self.columns = nn.Parameter(self.start(), requires_grad=False)
         self.register_buffer("text_size", torch.ones((), dtype=torch.float64))
 
+    @property
+    def signature(self) -> str:
+        """The settings besides the text that are needed to reproduce its scores."""
+        return f"glove:weighted-squares|window:{self.config.window}|x_max:{self.config.x_max:g}|alpha:{self.config.alpha:g}"
+
     def start(self) -> Float[Tensor, "words columns"]:
         """Random vectors, the last two columns for the two biases."""
         return (torch.rand(len(self.vocabulary), self.config.dim + 2) - 0.5) / (self.config.dim + 1)

@@ -102,6 +102,13 @@ class Word2Vec(nn.Module):
         self.output = nn.Parameter(torch.zeros(len(vocabulary), config.dim), requires_grad=False)
         self.register_buffer("counts", torch.zeros(len(vocabulary), dtype=torch.int64))
 
+    @property
+    def signature(self) -> str:
+        """The settings besides the text that are needed to reproduce its scores."""
+        config = self.config
+        drawn = f"|negatives:{config.negatives}" if config.loss == "negative-sampling" else ""
+        return f"word2vec:{config.architecture}|loss:{config.loss}{drawn}|window:{config.window}"
+
     def forward(self, batch: Batch) -> Float[Tensor, "batch time dim"]:
         """The vector of every token."""
         found: Tensor = self.embedding(batch.tokens)
