@@ -35,8 +35,10 @@ from mallang.tasks.word_lookup import Neighbors, WordLookup
 from mallang.text.tokenizer import Tokenizer
 from mallang.text.vocabulary import PAD
 
-__all__ = ["DEFAULTS", "Config", "Task", "Verbs"]
+__all__ = ["DEFAULTS", "SECTIONS", "Config", "Task", "Verbs"]
 
+SECTIONS: tuple[str, ...] = ()
+"""Sections of a recipe that this task reads besides those of every recipe."""
 DEFAULTS: dict[str, dict[str, Any]] = {"text": {"unit": "word", "vocabulary": 100_000, "min_count": 5}}
 """Defaults of a recipe of this task: whole words, and those that occur five times, as in word2vec."""
 BATCH_LINES = 256
