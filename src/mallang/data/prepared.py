@@ -271,9 +271,7 @@ def _write_chunk(
         writer.add([row for row, kept in zip(column, fate[places] == 0, strict=True) if kept])
 
 
-def _encode(
-    column: Column, cells: Sequence[str], where: str, numbers: Integer[np.ndarray, " rows"]
-) -> list[list[int]]:
+def _encode(column: Column, cells: Sequence[str], where: str, numbers: Integer[np.ndarray, " rows"]) -> list[list[int]]:
     """The integers of some cells; the error names the row of one that cannot be encoded."""
     try:
         return column.encoder.encode_batch(list(cells))

@@ -189,7 +189,9 @@ class Task:
         tags = tags_of(batch)
         is_word = tags != IGNORE
         if crf is None:
-            loss = F.cross_entropy(emissions.float().flatten(0, 1), tags.flatten(), ignore_index=IGNORE, reduction="sum")
+            loss = F.cross_entropy(
+                emissions.float().flatten(0, 1), tags.flatten(), ignore_index=IGNORE, reduction="sum"
+            )
         else:
             loss = crf.negative_log_likelihood(emissions, tags, is_word).sum()
         report = {"nll": loss.detach()}
