@@ -35,7 +35,11 @@ To = Annotated[Format, typer.Option("--to", help="The runtime or format.", show_
 Output = Annotated[
     Path | None,
     typer.Option(
-        "--output", "-o", metavar="PATH", help="Folder, or file for arpa and word2vec; otherwise in RUN.", show_default=False
+        "--output",
+        "-o",
+        metavar="PATH",
+        help="Folder, or file for arpa and word2vec; otherwise in RUN.",
+        show_default=False,
     ),
 ]
 Int8 = Annotated[

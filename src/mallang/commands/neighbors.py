@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mallang.commands.inputs import read_texts
-from mallang.commands.options import Device, Json, Plugin, Quiet, RunFolder, add_plugins, check_texts, load_for, note_none
+from mallang.commands.options import (
+    Device,
+    Json,
+    Plugin,
+    Quiet,
+    RunFolder,
+    add_plugins,
+    check_texts,
+    load_for,
+    note_none,
+)
 from mallang.errors import UserError
 
 if TYPE_CHECKING:
@@ -23,7 +33,9 @@ EXAMPLES = (
 )
 Words = Annotated[
     list[str] | None,
-    typer.Argument(metavar="WORD", help="Words; without any, standard input.", callback=check_texts, show_default=False),
+    typer.Argument(
+        metavar="WORD", help="Words; without any, standard input.", callback=check_texts, show_default=False
+    ),
 ]
 File = Annotated[Path | None, typer.Option("--file", "-f", help="Take each line of this file.", show_default=False)]
 Analogy = Annotated[

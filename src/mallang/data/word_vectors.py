@@ -72,7 +72,9 @@ def read_stream(stream: io.BufferedReader, path: Path) -> Vectors:
     """Text or binary, with a header or without."""
     first = stream.readline(LONGEST_WORD)
     if first.startswith(FASTTEXT):
-        raise UserError("this is a model of fastText", where=str(path), todo="take its .vec file, which holds the vectors")
+        raise UserError(
+            "this is a model of fastText", where=str(path), todo="take its .vec file, which holds the vectors"
+        )
     header = first.split()
     if len(header) != 2 or not all(part.isdigit() for part in header):
         return read_text(chain([first], stream), path, dim=len(header) - 1, first=1)

@@ -12,7 +12,6 @@ completely in a given scheme.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -24,7 +23,8 @@ from jaxtyping import Int
 from mallang.errors import UserError
 from mallang.evaluation.bag_of_words import harmonic, precision_and_recall
 from mallang.evaluation.score import RESAMPLES, SEED, Score, Statistics
-from mallang.text.tag_scheme import OUTSIDE, PREFIXES, Scheme, continues, is_span_tag, may_end, may_follow, split_tag
+from mallang.text import scheme_detection
+from mallang.text.tag_scheme import OUTSIDE, PREFIXES, Scheme, continues, may_end, may_follow, split_tag
 
 Tags = Sequence[str]
 """The tags of a sentence: a list of them, or a string with spaces between them."""
@@ -50,20 +50,7 @@ def detect_scheme(sentences: Iterable[Tags]) -> Scheme | None:
     E- or S- is found in BIOES alone. Otherwise the tags that start a span without touching another of its type decide,
     by majority: B- in IOB2, I- in IOB1.
     """
-    votes: Counter[str] = Counter()
-    for tags in map(as_list, sentences):
-        if not all(map(is_span_tag, tags)):
-            return None
-        for before, tag in pairwise([OUTSIDE, *tags]):
-            (first, kind), (prefix, own) = split_tag(before), split_tag(tag)
-            touches = first in ("B", "I") and kind == own
-            if prefix in ("E", "S") or (tag != OUTSIDE and not touches):
-                votes[prefix] += 1
-    if votes["E"] or votes["S"]:
-        return "bioes"
-    if not votes:
-        return None
-    return "iob2" if votes["B"] >= votes["I"] else "iob1"
+    return scheme_detection.detect_scheme(map(as_list, sentences))
 
 
 def violations(tags: Tags, scheme: Scheme) -> list[int]:

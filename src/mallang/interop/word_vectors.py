@@ -103,7 +103,11 @@ def write_vectors(path: Path, words: Sequence[str], values: Float32[np.ndarray, 
 
 
 def write_to(
-    stream: IO[bytes] | gzip.GzipFile, words: Sequence[str], values: Float32[np.ndarray, "words dim"], *, is_binary: bool
+    stream: IO[bytes] | gzip.GzipFile,
+    words: Sequence[str],
+    values: Float32[np.ndarray, "words dim"],
+    *,
+    is_binary: bool,
 ) -> None:
     """The header, then the words; numbers as text are as short as they can be read back exactly."""
     stream.write(b"%d %d\n" % values.shape)

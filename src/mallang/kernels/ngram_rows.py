@@ -177,9 +177,7 @@ class NgramIndex:
                 found_rows.append(rows[starts])
         return np.concatenate(found_keys).view(np.int64), np.concatenate(found_rows)
 
-    def _gathered(
-        self, rows: Int64[np.ndarray, " ngrams"], found: Int64[np.ndarray, " ngrams"], texts: int
-    ) -> Counted:
+    def _gathered(self, rows: Int64[np.ndarray, " ngrams"], found: Int64[np.ndarray, " ngrams"], texts: int) -> Counted:
         """Counts from the row and the column of every n-gram."""
         width = max(1, self.features)
         cells, counts = np.unique(rows * width + found, return_counts=True)

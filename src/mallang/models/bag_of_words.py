@@ -109,7 +109,9 @@ class BagOfWords(nn.Module):
         try:
             return NgramIndex(len(self.vocabulary), self.config.orders, buckets=self.config.buckets, keys=keys)
         except ValueError as error:
-            raise UserError(f"model.orders: {error}", todo="model.buckets=4194304, or a lower text.vocabulary") from None
+            raise UserError(
+                f"model.orders: {error}", todo="model.buckets=4194304, or a lower text.vocabulary"
+            ) from None
 
     def forward(self, batch: Batch) -> Float[Tensor, "examples classes"]:
         """One logit per class for each text."""
@@ -139,9 +141,7 @@ class BagOfWords(nn.Module):
     def weighted(self, counted: Any) -> Matrix:
         """Counts as features."""
         config, idf = self.config, self.idf.cpu().numpy()
-        return weighted(
-            counted, config.values, idf=idf, sublinear=config.sublinear, normalize=config.normalize
-        )
+        return weighted(counted, config.values, idf=idf, sublinear=config.sublinear, normalize=config.normalize)
 
     def texts(self, batch: Batch) -> Texts:
         """The tokens of each text, without padding; sentences of a document follow each other."""
@@ -196,7 +196,9 @@ class BagOfWords(nn.Module):
         for batch in stream:
             field = batch.classes if batch.classes is not None else batch.class_sets
             if field is None:
-                raise UserError("a bag of words learns classes, but these texts have none", todo="task.name=classification")
+                raise UserError(
+                    "a bag of words learns classes, but these texts have none", todo="task.name=classification"
+                )
             found.append(self.texts(batch))
             labels.append(field.cpu())
         if not found:

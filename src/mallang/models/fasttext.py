@@ -115,7 +115,9 @@ class FastText(nn.Module):
     @property
     def signature(self) -> str:
         """The settings besides the text that are needed to reproduce its scores."""
-        return f"fasttext:skip-gram|loss:negative-sampling|negatives:{self.config.negatives}|window:{self.config.window}"
+        return (
+            f"fasttext:skip-gram|loss:negative-sampling|negatives:{self.config.negatives}|window:{self.config.window}"
+        )
 
     def ngram_rows(self, token: str, number: int | None = None) -> list[int]:
         """The rows of a token's n-grams; special tokens have none."""

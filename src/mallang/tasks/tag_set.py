@@ -18,9 +18,9 @@ from torch import Tensor
 
 from mallang.data.columns import LabelSet, split_cell
 from mallang.errors import UserError, nearest, some_of
-from mallang.evaluation.spans import convert_tags
+from mallang.evaluation.spans import convert_tags, tag_set
 from mallang.layers.crf import Constraints, allowed_transitions
-from mallang.text.tag_scheme import OUTSIDE, PREFIXES, Scheme, split_tag
+from mallang.text.tag_scheme import OUTSIDE, Scheme, split_tag
 
 Learned = Literal["same", "iob2", "bioes"]
 """The scheme that spans are learned in; same: that of the data."""
@@ -48,8 +48,7 @@ class TagSet:
         if self.scheme is None:
             return self.labels.names
         kinds = dict.fromkeys(split_tag(name)[1] for name in self.labels.names if name != OUTSIDE)
-        prefixes = [prefix for prefix in PREFIXES[self.scheme] if prefix != OUTSIDE]
-        return (OUTSIDE, *(f"{prefix}-{kind}" if kind else prefix for kind in kinds for prefix in prefixes))
+        return tuple(tag_set(kinds, self.scheme))
 
     @cached_property
     def ids(self) -> dict[str, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
@@ -11,11 +11,11 @@ from torch import nn
 from mallang.data.columns import split_cell
 from mallang.errors import UserError
 from mallang.evaluation.score import Score
-from mallang.evaluation.spans import read_spans, span_scores, span_scores_by_type
+from mallang.evaluation.spans import read_spans
 from mallang.tasks.contract import Evaluated
 from mallang.tasks.out_of_vocabulary import forget_oov
 from mallang.tasks.tag_reading import Read, batches, encoder_of, examples_of, predict
-from mallang.text.tag_scheme import Scheme
+from mallang.tasks.tag_scores import all_scores, quick_scores
 from mallang.text.words import Word, joined, split_words
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class Verbs:
         sentences = [self.sentence(row, number) for number, row in enumerate(rows, start=1)]
         gold = [tags for _, tags in sentences]
         found, _ = predict(self.task, self.model, [words for words, _ in sentences])
-        return tag_scores(gold, found, self.task.tags.labels.scheme), [" ".join(tags) for tags in found]
+        return all_scores(found, gold, self.task.tags.labels.scheme), [" ".join(tags) for tags in found]
 
     def sentence(self, row: tuple[str, ...], number: int) -> tuple[list[str], list[str]]:
         """The words and tags of a row."""
@@ -187,21 +187,6 @@ def tagging(text: str, words: list[Word], parts: list[Part]) -> Tagging:
     )
 
 
-def tag_scores(gold: Sequence[list[str]], found: Sequence[list[str]], scheme: Scheme | None) -> list[Score]:
-    """Accuracy of the tags and, if they spell spans, precision, recall and F1 of the spans, also of each type."""
-    scores = span_scores(found, gold)
-    accuracy = replace(scores["accuracy"], name="accuracy")
-    if scheme is None:
-        return [accuracy, replace(accuracy, name="f1")]
-    spans = [replace(scores[name], name=name.lower()) for name in ("F1", "precision", "recall")]
-    by_type = [
-        replace(score, name=f"{name} {kind}")
-        for kind, each in span_scores_by_type(found, gold).items()
-        for name, score in (("f1", each.f1), ("precision", each.precision), ("recall", each.recall))
-    ]
-    return [accuracy, *spans, *by_type]
-
-
 def validation_scores(task: Task, model: nn.Module, sentences: Sequence[tuple[list[str], list[str]]]) -> list[Score]:
     """The loss per word, accuracy and F1 of held-out sentences."""
     gold = [tags for _, tags in sentences]
@@ -209,5 +194,5 @@ def validation_scores(task: Task, model: nn.Module, sentences: Sequence[tuple[li
     # Captured CUDA graphs read the tables of the vocabulary, so these are put back before training continues.
     forget_oov(encoder_of(model), 0)
     words = sum(map(len, gold))
-    scores = [score for score in tag_scores(gold, found, task.tags.labels.scheme) if " " not in score.name]
+    scores = quick_scores(found, gold, task.tags.labels.scheme)
     return [Score("loss", loss / max(1, words), "nats per word", count=len(gold)), *scores]

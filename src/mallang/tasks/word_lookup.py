@@ -90,7 +90,9 @@ class WordLookup:
             raise UserError(f"the model has no vector of {text!r}", todo=nearest(text.strip(), known[:50_000]))
         return vector
 
-    def nearest(self, vector: Float[Tensor, " dim"], count: int, without: Iterable[str]) -> tuple[tuple[str, float], ...]:
+    def nearest(
+        self, vector: Float[Tensor, " dim"], count: int, without: Iterable[str]
+    ) -> tuple[tuple[str, float], ...]:
         """The words nearest to a vector, other than those `without`; one that is spelled in two ways comes once."""
         cosines = self.directions @ F.normalize(vector, dim=0)
         cosines[sorted(self.specials)] = -torch.inf
