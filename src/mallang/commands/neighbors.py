@@ -56,7 +56,7 @@ def command(
     device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
-    """Print the words nearest to each word by the cosine of their vectors: word, neighbor and cosine, with tabs between.
+    """Print the words nearest to each word by the cosine of their vectors: word, neighbor, cosine, with tabs between.
 
     With --analogy king man woman it is the words nearest to king − man + woman. A run of fasttext has vectors of words
     outside its vocabulary, too, from their character n-grams. Blank lines are left out.

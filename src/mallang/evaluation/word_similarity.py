@@ -54,7 +54,7 @@ def solve_analogies(
     """The word nearest to b − a + c for each question (a, b, c), by vectors of length 1; ties go to the lower id."""
     left_out = torch.tensor(list(exclude), dtype=torch.long, device=vectors.device)
     answers = []
-    for some in questions.split(CHUNK):
+    for some in torch.split(questions, CHUNK):
         a, b, c = (vectors[some[:, column]] for column in range(3))
         cosines = (b - a + c) @ vectors.T
         cosines.scatter_(1, some, -torch.inf)

@@ -3,7 +3,7 @@
     min ½‖w‖² + Σ C · loss(y (w·x + b))        loss: squared hinge or logistic; b is the weight of a constant feature
 
 A Dual Coordinate Descent Method for Large-scale Linear SVM. Hsieh et al. 2008, doi:10.1145/1390156.1390208; for
-logistic regression Yu, Huang and Lin 2011, doi:10.1007/s10994-010-5221-8. Both as in LIBLINEAR, whose objective this is.
+logistic regression Yu, Huang and Lin 2011, doi:10.1007/s10994-010-5221-8. Both as in LIBLINEAR, with its objective.
 An update changes one dual variable and reads one row, so a pass costs as much as one pass of SGD, but there is no
 learning rate, and it converges to the optimum. All classes share a pass: the features of a row are read once.
 """

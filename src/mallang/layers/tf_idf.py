@@ -1,6 +1,6 @@
 """The values of a bag of words: counts, presence or TF-IDF, with scikit-learn's formulas.
 
-    idf(feature) = ln((1 + texts) / (1 + texts with the feature)) + 1        smooth: as if one more text had every feature
+    idf(feature) = ln((1 + texts) / (1 + texts with the feature)) + 1      smooth: as if one more text had every feature
     value = count · idf, or (1 + ln count) · idf if sublinear; then each row has length 1 if normalized
 
 A Statistical Interpretation of Term Specificity and its Application in Retrieval. Spärck Jones 1972.

@@ -80,7 +80,8 @@ class GloVe(nn.Module):
     @property
     def signature(self) -> str:
         """The settings besides the text that are needed to reproduce its scores."""
-        return f"glove:weighted-squares|window:{self.config.window}|x_max:{self.config.x_max:g}|alpha:{self.config.alpha:g}"
+        config = self.config
+        return f"glove:weighted-squares|window:{config.window}|x_max:{config.x_max:g}|alpha:{config.alpha:g}"
 
     def start(self) -> Float[Tensor, "words columns"]:
         """Random vectors, the last two columns for the two biases."""
