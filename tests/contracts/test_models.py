@@ -30,7 +30,7 @@ from mallang.models.contract import Classifier
 from mallang.text.vocabulary import BOS, EOS, PAD, SPECIALS
 
 AUTOREGRESSIVE = [name for name in NAMES if isinstance(build(name, 8), Autoregressive)]
-LABELING = [name for name in NAMES if find("models", name).TASK == "classification"]
+LABELING = [name for name in NAMES if find("models", name).TASK in ("classification", "tagging")]
 """What they learn, and that they learn it, is asked in test_encoders.py: they predict nothing of the text itself."""
 
 every_model = pytest.mark.parametrize("name", NAMES)

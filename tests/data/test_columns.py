@@ -62,6 +62,11 @@ def test_saving_and_loading_a_label_set(tmp_path_factory, found, kind):
     assert [path.name for path in folder.iterdir()] == ["labels.label.json"]
 
 
+def test_a_label_file_can_be_read_by_people(tmp_path):
+    LabelSet(("긍정", "부정")).save(tmp_path, "label")
+    assert "긍정" in (tmp_path / "labels.label.json").read_text("utf-8")
+
+
 @pytest.mark.parametrize(
     "content", ["", "[]", '{"format": 1, "kind": "label", "names": []}', '{"format": 9, "names": ["a"]}']
 )

@@ -12,6 +12,9 @@ from hypothesis import strategies as st
 import mallang
 from mallang.data.batch import IGNORE, Shapes
 from mallang.data.columns import LabelSet
+from mallang.data.corpus import Rows
+from mallang.data.filters import Filters
+from mallang.data.prepared import prepare
 from mallang.errors import UserError
 from mallang.find import find
 from mallang.layers.head import ClassificationHead, Headed, OrdinalHead
@@ -112,6 +115,24 @@ def test_ordinal_probabilities_sum_to_one_and_thresholds_keep_their_order():
     assert float(ordinal_loss(logits[:1], torch.tensor([IGNORE]))) == 0.0
 
 
+def test_a_rating_is_the_number_of_thresholds_below_it():
+    the_task = task(labels=tuple("1234"), counts=(1,) * 4, kind="ordinal")
+    logits = np.array([[2.0, 0.5, -1.0], [-0.5, -1.0, -2.0], [3.0, 2.0, 0.1]], dtype=np.float32)
+    assert the_task.decide(logits).tolist() == [2, 0, 3]
+    batch = the_task.collate(examples(the_task, [2, 1, 3]))
+    _, right = the_task.losses(torch.from_numpy(logits), batch)
+    assert right.tolist() == [True, False, True]
+
+
+def test_a_batch_is_filled_to_its_budget(tmp_path):
+    """A text takes its tokens and `</s>`: four texts of four tokens fill 20."""
+    the_task = task()
+    labeled = Rows.of([("abcd", "bad")] * 8, ("text", "label"))
+    corpus = prepare(labeled, the_task.arrays(), Filters(), cache=tmp_path)
+    plan = the_task.plan(corpus, tokens=20, seed=1, epoch=0)
+    assert [len(plan[number]) for number in range(len(plan))] == [4, 4]
+
+
 def test_word_dropout_reads_unknown_tokens_in_training_only():
     the_task = task(word_dropout=0.5)
     made = the_task.prepare(rows(the_task, [0] * 6) * 20, np.random.default_rng(1))
@@ -132,6 +153,10 @@ WRONG = [
 def test_options_without_effect_are_refused(given):
     with pytest.raises(ValueError):
         Config(**given)
+
+
+def test_the_smallest_documents_are_allowed():
+    assert Config(max_words=1, max_sentences=1).max_words == 1
 
 
 def test_a_model_that_encodes_nothing_is_refused():

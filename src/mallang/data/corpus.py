@@ -22,7 +22,8 @@ from mallang.data import local, registry
 from mallang.data.held_out import HeldOut
 from mallang.data.local import MissingColumnError, Wanted
 from mallang.data.miniworld_views import LICENSE, VIEWS, open_view
-from mallang.data.readers import Files, Row, Source
+from mallang.data.readers import Files
+from mallang.data.source import Row, Source
 from mallang.errors import UserError, nearest
 
 SPLITS = ("train", "valid", "test")
@@ -89,6 +90,8 @@ class Config:
             "target": (self.target, "target"),
             "text": (text, self.source),
             "label": ("label", "labels", "class", "category", "sentiment"),
+            "words": ("words", "tokens", "token", "word"),
+            "tags": ("tags", "ner_tags", "ner", "tag", "labels", "pos"),
         }
         given = None if self.columns is None else tuple(str(column) for column in self.columns)
         return Wanted(roles, tuple(names.get(role, (role,)) for role in roles), given, self.header)
@@ -253,7 +256,7 @@ def _open_named(name: str, config: Config, roles: tuple[str, ...]) -> Corpus:
     absent: dict[str, UserError] = {}
     for split, how in entry.splits.items():
         try:
-            picks = config.wanted(roles, entry.text).pick(how.files.columns, f"{name} {split}")
+            picks = config.wanted(roles, entry.text).pick(how.files.names, f"{name} {split}")
             folder = registry.obtain(entry.home, how.needs(picks))
         except (registry.UnobtainableError, MissingColumnError) as error:
             absent[split] = error

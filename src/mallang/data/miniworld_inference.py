@@ -13,6 +13,7 @@ about the label by itself. In some of the neutral pairs the premise is about som
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 from mallang.data import miniworld
 from mallang.data.miniworld_draw import Draw, belongs, draw_clause
@@ -38,7 +39,7 @@ LABELS = ("entailment", "neutral", "contradiction")
 TENSES = ("past", "future", "progressive", "want", "can")
 """A habit always has a time, so it cannot be told without one."""
 POOL = tuple(verb for verb in ACTIONS if verb.places or verb.objects)
-Change = dict[str, object]
+Change = dict[str, Any]
 """Fields of a clause and their values."""
 
 
@@ -110,7 +111,8 @@ def draw_versions(draw: Draw, split: str) -> tuple[Clause, Clause, Clause] | Non
 @no_type_check
 def modifiers(draw: Draw, plain: Clause) -> list[Change]:
     """One modifier of each kind that a clause can have."""
-    verb, noun, thing = plain.verb, plain.subject.noun, plain.object
+    verb, thing = plain.verb, plain.object
+    noun = plain.subject.noun if plain.subject else None
     options: list[list[Change]] = [
         [{"time": time} for time in times(verb, plain.tense, True) if time],
         [{"means": way} for way in means(verb, plain.place) if way],
@@ -118,7 +120,7 @@ def modifiers(draw: Draw, plain: Clause) -> list[Change]:
     if plain.place is None:
         options.append([{"place": place} for place in places(verb, noun) if place])
     if thing is not None:
-        described = [{"object": thing._replace(adjective=quality)} for quality in adjectives(thing.noun)]
+        described: list[Change] = [{"object": thing._replace(adjective=quality)} for quality in adjectives(thing.noun)]
         options.append([change for change in described if makes_sense(plain._replace(**change))])
     return [draw.choose(some) for some in options if some]
 
@@ -127,15 +129,17 @@ def modifiers(draw: Draw, plain: Clause) -> list[Change]:
 def draw_other(draw: Draw, split: str, clause: Clause) -> Clause | None:
     """The same statement about someone or something else; few of them belong to a held-out split."""
     verb, subject = clause.verb, clause.subject
+    assert subject is not None
     for _ in range(50):
         if clause.object is not None and draw.below(2):
             noun, before = draw.choose(objects(verb, subject.noun)), clause.object.noun
             changed = clause._replace(object=Phrase(noun))
         else:
             noun, before = draw.choose(subjects(verb, False)), subject.noun
-            changed = clause._replace(subject=draw.choose(subject_phrases(verb, noun, False)))
-            if changed.subject.adjective or changed.subject.partner:
+            who = draw.choose(subject_phrases(verb, noun, False))
+            if who.adjective or who.partner:
                 continue
+            changed = clause._replace(subject=who)
         if noun is not before and makes_sense(changed) and belongs(changed, split):
             return changed
     return None

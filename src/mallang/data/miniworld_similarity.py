@@ -52,7 +52,8 @@ def similarity(first: Clause, second: Clause) -> float:
     """5 times the share of equal parts among all parts that either clause has."""
     both = [(getattr(first, part), getattr(second, part)) for part in PARTS]
     said = [pair for pair in both if pair != (None, None)]
-    return HIGHEST * sum(one == other for one, other in said) / len(said)
+    equal = sum(bool(one == other) for one, other in said)
+    return HIGHEST * equal / len(said)
 
 
 @no_type_check

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from mallang.data.readers import Row, Source
+from mallang.data.source import Row, Source
 
 if TYPE_CHECKING:
     from mallang.data.miniworld_tags import Token
