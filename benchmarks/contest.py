@@ -49,6 +49,8 @@ class Entrant:
     """Packages it needs, in this Python's environment or in one below `.peers`."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Environment variables of its process."""
+    tree: Path = ROOT
+    """The folder that its process runs in: another one for the code of another commit."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,7 @@ class Runner:
         self.entrant = entrant
         command = [python, "-m", "benchmarks.contest", entrant.place, json.dumps(dict(entrant.options))]
         self.process = subprocess.Popen(
-            command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            command, cwd=entrant.tree, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
             env={**os.environ, **entrant.environment},
         )  # fmt: skip
         self.signature = ""

@@ -42,6 +42,11 @@ def value(name: str) -> float:
     return float(str(read(name)["value"]))
 
 
+def best(pattern: str) -> float:
+    """The highest of the values that a pattern names: a peer in the form that suits it best."""
+    return max(value(path.stem) for path in RESULTS.glob(f"{pattern}.json"))
+
+
 def short(number: float) -> str:
     """Three digits that count: 604k, 3.38k, 165."""
     for size, unit in ((1e6, "M"), (1e3, "k")):
@@ -67,14 +72,15 @@ class Row:
     ours: Sequence[tuple[str, str]]
     """The label of a value, and the name of its file."""
     others: Sequence[tuple[str, str]]
+    """Labels and files of the peers; of the files that a pattern names, the highest value counts."""
 
     def cells(self, language: str) -> list[str]:
         """The cells of the line, the highest value in bold."""
-        best = max(value(name) for _, name in (*self.ours, *self.others))
+        highest = max(best(name) for _, name in (*self.ours, *self.others))
 
         def labeled(said: str, name: str) -> str:
-            words = f"{said} {short(value(name))}".strip().replace(" ", GLUE)
-            return f"**{words}**" if value(name) == best else words
+            words = f"{said} {short(best(name))}".strip().replace(" ", GLUE)
+            return f"**{words}**" if best(name) == highest else words
 
         sides = [" · ".join(labeled(*each) for each in side) for side in (self.ours, self.others)]
         return [self.work[language == "ko"], machine(self.ours[0][1]), *sides]
@@ -113,22 +119,22 @@ SPEED = (
     Row(
         ("translate, beam 5, sentences/s", "번역, 빔 5, 문장/초"),
         [("int8", "decoding-cpu-beam5-mallang-int8"), ("float32", "decoding-cpu-beam5-mallang-float32")],
-        [("CTranslate2 int8", "decoding-cpu-beam5-ctranslate2-int8-2x1"),
-         ("float32", "decoding-cpu-beam5-ctranslate2-float32-2x1"),
+        [("CTranslate2 int8", "decoding-cpu-beam5-ctranslate2-int8-*"),
+         ("float32", "decoding-cpu-beam5-ctranslate2-float32-*"),
          ("Hugging Face Marian", "decoding-cpu-beam5-marian-float32")],
     ),
     Row(
         ("translate, greedy, sentences/s", "번역, 그리디, 문장/초"),
         [("int8", "decoding-cpu-greedy-mallang-int8"), ("float32", "decoding-cpu-greedy-mallang-float32")],
-        [("CTranslate2 int8", "decoding-cpu-greedy-ctranslate2-int8-2x1"),
-         ("float32", "decoding-cpu-greedy-ctranslate2-float32-2x1"),
+        [("CTranslate2 int8", "decoding-cpu-greedy-ctranslate2-int8-*"),
+         ("float32", "decoding-cpu-greedy-ctranslate2-float32-*"),
          ("Hugging Face Marian", "decoding-cpu-greedy-marian-float32")],
     ),
     Row(
         ("generate, GPT-2 124M, tokens/s", "GPT-2 124M 생성, 토큰/초"),
         [("int8", "generation-cpu-1-mallang-int8"), ("float32", "generation-cpu-1-mallang-float32")],
-        [("CTranslate2 int8", "generation-cpu-1-ctranslate2-int8-2-threads"),
-         ("float32", "generation-cpu-1-ctranslate2-float32-2-threads"),
+        [("CTranslate2 int8", "generation-cpu-1-ctranslate2-int8-*"),
+         ("float32", "generation-cpu-1-ctranslate2-float32-*"),
          ("Hugging Face", "generation-cpu-1-hugging-face-float32")],
     ),
     Row(
@@ -137,7 +143,8 @@ SPEED = (
     ),
     Row(
         ("estimate trigrams, words/s", "트라이그램 추정, 단어/초"),
-        [("", "ngram-mallang")], [("KenLM", "ngram-kenlm-lmplz")],
+        [("in process", "ngram-mallang"), ("two commands", "ngram-mallang-train-and-export")],
+        [("KenLM, lmplz", "ngram-kenlm-lmplz")],
     ),
     Row(
         ("score with trigrams, tokens/s", "트라이그램 채점, 토큰/초"),
@@ -159,15 +166,24 @@ class System:
     """The name of its file in results/."""
     paper: str = ""
     """Where the recipe names another one than the model's own."""
+    greedy: str = ""
+    """The name of its file with greedy search, where the published value was measured so."""
 
 
 BLEU, PPL = "test2016-moses-lc-tok-seed1", "test-word-seed1"
+GREEDY = "test2016-greedy-moses-lc-tok-seed1"
 TRANSLATION = (
     System("Word by word (IBM model 1)", "lexicon", "lexicon-multi30k", f"lexicon-multi30k-en-de-{BLEU}"),
     System("Sutskever: deep LSTMs", "sutskever", "sutskever-multi30k", f"sutskever-multi30k-en-de-{BLEU}"),
     System("Cho: GRU encoder-decoder", "cho", "cho-multi30k", f"cho-multi30k-en-de-{BLEU}"),
-    System("Bahdanau attention", "bahdanau", "bahdanau-multi30k", f"bahdanau-multi30k-en-de-{BLEU}"),
-    System("Luong attention", "luong", "luong-multi30k", f"luong-general-multi30k-en-de-{BLEU}"),
+    System(
+        "Bahdanau attention", "bahdanau", "bahdanau-multi30k", f"bahdanau-multi30k-en-de-{BLEU}",
+        greedy=f"bahdanau-multi30k-en-de-{GREEDY}",
+    ),
+    System(
+        "Luong attention", "luong", "luong-multi30k", f"luong-general-multi30k-en-de-{BLEU}",
+        greedy=f"luong-general-multi30k-en-de-{GREEDY}",
+    ),
     System("ConvS2S", "convs2s", "convs2s-multi30k", f"convs2s-multi30k-en-de-{BLEU}"),
     System(
         "Transformer", "transformer", "transformer-multi30k-en-de", f"transformer-multi30k-en-de-{BLEU}",
@@ -219,14 +235,14 @@ def zoo(systems: Sequence[System], language: str) -> str:
 
 def zoo_row(system: System) -> list[str]:
     """One model."""
-    found = read(system.result)
-    published = found["published"]
+    published = read(system.greedy or system.result)["published"]
+    beside = f" · greedy{GLUE}{ours(system.greedy)}" if system.greedy else ""
     return [
         f"[{system.name}](src/mallang/models/{system.file}.py)",
         cited(system.paper or recipe.read(system.recipe).resolved()["paper"]),
         f"`{system.recipe}`",
-        ours(system.result),
-        "–" if published is None else f"{published}",
+        f"{ours(system.result)}{beside}",
+        "–" if published is None else f"{'greedy' * bool(system.greedy)} {published}".strip().replace(" ", GLUE),
         duration(system.result),
     ]
 
@@ -248,7 +264,8 @@ def ours(name: str) -> str:
     found = seeds_of(name)
     if len(found) == 1:
         return f"{value(name)}"
-    return f"{statistics.mean(found):.2f}{GLUE}±{GLUE}{statistics.stdev(found):.2f}"
+    digits = 4 if "nats" in str(read(name)["metric"]) else 2
+    return f"{statistics.mean(found):.{digits}f}{GLUE}±{GLUE}{statistics.stdev(found):.{digits}f}"
 
 
 def minutes(name: str) -> float:

@@ -100,7 +100,8 @@ class Scored:
             overrides=list(run["overrides"]),
             corpus=run["corpus"],
             split=self.output["split"],
-            protocol=f"whole text, {reading_of(score.signature)}",
+            protocol=f"whole text, {reading_of(score.signature)}"
+            + translation_results.ended_early(run, self.file["at_once"]),
             metric=score.name,
             value=round(score.value, 4 if label in ("byte", "nats") else 2),
             published=PUBLISHED.get((run["system"], run["corpus"])) if is_published else None,

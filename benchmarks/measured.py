@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from benchmarks.results_page import Value, found, is_there, is_trained, questions, spread_of, trained_with, unit_of
+from benchmarks.translation_results import ENDED
 from mallang import recipe as recipes
 
 
@@ -28,7 +29,7 @@ def measured(values: Sequence[Value]) -> dict[str, dict[str, Any]]:
             known.setdefault(
                 str(one["recipe"]),
                 {
-                    "metric": unit_of(one),
+                    "metric": f"{'greedy ' * is_greedy(one)}{unit_of(one)}",
                     "split": one["split"],
                     "mean": round(spread.mean, 4),
                     "deviation": None if spread.deviation is None else round(spread.deviation, 4),
@@ -38,3 +39,8 @@ def measured(values: Sequence[Value]) -> dict[str, dict[str, Any]]:
                 },
             )
     return dict(sorted(known.items()))
+
+
+def is_greedy(one: Value) -> bool:
+    """Whether a value was measured with greedy search, as its protocol says."""
+    return "greedy" in str(one["protocol"]).partition(ENDED)[0].split(", ")

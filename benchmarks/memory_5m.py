@@ -135,7 +135,7 @@ class Watch:
                 return "preparation"
             case "preparation" if any((self.folder / "cache" / "prepared").glob("[!.]*")):
                 return "planning"
-            case "planning" if has_workers:
+            case "planning" if has_workers or (run / "metrics.jsonl").exists():  # a recipe may have no workers
                 return "training"
             case "training" | "validation" | "saving":
                 return self.within_training(run)

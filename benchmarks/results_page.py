@@ -16,6 +16,7 @@ from typing import Any
 from benchmarks import report
 from benchmarks.ages import oldest
 from benchmarks.kinds import command_of, kind_of
+from benchmarks.translation_results import ENDED
 from mallang import recipe as recipes
 from mallang.errors import UserError
 
@@ -23,14 +24,18 @@ Value = Mapping[str, Any]
 SEEDS = 3
 """How many seeds a headline of a trained system should have."""
 NOTHING_CHOSEN = "nothing chosen"
+EARLY = "Runs that ended before the last update of their recipe (results of older runs do not say):"
+FEW_SEEDS = f"### Measured with fewer than {SEEDS} seeds: not headlines"
 HEAD = """# Results
 
 One row per headline; every value comes from files in `results/`, and all values are listed in
 [results/tables](results/tables). `python -m benchmarks.report` writes this page. *Ours* is the mean ± standard
 deviation over training seeds. *Against* is the published value, or a peer measured in the same run; then the
-difference, or ours divided by the peer. *Measured* is the commit and its date; +N counts the later commits to the code
-a value depends on. A speed is then **stale**; for quality +N is information. `python -m benchmarks.report --stale`
-lists what to measure again, `--seeds` which systems have fewer than three seeds, each with its command.
+difference, or ours divided by the peer. A headline of a trained system has three seeds (AWD-LSTM may have one); what
+was trained less often is in a table of its own at the end of its section. *Measured* is the commit and its date; +N
+counts the later commits to the code that it depends on. A speed is **stale** where that code has changed in more than
+comments; for quality +N is information. `python -m benchmarks.report --stale` lists what to measure again, `--seeds`
+which systems have fewer than three seeds, each with its command.
 """
 
 
@@ -88,12 +93,42 @@ def page(values: Sequence[Value]) -> str:
 def section(question: Question, values: Sequence[Value]) -> str:
     """One question: what is measured, and a row for each headline."""
     links = ", ".join(f"[{name}](results/tables/{name}.md)" for name in question.tables)
-    head = ["", "ours", "against", "", "on", "measured", "command"]
-    about = textwrap.fill(f"{question.about} All values: {links}.", 120, break_long_words=False, break_on_hyphens=False)
-    lines = [f"## {question.title}", "", about, ""]
-    lines += [f"| {' | '.join(head)} |", "|---|---|---|---|---|---|---|"]
-    lines += [f"| {' | '.join(cells(row, question, values))} |" for row in question.rows if is_there(row, values)]
-    return "\n".join(lines) + "\n"
+    about = filled(f"{question.about} All values: {links}.")
+    shown = [row for row in question.rows if is_there(row, values)]
+    headlines = [row for row in shown if is_headline(row, values)]
+    parts = [f"## {question.title}", "", about, "", *table(headlines, question, values)]
+    if others := [row for row in shown if row not in headlines]:
+        parts += ["", FEW_SEEDS, "", *table(others, question, values)]
+    return "\n".join([*parts, *notes(shown, values)]) + "\n"
+
+
+def filled(text: str, indent: str = "") -> str:
+    """Prose in lines of the page's width, all but the first indented."""
+    return textwrap.fill(text, 120, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+
+
+def table(rows: Sequence[Row], question: Question, values: Sequence[Value]) -> list[str]:
+    """Rows under their head."""
+    lines = [f"| {' | '.join(cells(row, question, values))} |" for row in rows]
+    return ["|  | ours | against |  | on | measured | command |", "|---|---|---|---|---|---|---|", *lines]
+
+
+def is_headline(row: Row, values: Sequence[Value]) -> bool:
+    """Whether a row has all the seeds it needs: a value without training has none."""
+    mine = found(row.ours, values)
+    return row.deterministic or row.one_seed or not is_trained(mine[0]) or (spread_of(mine).seeds or SEEDS) >= SEEDS
+
+
+def notes(rows: Sequence[Row], values: Sequence[Value]) -> list[str]:
+    """Which training runs behind the rows have fewer updates than their recipe asks for, and why."""
+    ends: dict[str, list[str]] = {}
+    for row in rows:
+        for value in found(row.ours, values):
+            _, _, cause = str(value["protocol"]).partition(ENDED)
+            if cause:
+                ends.setdefault(row.label, []).append(f"seed {value['seed']} by{cause}")
+    listed = [filled(f"- {label}: {'; '.join(causes)}", indent="  ") for label, causes in ends.items()]
+    return ["", EARLY, "", *listed] if listed else []
 
 
 def cells(row: Row, question: Question, values: Sequence[Value]) -> list[str]:
@@ -164,8 +199,8 @@ def figure(value: float, one: Value) -> str:
 
 
 UNITS = {
-    "BLEU, moses-lc-tok": "BLEU",
-    "BLEU, sacrebleu": "BLEU",
+    "BLEU, moses-lc-tok": "BLEU (moses-lc-tok)",
+    "BLEU, sacrebleu": "sacreBLEU",
     "perplexity per word": "perplexity",
     "training GPT on cuda: loss after 500 updates, nats a token":  # words: ok, a key of stored results
         "nats per token after 500 updates",
@@ -173,8 +208,8 @@ UNITS = {
     "search error, % of sentences whose best output is known": "% search errors",
     "best output known, % of sentences": "% proven best",
     "accuracy by examples in the prompt, %": "% accuracy",
-    "small data, test2016 BLEU, 500 pairs": "BLEU",
-    "small data, test2016 BLEU, 5,000 pairs": "BLEU",
+    "small data, test2016 BLEU, 500 pairs": "sacreBLEU",
+    "small data, test2016 BLEU, 5,000 pairs": "sacreBLEU",
 }  # fmt: skip
 """Short names of metrics; other metrics are named by the part after the last comma, or in full."""
 

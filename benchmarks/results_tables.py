@@ -9,6 +9,7 @@ from typing import Any
 from benchmarks.ages import oldest
 from benchmarks.kinds import command_of, kind_of
 from benchmarks.report import cell
+from benchmarks.translation_results import ENDED
 
 Value = Mapping[str, Any]
 LONG = 80
@@ -51,10 +52,15 @@ def section(title: str, values: Sequence[Value]) -> str:
 
 def groups(values: Sequence[Value]) -> list[list[Value]]:
     """One table for all, or one per protocol where protocols are long and rows share them."""
-    protocols = dict.fromkeys(str(value["protocol"]) for value in values)
+    protocols = dict.fromkeys(protocol_of(value) for value in values)
     if max(map(len, protocols)) < LONG or len(protocols) > len(values) / 2:
         return [list(values)]
-    return [[value for value in values if value["protocol"] == protocol] for protocol in protocols]
+    return [[value for value in values if protocol_of(value) == protocol] for protocol in protocols]
+
+
+def protocol_of(value: Value) -> str:
+    """How a value was measured, without what ended its training run: seeds that differ in that are one row."""
+    return str(value["protocol"]).partition(ENDED)[0]
 
 
 def table(values: Sequence[Value]) -> list[str]:
@@ -76,7 +82,7 @@ def table(values: Sequence[Value]) -> list[str]:
 
 def cell_of(value: Value, name: str) -> str:
     """A field of a value in a table."""
-    text = cell(value[name])
+    text = cell(protocol_of(value) if name == "protocol" else value[name])
     for start in PROTOCOLS if name == "protocol" else ():
         text = text.removeprefix(start)
     return text

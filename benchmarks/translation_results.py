@@ -15,6 +15,7 @@ from benchmarks import report
 from benchmarks.protocols import Reference, read_reference, score_all
 from benchmarks.report import Result
 from benchmarks.translation_runs import FORMAT
+from mallang import recipe as recipes
 from mallang.data.readers import lines
 from mallang.errors import UserError
 from mallang.evaluation.score import Score
@@ -29,6 +30,8 @@ PUBLISHED = {
 }
 """On Multi30k by moses-lc-tok, by system, direction and split: the text-only Transformer-Tiny of Wu et al. 2021
 (arXiv:2105.14462), and the LSTM with attention of Lample et al. 2018 (arXiv:1711.00043), searched greedily."""
+ENDED = "; ended by"
+"""What begins the part of a protocol that says why a run has fewer updates than its recipe asks for."""
 LABELS = {("moses-lc-tok", "BLEU"): "moses-lc-tok", ("sacrebleu", "BLEU"): "bleu", ("sacrebleu", "chrF2"): "chrf"}
 """What a protocol and its metric are called in file names and tables."""
 
@@ -78,7 +81,7 @@ class Scored:
             corpus=self.corpus,
             direction=direction,
             split=output["split"],
-            protocol=f"{protocol}, {search_of(run, output)}",
+            protocol=f"{protocol}, {search_of(run, output)}{ended_early(run, self.file['at_once'])}",
             metric=f"{score.name}, {protocol}",
             value=round(score.value, 2),
             published=self.published(direction) if protocol == "moses-lc-tok" else None,
@@ -206,6 +209,23 @@ def search_of(run: dict[str, Any], output: dict[str, Any]) -> str:
     beam = options.pop("beam", run["decoding"]["beam"])
     words = [f"beam {beam}" if method == "beam" else method, *(f"{key} {value}" for key, value in options.items())]
     return ", ".join(words)
+
+
+def ended_early(run: dict[str, Any], at_once: int) -> str:
+    """What ended a training run before its last update, in words; empty where nothing did.
+
+    Early stopping is named first: a run that it ends would have ended there with any amount of time.
+    """
+    planned = recipes.read(run["recipe"], run["overrides"]).resolved()["train"]
+    steps, patience, seconds = (planned[key] for key in ("steps", "patience", "seconds"))
+    if steps is None or run["steps"] >= steps or (patience is None and seconds is None):
+        return ""
+    later = sum(entry["step"] > run["best"]["step"] for entry in run["validations"])
+    is_stopped = patience is not None and later >= patience
+    cause, shared = (
+        ("early stopping", "") if is_stopped else ("train.seconds", f", {at_once} runs at once on one device")
+    )
+    return f"{ENDED} {cause} after {run['steps']:,} of {steps:,} updates{shared}"
 
 
 def read_files(files: Iterable[Path]) -> Iterator[dict[str, Any]]:

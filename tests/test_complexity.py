@@ -82,3 +82,14 @@ def test_everything_is_written(found):
     assert all(result.value > 0 and result.metric and result.protocol for result in results.values())
     text = (folder / "cpu-32.md").read_text("utf-8")
     assert text.count("| path |") == 7 and "self-attention" in (folder / "cpu-32.svg").read_text("utf-8")
+
+
+def test_the_page_has_the_numbers_of_the_table():
+    docs = ROOT / "docs"
+    table = (docs / "complexity" / "cpu-128.md").read_text("utf-8").splitlines()
+    page = (docs / "explanation" / "complexity.md").read_text("utf-8")
+    rows = [line.split(" | ") for line in table if line.startswith("| ") and "attention alone" not in line][1:]
+    assert len(rows) == 24
+    for layer, measure, *values in rows:
+        name = layer if measure == "time, µs" else "| "  # the first row of a layer names it
+        assert f"{name} | {' | '.join([measure, *values])}".replace("|  |", "| |") in page

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from mallang import find, recipe
+from mallang import find, recipe, schema
 from mallang.commands.main import main, verbs
 from mallang.data import miniworld
 from mallang.errors import UserError, install
@@ -136,6 +136,7 @@ def run_line(line, place, trained, patch, is_cut=True):
     if arguments[0] == "train" and is_cut and not {"--show", "--help"} & set(arguments):
         model, task = trained_by(arguments[1])
         few = FEW[-2:] if model in FITTED else FEW
+        few = few if "decoding" in schema.sections(task) else [each for each in few if not each.startswith("decoding")]
         little = LITTLE_TEXT if task == "language_modeling" else LITTLE
         has_data = "data." in line or Path(arguments[1]).suffix == ".toml"  # a recipe that the page shows names its own
         arguments = [*arguments, *few, *([] if has_data else little)]

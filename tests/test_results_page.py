@@ -36,7 +36,27 @@ def history(monkeypatch):
     known = {"date": "2026-11-15", "changes": 0}
     monkeypatch.setattr(ages, "date_of", lambda commit: known["date"])
     monkeypatch.setattr(ages, "changes_since", lambda commit, paths: known["changes"])
+    monkeypatch.setattr(ages, "differs", lambda commit, paths: True)
     return known
+
+
+@pytest.fixture
+def repository(tmp_path, monkeypatch):
+    """A repository of its own: a function that commits src/a.py, b.c and c.toml and returns the commit."""
+    monkeypatch.setattr(report, "ROOT", tmp_path)
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
+    report.git("init", "-q")
+    (tmp_path / "src").mkdir()
+
+    def write(**files):
+        for name, text in files.items():
+            (tmp_path / "src" / name.replace("_", ".")).write_text(text, "utf-8")
+        report.git("add", "-A")
+        report.git("-c", "user.name=x", "-c", "user.email=x@x", "commit", "-q", "--allow-empty", "-m", "x")
+        ages.differs.cache_clear()
+        return report.git("rev-parse", "HEAD")
+
+    return write
 
 
 def test_every_result_is_of_a_kind_whose_benchmark_exists():
@@ -93,7 +113,7 @@ def test_commands_of_lists_name_their_experiments():
 
 def test_the_page_is_short_and_holds_every_headline():
     text = report.PAGE.read_text("utf-8")
-    assert len(text.splitlines()) < 175 and all(f"| {row.label} |" in text for row in ROWS)
+    assert len(text.splitlines()) < 200 and all(f"| {row.label} |" in text for row in ROWS)
 
 
 def test_a_row_has_mean_deviation_published_and_command(history):
@@ -109,8 +129,8 @@ def test_a_row_has_mean_deviation_published_and_command(history):
     row = results_page.Row(label="Transformer", ours="transformer-*")
     question = results_page.Question(title="", about="", tables=[], rows=[row], tuned=True)
     assert results_page.cells(row, question, seeds) == [
-        "Transformer", "42.00 ± 1.00 (3 seeds) BLEU", "published 41.02", "+0.98", "H200", "`0000000` 2026-11-15 +7",
-        "`mallang train transformer-multi30k-en-de train.seconds=285`",
+        "Transformer", "42.00 ± 1.00 (3 seeds) BLEU (moses-lc-tok)", "published 41.02", "+0.98", "H200",
+        "`0000000` 2026-11-15 +7", "`mallang train transformer-multi30k-en-de train.seconds=285`",
     ]  # fmt: skip
 
 
@@ -136,6 +156,109 @@ def test_code_of_no_commit_is_marked(history):
     history["changes"] = 3
     clean = ages.age_of(value("alignment-x", 1.0))
     assert not clean.stale and str(clean) == "`0000000` 2026-11-15 +3"
+
+
+SOURCES = {
+    "a_py": '"""Old."""\nX = 1\n"""Old too."""\n\n\ndef f(a):\n    """Old."""\n    return a + X  # old\n',
+    "b_c": "/* old\n lines */\nint f(int a) {\n  return a; // old\n}\n",
+    "c_toml": "# old\nsteps = 5\n",
+}
+"""Sources with comments, by name with _ for the point."""
+
+
+def test_comments_and_docstrings_make_nothing_stale(repository):
+    first = repository(**SOURCES)
+    again = {name: text.replace("old", "new").replace("Old", "New") + "\n\n" for name, text in SOURCES.items()}
+    repository(**again)
+    assert not ages.differs(first, ("src",))
+    assert report.git("rev-list", "--count", f"{first}..HEAD", "--", "src") == "1"
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("a_py", "return a + X", "return a - X"),
+        ("a_py", "X = 1", "X = '1'"),
+        ("b_c", "return a", "return -a"),
+        ("c_toml", "steps = 5", "steps = 6"),
+    ],
+)
+def test_other_code_makes_a_speed_stale(repository, name, old, new):
+    first = repository(**SOURCES)
+    repository(**{name: SOURCES[name].replace(old, new)})
+    assert ages.differs(first, ("src",)) and not ages.differs(first, ("elsewhere",))
+    repository(**SOURCES)
+    assert not ages.differs(first, ("src",)), "what was changed and changed back is the same code"
+
+
+def test_a_file_that_came_or_went_makes_a_speed_stale(repository):
+    first = repository(**SOURCES)
+    second = repository(d_py="")
+    assert ages.differs(first, ("src",)) and not ages.differs(second, ("src",))
+
+
+def test_an_age_is_stale_by_what_the_code_does(history, monkeypatch):
+    history["changes"] = 4
+    monkeypatch.setattr(ages, "differs", lambda commit, paths: False)
+    one = value("decoding-cpu-x", 1.0)
+    assert not ages.age_of(one).stale and str(ages.age_of(one)) == "`0000000` 2026-11-15 +4"
+    older = value("decoding-cpu-y", 1.0, commit="1" * 12)
+    monkeypatch.setattr(ages, "differs", lambda commit, paths: commit[0] == "1")
+    assert ages.oldest([one, older]) == ages.age_of(older) and ages.age_of(older).stale
+
+
+def trained(label, files, **about):
+    """A row and its results of a trained system, one per seed."""
+    values = [
+        value(f"{label}-ptb-test-word-seed{seed}", number, recipe="elman-ptb", seed=seed, metric="perplexity per word")
+        for seed, number in files.items()
+    ]
+    return results_page.Row(label=label, ours=f"{label}-ptb-*", **about), values
+
+
+def test_headlines_have_three_seeds_or_need_none(history):
+    systems = [
+        trained("three", {1: 90.0, 2: 91.0, 3: 92.0}),
+        trained("single", {1: 93.0}),
+        trained("pair", {1: 94.0, 2: 95.0}),
+        trained("counted", {1: 96.0}, deterministic=True),
+        trained("long", {1: 97.0}, one_seed=True),
+    ]
+    speed = value("decoding-cpu-greedy-mallang-int8", 150.0, metric="decoding on cpu, sentences/s")
+    rows = [*(row for row, _ in systems), results_page.Row(label="speed", ours=speed["file"])]
+    values = [*(each for _, mine in systems for each in mine), speed]
+    question = results_page.Question(title="T", about="A.", tables=[], rows=rows)
+    above, below = results_page.section(question, values).split(f"\n{results_page.FEW_SEEDS}\n")
+    shown = [[line.split(" | ")[0] for line in part.splitlines() if line.startswith("| ")] for part in (above, below)]
+    assert shown == [["| ", "| three", "| counted", "| long", "| speed"], ["| ", "| single", "| pair"]]
+    assert "93.00 (1 seed)" in below and "94.50 ± 0.71 (2 seeds)" in below
+    whole = results_page.Question(title="T", about="A.", tables=[], rows=rows[:1])
+    assert results_page.FEW_SEEDS not in results_page.section(whole, values)
+
+
+def test_every_headline_of_the_page_has_its_seeds():
+    parts = report.PAGE.read_text("utf-8").split("\n## ")
+    for part in parts:
+        above, _, below = part.partition(results_page.FEW_SEEDS)
+        few = [line for line in above.splitlines() if "(1 seed)" in line or "(2 seeds)" in line]
+        assert all(line.startswith("| AWD-LSTM") for line in few)
+        assert all("seed" in line for line in below.splitlines() if line.startswith("| ") and "| ours |" not in line)
+
+
+def test_runs_that_ended_early_are_named(history):
+    row, values = trained("system", {1: 90.0, 2: 91.0})
+    values[1]["protocol"] = "whole text; ended by train.seconds after 40 of 50 updates"
+    assert results_page.notes([row], values[:1]) == []
+    listed = results_page.notes([row], values)
+    assert listed[1] == results_page.EARLY
+    assert listed[3:] == ["- system: seed 2 by train.seconds after 40 of 50 updates"]
+    assert len(results_tables.table(values)) == len(results_tables.table(values[:1])), "seeds share a row"
+
+
+def test_what_recipes_show_names_the_search():
+    greedy = value("x", 1.0, protocol="moses-lc-tok, greedy; ended by train.seconds after 4 of 5 updates")
+    assert measured.is_greedy(greedy) and not measured.is_greedy(value("x", 1.0, protocol="moses-lc-tok, beam 5"))
+    assert measured.measured(VALUES)["luong-multi30k"]["metric"] == "greedy BLEU (moses-lc-tok)"
 
 
 def test_without_history_the_age_is_unknown(history):

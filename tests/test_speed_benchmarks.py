@@ -13,6 +13,9 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from mallang.kernels.c_attention import TrainingAttention
+from mallang.kernels.cross_entropy import Chunked
+from mallang.kernels.linear import TrainingLinear
 from mallang.layers.attention import record_attention
 
 ROOT = Path(__file__).parents[1]
@@ -23,6 +26,8 @@ from benchmarks import (  # noqa: E402
     decoding_speed,
     epoch_entrants,
     epoch_speed,
+    profile_training,
+    revisions,
     training_entrants,
     training_speed,
 )
@@ -30,6 +35,14 @@ from benchmarks.contest import Entrant, Outcome, python_with, race  # noqa: E402
 from benchmarks.shape import Shape  # noqa: E402
 
 TINY = Shape(layers=1, dim=8, hidden_dim=16, heads=2, words=40, dropout=0.1, sentences=3, source=5, target=6)
+
+
+def test_the_profile_knows_what_our_kernels_compute() -> None:
+    known = {TrainingLinear: "matrix products", Chunked: "loss over the vocabulary", TrainingAttention: "attention"}
+    for function, kind in known.items():
+        for event in (function.__name__, f"{function.__name__}Backward"):
+            assert profile_training.kind_of(event) == kind
+    assert profile_training.kind_of("aten::copy_") == "other passes over memory"
 
 
 def test_operations_are_those_that_torch_counts() -> None:
@@ -134,6 +147,32 @@ def test_a_race_times_those_who_are_there(capsys: pytest.CaptureFixture[str]) ->
     assert f"torch {version('torch')}" in found["ours"].signature
     assert "absent is not measured: no_such_package" in capsys.readouterr().err
     assert python_with(()) == sys.executable
+
+
+def test_an_older_commit_runs_its_own_code(tmp_path: Path) -> None:
+    (tmp_path / "benchmarks").symlink_to(ROOT / "benchmarks")
+    (tmp_path / "src" / "mallang").mkdir(parents=True)
+    (tmp_path / "src" / "mallang" / "__init__.py").write_text("")
+    (tmp_path / "turns.py").write_text(
+        "import os\nimport mallang\n\n\ndef older():\n"
+        "    assert mallang.__file__.startswith(os.getcwd())\n    return lambda: 1.0\n"
+    )
+    now, before, peer = revisions.entrants_of(tmp_path, {"beam": 1, "batches": 2, "weights": "float32"})
+    assert now.tree == peer.tree == ROOT and before.tree == tmp_path and now.options == before.options
+    turn = Entrant("before", "turns:older", {}, environment=before.environment, tree=before.tree)
+    with contest.Runner(turn, sys.executable) as runner:
+        runner.get_ready()
+        runner.turn()
+    assert runner.rates[0] > 0
+    assert revisions.measure() == {}, "nothing without an older commit"
+
+
+def test_a_ratio_of_commits_names_its_rates() -> None:
+    rates = {revisions.NOW: Outcome(90.0, 1, ""), revisions.BEFORE: Outcome(100.0, 1, "")}
+    assert revisions.protocol_of(rates, "8ebacd7", 3) == (
+        "older commit 8ebacd7; sentences/s: this code 90.0, the older commit 100.0; "
+        "each in a process of its own, by turns, median of 3"
+    )
 
 
 def test_an_entrant_that_fails_is_named() -> None:

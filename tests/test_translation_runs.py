@@ -221,11 +221,12 @@ def test_published_numbers_stand_beside_those_of_their_protocol():
     run = {
         "name": "a", "system": "transformer", "recipe": "transformer-multi30k", "overrides": [], "corpus": "multi30k",
         "source": "en", "target": "de", "seed": 1, "seconds": 1.0, "decoding": {"method": "beam", "beam": 5},
+        "steps": 100_000,
     }  # fmt: skip
     output = {"corpus": "", "split": "test2016", "search": "wide", "options": ["beam=10", "length_penalty=none"]}
     score = translation_results.Score("BLEU", 41.234, "signature")
     scored = translation_results.Scored(
-        {"commit": "c", "hardware": "h"}, run, output, {"moses-lc-tok": score, "bleu": score}
+        {"commit": "c", "hardware": "h", "at_once": 1}, run, output, {"moses-lc-tok": score, "bleu": score}
     )
     assert scored.base == "a-test2016-wide"
     result = scored.result("moses-lc-tok")
@@ -255,3 +256,25 @@ def test_what_a_run_writes_comes_with_the_scores_of_the_command(tmp_path):
     first, second = translation_runs.translate(one, place)
     assert [first["search"], second["search"]] == ["", "pair"] and second["options"] == ["beam=2", "max_length=4"]
     assert all(len(each["hypotheses"]) == 1000 and each["scores"][0]["name"] == "BLEU" for each in (first, second))
+
+
+@pytest.mark.parametrize(
+    ("steps", "best", "protocol"),
+    [
+        (5000, 4900, ""),
+        (4402, 4260, "; ended by train.seconds after 4,402 of 5,000 updates, 6 runs at once on one device"),
+        (4118, 2698, "; ended by early stopping after 4,118 of 5,000 updates"),
+    ],
+)
+def test_a_protocol_says_what_ended_a_run_before_its_last_update(steps, best, protocol):
+    every = [{"kind": "valid", "step": step, "loss": 3.0} for step in range(142, steps + 1, 142)]
+    run = {
+        "recipe": "luong-multi30k", "overrides": ["train.seconds=300"], "steps": steps, "best": {"step": best},
+        "validations": every,
+    }  # fmt: skip
+    assert translation_results.ended_early(run, 6) == protocol
+
+
+def test_a_recipe_of_epochs_says_nothing_of_updates():
+    run = {"recipe": "elman-ptb", "overrides": [], "steps": 3, "best": {"step": 1}, "validations": []}
+    assert translation_results.ended_early(run, 2) == ""

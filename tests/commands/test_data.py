@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from mallang.commands.data import app
 from mallang.data import registry, storage
+from mallang.data.miniworld_views import VIEWS
 from mallang.errors import UserError
 
 
@@ -46,8 +47,9 @@ def test_the_list_names_every_corpus_and_its_license():
     lines = run("list").splitlines()
     assert lines[0].split("\t") == ["name", "kind", "columns", "rows", "state", "license"]
     rows = {line.split("\t")[0]: line.split("\t")[1:] for line in lines[1:]}
-    assert set(rows) == {"miniworld", "miniworld-prompts", "miniworld-topics", *registry.names()}
-    assert rows["nsmc"] == ["classification", "id document label", "train 150,000, test 50,000", "download", "CC0 1.0"]
+    assert set(rows) == {*VIEWS, *registry.names()}
+    counts = "train 135,295, valid 14,705, test 50,000"
+    assert rows["nsmc"] == ["classification", "id document label", counts, "download", "CC0 1.0"]
     assert rows["miniworld"][3] == "built in" and rows["squad1.1"][3] == "download in part"
     assert rows["tatoeba-kor-eng"][3] == "own copy" and rows["korean-english/jhe"][3] == "download"
     with pytest.raises(UserError, match="no corpus has 'xyzzy'"):

@@ -13,6 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from contracts.tiny_models import vocabularies_of
 from contracts.toy_models import Table, empty_batch, random_gru, random_table, source_batch, tiny_vocabulary
 from mallang.data.batch import Batch
 from mallang.decoding import beam, best_first, exhaustive, greedy, sampling
@@ -42,8 +43,7 @@ def real_model(name: str) -> Kind | None:
     def build(vocabulary: Vocabulary, seed: int) -> Any:
         with torch.random.fork_rng():
             torch.manual_seed(seed)
-            vocabularies = (vocabulary, vocabulary) if reads_source else (vocabulary,)
-            return module.Model(module.Config(**module.SIZES["tiny"]), *vocabularies)
+            return module.Model(module.Config(**module.SIZES["tiny"]), *vocabularies_of(module, vocabulary))
 
     is_autoregressive = isinstance(build(tiny_vocabulary(6), 1), Autoregressive)
     return Kind(build, reads_source) if is_autoregressive else None

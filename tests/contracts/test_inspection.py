@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 import torch
 
+from contracts.tiny_models import CLASSES, vocabularies_of
+from mallang.data.columns import LabelSet
 from mallang.decoding.contract import Autoregressive, Config
 from mallang.errors import UserError
 from mallang.find import find, names
 from mallang.inspection.alignment import attention_of, in_words
 from mallang.inspection.search_tree import tree_of
-from mallang.tasks import autoencoding, language_modeling, translation
+from mallang.tasks import autoencoding, classification, language_modeling, translation
 from mallang.text.tokenizer import Config as TextConfig
 from mallang.text.tokenizer import Tokenizer
 
@@ -26,9 +28,13 @@ def verbs_of(name: str, task: str | None = None) -> Any:
     """An untrained model with the verbs of the task that suits it."""
     module = find("models", name)
     tokenizer = Tokenizer.train(LINES, TextConfig(unit="word", vocabulary=40))
-    vocabularies = [tokenizer.vocabulary] * (2 if module.Model.reads_source else 1)
+    if module.TASK == "classification":
+        labels = classification.Task(classification.Config(), {"text": tokenizer}, {"label": LabelSet(CLASSES)})
+        headed = labels.build(module, module.Config(**module.SIZES["tiny"])).eval()
+        return classification.Verbs(labels, headed, None, 30)
     with torch.random.fork_rng():
         torch.manual_seed(3)
+        vocabularies = vocabularies_of(module, tokenizer.vocabulary)
         model = module.Model(module.Config(**module.SIZES["tiny"]), *vocabularies).eval()
     search = Config(beam=3, max_length=5)
     if not module.Model.reads_source:
@@ -54,7 +60,7 @@ def searches(verbs: Any) -> bool:
 def test_attention_is_seen_or_the_message_says_that_there_is_none(name: str) -> None:
     verbs = verbs_of(name)
     assert attends(verbs) or name not in ATTENTIVE
-    if not attends(verbs):
+    if not (attends(verbs) and searches(verbs)):
         with pytest.raises(UserError, match="has no attention|searches for no output"):
             attention_of(verbs, LINES[0])
         return

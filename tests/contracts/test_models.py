@@ -1,7 +1,8 @@
 """Checks that every file of mallang/models gets for nothing: a new model is found by its name and tested here.
 
 A model gives its smallest shape as SIZES["tiny"]. What it is asked follows from what it declares: `reads_source`, and
-the protocols Autoregressive, Encoder and Fitted. test_protocols.py checks the smaller protocols.
+the protocols Autoregressive, Encoder, Classifier and Fitted. test_encoders.py asks encoders and classifiers for labels,
+test_protocols.py checks the smaller protocols.
 """
 
 import ast
@@ -20,32 +21,22 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from contracts.tiny_models import CLASSIFIERS, ENCODERS, FITTED, NAMES, build
 from mallang.data.batch import Batch, pad_rows
 from mallang.decoding.contract import Autoregressive
-from mallang.find import find, names
+from mallang.find import find
 from mallang.layers.attention import record_attention
-from mallang.models.contract import Encoder, is_fitted
-from mallang.text.vocabulary import BOS, EOS, PAD, SPECIALS, Vocabulary
+from mallang.models.contract import Classifier
+from mallang.text.vocabulary import BOS, EOS, PAD, SPECIALS
 
-
-def build(name, words, seed=1):
-    """The tiny model of that name, ready to be asked."""
-    module = find("models", name)
-    vocabulary = Vocabulary((*SPECIALS, *(f"w{i}" for i in range(4, words))))
-    vocabularies = [vocabulary] * (2 if module.Model.reads_source else 1)
-    torch.manual_seed(seed)
-    return module.Model(module.Config(**module.SIZES["tiny"]), *vocabularies).eval()
-
-
-NAMES = names("models")
 AUTOREGRESSIVE = [name for name in NAMES if isinstance(build(name, 8), Autoregressive)]
-ENCODERS = [name for name in NAMES if issubclass(find("models", name).Model, Encoder)]
-FITTED = [name for name in NAMES if is_fitted(find("models", name))]
+LABELING = [name for name in NAMES if find("models", name).TASK == "classification"]
+"""What they learn, and that they learn it, is asked in test_encoders.py: they predict nothing of the text itself."""
 
 every_model = pytest.mark.parametrize("name", NAMES)
 every_autoregressive = pytest.mark.parametrize("name", AUTOREGRESSIVE)
-every_trained = pytest.mark.parametrize("name", [name for name in NAMES if name not in FITTED])
-every_fitted = pytest.mark.parametrize("name", FITTED)
+every_trained = pytest.mark.parametrize("name", [name for name in NAMES if name not in {*FITTED, *LABELING}])
+every_fitted = pytest.mark.parametrize("name", [name for name in FITTED if name not in LABELING])
 tiny = settings(deadline=None, max_examples=10)
 
 
@@ -99,7 +90,9 @@ def some_text(words=13, count=4, seed=5):
 
 
 def answer(model, batch):
-    """All that a model says about a batch: the logits of an autoregressive one, else what it makes of it."""
+    """All that a model says about a batch: the logits of words or of classes, else what it makes of the text."""
+    if isinstance(model, Classifier):
+        return model.classify(batch)
     hidden = model(batch)
     return model.output(hidden) if isinstance(model, Autoregressive) else hidden
 
@@ -110,8 +103,9 @@ def real(said, batch):
 
 
 def test_no_model_is_left_out():
-    """Each one steps, encodes or is fitted, so that each meets padding and eight examples in a test of this file."""
-    assert set(NAMES) == {*AUTOREGRESSIVE, *ENCODERS} and set(FITTED) < set(NAMES)
+    """Each one steps, encodes or classifies, so that each meets padding and eight examples here or in test_encoders."""
+    assert set(NAMES) == {*AUTOREGRESSIVE, *ENCODERS, *CLASSIFIERS} and set(FITTED) < set(NAMES)
+    assert set(LABELING) <= {*ENCODERS, *CLASSIFIERS} and not set(LABELING) & set(AUTOREGRESSIVE)
 
 
 def close(found, expected, tolerance=1e-5):
@@ -134,21 +128,6 @@ def test_padding_changes_nothing(name, text, padding, data):
     for i in range(len(text)):
         alone = answer(model, text.one(i))
         close(said[i, : alone.shape[1]], alone[0])
-
-
-@pytest.mark.parametrize("name", ENCODERS)
-@tiny
-@given(text=texts(), padding=st.integers(1, 4), data=st.data())
-@torch.no_grad()
-def test_padding_does_not_change_what_is_encoded(name, text, padding, data):
-    model = build(name, text.words)
-    filler = data.draw(st.integers(0, text.words - 1))
-    whole, padded = model.encode(text.batch()), model.encode(text.batch(padding, filler))
-    close(padded.pooled, whole.pooled)
-    for layer, longer in zip(whole.layers, padded.layers, strict=True):
-        close(longer[:, : layer.shape[1]][whole.mask], layer[whole.mask])
-    for i in range(len(text)):
-        close(model.encode(text.one(i)).pooled[0], whole.pooled[i])
 
 
 @every_autoregressive

@@ -1,9 +1,12 @@
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mallang.data.check import check, troubles_of
 from mallang.data.corpus import Config, Corpus, Rows, open_corpus
+from mallang.data.seen import seen
 
 PAIR = ("source", "target")
 
@@ -119,3 +122,44 @@ def test_a_report_is_plain_json():
     report = check(corpus(train=[*pairs(3), *pairs(1)], test=pairs(1)), True)
     told = json.loads(json.dumps(report.to_json()))
     assert told["splits"][0]["rows"] == 4 and told["leaks"][0]["count"] == 1 and len(told["findings"]) == 4
+
+
+def test_test_texts_that_are_in_train_are_found_whatever_their_label():
+    columns = ("id", "text", "label")
+    train = [(str(i), f"이 영화 {i}번 좋다 Good", "01"[i % 2]) for i in range(40)]
+    test = [(str(i), f"다른 영화 {i}번", "01"[i % 2]) for i in range(16)]
+    test += [("16", "이 영화 4번 좋다 Good", "0"), ("17", " 이  영화 5번 좋다 GOOD", "1"), ("18", train[7][1], "0")]
+    splits = {"train": Rows.of(train, columns), "test": Rows.of(test, columns)}
+    (leak,) = check(Corpus("mine", "", splits), False).leaks
+    assert (leak.column, leak.count, leak.first, leak.rows, leak.relabeled) == ("text", 3, 17, 19, 1)
+    (finding,) = check(Corpus("mine", "", splits), False).findings
+    told = "(15.8%) are in the column text of train as well, 1 of them with another label; the first is row 17"
+    assert finding == f"test: 3 of 19 rows {told}"
+
+
+def test_a_text_with_several_labels_in_train_is_not_relabeled():
+    train = Rows.of([("글", "0"), ("글", "1"), *((f"말 {i}", "01"[i % 2]) for i in range(10))], ("text", "label"))
+    test = Rows.of([("글", "1"), ("말 1", "0"), *((f"새 {i}", "01"[i % 2]) for i in range(10))], ("text", "label"))
+    found = check(Corpus("mine", "", {"train": train, "test": test}), False).leaks
+    assert {leak.column: (leak.count, leak.relabeled) for leak in found} == {None: (1, None), "text": (2, 1)}
+
+
+def test_tags_alike_are_no_leak_but_sentences_are(tmp_path):
+    sentences = [
+        ("Kim lives", "B-PER O"),
+        ("Lee lives", "B-PER O"),
+        ("Seoul is big", "B-LOC O O"),
+        ("a b c d", "O O O O"),
+    ]
+    for name, rows in (("train", sentences), ("test", [("Lee LIVES", "B-PER O"), ("Busan is big", "B-LOC O O")])):
+        told = ["\n".join(map(" ".join, zip(words.split(), tags.split(), strict=True))) for words, tags in rows]
+        (tmp_path / f"{name}.conll").write_text("\n\n".join(told) + "\n")
+    config = Config(train=str(tmp_path / "train.conll"), test=str(tmp_path / "test.conll"))
+    (leak,) = check(open_corpus(config, ("text", "tags")), False).leaks
+    assert (leak.column, leak.count, leak.first, leak.relabeled) == ("text", 1, 1, None)
+
+
+@given(st.lists(st.text("aB \t가", max_size=4)), st.lists(st.text("aB \t가", max_size=4)))
+def test_seen_texts_are_those_that_are_alike_in_training(texts, training):
+    known = {" ".join(text.casefold().split()) for text in training}
+    assert seen(texts, training).tolist() == [" ".join(text.casefold().split()) in known for text in texts]

@@ -10,6 +10,7 @@ import pytest
 from mallang.data import miniworld
 from mallang.data import miniworld_prompts as made
 from mallang.data.corpus import Config, open_corpus
+from mallang.data.miniworld_views import VIEWS
 from mallang.errors import UserError
 
 
@@ -51,7 +52,7 @@ def test_sentences_are_those_of_miniworld_and_of_their_split() -> None:
     for split, found in splits.items():
         counts = Counter(one.topic for one in found)
         assert set(counts.values()) == {made.SENTENCES[split]} and len(counts) == len(made.GROUPS)
-        assert len(found) == made.size("miniworld-topics", split)
+        assert len(found) == VIEWS["miniworld-topics"].rows[split]
         for one in found[::7]:
             assert miniworld.is_grammatical(one.korean, "ko") and miniworld.is_grammatical(one.english, "en")
     korean = {split: {one.korean for one in found} for split, found in splits.items()}

@@ -38,7 +38,7 @@ def test_the_table_that_comes_with_mallang_is_sound():
         ("libreoffice-help-koen", ("ko", "en"), 16022),
         ("iwslt14-deen-evalsets", ("de", "en"), 4600),
         ("ptb", ("text",), 42068),
-        ("nsmc", ("id", "document", "label"), 150000),
+        ("nsmc", ("id", "document", "label"), 135295),
         ("nsmc/text", ("id", "document", "label"), 142664),
         ("wikitext-2", ("text",), 36718),
         ("tinyshakespeare", ("text",), 35526),

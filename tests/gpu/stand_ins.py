@@ -1,7 +1,9 @@
 """Generated corpora in place of those that are not on this machine, with the same files, columns and splits.
 
 Word number i is spelled once in each column, so that the columns of a row say the same and a translation can be
-learned. A recipe that names a corpus reads its stand-in through the registry, with nothing changed in the recipe.
+learned. Labels, tags and numbers follow from the words, so that they can be learned as well: a label from the first
+word, a tag from each word, one per token. A recipe that names a corpus reads its stand-in through the registry, with
+nothing changed in the recipe.
 """
 
 from __future__ import annotations
@@ -23,8 +25,19 @@ from mallang.data.readers import Files
 from mallang.data.registry import DataSet, Entry, File
 from mallang.training import materials
 
-KOREAN = ("ko", "document", "question", "answer")
+KOREAN = ("ko", "document", "question", "answer", "morpheme", "token")
 """Columns in Hangul; all others are in Latin letters."""
+IDS = ("id", "guid", "index", "id1", "id2")
+LABELS = ("label", "label_name", "coarse", "fine", "gold_label", "is_duplicate")
+NUMBERS = {"score": 5, "rating": 10}
+"""Columns of numbers, and the highest: scores have decimals, ratings are whole and begin at 1."""
+TAGS = ("ner", "tag", "chunk")
+"""Columns of BIO tags."""
+CLASSES = 4
+"""Labels of a column whose values the registry does not name; types of entities; parts of speech."""
+SENTENCE = 4
+"""Words of a sentence in a document."""
+DOCUMENTS = ("imdb-subset", "bbc-news")
 SHORTEST, LONGEST = 3, 16
 """Words of a row."""
 SYLLABLES = {
@@ -70,7 +83,9 @@ def write_entry(entry: Entry, size: Size) -> Entry:
         how = entry.splits[split]
         for path in how.files.paths:
             if path.as_posix() not in written:
-                text, place = text_of(how.files, path, size if split == "train" else held_out), folder / path
+                as_documents = entry.name in DOCUMENTS
+                text = text_of(how.files, path, size if split == "train" else held_out, as_documents)
+                place = folder / path
                 place.parent.mkdir(parents=True, exist_ok=True)
                 place.write_bytes(text)
                 written[path.as_posix()] = File(len(text), hashlib.sha256(text).hexdigest(), None)
@@ -78,17 +93,61 @@ def write_entry(entry: Entry, size: Size) -> Entry:
     return replace(entry, splits=splits, home=DataSet(home, "generated", "", written))
 
 
-def text_of(files: Files, path: Path, size: Size) -> bytes:
+def text_of(files: Files, path: Path, size: Size, as_documents: bool = False) -> bytes:
     """The content of one file of a split."""
     random = np.random.default_rng(zlib.crc32(path.stem.encode()))  # the same rows for the files of all columns
+    rows = word_rows(random, size)
+    if files.read == "conll":
+        comment = f"{files.comment}\n" if files.comment else ""
+        return "\n".join(comment + column_lines(row, files.columns) for row in rows).encode()
     if files.read == "parallel":
         columns: tuple[str, ...] = (files.columns[files.paths.index(path)],)
     elif files.read in ("text", "tsv"):
         columns = files.columns
     else:
         raise NotImplementedError(f"{path} is read as {files.read}, which no stand-in is written as yet")
-    lines = ["\t".join(spelled(row, column) for column in columns) for row in word_rows(random, size)]
-    return "".join(f"{line}\n" for line in (["\t".join(columns)] if files.header else []) + lines).encode()
+    cells = [[cell(row, number, column, files, as_documents) for column in columns] for number, row in enumerate(rows)]
+    lines = [*([list(columns)] if files.header else []), *cells]
+    return "".join("\t".join(line) + "\n" for line in lines).encode()
+
+
+def cell(row: np.ndarray, number: int, column: str, files: Files, as_documents: bool) -> str:
+    """What a column says of a row."""
+    first = int(row[0])
+    if column in IDS:
+        return f"{Path(files.paths[0]).stem}-{number}"
+    if column in NUMBERS:
+        highest = NUMBERS[column]
+        return f"{first % (10 * highest + 1) / 10:.1f}" if column == "score" else str(1 + first % highest)
+    if column in LABELS:
+        names = list(files.values.get(column, {})) or [str(label) for label in range(CLASSES)]
+        return names[first % len(names)]
+    if as_documents:
+        return " ".join(f"{spelled(part, column)}." for part in np.split(row, range(SENTENCE, len(row), SENTENCE)))
+    return spelled(row, column)
+
+
+def column_lines(row: np.ndarray, columns: Sequence[str]) -> str:
+    """A sentence of a column file, a line per token."""
+    filled = [bio(row) if name in TAGS else [tag_or_word(int(word), name) for word in row] for name in columns]
+    return "".join("\t".join(token) + "\n" for token in zip(*filled, strict=True))
+
+
+def tag_or_word(number: int, column: str) -> str:
+    """A part of speech, or the word itself."""
+    return f"P{number % CLASSES}" if column == "pos" else word(number, column)
+
+
+def bio(row: np.ndarray) -> list[str]:
+    """The entity tags of a sentence in BIO: some words begin an entity, some go on with one."""
+    tags = ["O"]
+    for number in row.tolist():
+        kind = number % (3 * CLASSES)
+        if kind < CLASSES:
+            tags.append(f"B-E{kind}")
+        else:
+            tags.append(f"I-{tags[-1][2:]}" if kind < 2 * CLASSES and tags[-1] != "O" else "O")
+    return tags[1:]
 
 
 def word_rows(random: np.random.Generator, size: Size) -> list[np.ndarray]:

@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from mallang.layers.characters import BEGIN, END, NOTHING, Characters, Highway, spelled
+from mallang.layers.characters import Characters, Highway
+from mallang.layers.spelling import BEGIN, END, NOTHING, spelled
 from mallang.text.vocabulary import SPECIALS, Vocabulary
 
 WORDS = Vocabulary((*SPECIALS, "a", "cat", "cats", "먹었다", "supercalifragilistic"))

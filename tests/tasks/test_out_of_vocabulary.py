@@ -13,7 +13,7 @@ from mallang.decoding.contract import Config
 from mallang.decoding.precision import at_precision
 from mallang.errors import UserError
 from mallang.find import find
-from mallang.layers import characters
+from mallang.layers import spelling
 from mallang.tasks import language_modeling
 from mallang.tasks.generation import Verbs
 from mallang.tasks.prompting import Prompter
@@ -112,14 +112,14 @@ def test_copies_follow_and_many_words_are_forgotten(monkeypatch: pytest.MonkeyPa
     assert at_precision(verbs.model, Config(precision="bf16")) is rough
     torch.testing.assert_close(rough.word_vectors(ids).float(), verbs.model.word_vectors(ids), atol=0.02, rtol=0.02)
     before = verbs.score("the tac sat").score
-    monkeypatch.setattr(characters, "MOST_OOV", 1)
+    monkeypatch.setattr(spelling, "MOST_OOV", 1)
     assert verbs.score("the nat sat").score != before
     assert list(verbs.model.characters.oov_ids) == ["nat"] and verbs.score("the tac sat").score == before
 
 
 def test_writing_forgets_many_words_too(monkeypatch: pytest.MonkeyPatch) -> None:
     verbs = made()
-    monkeypatch.setattr(characters, "MOST_OOV", 1)
+    monkeypatch.setattr(spelling, "MOST_OOV", 1)
     for prompt in ("tac", "tam tas", "nat"):
         "".join(verbs.write(prompt))
     assert list(verbs.model.characters.oov_ids) == ["nat"]

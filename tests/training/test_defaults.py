@@ -247,3 +247,16 @@ def test_few_examples_are_warned_about(examples: int, warned: bool) -> None:
 
 def test_a_model_alone_is_no_fit() -> None:
     assert messages(Counted("mine.tsv", 5000, 5000, "pair"), {"model": {"name": "transformer"}}) == []
+
+
+@pytest.mark.parametrize(("rows", "epochs", "batch"), [(300, 30, 1024), (3000, 15, 2048)])
+def test_small_files_of_labels_are_read_more_often(tmp_path, rows, epochs, batch):
+    path = tmp_path / "labels.tsv"
+    path.write_text("text\tlabel\n" + "".join(f"text {n}\t{n % 2}\n" for n in range(rows)), "utf-8")
+    found, said = with_defaults(recipes.read("bag_of_means", [f"data.train={path}"]))
+    train = found.resolved()["train"]
+    assert (train["epochs"], train["batch_tokens"], train["patience"]) == (epochs, batch, 5)
+    assert f"fitted to {rows:,} labeled texts" in " ".join(said)
+    kept, _ = with_defaults(recipes.read("bag_of_means", [f"data.train={path}", "train.steps=7", "text.unit=char"]))
+    assert kept.resolved()["train"]["steps"] == 7 and kept.resolved()["train"]["epochs"] is None
+    assert kept.origins["text.vocabulary"] == "default"

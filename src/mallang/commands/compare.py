@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,6 +25,7 @@ from mallang.errors import UserError
 
 if TYPE_CHECKING:
     from mallang.inspection.comparison import Comparison
+    from mallang.inspection.label_comparison import LabelComparison
     from mallang.inspection.language_comparison import LanguageComparison
 
 EXAMPLES = (
@@ -32,9 +34,10 @@ EXAMPLES = (
     "mallang compare runs/* --baseline runs/lexicon-miniworld --metric exact --markdown",
     "mallang compare runs/* --data mine.tsv --lengths 10,20,30 --speed 0 --csv",
     "mallang compare runs/nplm-miniworld runs/gpt-miniworld --prompt 나는 --samples 3 --figure models.png",
+    "mallang compare --data reviews.tsv --seconds 30 --figure models.svg",
 )
 Runs = Annotated[
-    list[Path],
+    list[Path] | None,
     typer.Argument(
         metavar="RUN RUN …", help="Folders of finished runs.", autocompletion=complete_run, show_default=False
     ),
@@ -85,12 +88,22 @@ Figure = Annotated[
     Path | None,
     typer.Option("--figure", metavar="FILE", help="Draw a figure too: .png or .svg.", show_default=False),
 ]
+Seconds = Annotated[
+    float, typer.Option("--seconds", metavar="S", help="Without runs: how long each model may train on --data.")
+]
+Columns = Annotated[
+    str | None,
+    typer.Option(
+        "--columns", metavar="TEXT,LABEL", help="Without runs: the columns of --data, by name or number.",
+        show_default=False,
+    ),
+]  # fmt: skip
 Csv = Annotated[bool, typer.Option("--csv", help="Print CSV, one line per system.", show_default=False)]
 Markdown = Annotated[bool, typer.Option("--markdown", help="Print tables in Markdown.", show_default=False)]
 
 
 def command(
-    runs: Runs,
+    runs: Runs = None,
     split: Split = None,
     data: Data = None,
     baseline: Baseline = None,
@@ -106,6 +119,8 @@ def command(
     csv: Csv = False,
     markdown: Markdown = False,
     plugin: Plugin = None,
+    seconds: Seconds = 60.0,
+    columns: Columns = None,
     device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
@@ -118,6 +133,9 @@ def command(
 
     Language models are compared by perplexity per word, token and byte, by cost, by loss by position (the surprisal of
     a word by the number of words before it), and by samples.
+
+    Without runs, --data FILE of labeled texts trains every kind of classifier on it, each for --seconds, and says which
+    one to use.
     """
     if json + csv + markdown > 1:
         raise UserError("--json, --csv and --markdown exclude each other", todo="give one of them")
@@ -125,15 +143,45 @@ def command(
     wanted = choose_split(split, data, usual="test")
     if figure is not None:
         check_figure(figure)
+    say = (lambda text: None) if quiet else (lambda text: typer.echo(text, err=True))
+    if not runs:
+        found = compare_models(data, seconds, columns, device, say)
+        present(found, figure, json=json, csv=csv, markdown=markdown, quiet=quiet)
+        return
     from mallang.inspection.comparison import Options, compare
 
     options = Options(
         split=wanted, data=data, metric=metric, baseline=baseline, search=read_search(search),
         lengths=read_lengths(lengths), speed=speed, samples=samples, prompts=tuple(prompt or ()), context=context,
         device=device,
-        say=lambda text: None if quiet else typer.echo(text, err=True),
+        say=say,
     )  # fmt: skip
-    found = compare(runs, options)
+    present(compare(runs, options), figure, json=json, csv=csv, markdown=markdown, quiet=quiet)
+
+
+def compare_models(
+    data: str | None, seconds: float, columns: str | None, device: str, say: Callable[[str], None]
+) -> LabelComparison:
+    """Every kind of classifier on one file of labeled texts."""
+    from mallang.inspection.label_comparison import compare_on
+
+    if data is None:
+        raise UserError("there are no runs to compare", todo="give run folders, or --data FILE of labeled texts")
+    if seconds <= 0:
+        raise UserError(f"--seconds {seconds:g} is no time to train in", todo="--seconds 60")
+    return compare_on(data, seconds=seconds, columns=columns.split(",") if columns else None, device=device, say=say)
+
+
+def present(
+    found: Comparison | LanguageComparison | LabelComparison,
+    figure: Path | None,
+    *,
+    json: bool,
+    csv: bool,
+    markdown: bool,
+    quiet: bool,
+) -> None:
+    """Draw and print a comparison."""
     if figure is not None:
         found.draw(figure)
     if json:
@@ -169,7 +217,7 @@ def read_lengths(text: str | None) -> list[int] | None:
         raise UserError(f"--lengths {text!r} is not a list of whole numbers", todo="--lengths 10,20,30") from error
 
 
-def show(comparison: Comparison | LanguageComparison, *, quiet: bool) -> None:
+def show(comparison: Comparison | LanguageComparison | LabelComparison, *, quiet: bool) -> None:
     """Tables with lines on a terminal, plain columns in a pipe."""
     from rich.table import Table
 

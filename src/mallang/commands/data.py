@@ -31,22 +31,6 @@ EXAMPLES = (
 app = typer.Typer(
     help="List, get, show, prepare, check and filter corpora.", no_args_is_help=True, rich_markup_mode=None
 )
-MINIWORLD = {
-    "name": "miniworld",
-    "kind": "translation",
-    "about": "A small generated world, told in Korean and English",
-    "columns": ["ko", "en", "ko-tree", "en-tree"],
-    "license": "Apache-2.0",
-    "state": "built in",
-}
-MADE = {
-    "miniworld-prompts": {
-        "kind": "language modeling",
-        "about": "Episodes of miniworld's sentences with labels that are new in each, for learning in context",
-    },
-    "miniworld-topics": {"kind": "classification", "about": "Short sentences of miniworld and what they are about"},
-}
-"""Corpora that are made of miniworld's sentences."""
 
 
 @app.command("list", epilog="\b\nExample:\n  mallang data list translation")
@@ -58,14 +42,10 @@ def list_corpora(
 
     State: here (on this machine), download, download in part, or own copy (MALLANG_DATA must name a folder with it).
     """
-    from mallang.data import miniworld_prompts, registry
-    from mallang.data.miniworld import SPLITS
+    from mallang.data import registry
+    from mallang.data.miniworld_views import VIEWS
 
-    found: list[dict[str, Any]] = [{**MINIWORLD, "splits": dict(SPLITS)}]
-    for name, about in MADE.items():
-        rows_of = {split: miniworld_prompts.size(name, split) for split in SPLITS}
-        columns = list(miniworld_prompts.COLUMNS[name])
-        found.append({**MINIWORLD, **about, "name": name, "columns": columns, "splits": rows_of})
+    found = [built_in(name) for name in VIEWS]
     for name in registry.names():
         known = registry.entry(name)
         facts = {"name": name, "kind": known.kind, "about": known.about, "columns": list(known.columns)}
@@ -82,6 +62,15 @@ def list_corpora(
         counts = ", ".join(f"{split} {count:,}" for split, count in row["splits"].items())
         rows.append([row["name"], row["kind"], " ".join(row["columns"]), counts, row["state"], row["license"]])
     print_table(["name", "kind", "columns", "rows", "state", "license"], rows)
+
+
+def built_in(name: str) -> dict[str, Any]:
+    """What is known of a generated corpus."""
+    from mallang.data.miniworld_views import VIEWS
+
+    view = VIEWS[name]
+    facts = {"name": name, "kind": view.kind, "about": view.about, "columns": list(view.columns)}
+    return {**facts, "license": "Apache-2.0", "state": "built in", "splits": dict(view.rows)}
 
 
 @app.command(epilog="\b\nExample:\n  mallang data get multi30k")
@@ -255,9 +244,10 @@ def read_minimum(given: Sequence[str]) -> dict[str, float]:
 def fetch(name: str) -> dict[str, Any]:
     """Bring the files of a corpus, or of a whole set, onto this machine."""
     from mallang.data import registry
+    from mallang.data.miniworld_views import VIEWS
 
-    if name == "miniworld" or name in MADE:
-        return {**MINIWORLD, **MADE.get(name, {}), "name": name, "folder": None, "files": [], "missing": []}
+    if name in VIEWS:
+        return {**built_in(name), "folder": None, "files": [], "missing": []}
     entries = registry.entries(name)
     home = entries[0].home
     wanted = {path.as_posix() for entry in entries for split in entry.splits.values() for path in split.files.paths}
@@ -281,10 +271,11 @@ def open_targets(targets: list[str], columns: str, source: str, target: str) -> 
     """The corpus that was named, or one of these files; and whether its columns are translations of each other."""
     from mallang.data import registry
     from mallang.data.corpus import Config, open_corpus, open_files
+    from mallang.data.miniworld_views import VIEWS
 
     chosen: list[str | int] | None = [name.strip() for name in columns.split(",")] if columns else None
     first = targets[0]
-    if len(targets) == 1 and first in ("miniworld", *MADE, *registry.names()) and not Path(first).is_file():
+    if len(targets) == 1 and first in (*VIEWS, *registry.names()) and not Path(first).is_file():
         corpus = open_corpus(Config(corpus=first, columns=chosen), ())
         return corpus, corpus.kind == "translation" and not chosen
     missing = [spec for spec in targets if spec != "-" and not is_there(spec)]

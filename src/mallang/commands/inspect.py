@@ -1,4 +1,4 @@
-"""`mallang inspect`: the attention of a model, or its search tree, as a page, figures or numbers."""
+"""`mallang inspect`: the attention of a model, the words that decide a label, or a search tree."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mallang.commands.inputs import read_texts
+from mallang.commands.inputs import choose_split, read_texts
 from mallang.commands.options import (
+    Data,
     Device,
     Domain,
     Json,
@@ -18,14 +19,17 @@ from mallang.commands.options import (
     Quiet,
     RunFolder,
     Search,
+    Split,
     Texts,
     add_plugins,
+    print_json,
     read_search,
 )
 from mallang.errors import UserError
 
 if TYPE_CHECKING:
     from mallang.inspection.alignment import Seen
+    from mallang.inspection.attention_by_label import WordAttention
 
 EXAMPLES = (
     'mallang inspect runs/transformer-miniworld "유나는 지난주에 배를 탔다."',
@@ -34,6 +38,8 @@ EXAMPLES = (
     'mallang inspect runs/transformer-miniworld "유나는 지난주에 배를 탔다." --json',
     'mallang inspect runs/transformer-miniworld "유나는 지난주에 배를 탔다." --tree --out tree.png --search beam=3',
     'mallang inspect runs/gpt-miniworld "유나는 지난주에" --words --search method=greedy',
+    'mallang inspect runs/han-imdb "Slow at first. The end is great!" --out review.html',
+    "mallang inspect runs/han-imdb --word good --split test --out good.png",
 )
 PICTURES = (".png", ".svg")
 PAGES = (".html", ".htm")
@@ -61,6 +67,17 @@ Tree = Annotated[
     bool, typer.Option("--tree", help="Show the search tree: candidates kept and pruned.", show_default=False)
 ]
 
+Word = Annotated[
+    str | None,
+    typer.Option(
+        "--word", metavar="WORD", show_default=False,
+        help="Classifiers: the attention to this word, or to 좋* and the like, by label over a split.",
+    ),
+]  # fmt: skip
+Predicted = Annotated[
+    bool, typer.Option("--predicted", help="With --word: by predicted labels, not those given.", show_default=False)
+]
+
 
 def command(
     run: RunFolder,
@@ -72,6 +89,10 @@ def command(
     words: Words = False,
     target: Target = None,
     tree: Tree = False,
+    word: Word = None,
+    split: Split = None,
+    data: Data = None,
+    predicted: Predicted = False,
     search: Search = None,
     domain: Domain = None,
     json: Json = False,
@@ -85,17 +106,24 @@ def command(
     search finds. A page holds all texts, layers and heads; a .png or .svg shows one text and one layer, the last that
     attends to the source unless --layer names another. --json prints the numbers, one line per text, and writes no file
     unless --out names one. --tree shows the search tree, one file per text.
+
+    A classifier that pools by attention (han, self_attentive) has one weight per word, and maybe one per sentence: its
+    texts are printed with the words in colors, or drawn with --out. --word shows how its attention to one word is
+    distributed over the texts of each label.
     """
-    from mallang.inspection.alignment import attention_of, in_words
-    from mallang.inspection.page import as_plain
+    from mallang.inspection.highlights import pools_by_attention
     from mallang.training.run import load
 
     add_plugins(plugin)
+    others = {"--layer": layer, "--target": target, "--tree": tree, "--search": search, "--domain": domain}
+    if word is not None:
+        refuse({"TEXT": texts, "--file": file, "--words": words, **others}, "with --word")
+        show_word(run, word, out, head, split, data, predicted, json, device)
+        return
+    refuse({"--split": split, "--data": data, "--predicted": predicted}, "without --word")
     given = read_plain(texts, file)
     if tree:
-        for name, value in {"--layer": layer, "--head": head, "--words": words, "--target": target}.items():
-            if value:
-                raise UserError(f"{name} has no effect on a search tree", todo=f"leave out --tree or {name}")
+        refuse({"--layer": layer, "--head": head, "--words": words, "--target": target}, "on a search tree")
         place = None if json and out is None else check_tree(out or run / "search-tree.html", len(given))
         model = load(run, device)
         show_trees(model, given, place, json, quiet, {**read_search(search), "domain": domain})
@@ -104,8 +132,30 @@ def command(
     if target is not None and len(given) != 1:
         raise UserError(f"--target is the output of one text, but {len(given)} were given", todo="give one text")
     model = load(run, device)
+    if pools_by_attention(model):
+        refuse(others, "on a classifier that has one weight per word")
+        show_highlights(model, given, where if out else None, head, words, json, quiet)
+        return
     options: dict[str, Any] = {**read_search(search), "domain": domain, "target": target}
-    seen = [attention_of(model, text, **options) for text in given]
+    show_maps(model, given, where, layer, head, words, json, quiet, options)
+
+
+def show_maps(
+    model: Any,
+    texts: Sequence[str],
+    where: Path | None,
+    layer: list[str] | None,
+    head: str | None,
+    words: bool,
+    json: bool,
+    quiet: bool,
+    options: dict[str, Any],
+) -> None:
+    """Print or draw the attention maps of each text."""
+    from mallang.inspection.alignment import attention_of, in_words
+    from mallang.inspection.page import as_plain
+
+    seen = [attention_of(model, text, **options) for text in texts]
     seen = [in_words(one) for one in seen] if words else seen
     if json:
         for one in seen:
@@ -114,6 +164,92 @@ def command(
         for path in write(where, seen, layer, head):
             if not quiet:
                 print(path) if not json else typer.echo(str(path), err=True)
+
+
+def show_highlights(
+    model: Any, texts: Sequence[str], out: Path | None, head: str | None, words: bool, json: bool, quiet: bool
+) -> None:
+    """Print each text with the words that the classifier attends to, or write a page or figures."""
+    from mallang import console
+    from mallang.inspection.highlight_figures import draw_highlights, in_plain_text, in_terminal, write_page
+    from mallang.inspection.highlights import as_plain, highlights_of
+
+    found = highlights_of(model, list(texts), head=head, words=words)
+    for each in found if json else ():
+        print(json_format.dumps(as_plain(each), ensure_ascii=False), flush=True)
+    if out is not None:
+        is_folder = out.is_dir() or not out.suffix
+        make_folder(out if is_folder else out.parent)
+        if is_folder:
+            paths = [draw_highlights(out / f"{number}.png", each) for number, each in enumerate(found, start=1)]
+        else:
+            is_page = out.suffix.lower() in PAGES
+            paths = [write_page(out, found) if is_page else draw_highlights(out, found[0])]
+        for path in [] if quiet else paths:
+            print(path) if not json else typer.echo(str(path), err=True)
+        return
+    screen = console.drawing()
+    for each in [] if json else found:
+        if screen.is_terminal and not screen.no_color:
+            screen.print(in_terminal(each), soft_wrap=True)
+        else:
+            print(in_plain_text(each))
+
+
+def show_word(
+    run: Path,
+    word: str,
+    out: Path | None,
+    head: str | None,
+    split: str | None,
+    data: str | None,
+    predicted: bool,
+    json: bool,
+    device: str,
+) -> None:
+    """Print or draw the attention to a word in the texts of each label."""
+    from mallang.inspection.attention_by_label import as_plain, attention_to, draw_by_label, pattern_of
+    from mallang.inspection.figures import check_figure
+    from mallang.inspection.highlights import check_pooling
+    from mallang.inspection.outputs import read_rows, split_to_score
+    from mallang.training.run import load
+
+    pattern_of(word)
+    if out is not None:
+        check_figure(out)
+    model = load(run, device)
+    check_pooling(model)
+    usual, note = ("", "") if split or data else split_to_score(run)
+    rows, _ = read_rows(run, choose_split(split, data, usual=usual), data)
+    found = attention_to(model, rows, word, head=head)
+    if note:
+        typer.echo(f"note: {note}", err=True)
+    if out is not None:
+        draw_by_label(out, found, predicted=predicted)
+    if json:
+        print_json(as_plain(found, predicted))
+    else:
+        print_table(found, predicted)
+
+
+def print_table(found: WordAttention, predicted: bool) -> None:
+    """A line per label: occurrences of the word, the mean of its weights, and their median."""
+    lines = [("predicted label" if predicted else "label", "occurrences", "mean weight", "median")]
+    lines += [
+        (label, f"{count:,}", f"{mean:.4f}" if count else "-", f"{median:.4f}" if count else "-")
+        for label, count, mean, median in found.table(predicted)
+    ]
+    widths = [max(len(line[column]) for line in lines) for column in range(4)]
+    for label, *numbers in lines:
+        cells = (number.rjust(width) for number, width in zip(numbers, widths[1:], strict=True))
+        print("  ".join([label.ljust(widths[0]), *cells]))
+
+
+def refuse(options: dict[str, Any], why: str) -> None:
+    """Refuse options that would be ignored."""
+    for name, value in options.items():
+        if value:
+            raise UserError(f"{name} has no effect {why}", todo=f"leave out {name}")
 
 
 def check_tree(out: Path, texts: int) -> Path:

@@ -118,8 +118,12 @@ class Shapes:
     def fill(self, batch: Batch) -> Batch:
         """The batch padded to the next of these shapes; added positions are masked and have no labels."""
         longest = max(self.rounded(value.shape[1]) for name, value in rectangles(batch))
-        rows = max(len(batch), min(self.tokens // longest, self.sentences or self.tokens))
-        examples = rows if batch.sentences is None else self.rounded(len(batch.sentences))
+        rows = min(self.tokens // longest, self.sentences or self.tokens)
+        if batch.sentences is None:
+            rows = examples = max(len(batch), rows)
+        else:
+            rows = rows if len(batch) <= rows else self.doubled(len(batch))
+            examples = self.doubled(len(batch.sentences))
         changed = {}
         for each in fields(batch):
             if (value := getattr(batch, each.name)) is not None:
@@ -131,11 +135,17 @@ class Shapes:
 
     def size(self, axis: str, size: int, rows: int, examples: int) -> int:
         """The padded size of an axis."""
+        if axis == "sentences":
+            return self.doubled(size)
         return self.rounded(size) if axis in VARYING else {"batch": rows, "examples": examples}.get(axis, size)
 
     def rounded(self, width: int) -> int:
         """A width, rounded up to the multiple."""
         return -(-width // self.multiple) * self.multiple
+
+    def doubled(self, size: int) -> int:
+        """A size, rounded up to the multiple, twice it, four times it …: documents vary in three sizes at once."""
+        return self.multiple << max(0, (-(-size // self.multiple) - 1).bit_length())
 
 
 def padded(value: Tensor, sizes: Sequence[int], fill: int | float) -> Tensor:

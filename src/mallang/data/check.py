@@ -20,11 +20,14 @@ from mallang.data.corpus import Corpus, Rows
 from mallang.data.held_out import HeldOut
 from mallang.data.prepared import row_sum
 from mallang.data.readers import Files, Row
+from mallang.data.seen import text_sum
 
 ODD = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ufffd\ud800-\udfff]")
 PERCENTILES = (50, 95, 99)
 UNLIKE = 4.0
 """A pair is suspicious if its length ratio is this many times above or below the usual one of the corpus."""
+IDS = ("id", "guid")
+"""Columns that name rows: equal ones mean nothing."""
 LONG_ENOUGH = 20
 """Minimum number of characters to judge the length ratio of a pair."""
 TROUBLES = {
@@ -84,6 +87,8 @@ class Leak:
     count: int
     first: int
     rows: int
+    relabeled: int | None = None
+    """How many of them have another label there only; none where there are no labels."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +108,7 @@ class Report:
             where = (
                 f"in the column {leak.column} of {leak.other} as well" if leak.column else f"in {leak.other} as well"
             )
+            where += f", {leak.relabeled:,} of them with another label" if leak.relabeled else ""
             found.append(f"{leak.split}: {share} are {where}; the first is row {leak.first}")
         return found
 
@@ -129,12 +135,15 @@ class Column:
     words: array[int] = field(default_factory=lambda: array("i"))
     characters: array[int] = field(default_factory=lambda: array("i"))
     sums: array[int] = field(default_factory=lambda: array("Q"))
+    folded: array[int] = field(default_factory=lambda: array("Q"))
+    """The sums of the texts in lower case and with single spaces."""
 
     def add(self, text: str, number: int) -> None:
         """Add one text."""
         self.words.append(len(text.split()))
         self.characters.append(len(text))
         self.sums.append(row_sum((text,)))
+        self.folded.append(text_sum(text))
         for trouble in troubles_of(text):
             known = self.troubles.get(trouble, Trouble(0, number))
             self.troubles[trouble] = replace(known, count=known.count + 1)
@@ -148,6 +157,8 @@ class Seen:
     sums: array[int] = field(default_factory=lambda: array("Q"))
     identical: array[int] = field(default_factory=lambda: array("q"))
     are_pairs: bool = False
+    are_tags: bool = False
+    """All columns but the first are tags of its tokens."""
 
 
 def troubles_of(text: str) -> list[str]:
@@ -174,7 +185,8 @@ def _read(rows: Rows, are_pairs: bool) -> Seen:
         rows = replace(rows, source=replace(source, strict=False))
     elif isinstance(source, HeldOut):
         rows = replace(rows, source=replace(source, files=replace(source.files, strict=False)))
-    seen = Seen([Column() for _ in rows.columns], are_pairs=are_pairs)
+    are_tags = isinstance(source, Files) and source.read == "conll"
+    seen = Seen([Column() for _ in rows.columns], are_pairs=are_pairs, are_tags=are_tags)
     for number, row in enumerate(rows, 1):
         for column, text in zip(seen.columns, row, strict=True):
             column.add(text, number)
@@ -220,22 +232,35 @@ def _unlike(seen: Seen) -> Trouble | None:
 
 
 def _leaks(split: str, other: str, corpus: Corpus, seen: Mapping[str, Seen]) -> list[Leak]:
-    """Rows of `split` that are in `other`, as a whole and by each column that mostly differs between rows."""
+    """Rows of `split` that are in `other`, as a whole and by each column of text."""
     mine, theirs = corpus.splits[split].columns, corpus.splits[other].columns
-    compared: list[tuple[str | None, array[int], array[int]]] = []
-    if mine == theirs:
-        compared.append((None, seen[split].sums, seen[other].sums))
-    for place, column in enumerate(mine):
-        if column in theirs and len(mine) > 1:
-            sums, others = seen[split].columns[place].sums, seen[other].columns[theirs.index(column)].sums
-            if _tells_rows_apart(sums) and _tells_rows_apart(others):
-                compared.append((column, sums, others))
-    found = []
-    for name, sums, others in compared:
-        places = np.flatnonzero(np.isin(np.array(sums, np.uint64), np.array(others, np.uint64)))
-        if len(places):
-            found.append(Leak(split, other, name, len(places), int(places[0]) + 1, len(sums)))
-    return found
+    one, two = seen[split], seen[other]
+    found = [_leak(split, other, None, one.sums, two.sums)] if mine == theirs else []
+    shared = [column for column in mine if column in theirs] if len(mine) > 1 else []
+    both = {column: (one.columns[mine.index(column)], two.columns[theirs.index(column)]) for column in shared}
+    texts = [name for name, columns in both.items() if all(_tells_rows_apart(column.sums) for column in columns)]
+    labels = [name for name, columns in both.items() if not any(_tells_rows_apart(column.sums) for column in columns)]
+    for name in [name for name in texts if name not in IDS][: 1 if one.are_tags else None]:
+        found.append(leak := _leak(split, other, name, *(column.folded for column in both[name])))
+        if leak.count and labels and not one.are_tags:
+            label = "label" if "label" in labels else labels[0]
+            relabeled = _relabeled(*both[name], *both[label])
+            found[-1] = replace(leak, relabeled=relabeled)
+    return [leak for leak in found if leak.count]
+
+
+def _leak(split: str, other: str, name: str | None, sums: array[int], others: array[int]) -> Leak:
+    places = np.flatnonzero(np.isin(np.array(sums, np.uint64), np.array(others, np.uint64)))
+    return Leak(split, other, name, len(places), int(places[0]) + 1 if len(places) else 0, len(sums))
+
+
+def _relabeled(text: Column, other_text: Column, label: Column, other_label: Column) -> int:
+    """How many texts of a split are in the other one, and never with their label."""
+    known: dict[int, set[int]] = {}
+    for place, found in zip(other_text.folded, other_label.sums, strict=True):
+        known.setdefault(place, set()).add(found)
+    own = zip(text.folded, label.sums, strict=True)
+    return sum(place in known and found not in known[place] for place, found in own)
 
 
 def _tells_rows_apart(sums: array[int]) -> bool:

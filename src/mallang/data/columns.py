@@ -28,7 +28,9 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import numpy as np
 
 from mallang.errors import UserError, nearest, some_of
+from mallang.text.scheme_detection import SchemeDetector
 from mallang.text.sentences import split_sentences
+from mallang.text.tag_scheme import Scheme
 from mallang.text.tokenizer import Tokenizer
 
 Kind = Literal["text", "words", "document", "label", "labels", "tags", "number"]
@@ -55,6 +57,8 @@ class ColumnEncoder(Protocol):
 
 def split_cell(cell: str, kind: Kind) -> list[str]:
     """The items of a cell that holds several: words, tags or labels."""
+    if "\t" in cell and kind != "document":
+        return cell.split("\t")  # before JSON: [ 1 ] with tabs between is three words
     if cell.startswith("[") and cell.endswith("]"):
         try:
             return [str(item) for item in json.loads(cell)]
@@ -62,8 +66,6 @@ def split_cell(cell: str, kind: Kind) -> list[str]:
             pass  # a word in brackets
     if kind == "document":
         return split_sentences(cell)
-    if "\t" in cell:
-        return cell.split("\t")
     if kind == "labels":
         return [item for item in cell.split("|") if item]
     return cell.split()
@@ -77,13 +79,19 @@ class LabelSet:
     kind: Kind = "label"
     counts: tuple[int, ...] = field(default=(), compare=False)
     """How often each occurs in the training text."""
+    scheme: Scheme | None = field(default=None, compare=False)
+    """Of tags that spell spans, how they do: IOB1, IOB2 or BIOES."""
 
     @classmethod
     def learn(cls, cells: Iterable[str], kind: Kind, column: str = "label") -> LabelSet:
         """The labels that occur, numbers in their order and other names in alphabetical order."""
         counted: Counter[str] = Counter()
+        detector = SchemeDetector()
         for cell in cells:
-            counted.update(split_cell(cell, kind) if kind != "label" else [cell] if cell.strip() else [])
+            found = split_cell(cell, kind) if kind != "label" else [cell] if cell.strip() else []
+            counted.update(found)
+            if kind == "tags":
+                detector.add(found)
             if len(counted) > MOST:
                 raise UserError(
                     f"the column of the {column} has more than {MOST:,} different values: they are no labels",
@@ -91,17 +99,19 @@ class LabelSet:
                 )
         names = sorted(counted, key=natural)
         if kind != "labels" and len(names) < 2:
-            found = f"only {names[0]!r}" if names else "nothing"
+            only = f"only {names[0]!r}" if names else "nothing"
+            what = "sentences with at least two tags" if kind == "tags" else "rows of at least two classes"
             raise UserError(
-                f"the column of the {column} holds {found}: there is nothing to tell apart",
-                todo="give rows of at least two classes, or name the right columns with data.columns",
+                f"the column of the {column} holds {only}: there is nothing to tell apart",
+                todo=f"give {what}, or name the right columns with data.columns",
             )
-        return cls(tuple(names), kind, tuple(counted[name] for name in names))
+        return cls(tuple(names), kind, tuple(counted[name] for name in names), detector.scheme())
 
     @property
     def fingerprint(self) -> str:
-        """The SHA-256 of names and kind."""
-        return hashlib.sha256(json.dumps([FORMAT, self.kind, self.names]).encode()).hexdigest()
+        """The SHA-256 of names, kind and scheme."""
+        facts = [FORMAT, self.kind, self.names, *([] if self.scheme is None else [self.scheme])]
+        return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
     def __len__(self) -> int:
         return len(self.names)
@@ -128,7 +138,8 @@ class LabelSet:
 
     def save(self, folder: Path, column: str) -> None:
         """Write `labels.COLUMN.json`."""
-        about = {"format": FORMAT, "kind": self.kind, "names": self.names, "counts": self.counts}
+        about: dict[str, Any] = {"format": FORMAT, "kind": self.kind, "names": self.names, "counts": self.counts}
+        about |= {} if self.scheme is None else {"scheme": self.scheme}
         path = folder / f"labels.{column}.json"
         partial = path.with_name(f"{path.name}.partial")
         partial.write_text(json.dumps(about, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
@@ -143,7 +154,7 @@ class LabelSet:
             names, counts = tuple(about["names"]), tuple(about.get("counts", ()))
             if about["format"] != FORMAT or not names or not all(isinstance(name, str) for name in names):
                 raise ValueError("it does not hold names of labels")
-            return cls(names, about["kind"], counts)
+            return cls(names, about["kind"], counts, about.get("scheme"))
         except FileNotFoundError as error:
             raise UserError(f"{path} is missing", todo="restore the file, or train again") from error
         except (ValueError, KeyError, TypeError, RecursionError) as error:
@@ -203,7 +214,10 @@ class Segments:
 
     def segments(self, texts: Sequence[str]) -> list[list[list[int]]]:
         """The ids of every segment of every cell."""
-        cells = [split_cell(text, self.kind) for text in texts]
+        return self.ids_of([split_cell(text, self.kind) for text in texts])
+
+    def ids_of(self, cells: Sequence[Sequence[str]]) -> list[list[list[int]]]:
+        """The ids of every segment of cells that are split already."""
         wanted = list(dict.fromkeys(item for cell in cells for item in cell if item not in self.known))
         unknown = [self.tokenizer.vocabulary.unk]
         found = dict(zip(wanted, (ids or unknown for ids in self.tokenizer.encode_batch(wanted)), strict=True))

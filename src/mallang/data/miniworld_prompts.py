@@ -75,11 +75,6 @@ class View:
         return hashlib.sha256(json.dumps(told).encode()).hexdigest()
 
 
-def size(corpus: str, split: str) -> int:
-    """How many rows a split has."""
-    return EPISODES[split] if corpus == "miniworld-prompts" else SENTENCES[split] * len(GROUPS)
-
-
 class About(NamedTuple):
     """A sentence in both languages, and the number of its topic."""
 

@@ -103,6 +103,13 @@ class Mixture(Prepared):
             found.append(part.rows.lengths + tag)
         return np.concatenate(found)
 
+    def column(self, number: int) -> tuple[Integer[np.ndarray, " items"], Integer[np.ndarray, " bounds"]]:
+        """All integers of one array, part after part, without tags, and where each row begins."""
+        items, bounds = zip(*(part.rows.column(number) for part in self.parts), strict=True)
+        starts = np.cumsum([0, *map(len, items)])
+        moved = [own[:-1] + start for own, start in zip(bounds, starts, strict=False)]
+        return np.concatenate(items), np.concatenate([*moved, starts[-1:]])
+
     @property
     def flat(self) -> None:
         """The ids of the parts do not lie together."""

@@ -16,16 +16,16 @@ import json
 import lzma
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal
 
-from mallang.data import storage
+from mallang.data import derived, storage
+from mallang.data.source import Row as Row
 from mallang.errors import UserError, nearest, require
 
 Kind = Literal["text", "parallel", "tsv", "csv", "jsonl", "parquet", "conll", "squad", "analogy", "captions"]
-Row = tuple[str, ...]
 PACKED = (".gz", ".xz")
 MISSING = object()
 
@@ -49,9 +49,24 @@ class Files:
     """How a line of a column file begins that holds no token."""
     strict: bool = True
     """Bytes that are not UTF-8 are an error, and not lone surrogates."""
+    joined: derived.Joined = field(default_factory=dict)
+    """Further columns, each made of others."""
+    values: derived.Values = field(default_factory=dict)
+    """Readable names of the values of some columns."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All columns that can be read."""
+        return (*self.columns, *self.joined)
 
     def rows(self, picks: Sequence[str]) -> Iterator[Row]:
         """The rows, with these columns in this order."""
+        if not any(pick in self.joined or pick in self.values for pick in picks):
+            return self._plain(picks)
+        read = derived.needed(picks, self.columns, self.joined)
+        return derived.derive(self._plain(read), read, picks, self.joined, self.values)
+
+    def _plain(self, picks: Sequence[str]) -> Iterator[Row]:
         places = [self.columns.index(pick) for pick in picks]
         if self.read == "parallel":
             return parallel([self.paths[place] for place in places], self.strict)
@@ -71,12 +86,16 @@ class Files:
 
     def fingerprint(self, picks: Sequence[str]) -> str:
         """A sum over the content of the files and over how they are read; where they lie does not matter."""
+        made = [[pick, self.joined.get(pick), self.values.get(pick)] for pick in picks]
+        made = [how for how in made if how[1:] != [None, None]]
+        picks = derived.needed(picks, self.columns, self.joined) if made else picks
         places = [self.columns.index(pick) for pick in picks]
         used = [self.paths[place] for place in places] if self.read == "parallel" else list(self.paths)
         sums = [storage.file_sha256(path) for path in used]
         how: list[Any] = ["rows 1", self.read, self.header, self.span, self.where, self.comment, sums]
         how.append(list(picks) if self.read in ("jsonl", "parquet") else [] if self.read == "parallel" else places)
         how += [] if self.share is None else [self.share]
+        how += [made] if made else []
         return hashlib.sha256(json.dumps(how).encode()).hexdigest()
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from mallang.data import storage
+from mallang.data.miniworld_views import VIEWS
 from mallang.data.readers import Files
 from mallang.errors import UserError, nearest
 
@@ -81,7 +82,7 @@ class Entry:
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns that every split has."""
-        first, *others = (split.files.columns for split in self.splits.values())
+        first, *others = (split.files.names for split in self.splits.values())
         return tuple(name for name in first if all(name in other for other in others))
 
 
@@ -100,7 +101,7 @@ def entry(name: str) -> Entry:
         raise UserError(f"{name} holds several corpora", todo="name one of " + ", ".join(parts))
     if Path(name).exists():
         raise UserError(f"there is no corpus {name!r}, but a file of that name", todo=f"data.train={name}")
-    near = nearest(name, {"miniworld", "miniworld-prompts", "miniworld-topics", *known})
+    near = nearest(name, {*VIEWS, *known})
     todo = near if near.startswith("did you mean") else "`mallang data list` shows all of them"
     raise UserError(f"there is no corpus {name!r}", todo=todo)
 
@@ -219,7 +220,8 @@ def _read_entry(name: str, facts: dict[str, Any], home: DataSet) -> Entry:
         # TOML has lists where the record has tuples.
         fields: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in how.items()}
         rows, paths = fields.pop("rows"), tuple(Path(path) for path in fields.pop("files"))
-        splits[split] = Split(Files(paths=paths, **fields), rows)
+        made = {key: facts[key] for key in ("joined", "values") if key in facts}
+        splits[split] = Split(Files(paths=paths, **fields, **made), rows)
     text = facts.get("text", "text")
     return Entry(name, facts["about"], facts["kind"], facts["license"], text, splits, home)
 

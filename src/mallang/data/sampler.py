@@ -31,6 +31,8 @@ class Buckets(Sequence[Rows]):
     """Examples of like length together, so that little of a batch is padding.
 
     With a `multiple`, lengths count as rounded up to it: batches then have a short list of shapes (see `Shapes`).
+    `rows` are the rows that each example takes, a document one for each sentence: `lengths` are then those of its
+    longest row. A document that is larger than the budget is a batch by itself.
     """
 
     def __init__(
@@ -39,6 +41,7 @@ class Buckets(Sequence[Rows]):
         *,
         tokens: int,
         sentences: int | None = None,
+        rows: Integer[np.ndarray, " examples"] | None = None,
         multiple: int = 1,
         seed: int,
         epoch: int,
@@ -54,10 +57,12 @@ class Buckets(Sequence[Rows]):
         random = generator(seed, epoch)
         shuffled = random.permutation(len(lengths)).astype(np.int32)
         # By the longest side, then by each side. The sort is stable, so examples of equal shape stay shuffled.
-        self.order = shuffled[np.lexsort((*lengths[shuffled].T, longest[shuffled]))]
+        keys = (*lengths[shuffled].T, longest[shuffled])
+        self.order = shuffled[np.lexsort(keys if rows is None else (rows[shuffled], *keys))]
         widths = longest[self.order]
+        taken = None if rows is None else rows[self.order]
         # An example that fits by itself stays allowed, though rounding up would put it over the budget.
-        self.bounds = cut(np.minimum(-(-widths // multiple) * multiple, tokens), tokens, sentences)
+        self.bounds = cut(np.minimum(-(-widths // multiple) * multiple, tokens), tokens, sentences, taken)
         self.turn = random.permutation(len(self.bounds) - 1)
 
     def __len__(self) -> int:
@@ -68,31 +73,48 @@ class Buckets(Sequence[Rows]):
         return [(int(i),) for i in self.order[self.bounds[batch] : self.bounds[batch + 1]]]
 
 
-def cut(widths: Integer[np.ndarray, " examples"], tokens: int, sentences: int | None) -> Integer[np.ndarray, " bounds"]:
-    """Where to cut ascending widths so that each piece's rows × widest row stays within the budget."""
+def cut(
+    widths: Integer[np.ndarray, " examples"],
+    tokens: int,
+    sentences: int | None,
+    rows: Integer[np.ndarray, " examples"] | None = None,
+) -> Integer[np.ndarray, " bounds"]:
+    """Where to cut ascending widths so that each piece's rows × widest row stays within the budget.
+
+    An example is one row unless `rows` says how many; one that does not fit is a piece by itself.
+    """
+    ends = np.arange(len(widths) + 1) if rows is None else np.append(0, np.cumsum(rows))
     bounds, start = [0], 0
+    most = tokens if sentences is None else sentences
+
+    def reach(width: int) -> int:
+        """The end of the piece that begins at `start`, if its widest row has this width."""
+        room = min(tokens // max(1, width), most)
+        return max(start + 1, int(np.searchsorted(ends, ends[start] + room, side="right")) - 1)
+
     while start < len(widths):
-        stop = start + tokens // max(1, int(widths[start]))
-        if sentences is not None:
-            stop = min(stop, start + sentences)
-        stop = min(stop, len(widths))
+        stop = reach(int(widths[start]))
         # Widths only grow, so the widest row is the last one: shrink until the piece fits.
-        while (stop - start) * int(widths[stop - 1]) > tokens:
-            stop = start + max(1, tokens // int(widths[stop - 1]))
+        while (shorter := reach(int(widths[stop - 1]))) < stop:
+            stop = shorter
         bounds.append(stop)
         start = stop
     return np.array(bounds, dtype=np.int64)
 
 
-def by_length(lengths: Sequence[int], tokens: int, parts: int = 1) -> list[list[int]]:
+def by_length(
+    lengths: Sequence[int], tokens: int, parts: int = 1, rows: Sequence[int] | None = None
+) -> list[list[int]]:
     """Which texts are read together: the places of those of like length, the longest first.
 
     A group has at most so many padded tokens, or one text; where there are enough texts there are at least so many
-    groups as `parts`.
+    groups as `parts`. `rows` are the rows that each text takes, if it is a document.
     """
     widths, most = np.array(lengths, dtype=np.int64), max(1, tokens)
     order = np.argsort(widths, kind="stable")
-    bounds = cut(np.minimum(widths[order], most), most, -(-len(order) // parts))
+    taken = None if rows is None else np.array(rows, dtype=np.int64)[order]
+    share = -(-len(order) // parts) if taken is None else -(-int(taken.sum()) // parts)
+    bounds = cut(np.minimum(widths[order], most), most, share, taken)
     return [order[begin:end].tolist() for begin, end in itertools.pairwise(bounds)][::-1]
 
 

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from mallang.decoding.contract import Autoregressive, Config, is_in_training
 from mallang.errors import UserError
-from mallang.layers.characters import Characters
 from mallang.layers.quantization import Int8Linear
+from mallang.layers.spelling import Spelling
 
 ROUGH: WeakKeyDictionary[nn.Module, nn.Module] = WeakKeyDictionary()
 """The bfloat16 copies of models."""
@@ -47,7 +47,7 @@ def at_precision(model: Autoregressive, config: Config) -> Autoregressive:
     with torch.no_grad():
         torch._foreach_copy_(own, theirs)
     for part, original in zip(ROUGH[model].modules(), model.modules(), strict=True):
-        if isinstance(part, Characters) and isinstance(original, Characters):
+        if isinstance(part, Spelling) and isinstance(original, Spelling):
             part.follow(original)
     return ROUGH[model].train(is_in_training(model))  # type: ignore[return-value]
 

@@ -10,6 +10,7 @@ source: its text is a prompt, and the tokens of prompt and output attend to thos
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,15 +22,16 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from mallang.data.batch import Batch, pad_rows
-from mallang.decoding.contract import Config, Hypothesis
+from mallang.decoding.contract import Config, Hypothesis, device_of, inference
 from mallang.decoding.ensemble import Ensemble
 from mallang.decoding.options import change_search
 from mallang.decoding.scoring import score, with_labels
 from mallang.errors import UserError, nearest
 from mallang.inspection.attention import AttentionMap, Side, attention_maps, sides_of
 from mallang.inspection.figures import draw_attention
-from mallang.layers.attention import Observable
-from mallang.tasks import autoencoding, generation, translator
+from mallang.layers.attention import Observable, record_attention
+from mallang.layers.head import Headed
+from mallang.tasks import autoencoding, classifier, generation, translator
 from mallang.tasks.continuation import Continuation
 from mallang.text.tokenizer import Tokenizer
 from mallang.text.vocabulary import BOS, EOS
@@ -63,6 +65,10 @@ def attention_of(model: Any, text: str, *, target: str | None = None, domain: st
     Options of the search are those of `translate`: `beam=8`, `method="greedy"`. To a language model the text is a
     prompt, and `target` is the continuation, including the space between them; an empty one adds nothing.
     """
+    if isinstance(model, classifier.Verbs):
+        if target is not None or domain is not None or search:
+            raise UserError("a classifier has no search, target or domain", todo="leave them out")
+        return attention_in(model, text)
     model = searching(model)
     if isinstance(model, generation.Verbs):
         refuse_domain(domain)
@@ -90,14 +96,41 @@ def attention_of(model: Any, text: str, *, target: str | None = None, domain: st
     return Seen(text, output, sum(score(model.model, batch)[0]), maps, words)
 
 
+def attention_in(model: classifier.Verbs, text: str) -> Seen:
+    """The self-attention of a classifier's encoder over a text; its output is the predicted label.
+
+    Models that pool by attention have one weight per token instead of a map: see highlights.py.
+    """
+    check_attentive(model.encoder)
+    ((_, batch),) = model.task.batches(model.examples([text]), 1)
+    with inference(model.model), record_attention(model.encoder) as recorded:
+        model.task.logits(model.model, batch.to(device_of(model.model)))
+    tokens = tuple(model.task.text.vocabulary.tokens[number] for number in batch.tokens[0].tolist())
+    maps = {
+        name: AttentionMap(name, weights[0].float().cpu(), tokens, tokens)
+        for name, weights in recorded.items()
+        if weights.shape[2:] == (len(tokens), len(tokens))
+    }
+    if not maps:
+        raise UserError(
+            f"{type(model.encoder).__name__} has one weight per token, not a map of all pairs",
+            todo="mallang inspect RUN TEXT, or highlights_of",
+        )
+    words = padded(words_in(text, model.task.text.encode(text).offsets), 0, 1)
+    found = model.classify(text)
+    sides: dict[Side, Words] = {"source": words, "said": words, "read": words}
+    return Seen(text, found.label, math.log(max(found.probability, 1e-12)), maps, sides)
+
+
 def searching(model: Any) -> Any:
     """The verbs of a loaded model that searches for its outputs; other models are refused."""
     if isinstance(model, autoencoding.Verbs) and autoencoding.is_sequential(model.model):
         return model.translator
     if not isinstance(model, translator.Verbs | generation.Verbs):
         name = model.task_name.replace("_", " ")
+        kind = type(model.model.model if isinstance(model.model, Headed) else model.model)
         raise UserError(
-            f"a run for {name} with {type(model.model).__name__} searches for no output",
+            f"a run for {name} with {kind.__name__} searches for no output",
             todo="use an autoregressive model",
         )
     return model

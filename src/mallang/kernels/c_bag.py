@@ -32,7 +32,7 @@ SIGNATURES: Signatures = {
 @functools.cache
 def library() -> ctypes.CDLL | None:
     """The compiled functions, or None where they are switched off or cannot be compiled."""
-    return c_library.compiled(SOURCE, SIGNATURES)
+    return c_library.compiled([SOURCE], SIGNATURES)
 
 
 def address(array: np.ndarray[Any, Any], dtype: Any) -> int:

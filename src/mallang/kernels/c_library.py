@@ -1,4 +1,4 @@
-"""The C kernels for CPUs: compiling, loading and calling them. Their source is kernels.c beside this file.
+"""The C kernels for CPUs: compiling, loading and calling them. Their sources are the C files beside this file.
 
 The C compiler of the machine compiles them the first time one is needed (two seconds); the library is kept in the
 user's cache. Without a compiler, or on a processor without AVX-512 and VNNI, there are none: `library` returns None,
@@ -11,6 +11,7 @@ and the plain version of every operation runs instead.
     attention            attention over short texts, and its gradients, for training            c_attention.py
     log_softmax          row by row, so that a row stays in the cache                           log_softmax.py
     cross_entropy        the loss of logits and its gradient, row by row                        c_cross_entropy.py
+    logistic_updates     training steps of word vectors                                         c_word_vectors.py
 
 The kernels read memory, not tensors, so they support neither autograd nor graph compilers: `may_take` says whether
 tensors can be passed to them.
@@ -27,7 +28,7 @@ import shlex
 import stat
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -36,7 +37,8 @@ from torch import Tensor, nn
 
 from mallang.kernels.dispatch import is_off
 
-SOURCE = Path(__file__).with_name("kernels.c")
+SOURCES = [Path(__file__).with_name(name) for name in ("kernels.c", "word_vectors.c")]
+HEADER = Path(__file__).with_name("avx512.h")
 FLAGS = ["-O3", "-march=native", "-fopenmp", "-shared", "-fPIC", "-lm"]
 NEEDED = {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni"}
 """Instruction sets that the processor must have, by their names in /proc/cpuinfo."""
@@ -47,7 +49,7 @@ Pointer, Count = ctypes.c_void_p, ctypes.c_long
 PLAIN = (Tensor, nn.Parameter)
 """Classes whose memory may be read directly: other tensor subclasses may give it another meaning."""
 Signatures = Mapping[str, list[type]]
-"""The argument types of every function of a C file; none returns anything."""
+"""The argument types of every function of C files; none returns anything."""
 SIGNATURES: Signatures = {
     "prepack_int8": [Pointer, Count, Count, Pointer, Pointer],
     "int8_linear": [
@@ -63,6 +65,8 @@ SIGNATURES: Signatures = {
     ],
     "attention": [Pointer, ctypes.c_int],
     "attention_backward": [Pointer, ctypes.c_int],
+    "logistic_updates": [Pointer, ctypes.c_int],
+    "glove_updates": [Pointer, ctypes.c_int],
 }  # fmt: skip
 
 
@@ -72,19 +76,20 @@ SIGNATURES: Signatures = {
 @functools.cache
 def library() -> ctypes.CDLL | None:
     """The compiled kernels, or None where this machine cannot have them."""
-    return compiled(SOURCE, SIGNATURES) if set(processor_flags()) >= NEEDED else None
+    return compiled(SOURCES, SIGNATURES) if set(processor_flags()) >= NEEDED else None
 
 
-def compiled(source: Path, signatures: Signatures) -> ctypes.CDLL | None:
-    """The compiled functions of a C file, or None where they are switched off or cannot be compiled."""
+def compiled(sources: Sequence[Path], signatures: Signatures) -> ctypes.CDLL | None:
+    """The compiled functions of C files, or None where they are switched off or cannot be compiled."""
     if is_off():
         return None
     compiler = os.environ.get("CC") or "cc"
     for folder in (cache_folder, spare_folder):
         with suppress(OSError, subprocess.SubprocessError, RuntimeError, AttributeError, ValueError):
-            built_from = repr((source.read_bytes(), FLAGS, compiler, processor_flags())).encode()
-            path = own(folder()) / f"{source.stem}-{hashlib.sha256(built_from).hexdigest()[:16]}.so"
-            return load(path, compiler, source, signatures)
+            read = [path.read_bytes() for path in (*sources, HEADER)]
+            built_from = repr((read, FLAGS, compiler, processor_flags())).encode()
+            path = own(folder()) / f"{sources[0].stem}-{hashlib.sha256(built_from).hexdigest()[:16]}.so"
+            return load(path, compiler, sources, signatures)
     return None
 
 
@@ -99,10 +104,10 @@ def state() -> str:
     return "compiled"
 
 
-def load(path: Path, compiler: str, source: Path, signatures: Signatures) -> ctypes.CDLL:
+def load(path: Path, compiler: str, sources: Sequence[Path], signatures: Signatures) -> ctypes.CDLL:
     """The library at this path, compiled first if it is missing or incomplete."""
     if not is_whole(path):
-        build(path, compiler, source)
+        build(path, compiler, sources)
     kernels = ctypes.CDLL(str(path))
     for name, arguments in signatures.items():
         function = getattr(kernels, name)
@@ -110,11 +115,11 @@ def load(path: Path, compiler: str, source: Path, signatures: Signatures) -> cty
     return kernels
 
 
-def build(path: Path, compiler: str, source: Path) -> None:
+def build(path: Path, compiler: str, sources: Sequence[Path]) -> None:
     """Compile beside the path, then move the library there: other processes see either nothing or all of it."""
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         made, mark = Path(folder, path.name), Path(folder, "mark")
-        command = [*shlex.split(compiler), str(source), *FLAGS, "-o", str(made)]
+        command = [*shlex.split(compiler), *map(str, sources), *FLAGS, "-o", str(made)]
         subprocess.run(command, check=True, capture_output=True, timeout=120)
         mark.write_text(hashlib.sha256(made.read_bytes()).hexdigest(), "utf-8")
         made.replace(path)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from mallang.kernels.cross_entropy import cross_entropy, is_chunked, summed
 from mallang.kernels.projection import project
+from mallang.layers.crf import CRF
 
 
 class Projection(nn.Module):
@@ -116,6 +117,20 @@ class OrdinalHead(nn.Module):
         thresholds = self.first - torch.cat((gaps.new_zeros(1), gaps.cumsum(0)))
         shifted: Tensor = self.score(self.dropout(vectors)) + thresholds
         return shifted
+
+
+class TaggingHead(nn.Module):
+    """Dropout and a linear layer from the vector of a word to one score per tag; with `crf`, transitions too."""
+
+    def __init__(self, dim: int, tags: int, dropout: float = 0.0, crf: CRF | None = None) -> None:
+        super().__init__()
+        self.scores = ClassificationHead(dim, tags, dropout)
+        self.crf = crf
+
+    def forward(self, vectors: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch tags"]:
+        """One score per tag, before the transitions."""
+        scores: Tensor = self.scores(vectors)
+        return scores
 
 
 @runtime_checkable

@@ -6,6 +6,8 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrize
 
+from mallang.layers.recurrent import Reader
+
 
 def xavier(model: nn.Module) -> None:
     """Xavier-uniform matrices, zero biases, embeddings with standard deviation dim^-0.5: √dim scales them to one."""
@@ -28,6 +30,8 @@ def torch_defaults(model: nn.Module) -> None:
     for module in model.modules():
         if isinstance(module, nn.RNNBase):
             nn.RNNBase.reset_parameters(module)  # not the version that our recurrent layers override it with
+            if isinstance(module, Reader):
+                module.reset_candidate_biases()  # or padding would have an effect
         elif isinstance(module, nn.Linear) and parametrize.is_parametrized(module, "weight"):
             plain = nn.Linear(module.in_features, module.out_features).to(module.bias)
             module.weight = plain.weight.detach()  # the parametrization splits it into its parts

@@ -1,11 +1,11 @@
-"""Pooling: the vectors of many tokens as one vector. Masked positions have no part in it."""
+"""Pooling: the vectors of many tokens as one vector, or of its first token for each word. Masks hide positions."""
 
 from __future__ import annotations
 
 from typing import Literal
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 Pooling = Literal["last", "mean", "max", "mean-max"]
@@ -41,3 +41,11 @@ def pooled(
     if pooling == "mean-max":
         return torch.cat((masked_mean(vectors, mask), masked_max(vectors, mask)), dim=1)
     return {"last": last_seen, "mean": masked_mean, "max": masked_max}[pooling](vectors, mask)
+
+
+def first_of_words(
+    vectors: Float[Tensor, "batch time dim"], words: Int[Tensor, "batch words"]
+) -> Float[Tensor, "batch words dim"]:
+    """The vector of the first token of every word; any vector where there is no word (−1)."""
+    places = words.clamp(min=0)[:, :, None].expand(-1, -1, vectors.shape[2])
+    return vectors.gather(1, places)

@@ -9,8 +9,8 @@ reset gate after the matmul with U, where its paper applies it before. A whole s
 
 Sequences are padded to a rectangle, and lengths stay on the GPU, so that a step can be captured as a CUDA graph. That
 rules out torch's packed sequences. `Reader` instead moves the padding in front of the words, as zero inputs: its
-candidates g and n have no bias, so a zero state stays exactly zero until the first word. Then the last state of every
-row is right in all layers, however much was padded, and the other direction is only a flip.
+candidates g and n, and Elman's cell, have no bias, so a zero state stays exactly zero until the first word. Then the
+last state of every row is right in all layers, however much was padded, and the other direction is only a flip.
 
     right-padded   a b c . .          padding in front   . . a b c  →  last state: after c
                                       flipped            . . c b a  →  last state: after a
@@ -101,13 +101,25 @@ class Recurrent(nn.RNNBase):
 
 
 class Reader(Recurrent):
-    """A recurrent encoder for padded batches; its candidate biases (g or n) are fixed at zero.
+    """A recurrent encoder for padded batches; its candidate biases (g or n), and Elman's only ones, are fixed at zero.
 
     It moves the padding to the front, where zero inputs then keep the state at zero.
     """
 
-    def __init__(self, kind: Kind, input_dim: int, dim: int, layers: int = 1, dropout: float = 0.0) -> None:
+    def __init__(self, kind: Cell, input_dim: int, dim: int, layers: int = 1, dropout: float = 0.0) -> None:
         super().__init__(kind, input_dim, dim, layers, dropout)
+        if kind not in ("lstm", "gru"):
+            for bias in self.biases():
+                bias.requires_grad_(False)
+
+    def biases(self) -> list[nn.Parameter]:
+        """The biases of all layers."""
+        return [part for part in self.parameters() if part.dim() == 1]
+
+    def reset_candidate_biases(self) -> None:
+        """Set to zero what must be zero for padding to have no effect, whatever initialization ran before."""
+        for bias in self.biases():
+            nn.init.zeros_(bias.detach()[candidate_part(len(bias), self.hidden_size)])
 
     def forward(  # type: ignore[override]
         self, x: Float[Tensor, "rows time inputs"], lengths: Int[Tensor, " rows"], backwards: bool = False
@@ -128,13 +140,16 @@ class Reader(Recurrent):
 
     def weights(self) -> list[Tensor]:
         """W, U and both biases of every layer; the candidate part of a bias gets no gradient."""
-        return [Resting.apply(part, self.hidden_size) if part.dim() == 1 else part for part in super().weights()]  # type: ignore[no-untyped-call]
+        return [
+            Resting.apply(part, self.hidden_size) if part.dim() == 1 and part.requires_grad else part  # type: ignore[no-untyped-call]
+            for part in super().weights()
+        ]
 
 
 class BidirectionalReader(nn.Module):
     """Bidirectional layers: each concatenates the outputs of both directions (Schuster and Paliwal 1997)."""
 
-    def __init__(self, kind: Kind, input_dim: int, dim: int, layers: int = 1, dropout: float = 0.0) -> None:
+    def __init__(self, kind: Cell, input_dim: int, dim: int, layers: int = 1, dropout: float = 0.0) -> None:
         super().__init__()
         inputs = [input_dim] + [2 * dim] * (layers - 1)
         self.forwards = nn.ModuleList(Reader(kind, size, dim) for size in inputs)
@@ -185,6 +200,11 @@ def joined(memories: Sequence[Memory]) -> Memory:
     return Memory(torch.cat([memory.hidden for memory in memories], dim=1), torch.cat(cells, dim=1) if cells else None)
 
 
+def candidate_part(size: int, dim: int) -> slice:
+    """The part of a bias that belongs to the candidate: the third (g or n) of a gated cell, all of Elman's."""
+    return slice(2 * dim, 3 * dim) if size > dim else slice(0, dim)
+
+
 class Resting(torch.autograd.Function):
     """The identity on a bias, but without a gradient for its candidate part (g or n), the third in both cells.
 
@@ -201,5 +221,5 @@ class Resting(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         """The gradient, with zeros for the candidate part."""
         gradient = gradient.clone()
-        gradient[2 * ctx.dim : 3 * ctx.dim] = 0
+        gradient[candidate_part(len(gradient), ctx.dim)] = 0
         return gradient, None

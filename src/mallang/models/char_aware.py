@@ -119,9 +119,9 @@ class CharAware(nn.Module):
         """Input ids for out-of-vocabulary words; they are never predicted."""
         return self.characters.ids_of_oov(words)
 
-    def forget_oov(self) -> None:
+    def forget_oov(self, most: int | None = None) -> None:
         """Free the ids of out-of-vocabulary words if there are many."""
-        self.characters.forget_oov()
+        self.characters.forget_oov(most)
 
     def output(self, hidden: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch words"]:
         """One logit per word of the vocabulary."""

@@ -9,13 +9,13 @@ protocol.
     isinstance(model, Encoder)       it encodes a whole text as one vector
 
 `Autoregressive` (decoding/contract.py), `Observable` (layers/attention.py), `OutputProjection` (layers/head.py),
-`Stateful` (layers/stateful.py) and `ReadsSpelling` (layers/characters.py) are declared in the same way, beside the code
-that needs them.
+`Stateful` (layers/stateful.py), `ReadsSpelling` (layers/spelling.py) and `HidesWords` (layers/words.py) are declared in
+the same way, beside the code that needs them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any, Protocol, runtime_checkable
 
@@ -23,6 +23,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from mallang.data.batch import Batch
+from mallang.layers.crf import CRF
 from mallang.layers.encoded import Encoded, EncoderDims
 from mallang.text.vocabulary import Vocabulary
 
@@ -76,6 +77,14 @@ class Segmented(Protocol):
 
 
 @runtime_checkable
+class Hierarchical(Protocol):
+    """A model that declares whether it reads documents sentence by sentence."""
+
+    reads_sentences: bool
+    """Whether rows of the batch may be sentences, which `batch.sentences` joins to documents."""
+
+
+@runtime_checkable
 class Encoder(Protocol):
     """A model that encodes a text: a vector of every token, and one vector of the whole.
 
@@ -98,6 +107,20 @@ class Classifier(Protocol):
 
 
 @runtime_checkable
+class Tagger(Protocol):
+    """A model with a CRF of its own over the tags of words; its constructor takes the constraints of the tags last.
+
+    Without constraints it is built without tags, as an encoder.
+    """
+
+    def emissions(self, batch: Batch) -> Float[Tensor, "batch words tags"]:
+        """The score of every tag for every word of `batch.words`, before the transitions."""
+
+    def tag_crf(self) -> CRF:
+        """The transitions between tags."""
+
+
+@runtime_checkable
 class HiddenStates(Protocol):
     """A model that returns the hidden states of every layer."""
 
@@ -111,6 +134,25 @@ class InputEmbedding(Protocol):
 
     def input_embedding(self) -> nn.Embedding:
         """The input embedding; that of the source if there is one."""
+
+
+@runtime_checkable
+class WordVectors(Protocol):
+    """A model that learns one vector per word, whatever the context."""
+
+    def vectors(self) -> Float[Tensor, "words dim"]:
+        """The vector of every word."""
+
+    def held_out_loss(self, stream: Iterable[Batch]) -> tuple[float, int]:
+        """The summed loss of a text, and the number of predictions to divide it by."""
+
+
+@runtime_checkable
+class SpelledVectors(Protocol):
+    """A model that computes vectors of words outside its vocabulary from their spelling."""
+
+    def spelled_vectors(self, words: Sequence[str]) -> Float[Tensor, "words dim"]:
+        """A vector for each word; zeros for one without any known part."""
 
 
 @runtime_checkable
@@ -168,6 +210,11 @@ def is_fitted(module: ModuleType) -> bool:
 def longest_of(model: object) -> int | None:
     """The maximum number of tokens that a model can read or generate; None: it has no limit."""
     return model.longest if isinstance(model, Bounded) else None
+
+
+def reads_sentences(model: object) -> bool:
+    """Whether a model, or its class, reads documents sentence by sentence."""
+    return model.reads_sentences if isinstance(model, Hierarchical) else False
 
 
 def dim_of(config: object) -> int | None:

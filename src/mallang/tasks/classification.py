@@ -2,7 +2,7 @@
 
     single      exactly one class: softmax and cross-entropy
     multi       any number of classes: a sigmoid and binary cross-entropy for each
-    ordinal     ordered classes, such as stars: one threshold between each two neighbours on a common scale
+    ordinal     ordered classes, such as stars: one threshold between each two neighbors on a common scale
                 (CORAL, Cao et al. 2020, arXiv:1901.07884)
 
 The head of the task is put on any encoder; a model that is a classifier itself has none. With `documents` a text is
@@ -11,7 +11,7 @@ read sentence by sentence, as hierarchical models need it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Literal
@@ -24,12 +24,14 @@ from torch import Tensor, nn
 
 from mallang.data.batch import IGNORE, Batch, pad_rows
 from mallang.data.columns import Column, Kind, LabelSet, Segments, Starts
+from mallang.data.documents import document_sizes, sentence_rows
 from mallang.data.prepared import Prepared
-from mallang.data.sampler import Buckets, Rows
+from mallang.data.sampler import Buckets, Rows, by_length
 from mallang.errors import UserError
 from mallang.evaluation.score import Score
+from mallang.layers.encoded import Encoded
 from mallang.layers.head import ClassificationHead, Headed, OrdinalHead
-from mallang.models.contract import Classifier, Encoder, longest_of
+from mallang.models.contract import Classifier, Encoder, longest_of, reads_sentences
 from mallang.tasks.classifier import Verbs, predict, scores_of
 from mallang.tasks.contract import Better, Group, Loss
 from mallang.text.tokenizer import Tokenizer
@@ -65,9 +67,9 @@ class Config:
     documents: bool = False
     """Read a text as a document of sentences, for models with a level of sentences."""
     max_sentences: int = 64
-    """Maximum number of sentences of a document; the rest is not read."""
+    """Maximum number of sentences of a document, parts of long ones counted; the rest is not read."""
     max_words: int = 64
-    """Maximum number of tokens of a sentence; the rest is not read."""
+    """Maximum number of tokens of a sentence; a longer one is split into parts of nearly equal length."""
 
     def __post_init__(self) -> None:
         for name in ("label_smoothing", "head_dropout", "word_dropout"):
@@ -96,6 +98,11 @@ class Task:
         self.config, self.tokenizers, self.text = config, tokenizers, tokenizers["text"]
         self.labels = labels["label"]
         self.segments = Segments(self.text, "document")
+        if config.documents and self.text.domains:
+            raise UserError(
+                "data.domains puts a tag before a text, and documents have no place for it",
+                todo="leave out data.domains, or set task.documents=false",
+            )
         counts = np.maximum(1, np.array(self.labels.counts or [1] * len(self.labels), dtype=np.float32))
         self.weights = torch.from_numpy(counts.sum() / (len(counts) * counts))
         """Weights of the classes whose mean over the training texts is 1."""
@@ -126,6 +133,11 @@ class Task:
                 f"{name} encodes no text, so it cannot classify one",
                 todo="take an encoder, such as model.name=cnn or model.name=rnn_classifier",
             )
+        if self.config.documents and not reads_sentences(kind):
+            raise UserError(
+                f"task.documents is for models with a level of sentences, and {name} has none",
+                todo="task.documents=false, or model.name=han",
+            )
         vocabularies = [self.text.vocabulary] * (2 if kind.reads_source else 1)
         encoder = kind(config, *vocabularies)
         make = OrdinalHead if self.config.kind == "ordinal" else ClassificationHead
@@ -140,11 +152,28 @@ class Task:
         self, corpus: Prepared, *, tokens: int, sentences: int | None = None, multiple: int = 1, seed: int, epoch: int
     ) -> Sequence[Rows]:
         """Batches of texts of similar length; documents by their sentences and their tokens."""
-        lengths = corpus.epoch(seed, epoch).lengths[:, [0]] + 1
+        examples, rows = corpus.epoch(seed, epoch), None
+        lengths = examples.lengths[:, [0]] + 1
         if self.config.documents:
-            counts = corpus.epoch(seed, epoch).lengths[:, [2]].clip(max=self.config.max_sentences)
-            lengths = np.minimum(lengths + counts, counts * (self.config.max_words + 1))
-        return Buckets(lengths, tokens=tokens, sentences=sentences, multiple=multiple, seed=seed, epoch=epoch)
+            rows, widths = document_sizes(examples, 2, self.config.max_words, self.config.max_sentences)
+            lengths = widths[:, None] + 1
+        return Buckets(
+            lengths, tokens=tokens, sentences=sentences, rows=rows, multiple=multiple, seed=seed, epoch=epoch
+        )
+
+    def batches(self, examples: Sequence[Sequence[Any]], tokens: int) -> Iterator[tuple[list[int], Batch]]:
+        """All examples in batches for inference, each with their numbers; those of similar length share a batch."""
+        rows = None
+        lengths = [len(ids) + 1 for ids, *_ in examples]
+        if self.config.documents:
+            found = [self.rows_of(ids, starts) for ids, _, starts in examples]
+            rows, lengths = [len(each) for each in found], [max(map(len, each)) + 1 for each in found]
+        for group in by_length(lengths, tokens, rows=rows):
+            yield group, self.collate([examples[place] for place in group])
+
+    def rows_of(self, ids: np.ndarray, starts: np.ndarray) -> list[np.ndarray]:
+        """The tokens of each row of a document."""
+        return sentence_rows(ids, starts, self.config.max_words, self.config.max_sentences)
 
     def prepare(self, rows: list[tuple[Any, ...]], random: np.random.Generator) -> Batch:
         """A padded batch; with word dropout some tokens are `<unk>`."""
@@ -163,7 +192,7 @@ class Task:
         sentences: list[np.ndarray] = []
         rows: list[np.ndarray] = []
         for ids, _, starts in examples:
-            found = [each[: self.config.max_words] for each in np.split(ids, starts[1:])[: self.config.max_sentences]]
+            found = self.rows_of(ids, starts)
             rows.append(np.arange(len(sentences), len(sentences) + len(found)))
             sentences += found
         tokens, lengths = pad_rows(sentences, end=EOS)
@@ -197,10 +226,15 @@ class Task:
         """The logits of a batch, and the penalties that the encoder offers."""
         if isinstance(model, Classifier):
             return model.classify(batch), {}
-        if model.model.reads_source:
-            batch = Batch(tokens=batch.tokens, lengths=batch.lengths, source=batch.tokens, source_lengths=batch.lengths)
-        encoded = model.model.encode(batch)
+        encoded = self.encoded(model.model, batch)
         return model.head(encoded.pooled), encoded.penalties
+
+    def encoded(self, encoder: Any, batch: Batch) -> Encoded:
+        """What an encoder makes of a batch; one that reads a source gets the text as its source."""
+        if encoder.reads_source:
+            batch = Batch(tokens=batch.tokens, lengths=batch.lengths, source=batch.tokens, source_lengths=batch.lengths)
+        found: Encoded = encoder.encode(batch)
+        return found
 
     def losses(self, logits: Tensor, batch: Batch) -> tuple[Float[Tensor, " examples"], Tensor]:
         """The loss of each example, 0 where it has no label, and whether the prediction is right."""

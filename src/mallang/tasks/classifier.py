@@ -11,11 +11,11 @@ import torch
 from jaxtyping import Float32, Shaped
 from torch import nn
 
-from mallang.data.sampler import by_length
 from mallang.decoding.contract import device_of, inference
 from mallang.errors import UserError
 from mallang.evaluation.score import Score
 from mallang.layers.head import Headed
+from mallang.models.contract import Encoder
 from mallang.tasks.contract import Evaluated
 
 if TYPE_CHECKING:
@@ -44,9 +44,8 @@ def predict(task: Task, model: nn.Module, examples: Sequence[Sequence[Any]]) -> 
     """The logits of every example, in their order; texts of similar length share a batch."""
     device, found = device_of(model), dict[int, np.ndarray]()
     with inference(model):
-        for group in by_length([len(ids) + 1 for ids, *_ in examples], BATCH_TOKENS):
-            batch = task.collate([examples[place] for place in group]).to(device)
-            logits, _ = task.logits(model, batch)
+        for group, batch in task.batches(examples, BATCH_TOKENS):
+            logits, _ = task.logits(model, batch.to(device))
             found.update(zip(group, logits.float().cpu().numpy(), strict=True))
     return np.stack([found[place] for place in range(len(examples))])
 
@@ -125,9 +124,25 @@ class Verbs:
 
         alone = isinstance(texts, str)
         given = [texts] if isinstance(texts, str) else list(texts)
-        encoder = self.model.model if isinstance(self.model, Headed) else self.model
-        found = (word_vectors if words else text_vectors)(encoder, self.task.text, given)
+        if words or not given or not isinstance(self.encoder, Encoder):
+            found = (word_vectors if words else text_vectors)(self.encoder, self.task.text, given)
+        else:
+            found = self.vectors(given)
         return found[0] if alone else found
+
+    @property
+    def encoder(self) -> Any:
+        """The model without its head."""
+        return self.model.model if isinstance(self.model, Headed) else self.model
+
+    def vectors(self, texts: Sequence[str]) -> Float32[np.ndarray, "texts dim"]:
+        """The vector of each text, read as the classifier reads it: a document in sentences."""
+        device, found = device_of(self.model), dict[int, np.ndarray]()
+        with inference(self.model):
+            for group, batch in self.task.batches(self.examples(texts), BATCH_TOKENS):
+                pooled = self.task.encoded(self.encoder, batch.to(device)).pooled
+                found.update(zip(group, pooled.float().cpu().numpy(), strict=True))
+        return np.stack([found[place] for place in range(len(texts))])
 
     def examples(self, texts: Sequence[str]) -> list[tuple[Any, ...]]:
         """Texts as examples without a known label."""

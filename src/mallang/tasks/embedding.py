@@ -14,7 +14,7 @@ from mallang.data.batch import Batch, pad_rows
 from mallang.data.sampler import by_length
 from mallang.decoding.contract import device_of, inference
 from mallang.errors import UserError
-from mallang.layers.characters import ReadsSpelling
+from mallang.layers.spelling import ReadsSpelling
 from mallang.models.contract import Encoder, HiddenStates, InputEmbedding, SourceReader
 from mallang.tasks.contract import Directed, Verbs
 from mallang.tasks.out_of_vocabulary import forget_oov, ids_to_read

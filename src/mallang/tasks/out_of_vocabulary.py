@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mallang.layers.characters import ReadsSpelling
+from mallang.layers.spelling import ReadsSpelling
 from mallang.text.tokenizer import Tokenizer
 from mallang.text.vocabulary import SPECIALS
 
@@ -37,7 +37,7 @@ def ids_to_read(model: object, tokenizer: Tokenizer, texts: Sequence[str], ids: 
     return read
 
 
-def forget_oov(model: object) -> None:
+def forget_oov(model: object, most: int | None = None) -> None:
     """Forget the ids of words outside the vocabulary if there are many; call it before new texts are read."""
     if isinstance(model, ReadsSpelling):
-        model.forget_oov()
+        model.forget_oov(most)

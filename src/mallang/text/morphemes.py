@@ -22,6 +22,7 @@ from tokenizers import Tokenizer, models
 from tokenizers.normalizers import Normalizer
 
 from mallang.errors import require
+from mallang.text.hangul import LETTERS
 from mallang.text.pieces import not_text
 
 BATCH = 1024
@@ -53,11 +54,26 @@ class Kiwi:
         for tokens in self.kiwi.tokenize(texts):
             yield {place for token in tokens for place in (token.start, token.start + token.len)}
 
+    def morphemes(self, text: str) -> list[tuple[str, int, int]]:
+        """The morphemes of a text in their dictionary forms, with the places that they come from.
+
+        Two may come from one syllable, as 하 and 었 of 했. A final consonant by itself is a letter as people type it.
+        """
+        tokens = self.kiwi.tokenize(text)
+        return [(letters(token.form), token.start, token.start + token.len) for token in tokens]
+
 
 @cache
 def analyzer() -> Analyzer:
     """The analyzer, loaded once; it takes a second and some 300 MB."""
     return Kiwi()
+
+
+def morphemes(text: str) -> list[tuple[str, int, int]]:
+    """The morphemes of a text in their dictionary forms, with the places that they come from."""
+    found = analyzer()
+    assert isinstance(found, Kiwi)
+    return found.morphemes(text)
 
 
 def analyzer_like(name: str) -> Analyzer:
@@ -120,6 +136,11 @@ def _cut(text: str, places: Iterable[int]) -> list[str]:
 def _divides(left: str, right: str) -> bool:
     """Whether a split between these characters is between morphemes, not at a space or inside English."""
     return " " not in (left, right) and HANGUL.search(left + right) is not None
+
+
+def letters(form: str) -> str:
+    """A form with its conjoining jamo as letters, ㄹ for the ᆯ of 갈."""
+    return "".join(LETTERS.get(character, character) for character in form)
 
 
 def _is_broken(line: str) -> bool:

@@ -1,10 +1,10 @@
-"""Sentences of a document: at line breaks, and where a sentence ends within a line."""
+"""Sentences of a document: at line breaks, those of HTML too, and where a sentence ends within a line."""
 
 from __future__ import annotations
 
 import re
 
-BREAK = re.compile(r"(?:\s*<br\s*/?>\s*|\n)+")
+BREAK = re.compile(r"(?:\s*<(?:br|p)\s*/?>\s*|\n)+")
 END = re.compile(r"(?<=[.!?…。])\s+|(?<=[.!?…。][\"'”’)\]])\s+")
 """White space after an end mark, or after a quote behind it. Abbreviations end a sentence too: no harm is done here."""
 

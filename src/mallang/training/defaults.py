@@ -129,6 +129,9 @@ WINDOW = 128
 """Tokens per window of a stream, where model and batch size allow as many."""
 PAIRED = ("translation", "dialogue")
 """Tasks whose outputs still improve while the validation loss rises: their runs end with the last weights."""
+LABELED = ("classification", "tagging")
+PASSES = ((2000, 30, 1024), (20_000, 15, 2048), (10**18, 6, 4096))
+"""Classifiers and taggers: up to how many examples, passes over them, and tokens per batch."""
 VALIDATIONS = {True: 10, False: 20}
 """Validations per run: with pairs, and otherwise, where early stopping applies."""
 PATIENCE = 5
@@ -233,7 +236,7 @@ def count(rows: Rows) -> Counted:
             places.append(place_of(row))
         for place, text in enumerate(row):
             sides[place] += len(text.encode(errors="surrogatepass"))
-    kind = "pair" if len(rows.columns) > 1 else "line"
+    kind = "line" if len(rows.columns) == 1 else "labeled text" if rows.columns[-1] in ("label", "tags") else "pair"
     known = tuple(places) if examples <= FEW else ()
     return Counted(rows.name, examples, max(sides) // BYTES_A_TOKEN + examples, kind, known)
 
@@ -243,6 +246,9 @@ def fitted(counted: Counted, model: str, given: Mapping[str, Any]) -> Values:
     values: Values = {}
     if not given["data"].get("valid") and "hold_out" not in given["data"]:
         values["data"] = {"hold_out": held_out_share(counted)}
+    if given["task"]["name"] in LABELED and trains(model):
+        values |= labeled(counted, given)
+        return {section: kept for section, keys in values.items() if (kept := less(keys, given.get(section, {})))}
     if not has_gradients(model):
         return values
     tier, is_paired = tier_of(counted), given["task"]["name"] in PAIRED
@@ -261,13 +267,27 @@ def fitted(counted: Counted, model: str, given: Mapping[str, Any]) -> Values:
     return {section: kept for section, keys in values.items() if (kept := less(keys, given.get(section, {})))}
 
 
+def labeled(counted: Counted, given: Mapping[str, Any]) -> Values:
+    """The defaults of classifiers and taggers: small files are read more often, in smaller batches."""
+    epochs, batch = next((epochs, batch) for most, epochs, batch in PASSES if counted.examples <= most)
+    given_length = {"steps", "epochs", "seconds"} & set(given.get("train", {}))
+    train: Values = {"batch_tokens": batch} | ({} if given_length else {"epochs": epochs, "patience": PATIENCE})
+    text = {} if UNITS & set(given.get("text", {})) else {"vocabulary": tier_of(counted).vocabulary}
+    return {"train": train, "text": text, "optimizer": {"max_grad_norm": 1.0}}
+
+
+def trains(model: str) -> bool:
+    """Whether a model is trained by gradients."""
+    from mallang.models.contract import is_fitted  # which needs torch
+
+    return not is_fitted(find.find("models", model))
+
+
 def has_gradients(model: str) -> bool:
     """Whether a model is trained by gradient updates; others are fitted to their text in one call."""
     if model in SHAPES or model not in find.PLUGINS:
         return model in SHAPES
-    from mallang.models.contract import is_fitted  # which needs torch
-
-    return not is_fitted(find.find("models", model))
+    return trains(model)
 
 
 def less(values: Values, given: Mapping[str, Any]) -> Values:

@@ -1,0 +1,311 @@
+"""Which model for these labeled texts? Every candidate trains on the same rows for the same time.
+
+    found = compare_on("my.tsv", seconds=60)
+    print(found)                    # quality with intervals, cost, and one sentence that says which to use
+    found.draw("models.svg")
+
+Of a small file every row is predicted once, by a model that was trained on other rows (cross-validation); of a larger
+one a fixed share is predicted. Rows are divided by a hash of their text, so equal texts are never on both sides.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float, Shaped
+
+from mallang import recipe as recipes
+from mallang import schema
+from mallang.data import corpus as corpora
+from mallang.data.held_out import place_of
+from mallang.errors import UserError
+from mallang.evaluation.score import RESAMPLES, SEED
+from mallang.inspection import comparison_figure, comparison_tables
+from mallang.inspection.comparison_tables import Table
+from mallang.inspection.figures import check_format, families, save
+from mallang.inspection.systems import Value
+from mallang.training.run import load
+from mallang.training.train import Options, train
+
+SMALL = 3000
+"""Rows below which a file is cross-validated."""
+FOLDS, SHARE = 5, 0.2
+FEWEST = 40
+"""Rows that a comparison needs."""
+LONG = 40
+"""Mean words per text from which models of documents take part."""
+METRIC = "accuracy"
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A model, and the recipe values that differ from its defaults."""
+
+    name: str
+    model: str
+    overrides: tuple[str, ...] = ()
+    is_for_documents: bool = False
+
+
+CANDIDATES = (
+    Candidate("bag of words", "bag_of_words", ("text.unit=word", "text.vocabulary=50000", "model.orders=[1,2]")),
+    Candidate("bag of characters", "bag_of_words", ("text.unit=char", "model.orders=[1,2,3,4]")),
+    Candidate("bag of means", "bag_of_means", ("model.size=small",)),
+    Candidate("CNN", "cnn", ("model.size=small",)),
+    Candidate("LSTM", "rnn_classifier", ("model.size=small",)),
+    Candidate("HAN", "han", ("model.size=small", "task.documents=true"), is_for_documents=True),
+    Candidate("Transformer", "transformer_encoder", ("model.size=small",)),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class System:
+    """One candidate: its scores on the rows that it did not see, and its cost."""
+
+    name: str
+    scores: Mapping[str, Value]
+    seconds: float
+    """Seconds of training, over all folds."""
+    parameters: float | None = None
+    milliseconds: float | None = None
+    """Milliseconds per text when many are classified."""
+    right: Bool[np.ndarray, " rows"] = field(repr=False, default_factory=lambda: np.zeros(0, bool))
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelComparison:
+    """All candidates on the same rows, best first."""
+
+    text: str
+    rows: int
+    labels: int
+    folds: int
+    seconds: float
+    systems: Sequence[System]
+    notes: Sequence[str]
+    metric: str = METRIC
+
+    @property
+    def recommended(self) -> System:
+        """The system with the highest accuracy."""
+        return self.systems[0]
+
+    def tables(self) -> list[Table]:
+        """Quality and cost in one table."""
+        how = f"{self.folds}-fold cross-validation" if self.folds > 1 else f"{SHARE:.0%} held out"
+        lines = [
+            [system.name, comparison_tables.shown(system.scores[METRIC]), f"{system.scores['macro F1'].mean:.2f}",
+             comparison_tables.short(system.parameters), comparison_tables.plain(system.seconds),
+             comparison_tables.plain(system.milliseconds)]
+            for system in self.systems
+        ]  # fmt: skip
+        head = ["system", f"{METRIC} [95 %]", "macro F1", "parameters", "seconds of training", "ms per text"]
+        title = f"{self.rows:,} rows of {self.text}, {self.labels} labels, {how}, at most {self.seconds:g} s each"
+        return [Table(title, head, lines)]
+
+    def __str__(self) -> str:
+        return comparison_tables.as_text(self.tables(), self.notes)
+
+    def to_markdown(self) -> str:
+        """The table in Markdown."""
+        return comparison_tables.as_markdown(self.tables(), self.notes)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        systems = [
+            {**{key: value for key, value in vars(system).items() if key not in ("scores", "right")},
+             "scores": {name: asdict(value) for name, value in system.scores.items()}}
+            for system in self.systems
+        ]  # fmt: skip
+        about = {key: value for key, value in vars(self).items() if key != "systems"}
+        return {**about, "recommended": self.recommended.name, "systems": systems}
+
+    def to_csv(self) -> str:
+        """One line per system."""
+        lines = [
+            {"system": each["name"], "parameters": each["parameters"], "seconds": each["seconds"],
+             "ms per text": each["milliseconds"], **{name: value["mean"] for name, value in each["scores"].items()}}
+            for each in self.to_json()["systems"]
+        ]  # fmt: skip
+        return comparison_tables.as_csv(lines)
+
+    def draw(self, path: Path | str) -> Path:
+        """Accuracy against seconds of training, time per text, and parameters."""
+        from mallang.errors import require
+
+        path = Path(path)
+        check_format(path)
+        letters = {"fontfamily": families(), "parse_math": False}
+        figure = require("matplotlib.figure", "plots").Figure(figsize=(13.0, 4.6), layout="constrained")
+        costs: list[tuple[str, Callable[[Any], float | None]]] = [
+            ("seconds of training", lambda system: system.seconds),
+            ("milliseconds per text", lambda system: system.milliseconds),
+            ("parameters", lambda system: system.parameters),
+        ]
+        for place, (cost, measure) in zip(figure.subplots(1, 3), costs, strict=True):
+            comparison_figure.draw_points(place, self, cost, measure, letters)  # type: ignore[arg-type]
+        figure.suptitle(self.tables()[0].title, **letters)
+        save(figure, path)
+        return path
+
+
+def compare_on(
+    data: str,
+    *,
+    seconds: float = 60.0,
+    columns: Sequence[str | int] | None = None,
+    candidates: Sequence[Candidate] = CANDIDATES,
+    device: str = "auto",
+    say: Callable[[str], None] = lambda text: None,
+) -> LabelComparison:
+    """Train every candidate on a file of labeled texts and say which one to use."""
+    config = corpora.Config(corpus=None, train=data, columns=list(columns) if columns else None)
+    opened = corpora.open_corpus(config, ("text", "label")).split("train")
+    rows = [(text, label) for text, label in opened if text.strip() and label.strip()]
+    gold = np.array([label for _, label in rows], dtype=object)
+    counts = Counter(gold.tolist())
+    if len(rows) < FEWEST or len(counts) < 2:
+        raise UserError(
+            f"{data} has {len(rows)} labeled texts of {len(counts)} classes: too few to compare models",
+            todo=f"give at least {FEWEST} rows of two classes; data.columns names the right columns",
+        )
+    folds = FOLDS if len(rows) < SMALL else 1
+    parts = [part for part in divide(rows, folds) if part.any()]
+    asked = np.any(parts, axis=0)
+    systems, notes = [majority(gold, parts, asked)], [opened.note] if opened.note else []
+    words = sum(len(text.split()) for text, _ in rows) / len(rows)
+    for candidate in candidates:
+        if candidate.model not in schema.names("model") or (candidate.is_for_documents and words < LONG):
+            continue
+        say(f"{candidate.name}: {seconds:g} s")
+        try:
+            systems.append(try_candidate(candidate, rows, gold, parts, seconds, device))
+        except UserError as error:
+            notes.append(f"{candidate.name} took no part: {error.what}")
+    systems.sort(key=lambda system: (-system.scores[METRIC].mean, system.seconds))
+    notes.append(advice(systems))
+    return LabelComparison(
+        text=data, rows=int(asked.sum()), labels=len(counts), folds=len(parts), seconds=seconds, systems=systems,
+        notes=notes,
+    )  # fmt: skip
+
+
+def divide(rows: Sequence[tuple[str, str]], folds: int) -> Iterator[Bool[np.ndarray, " rows"]]:
+    """The rows to predict in each fold, by a hash of the text."""
+    places = np.array([place_of((" ".join(text.casefold().split()),)) for text, _ in rows])
+    if folds == 1:
+        yield places < SHARE
+    else:
+        yield from ((places * folds).astype(int) == fold for fold in range(folds))
+
+
+def majority(
+    gold: Shaped[np.ndarray, " rows"], parts: Sequence[Bool[np.ndarray, " rows"]], asked: Bool[np.ndarray, " rows"]
+) -> System:
+    """The baseline that always predicts the most frequent label of its training rows."""
+    said = np.empty(len(gold), dtype=object)
+    for part in parts:
+        said[part] = Counter(gold[~part].tolist()).most_common(1)[0][0]
+    return System(name="majority", scores=scores_of(said[asked], gold[asked]), seconds=0.0)
+
+
+def try_candidate(
+    candidate: Candidate,
+    rows: Sequence[tuple[str, str]],
+    gold: Shaped[np.ndarray, " rows"],
+    parts: Sequence[Bool[np.ndarray, " rows"]],
+    seconds: float,
+    device: str,
+) -> System:
+    """Train one candidate on every fold and predict the rows that it did not see."""
+    said = np.empty(len(rows), dtype=object)
+    trained, used, parameters = 0.0, 0.0, 0.0
+    with tempfile.TemporaryDirectory(prefix="mallang-compare-") as name:
+        for number, part in enumerate(parts):
+            folder = Path(name) / str(number)
+            folder.mkdir()
+            write_rows(folder / "train.jsonl", [row for row, out in zip(rows, part, strict=True) if not out])
+            given = [f"data.train={folder / 'train.jsonl'}", *candidate.overrides, *budget(candidate, seconds, parts)]
+            began = time.monotonic()
+            recipe = recipes.read(candidate.model, given).build()
+            run = train(recipe, Options(folder=folder / "run", device=device, quiet=True))
+            trained += time.monotonic() - began
+            parameters = float(run.info["parameters"])
+            model = load(run.folder, device)
+            texts = [text for (text, _), out in zip(rows, part, strict=True) if out]
+            began = time.monotonic()
+            said[part] = [str(each) for each in model.classify(texts)]
+            used += time.monotonic() - began
+    asked = np.any(parts, axis=0)
+    return System(
+        name=candidate.name, scores=scores_of(said[asked], gold[asked]), seconds=trained, parameters=parameters,
+        milliseconds=1000 * used / max(1, int(asked.sum())), right=said[asked] == gold[asked],
+    )  # fmt: skip
+
+
+def budget(candidate: Candidate, seconds: float, parts: Sequence[Any]) -> list[str]:
+    """The time of one fold; a model that is fitted takes what it needs."""
+    from mallang.find import find
+    from mallang.models.contract import is_fitted
+
+    return [] if is_fitted(find("models", candidate.model)) else [f"train.seconds={max(1.0, seconds / len(parts)):g}"]
+
+
+def write_rows(path: Path, rows: Sequence[tuple[str, str]]) -> None:
+    """Labeled texts as JSON lines."""
+    lines = (json.dumps({"text": text, "label": label}, ensure_ascii=False) for text, label in rows)
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def scores_of(said: Shaped[np.ndarray, " rows"], gold: Shaped[np.ndarray, " rows"]) -> dict[str, Value]:
+    """Accuracy with its bootstrap interval, and macro F1."""
+    right = (said == gold).astype(float)
+    low, high = interval(right)
+    parts = []
+    for label in sorted(set(gold.tolist())):
+        both = int(((said == label) & (gold == label)).sum())
+        parts.append(2 * both / max(1, int((said == label).sum() + (gold == label).sum())))
+    return {METRIC: Value(100 * float(right.mean()), low, high), "macro F1": Value(100 * float(np.mean(parts)))}
+
+
+def interval(values: Float[np.ndarray, " rows"]) -> tuple[float, float]:
+    """The 95 % interval of a mean, in percent, by bootstrap resampling."""
+    random = np.random.default_rng(SEED)
+    counts = random.binomial(len(values), values.mean(), RESAMPLES) / len(values)  # resampling 0 and 1
+    low, high = np.quantile(100 * counts, [0.025, 0.975])
+    return float(low), float(high)
+
+
+def advice(systems: Sequence[System]) -> str:
+    """One sentence: which to use, and why."""
+    best, *others = systems
+    value = best.scores[METRIC]
+    if best.name == "majority":
+        return "no model beats the most frequent label: give more rows, or check that the labels follow from the texts"
+    said = f"use {best.name}: {value.mean:.1f} % is the highest accuracy"
+    close = [each for each in others if each.right.size and is_close(best, each)]
+    faster = [each for each in close if each.seconds < best.seconds / 2]
+    if faster:
+        quick = min(faster, key=lambda each: each.seconds)
+        said += f"; {quick.name} is not reliably worse ({quick.scores[METRIC].mean:.1f} %)"
+        said += f" and trains in {quick.seconds:.0f} s instead of {best.seconds:.0f}"
+    elif close:
+        names = " and ".join(each.name for each in close[:2])
+        said += f", though the lead over {names} is within the noise of these rows"
+    return said
+
+
+def is_close(best: System, other: System) -> bool:
+    """Whether a paired bootstrap over the rows cannot tell two systems apart at 95 %."""
+    apart = best.right.astype(float) - other.right.astype(float)
+    random = np.random.default_rng(SEED)
+    means = apart[random.integers(len(apart), size=(RESAMPLES, min(len(apart), 5000)))].mean(axis=1)
+    return bool(np.quantile(means, 0.025) <= 0.0)

@@ -1,0 +1,213 @@
+"""The verbs of a trained tagger: the tag of every word, spans with their places in the text, and scores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+
+from mallang.data.columns import split_cell
+from mallang.errors import UserError
+from mallang.evaluation.score import Score
+from mallang.evaluation.spans import read_spans, span_scores, span_scores_by_type
+from mallang.tasks.contract import Evaluated
+from mallang.tasks.out_of_vocabulary import forget_oov
+from mallang.tasks.tag_reading import Read, batches, encoder_of, examples_of, predict
+from mallang.text.tag_scheme import Scheme
+from mallang.text.words import Word, joined, split_words
+
+if TYPE_CHECKING:
+    from mallang.tasks.tagging import Task
+
+Several = tuple[tuple[str, ...], float]
+"""A sequence of tags and its probability."""
+
+
+@dataclass(frozen=True)
+class TaggedSpan:
+    """Words of one type, such as a name, and where they are in the text."""
+
+    type: str
+    text: str
+    start: int
+    end: int
+    """The first character, and the first one after it."""
+    confidence: float
+    """The probability that these words, and none beside them, are a span of this type."""
+
+
+@dataclass(frozen=True)
+class Tagging:
+    """The words of a text and their tags."""
+
+    input: str
+    words: tuple[str, ...]
+    offsets: tuple[tuple[int, int], ...]
+    """Where each word is in the text: the first character, and the first one after it."""
+    tags: tuple[str, ...]
+    probabilities: tuple[float, ...]
+    """The probability of the tag of each word, whatever the tags of the others are."""
+    spans: tuple[TaggedSpan, ...] = ()
+    nbest: tuple[Several, ...] = ()
+    """The most probable tag sequences; only if they were asked for, and of a text that is read at once."""
+
+    def __str__(self) -> str:
+        return " ".join(f"{word}/{tag}" for word, tag in zip(self.words, self.tags, strict=True))
+
+
+class Verbs:
+    """A trained tagger."""
+
+    task_name = "tagging"
+    verbs = ("tag", "evaluate")
+    compared_by = None
+
+    def __init__(self, task: Task, model: Any, config: None, max_length: int) -> None:
+        self.task, self.model, self.config, self.max_length = task, model, config, max_length
+
+    def tag(self, texts: str | Iterable[str | Sequence[str]], *, nbest: int = 1, pretokenized: bool = False) -> Any:
+        """The tags of a text, or of each of several; a list of words is tagged as it is.
+
+        A text is split into words as `task.split` says, and with `pretokenized` at white space alone.
+        """
+        alone = isinstance(texts, str)
+        given = [texts] if isinstance(texts, str) else list(texts)
+        split = "spaces" if pretokenized else self.task.config.split
+        sentences = [split_words(each, split) if isinstance(each, str) else joined(list(each)) for each in given]
+        inputs = [each if isinstance(each, str) else " ".join(each) for each in given]
+        found = self.tag_words(inputs, sentences, nbest)
+        return found[0] if alone else found
+
+    def tag_words(self, inputs: Sequence[str], sentences: Sequence[list[Word]], nbest: int) -> list[Tagging]:
+        """The tags of texts that are split into words."""
+        examples = examples_of(self.task, self.model, [[word.text for word in words] for words in sentences])
+        found: dict[int, Part] = {}
+        for group, read in batches(self.task, self.model, examples):
+            sizes = [examples[place].words for place in group]
+            found |= dict(zip(group, parts_of(self.task, read, sizes, nbest), strict=True))
+        whole: list[list[Part]] = [[] for _ in sentences]
+        for place, example in enumerate(examples):
+            whole[example.sentence].append(found[place])
+        return [tagging(text, words, own) for text, words, own in zip(inputs, sentences, whole, strict=True)]
+
+    @property
+    def evaluated(self) -> Evaluated:
+        """What `evaluate` gives for each row."""
+        return "tags"
+
+    def evaluate(self, rows: Sequence[tuple[str, ...]], **options: Any) -> tuple[list[Score], list[str]]:
+        """Accuracy, precision, recall and F1, also of each type; and the tags of every row."""
+        if options := {name: value for name, value in options.items() if value is not None}:
+            raise UserError(f"{next(iter(options))} has no effect on a tagger", todo="leave it out")
+        sentences = [self.sentence(row, number) for number, row in enumerate(rows, start=1)]
+        gold = [tags for _, tags in sentences]
+        found, _ = predict(self.task, self.model, [words for words, _ in sentences])
+        return tag_scores(gold, found, self.task.tags.labels.scheme), [" ".join(tags) for tags in found]
+
+    def sentence(self, row: tuple[str, ...], number: int) -> tuple[list[str], list[str]]:
+        """The words and tags of a row."""
+        words, tags = split_cell(row[0], "words"), split_cell(row[1], "tags")
+        if len(words) != len(tags):
+            raise UserError(
+                f"there are {len(words)} words but {len(tags)} tags",
+                where=f"row {number}",
+                todo="give every word exactly one tag",
+            )
+        try:
+            self.task.tags.encode(tags)
+        except UserError as error:
+            raise UserError(error.what, where=f"row {number}", todo=error.todo) from error
+        return words, tags
+
+
+@dataclass(frozen=True)
+class Part:
+    """The tags of a sentence, or of a part of it, with all that is known of them."""
+
+    tags: list[str]
+    probabilities: list[float]
+    spans: list[tuple[str, int, int, float]]
+    """Type, first word, first word after it, confidence."""
+    nbest: list[Several]
+
+
+def parts_of(task: Task, read: Read, sizes: Sequence[int], nbest: int) -> list[Part]:
+    """What is known of the rows of a batch, which have so many words."""
+    best = read.best().clamp(min=0)
+    sums = read.probabilities() @ task.tags.alike.to(best.device)
+    chosen = sums.gather(2, best[:, :, None])[:, :, 0].clamp(max=1.0).tolist()
+    tags = [task.tags.decode(row[:size]) for row, size in zip(best.tolist(), sizes, strict=True)]
+    spans = [read_spans(row) if task.tags.scheme is not None else [] for row in tags]
+    places = [(row, first, after) for row, found in enumerate(spans) for _, first, after in found]
+    sure = iter(read.confidence(best, places, task.tags.names))
+    several = n_best_of(task, read, sizes, nbest) if nbest > 1 else [[] for _ in sizes]
+    return [
+        Part(
+            row,
+            chosen[number][: sizes[number]],
+            [(kind, first, after, next(sure)) for kind, first, after in spans[number]],
+            several[number],
+        )
+        for number, row in enumerate(tags)
+    ]
+
+
+def n_best_of(task: Task, read: Read, sizes: Sequence[int], count: int) -> list[list[Several]]:
+    """The most probable tag sequences of every row; fewer where there are no more."""
+    ids, shares = read.n_best(count)
+    return [
+        [
+            (tuple(task.tags.decode(tags[:size])), share)
+            for tags, share in zip(rows, probabilities, strict=True)
+            if share > 0
+        ]
+        for rows, probabilities, size in zip(ids.tolist(), shares.tolist(), sizes, strict=True)
+    ]
+
+
+def tagging(text: str, words: list[Word], parts: list[Part]) -> Tagging:
+    """The result for a text from those of its parts."""
+    spans, place = list[TaggedSpan](), 0
+    for part in parts:
+        for kind, first, after, share in part.spans:
+            inside = words[place + first : place + after]
+            start, end = min(word.start for word in inside), max(word.end for word in inside)
+            spans.append(TaggedSpan(kind, text[start:end], start, end, share))
+        place += len(part.tags)
+    return Tagging(
+        text,
+        tuple(word.text for word in words),
+        tuple((word.start, word.end) for word in words),
+        tuple(tag for part in parts for tag in part.tags),
+        tuple(share for part in parts for share in part.probabilities),
+        tuple(spans),
+        tuple(parts[0].nbest) if len(parts) == 1 else (),
+    )
+
+
+def tag_scores(gold: Sequence[list[str]], found: Sequence[list[str]], scheme: Scheme | None) -> list[Score]:
+    """Accuracy of the tags and, if they spell spans, precision, recall and F1 of the spans, also of each type."""
+    scores = span_scores(found, gold)
+    accuracy = replace(scores["accuracy"], name="accuracy")
+    if scheme is None:
+        return [accuracy, replace(accuracy, name="f1")]
+    spans = [replace(scores[name], name=name.lower()) for name in ("F1", "precision", "recall")]
+    by_type = [
+        replace(score, name=f"{name} {kind}")
+        for kind, each in span_scores_by_type(found, gold).items()
+        for name, score in (("f1", each.f1), ("precision", each.precision), ("recall", each.recall))
+    ]
+    return [accuracy, *spans, *by_type]
+
+
+def validation_scores(task: Task, model: nn.Module, sentences: Sequence[tuple[list[str], list[str]]]) -> list[Score]:
+    """The loss per word, accuracy and F1 of held-out sentences."""
+    gold = [tags for _, tags in sentences]
+    found, loss = predict(task, model, [words for words, _ in sentences], [task.tags.encode(tags) for tags in gold])
+    # Captured CUDA graphs read the tables of the vocabulary, so these are put back before training continues.
+    forget_oov(encoder_of(model), 0)
+    words = sum(map(len, gold))
+    scores = [score for score in tag_scores(gold, found, task.tags.labels.scheme) if " " not in score.name]
+    return [Score("loss", loss / max(1, words), "nats per word", count=len(gold)), *scores]

@@ -1,0 +1,99 @@
+"""Which model for labeled texts: folds that share no text, honest baselines, and advice that follows from the rows."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mallang.errors import UserError
+from mallang.inspection.label_comparison import (
+    Candidate,
+    System,
+    advice,
+    compare_on,
+    divide,
+    interval,
+    majority,
+    scores_of,
+)
+from mallang.inspection.systems import Value
+
+MEANS = Candidate("bag of means", "bag_of_means", ("model.dim=8", "text.unit=word", "optimizer.learning_rate=0.1"))
+
+
+def write(path, count=80):
+    rows = [(f"{('good', 'bad')[n % 2]} film number {n}", ("yes", "no")[n % 2]) for n in range(count)]
+    path.write_text("text\tlabel\n" + "".join(f"{text}\t{label}\n" for text, label in rows), encoding="utf-8")
+    return str(path)
+
+
+@given(texts=st.lists(st.text(max_size=5), min_size=1, max_size=40), folds=st.integers(1, 5))
+def test_every_row_is_predicted_once_and_equal_texts_together(texts, folds):
+    rows = [(text, "label") for text in texts]
+    parts = list(divide([*rows, *[(f" {text.upper()} ", label) for text, label in rows]], folds))
+    assert len(parts) == folds
+    if folds > 1:
+        assert (np.sum(parts, axis=0) == 1).all()
+    for part in parts:
+        half = len(rows)
+        folded = [i for i, text in enumerate(texts) if text.casefold() == text.upper().casefold()]
+        assert all(part[i] == part[half + i] for i in folded)
+
+
+def test_majority_is_that_of_the_other_rows():
+    gold = np.array(["a", "a", "a", "b", "b", "b", "b"], dtype=object)
+    parts = [np.array([False] * 3 + [True] * 4), np.array([True] * 3 + [False] * 4)]
+    found = majority(gold, parts, np.ones(7, bool))
+    assert found.scores["accuracy"].mean == 0.0  # the most frequent label of the training rows is always the other one
+
+
+def test_scores_equal_explicit_counts():
+    said, gold = np.array(list("aabbc"), dtype=object), np.array(list("abbba"), dtype=object)
+    found = scores_of(said, gold)
+    assert found["accuracy"].mean == pytest.approx(60.0)
+    assert found["macro F1"].mean == pytest.approx(100 * (2 * 1 / 4 + 2 * 2 / 5) / 2)
+    low, high = interval(np.array([1.0, 1.0, 1.0, 0.0, 0.0] * 200))
+    assert 56 < low < 60 < high < 64
+
+
+def test_a_file_is_compared_and_described(tmp_path):
+    found = compare_on(write(tmp_path / "my.tsv"), seconds=10.0, candidates=[MEANS])
+    assert [system.name for system in found.systems] == ["bag of means", "majority"] and found.folds == 5
+    assert found.rows == 80 and found.recommended.scores["accuracy"].mean > 90
+    assert "use bag of means" in str(found) and "majority" in found.to_markdown()
+    plain = json.loads(json.dumps(found.to_json()))
+    assert plain["recommended"] == "bag of means" and len(plain["systems"]) == 2
+    assert found.to_csv().splitlines()[0].startswith("system,parameters,seconds")
+    assert found.draw(tmp_path / "models.svg").read_text("utf-8").count("bag of means") >= 1
+
+
+@pytest.mark.parametrize(("count", "label"), [(10, None), (80, "same")])
+def test_too_little_to_compare_is_refused(tmp_path, count, label):
+    path = tmp_path / "few.tsv"
+    write(path, count)
+    if label:
+        path.write_text(path.read_text().replace("\tyes", f"\t{label}").replace("\tno\n", f"\t{label}\n"))
+    with pytest.raises(UserError, match="too few to compare models"):
+        compare_on(str(path), candidates=[MEANS])
+
+
+def test_a_candidate_that_cannot_train_is_named(tmp_path):
+    wrong = Candidate("n-grams", "ngram", ("task.name=classification",))
+    found = compare_on(write(tmp_path / "my.tsv"), seconds=5.0, candidates=[wrong])
+    assert any("n-grams took no part" in note for note in found.notes)
+    assert "no model beats the most frequent label" in found.notes[-1]
+
+
+def system(name, right, seconds):
+    return System(name=name, scores={"accuracy": Value(100 * right.mean())}, seconds=seconds, right=right)
+
+
+def test_advice_names_a_faster_model_only_if_it_is_not_reliably_worse():
+    best = np.arange(1000) < 900
+    close, far = np.roll(best, 3), np.arange(1000) < 800
+    slow = system("slow", best, 100.0)
+    assert "quick is not reliably worse" in advice([slow, system("quick", close, 1.0)])
+    assert "within the noise" in advice([slow, system("alike", close, 90.0)])
+    assert advice([slow, system("far", far, 1.0)]) == "use slow: 90.0 % is the highest accuracy"
