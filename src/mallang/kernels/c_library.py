@@ -49,7 +49,7 @@ Pointer, Count = ctypes.c_void_p, ctypes.c_long
 PLAIN = (Tensor, nn.Parameter)
 """Classes whose memory may be read directly: other tensor subclasses may give it another meaning."""
 Signatures = Mapping[str, list[type]]
-"""The argument types of every function of a C file; none returns anything."""
+"""The argument types of every function of C files; none returns anything."""
 SIGNATURES: Signatures = {
     "prepack_int8": [Pointer, Count, Count, Pointer, Pointer],
     "int8_linear": [
