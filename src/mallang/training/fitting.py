@@ -38,7 +38,8 @@ def check_used(recipe: Recipe, *, processes: int, started: bool) -> None:
         f"{section}.{key} = {values[section][key]}"
         for section in ("train", "optimizer", "schedule")
         for key, rule in schema.part(section)["properties"].items()
-        if not (section == "train" and key in READ) and values[section][key] != of_task.get(section, {}).get(key, plain(rule["default"]))
+        if not (section == "train" and key in READ)
+        and values[section][key] != of_task.get(section, {}).get(key, plain(rule["default"]))
     ]
     if unread:
         raise UserError(
