@@ -31,7 +31,9 @@ def test_it_is_small_and_named_after_its_system_and_corpus(name: str) -> None:
         assert len(data["corpora"]) > 1, "several corpora have a name together"
         return
     corpus = plain(data["corpus"]).replace("_", "-").replace("/", "-")
-    short = corpus.removeprefix("tiny")  # nobody calls tinyshakespeare by its full name
+    short = corpus.removeprefix("tiny")  # nobody calls tinyshakespeare, imdb-subset or bbc-news by their full names
+    for ending in ("-subset", "-news", "-documents"):
+        short = short.removesuffix(ending)
     assert name.endswith((f"-{short}", f"-{corpus}-{data['source']}-{data['target']}"))
 
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from mallang.errors import UserError, require
 from mallang.inspection.figures import check_format, drawable, families, save
-from mallang.inspection.highlights import Row, check_pooling, readings
+from mallang.inspection.highlights import Row, check_pooling, text_attention
 
 BINS = 25
 ALL = "all labels"
@@ -72,7 +72,7 @@ def attention_to(verbs: Any, rows: Sequence[tuple[str, ...]], word: str, *, head
     if not chosen:
         raise UserError(f"no text has the word {word!r}", todo=f"{word}* finds all words that begin so")
     found = []
-    for (_, gold), read in zip(chosen, readings(verbs, [text for text, _ in chosen], head=head), strict=True):
+    for (_, gold), read in zip(chosen, text_attention(verbs, [text for text, _ in chosen], head=head), strict=True):
         weights = [weight for row in read.rows for weight in weights_in(row, pattern)]
         found += [Occurrence(weight, gold, read.label) for weight in weights]
     if not found:

@@ -81,7 +81,7 @@ class Row(NamedTuple):
     """The weight of the row in its document."""
 
 
-class Reading(NamedTuple):
+class TextAttention(NamedTuple):
     """What a classifier made of a text."""
 
     label: str
@@ -93,7 +93,7 @@ def highlights_of(verbs: Any, texts: str | Sequence[str], *, head: str | None = 
     """The highlights of a text, or of each; `head` is a view, from 1, else all count alike; `words` joins subwords."""
     given = [texts] if isinstance(texts, str) else list(texts)
     found = []
-    for text, read in zip(given, readings(verbs, given, head=head), strict=True):
+    for text, read in zip(given, text_attention(verbs, given, head=head), strict=True):
         sentences = [Sentence(tuple(pieces_of(row)), row.sentence) for row in read.rows]
         sentences = [replace(each, pieces=tuple(in_words(each.pieces))) for each in sentences] if words else sentences
         found.append(Highlights(text, read.label, read.probability, tuple(sentences), verbs.task.config.documents))
@@ -131,7 +131,7 @@ def level(name: str) -> str:
     return name.split(".")[-1].split(":")[0].removesuffix("_attention")
 
 
-def readings(verbs: Any, texts: Sequence[str], *, head: str | None = None) -> list[Reading]:
+def text_attention(verbs: Any, texts: Sequence[str], *, head: str | None = None) -> list[TextAttention]:
     """What a classifier reads and attends to, for every text."""
     check_pooling(verbs)
     task, device = verbs.task, device_of(verbs.model)
@@ -151,7 +151,7 @@ def readings(verbs: Any, texts: Sequence[str], *, head: str | None = None) -> li
                     for (text, spans), row, share in zip(spelled, rows, shares, strict=False)
                 ]
     labels = verbs.classify(texts)
-    return [Reading(each.label, each.probability, found[place]) for place, each in enumerate(labels)]
+    return [TextAttention(each.label, each.probability, found[place]) for place, each in enumerate(labels)]
 
 
 def weights_by_level(

@@ -117,14 +117,16 @@ class Lattice:
     def __init__(
         self, emissions: Float[Tensor, "batch time tags"], scores: Scores, mask: Bool[Tensor, "batch time"]
     ) -> None:
-        unary = rows_last(emissions, mask)
-        parts = [unary, *(each.double() for each in scores)]
-        highest = [unary.amax(dim=1, keepdim=True), *(each.max() for each in parts[1:])]
-        self.unary, self.pairs, self.start, self.end = (
+        self.unary = rows_last(emissions, mask)
+        tallest = self.unary.amax(dim=1, keepdim=True)
+        self.unary.sub_(tallest).exp_().clamp_(min=SMALLEST)  # in place: fresh memory costs more than the arithmetic
+        parts = [each.double() for each in scores]
+        highest = [each.max() for each in parts]
+        self.pairs, self.start, self.end = (
             (part - most).exp().clamp(min=SMALLEST) for part, most in zip(parts, highest, strict=True)
         )
         self.lengths = mask.sum(dim=1)
-        self.subtracted = highest[0].sum(dim=(0, 1)) + (self.lengths - 1) * highest[1] + highest[2] + highest[3]
+        self.subtracted = tallest.sum(dim=(0, 1)) + (self.lengths - 1) * highest[0] + highest[1] + highest[2]
         following = word_follows(mask)
         # (time, 1, batch) each
         self.is_word, self.is_last, self.following = (each.T[:, None] for each in (mask, mask & ~following, following))
@@ -145,12 +147,12 @@ class Lattice:
         """
         right, _ = pass_messages(reverse(self.unary, self.lengths), self.pairs.T, self.end)
         right = reverse(right, self.lengths)
-        right = torch.cat((right[1:], right[:1])) * self.following  # those of the next word
-        after = torch.where(self.following, self.pairs @ right, self.end[:, None])
-        joint = left * after
+        right = torch.cat((right[1:], right[:1])).mul_(self.following)  # those of the next word
+        after = torch.bmm(self.pairs.expand(len(right), -1, -1), right)
+        joint = torch.where(self.following, after, self.end[:, None]).mul_(left)
         # The messages have scales of their own; the sum over the tags of a word removes them.
         scale = self.is_word / joint.sum(dim=1, keepdim=True)
-        return Expectations(joint * scale, left * scale, right)
+        return Expectations(joint.mul_(scale), left * scale, right)
 
 
 def pass_messages(
@@ -178,7 +180,8 @@ def rows_last(
     emissions: Float[Tensor, "batch time tags"], mask: Bool[Tensor, "batch time"]
 ) -> Float64[Tensor, "time tags batch"]:
     """The scores of words in float64, with 0 at padding, whatever was there."""
-    return emissions.permute(1, 2, 0).double().masked_fill(~mask.T[:, None], 0).contiguous()
+    rows = emissions.permute(1, 2, 0).to(torch.float64, copy=True, memory_format=torch.contiguous_format)
+    return rows.masked_fill_(~mask.T[:, None], 0)
 
 
 def reverse(
