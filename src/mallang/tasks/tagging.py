@@ -44,7 +44,7 @@ SECTIONS: tuple[str, ...] = ()
 """Sections of a recipe that this task reads besides those of every recipe."""
 DEFAULTS: dict[str, dict[str, Any]] = {
     "text": {"unit": "space", "vocabulary": 50_000},
-    "train": {"metric": "f1", "batch_tokens": 1024},
+    "train": {"metric": "f1"},
     "optimizer": {"max_grad_norm": 5.0},
     "schedule": {"name": "linear", "warmup": 0},
 }
