@@ -208,17 +208,10 @@ def count_spans(outputs: Sequence[Tags], golds: Sequence[Tags], strict: Scheme |
     types = sorted({span.type for pair in pairs for spans in pair for span in spans})
     places = {kind: place for place, kind in enumerate(types)}
     table = np.zeros((len(pairs), len(types), 3), dtype=np.int64)
-<<<<<<< HEAD
     for row, (ours, theirs) in enumerate(pairs):
         for column, found in enumerate((ours & theirs, ours, theirs)):
             for span in found:
                 table[row, places[span.type], column] += 1
-=======
-    for number, (ours, right) in enumerate(pairs):
-        for column, spans in enumerate((ours & right, ours, right)):
-            for span in spans:
-                table[number, places[span.type], column] += 1
->>>>>>> crf
     reading = f"strict|scheme:{strict}" if strict else "conlleval"
     signature = f"bs:{RESAMPLES}|seed:{SEED}|spans:exact|reading:{reading}"
     return SpanCounts(types, table, np.array(words, dtype=np.int64).reshape(-1, 2), signature)
