@@ -133,3 +133,14 @@ def test_autoencoders_that_write_are_inspected_too(name: str) -> None:
     assert tree.nodes[tree.outputs[0]].total == pytest.approx(verbs.reconstruct(LINES[0]).score, abs=1e-4)
     if name == "transformer":
         assert attention_of(verbs, LINES[0]).output == verbs.reconstruct(LINES[0]).output
+
+
+def test_a_class_token_is_shown_before_the_text() -> None:
+    module = find("models", "transformer_encoder")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(module.SIZES, "tiny", {**module.SIZES["tiny"], "pooling": "first"})
+        verbs = verbs_of("transformer_encoder")
+    seen = attention_of(verbs, "나는 물을")
+    for each in seen.maps.values():
+        assert each.keys[0] == each.queries[0] == "[CLS]" and each.weights.shape[1:] == (4, 4)
+    assert next(iter(in_words(seen).maps.values())).keys == ("[CLS]", "나는", "물을", "</s>")
