@@ -36,7 +36,7 @@ def library() -> ctypes.CDLL | None:
     return c_library.compiled([SOURCE], SIGNATURES)
 
 
-def address(array: Shaped[np.ndarray, "..."], dtype: Any) -> int:
+def address(array: Shaped[np.ndarray, ...], dtype: Any) -> int:
     """The address of a contiguous array of this type."""
     assert array.dtype == dtype and array.flags.c_contiguous, (array.dtype, dtype)
     return int(array.ctypes.data)
