@@ -1,4 +1,4 @@
-"""GloVe: vectors whose inner product is the logarithm of how often words occur together.
+"""GloVe: vectors fitted to the logarithms of how often words occur together.
 
 GloVe: Global Vectors for Word Representation. Pennington, Socher, Manning 2014, doi:10.3115/v1/D14-1162.
 
