@@ -85,3 +85,32 @@ def test_the_page_about_gradients_says_what_was_measured():
             path = ROOT / "results" / f"gradients-{system}-{low}-{high or low}.json"
             measured = json.loads(path.read_text("utf-8"))["value"]
             assert abs(float(share) / measured - 1) < 0.03, (system, distance, share, measured)
+
+
+def test_the_page_about_time_says_what_was_measured():
+    page = (
+        (ROOT / "docs" / "explanation" / "where-time-goes.md").read_text("utf-8").partition("## Decoding on a CPU")[2]
+    )
+    rows = [[cell.strip().replace(",", "") for cell in line.strip("|").split("|")] for line in page.splitlines()]
+    found = {len(row): [each for each in rows if len(each) == len(row)][2:] for row in rows if len(row) > 2}
+    files = {
+        "greedy float32": "greedy-{}",
+        "greedy int8": "greedy-{}",
+        "beam 5 float32": "beam5-{}",
+        "beam 5 int8": "beam5-{}",
+    }
+    results = {value["file"]: value for value in report.read_results()}
+    for name, ours, peer, ratio in found[4]:
+        base, weights = files[name].format("{}"), name.split()[-1]
+        mine = results[f"decoding-cpu-{base.format('mallang')}-{weights}"]["value"]
+        theirs = results[f"decoding-cpu-{base.format('ctranslate2')}-{weights}-2x1"]["value"]
+        assert (ours, peer, ratio) == (f"{mine:.0f}", f"{theirs:.0f}", f"{mine / theirs:.2f}"), name
+    for (
+        name,
+        before,
+        after,
+        *_,
+    ) in found[6]:
+        about = results[f"revision-cpu-{files[name].split('-')[0]}-{name.split()[-1]}"]["protocol"]
+        assert f"this code {after}, the older commit {before}," in about, name
+    assert len(found[4]) == len(found[6]) == 4
