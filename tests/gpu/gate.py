@@ -148,7 +148,7 @@ def one_output(model: Any, recipe: Any) -> str:
     """One line by the verb of the recipe's task."""
     verb = next((verb for verb in VERBS if verb in model.verbs), model.verbs[0])
     text = "민수는 사과를 먹었다." if recipe.data.source in ("ko", "question") else "a man is here ."
-    if verb == "neighbors":  # of a word that it has surely learned
+    if "neighbors" in model.verbs:  # word vectors: a word that they have surely learned
         text = model.task.text.vocabulary.tokens[8].strip("▁")
     found = model.generate("", max_tokens=16) if verb == "generate" else getattr(model, verb)(text)
     return f"{verb}: {found}"
