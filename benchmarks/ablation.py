@@ -64,6 +64,12 @@ def recurrent(model: str, config: dict[str, Any], device: str, kernels: tuple[st
     return Line("benchmarks.recurrent_entrants:ours", options, kernels, "target tokens/s")
 
 
+def word_vectors(kernels: tuple[str, ...]) -> Line:
+    """Skip-gram with negative sampling learns word vectors."""
+    options: dict[str, Any] = {"words": 20_000, "dim": 100, "tokens": 200_000, "device": "cpu"}
+    return Line("benchmarks.word_vectors_entrants:ours", options, kernels, "words/s")
+
+
 DECODE_CPU = ("c-prepacked-matmul", "c-decode-attention", "c-cache-write", "c-log-softmax")
 LUONG = {"layers": 2, "dim": 512, "embedding_dim": 512, "dropout": 0.1, "input_feeding": True}
 BAHDANAU = {"dim": 512, "embedding_dim": 512, "dropout": 0.1, "score_dim": 512, "readout_dim": 512}
@@ -93,6 +99,7 @@ LINES = {
          "allocator"),
     ),
     "cpu-luong-feeding": recurrent("luong", LUONG, "cpu", ("deferred-gradients",)),
+    "cpu-word-vectors": word_vectors(("c-word-vectors",)),
     "cpu-greedy": decoding(1, "cpu", "float32", (*DECODE_CPU, "allocator")),
     "cpu-beam5": decoding(5, "cpu", "float32", (*DECODE_CPU, "allocator")),
     "cpu-beam5-int8": decoding(5, "cpu", "int8", ("c-int8-matmul",)),

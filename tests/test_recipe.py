@@ -197,7 +197,7 @@ def test_python_is_checked_too() -> None:
         ("small-toy", ["=6"], "'=6' changes nothing in a recipe"),
         ("small-toy", ["a.b.c=6"], "'a.b.c=6' changes nothing in a recipe"),
         ("small-toy", ["model.name=transfomer"], "there is no model 'transfomer'\n  where: command line"),
-        ("small-toy", ["task.name=translating"], "did you mean translation?"),
+        ("small-toy", ["task.name=translating"], "did you mean translation"),
         ("small-toy", ["model.size=tinny"], "the model transformer has no size 'tinny'"),
     ],
 )

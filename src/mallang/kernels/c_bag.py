@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Shaped
 
 from mallang.kernels import c_library
 from mallang.kernels.c_library import Count, Pointer, Signatures
@@ -35,7 +36,7 @@ def library() -> ctypes.CDLL | None:
     return c_library.compiled([SOURCE], SIGNATURES)
 
 
-def address(array: np.ndarray[Any, Any], dtype: Any) -> int:
+def address(array: Shaped[np.ndarray, ...], dtype: Any) -> int:
     """The address of a contiguous array of this type."""
     assert array.dtype == dtype and array.flags.c_contiguous, (array.dtype, dtype)
     return int(array.ctypes.data)

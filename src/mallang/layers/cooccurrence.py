@@ -55,7 +55,7 @@ def summed(
 def symmetric(
     low: Int64[Tensor, " pairs"], high: Int64[Tensor, " pairs"], counts: Float64[Tensor, " pairs"]
 ) -> Cooccurrences:
-    """Both directions of every pair; a word that is near itself is so twice."""
+    """Every pair in two directions; a word that is near itself is so twice."""
     mixed = low != high
     counts = torch.where(mixed, counts, 2 * counts).float()
     rows, columns = torch.cat((low, high[mixed])), torch.cat((high, low[mixed]))

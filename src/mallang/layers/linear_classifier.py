@@ -45,7 +45,7 @@ def fit_linear(
 
 
 def equal_costs(signs: Int8[np.ndarray, "rows classes"], strength: float) -> Float64[np.ndarray, "classes 2"]:
-    """The same C for all rows of every class."""
+    """One C for all rows of every class."""
     return np.full((signs.shape[1], 2), strength)
 
 

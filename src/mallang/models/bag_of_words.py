@@ -54,7 +54,7 @@ class Config:
     normalize: bool = True
     """Whether the features of a text are scaled to length 1."""
     boundaries: bool = False
-    """Whether n-grams include the beginning and the end of a text."""
+    """Whether n-grams include the start and the end of a text."""
     min_count: int = 1
     """Minimum number of training texts with an n-gram."""
     buckets: int = 0

@@ -1,4 +1,4 @@
-"""GloVe: vectors whose dot products are the logarithms of how often words occur together.
+"""GloVe: vectors fitted to the logarithms of how often words occur together.
 
 GloVe: Global Vectors for Word Representation. Pennington, Socher, Manning 2014, doi:10.3115/v1/D14-1162.
 
@@ -118,7 +118,7 @@ class GloVe(nn.Module):
         return Entries(counts.rows.to(device), counts.columns.to(device), scaled.log(), weights)
 
     def tables(self) -> tuple[Table, Table]:
-        """Both tables, the bias of each beside a column of ones in the other."""
+        """The two tables, the bias of each beside a column of ones in the other."""
         found = []
         for values, fixed in ((self.rows, self.config.dim + 1), (self.columns, self.config.dim)):
             values[:, fixed] = 1.0

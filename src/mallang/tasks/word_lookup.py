@@ -44,7 +44,7 @@ class WordLookup:
 
     @cached_property
     def directions(self) -> Float32[Tensor, "words dim"]:
-        """The vectors scaled to length 1; their dot products are cosines."""
+        """The vectors scaled to length 1; an inner product of two is their cosine."""
         return F.normalize(self.vectors, dim=1)
 
     @cached_property

@@ -143,7 +143,7 @@ class Verbs:
     verbs = ("embed", "neighbors", "evaluate")
     compared_by = None
 
-    def __init__(self, task: Task, model: Any, config: decoding.Config, max_length: int) -> None:
+    def __init__(self, task: Task, model: Any, config: decoding.Config | None, max_length: int) -> None:
         self.task, self.model, self.config = task, model, config
 
     @cached_property
