@@ -141,3 +141,34 @@ def test_a_row_with_more_tags_than_words_is_named(tmp_path):
     with pytest.raises(UserError, match="2 words but 3 tags") as raised:
         prepare(rows, columns, ANYTHING, cache=tmp_path)
     assert raised.value.where == "my.conll, row 2"
+
+
+def test_brackets_with_tabs_between_are_words_and_a_json_list_is_one():
+    assert split_cell("[\t1\t]", "words") == ["[", "1", "]"]
+    assert split_cell('["New York", "won"]', "words") == ["New York", "won"] and split_cell("[x]", "words") == ["[x]"]
+
+
+@pytest.mark.parametrize(
+    ("cells", "scheme"),
+    [
+        (["I-PER\tO\tI-LOC\tB-LOC"], "iob1"),
+        (["B-PER\tI-PER\tO", "O\tB-LOC"], "iob2"),
+        (["B-PER\tE-PER", "O\tS-LOC"], "bioes"),
+        (["DT\tNN", "NN"], None),
+    ],
+)
+def test_a_set_of_tags_knows_its_scheme_and_keeps_it(cells, scheme, tmp_path):
+    labels = LabelSet.learn(cells, "tags", "tags")
+    assert labels.scheme == scheme
+    labels.save(tmp_path, "tags")
+    again = LabelSet.load(tmp_path, "tags")
+    assert again.scheme == scheme and again.fingerprint == labels.fingerprint
+    assert (LabelSet(labels.names, "tags").fingerprint == labels.fingerprint) == (scheme is None)
+
+
+def test_a_label_that_cannot_be_encoded_is_told_with_its_row(tmp_path):
+    rows = Rows.of([("1", "good"), ("2", "so-so")], ("number", "label"), "my.tsv")
+    columns = [Column(0, Numbers()), Column(1, LabelSet(("bad", "good")), is_text=False)]
+    with pytest.raises(UserError, match="'so-so' does not occur") as caught:
+        prepare(rows, columns, Filters(), tmp_path)
+    assert caught.value.where == "my.tsv, row 2"
