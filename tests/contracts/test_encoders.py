@@ -219,7 +219,8 @@ def test_bfloat16_is_close_to_float32(name: str) -> None:
     exact = logits_of(task, model, batch)
     with torch.autocast("cpu", torch.bfloat16):
         rough = logits_of(task, model, batch)
-    assert 0 < (rough.float() - exact).norm() / exact.norm() < 0.03
+    error = (rough.float() - exact).norm() / exact.norm()
+    assert error < 0.03 and (error > 0 or not isinstance(model, Headed)), "a head is a matmul, which is rounded"
 
 
 @every_trained

@@ -13,8 +13,9 @@ from mallang.decoding.contract import Autoregressive, Config
 from mallang.errors import UserError
 from mallang.find import find, names
 from mallang.inspection.alignment import attention_of, in_words
+from mallang.inspection.highlights import highlights_of, pools_by_attention
 from mallang.inspection.search_tree import tree_of
-from mallang.tasks import autoencoding, classification, language_modeling, translation
+from mallang.tasks import autoencoding, classifier, language_modeling, translation
 from mallang.text.tokenizer import Config as TextConfig
 from mallang.text.tokenizer import Tokenizer
 
@@ -22,16 +23,23 @@ LINES = ["나는 물을 마신다.", "나는 책을 읽는다.", "그는 물을 
 NAMES = names("models")
 ATTENTIVE = ("bahdanau", "convs2s", "gpt", "luong", "modern_gpt", "transformer")
 """Those known to attend; a new model that does is found by what it records."""
+LABELS: dict[str, list[dict[str, LabelSet]]] = {
+    "classification": [{"label": LabelSet(CLASSES)}],
+    "tagging": [{"tags": LabelSet(("B-X", "I-X", "O"), "tags")}],
+    "word_vectors": [],
+}
+"""Tasks that search for no output, and the labels that each is built with."""
 
 
 def verbs_of(name: str, task: str | None = None) -> Any:
     """An untrained model with the verbs of the task that suits it."""
     module = find("models", name)
     tokenizer = Tokenizer.train(LINES, TextConfig(unit="word", vocabulary=40))
-    if module.TASK == "classification":
-        labels = classification.Task(classification.Config(), {"text": tokenizer}, {"label": LabelSet(CLASSES)})
-        headed = labels.build(module, module.Config(**module.SIZES["tiny"])).eval()
-        return classification.Verbs(labels, headed, None, 30)
+    if module.TASK in LABELS:
+        whole = find("tasks", module.TASK)
+        tokenizers = dict.fromkeys(whole.Task.columns[:1], tokenizer)
+        task_of = whole.Task(whole.Config(), tokenizers, *LABELS[module.TASK])
+        return whole.Verbs(task_of, task_of.build(module, module.Config(**module.SIZES["tiny"])).eval(), None, 30)
     with torch.random.fork_rng():
         torch.manual_seed(3)
         vocabularies = vocabularies_of(module, tokenizer.vocabulary)
@@ -39,11 +47,11 @@ def verbs_of(name: str, task: str | None = None) -> Any:
     search = Config(beam=3, max_length=5)
     if not module.Model.reads_source:
         sampled = Config(method="sampling", max_length=5)
-        task_of = language_modeling.Task(language_modeling.Config(), {"text": tokenizer})
-        return language_modeling.Verbs(task_of, model, sampled, 0)
+        lines = language_modeling.Task(language_modeling.Config(), {"text": tokenizer})
+        return language_modeling.Verbs(lines, model, sampled, 0)
     if task == "autoencoding" or not isinstance(model, Autoregressive):
-        whole = autoencoding.Task(autoencoding.Config(), {"text": tokenizer})
-        return autoencoding.Verbs(whole, model, search, 30)
+        texts = autoencoding.Task(autoencoding.Config(), {"text": tokenizer})
+        return autoencoding.Verbs(texts, model, search, 30)
     pairs = translation.Task(translation.Config(), {"source": tokenizer, "target": tokenizer})
     return translation.Verbs(pairs, model, search, 30)
 
@@ -60,12 +68,18 @@ def searches(verbs: Any) -> bool:
 def test_attention_is_seen_or_the_message_says_that_there_is_none(name: str) -> None:
     verbs = verbs_of(name)
     assert attends(verbs) or name not in ATTENTIVE
-    if not (attends(verbs) and searches(verbs)):
+    if pools_by_attention(verbs):
+        assert sum(piece.weight for piece in highlights_of(verbs, LINES[0]).sentences[0].pieces) > 0
+        with pytest.raises(UserError, match="one weight per token"):
+            attention_of(verbs, LINES[0])
+        return
+    if not attends(verbs):
         with pytest.raises(UserError, match="has no attention|searches for no output"):
             attention_of(verbs, LINES[0])
         return
     text = "나는 물을"
-    for options in ({}, {"method": "greedy"}, {"target": " 마신다."}):
+    searched: list[dict[str, Any]] = [{"method": "greedy"}, {"target": " 마신다."}]
+    for options in [{}, *([] if isinstance(verbs, classifier.Verbs) else searched)]:
         seen = attention_of(verbs, text, **options)
         assert seen.maps and seen.input == text
         for each in (*seen.maps.values(), *in_words(seen).maps.values()):
@@ -119,3 +133,14 @@ def test_autoencoders_that_write_are_inspected_too(name: str) -> None:
     assert tree.nodes[tree.outputs[0]].total == pytest.approx(verbs.reconstruct(LINES[0]).score, abs=1e-4)
     if name == "transformer":
         assert attention_of(verbs, LINES[0]).output == verbs.reconstruct(LINES[0]).output
+
+
+def test_a_class_token_is_shown_before_the_text() -> None:
+    module = find("models", "transformer_encoder")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(module.SIZES, "tiny", {**module.SIZES["tiny"], "pooling": "first"})
+        verbs = verbs_of("transformer_encoder")
+    seen = attention_of(verbs, "나는 물을")
+    for each in seen.maps.values():
+        assert each.keys[0] == each.queries[0] == "[CLS]" and each.weights.shape[1:] == (4, 4)
+    assert next(iter(in_words(seen).maps.values())).keys == ("[CLS]", "나는", "물을", "</s>")

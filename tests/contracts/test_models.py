@@ -26,17 +26,20 @@ from mallang.data.batch import Batch, pad_rows
 from mallang.decoding.contract import Autoregressive
 from mallang.find import find
 from mallang.layers.attention import record_attention
-from mallang.models.contract import Classifier
+from mallang.models.contract import Classifier, WordVectors
 from mallang.text.vocabulary import BOS, EOS, PAD, SPECIALS
 
 AUTOREGRESSIVE = [name for name in NAMES if isinstance(build(name, 8), Autoregressive)]
-LABELING = [name for name in NAMES if find("models", name).TASK == "classification"]
+LABELING = [name for name in NAMES if find("models", name).TASK in ("classification", "tagging")]
 """What they learn, and that they learn it, is asked in test_encoders.py: they predict nothing of the text itself."""
+
+WORD_VECTORS = [name for name in NAMES if issubclass(find("models", name).Model, WordVectors)]
+"""They predict nothing but the words around a word, by a loss of their own."""
 
 every_model = pytest.mark.parametrize("name", NAMES)
 every_autoregressive = pytest.mark.parametrize("name", AUTOREGRESSIVE)
 every_trained = pytest.mark.parametrize("name", [name for name in NAMES if name not in {*FITTED, *LABELING}])
-every_fitted = pytest.mark.parametrize("name", [name for name in FITTED if name not in LABELING])
+every_fitted = pytest.mark.parametrize("name", [name for name in FITTED if name not in {*LABELING, *WORD_VECTORS}])
 tiny = settings(deadline=None, max_examples=10)
 
 
@@ -103,8 +106,8 @@ def real(said, batch):
 
 
 def test_no_model_is_left_out():
-    """Each one steps, encodes or classifies, so that each meets padding and eight examples here or in test_encoders."""
-    assert set(NAMES) == {*AUTOREGRESSIVE, *ENCODERS, *CLASSIFIERS} and set(FITTED) < set(NAMES)
+    """Each one steps, encodes, classifies or gives vectors of words, so that each meets eight examples in a test."""
+    assert set(NAMES) == {*AUTOREGRESSIVE, *ENCODERS, *CLASSIFIERS, *WORD_VECTORS} and set(FITTED) < set(NAMES)
     assert set(LABELING) <= {*ENCODERS, *CLASSIFIERS} and not set(LABELING) & set(AUTOREGRESSIVE)
 
 
@@ -278,6 +281,24 @@ def test_it_is_fitted_to_eight_examples(name):
         weights.append(model.state_dict())
     assert losses[1] == losses[3] < min(losses[0], losses[2])
     assert all(torch.equal(weights[0][key], weights[1][key]) for key in weights[0])
+
+
+@pytest.mark.parametrize("name", WORD_VECTORS)
+def test_vectors_of_words_are_fitted_to_a_text(name):
+    """The same seed and text give the same vectors, and all that is measured is finite."""
+    text = some_text(words=20, count=200)  # of eight sentences subsampling would leave nothing
+    found = []
+    for _ in range(2):
+        model, stream = build(name, text.words), [text.one(i) for i in range(len(text))]
+        before = model.vectors().clone()
+        torch.manual_seed(4)
+        measured = list(model.fit(stream))
+        assert measured and all(isfinite(value) for each in measured for value in each.values())
+        assert not torch.equal(model.vectors(), before) and model.vectors().isfinite().all()
+        total, count = model.held_out_loss(stream)
+        assert isfinite(total) and count > 0
+        found.append(model.vectors())
+    assert torch.equal(*found) and len(found[0]) == text.words
 
 
 @every_trained

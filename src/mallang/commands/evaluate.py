@@ -232,7 +232,7 @@ def of_run(run: Path, asked: Asked, sentence: int, option: str | None, *, quiet:
             for column, texts in zip(columns, zip(*rows, strict=True), strict=True):
                 side = f"{column} of {part.name}" if len(columns) > 1 else part.name
                 if column in model.task.tokenizers:
-                    note_unknown(side, texts, model.task.tokenizers[column], model.model)
+                    note_unknown(side, plain_texts(model, column, texts), model.task.tokenizers[column], model.model)
         if sentence:
             continue  # one sentence is not the score of the run
         told = options | ({} if chosen is None else {"domain": chosen}) | ({"weights": "int8"} if asked.int8 else {})
@@ -243,8 +243,17 @@ def of_run(run: Path, asked: Asked, sentence: int, option: str | None, *, quiet:
             typer.echo(f"note: {run} is read-only: outputs and scores of {part.name} were not kept", err=True)
         elif not quiet:
             tag = "" if chosen is None else f" as domain {chosen}"
-            kind = "pairs" if len(columns) > 1 else "texts"
+            kind = "pairs" if len(columns) > 1 and model.evaluated not in ("labels", "tags") else "texts"
             typer.echo(f"{len(rows)} {kind} of {part.name}{tag}; outputs in {run / 'outputs' / name}.txt", err=True)
+
+
+def plain_texts(model: Any, column: str, texts: Sequence[str]) -> list[str]:
+    """The cells of a column as text, words with spaces between them."""
+    from mallang.tasks.contract import column_kinds
+    from mallang.training.materials import spaced
+
+    kind = column_kinds(type(model.task), model.task.config).get(column)
+    return [spaced(text, kind) for text in texts]
 
 
 def read_files(outputs: Path | None, references: list[Path], asked: Asked, sentence: int) -> Judged:
@@ -332,6 +341,10 @@ def check_texts(model: Evaluating, run: Path, option: str | None) -> None:
         raise UserError(
             f"{option} compares texts, but what {run} gives are words without their order",
             todo=f"leave {option} out: the scores are those of bags of words",
+        )
+    if option is not None and model.evaluated in ("labels", "tags"):
+        raise UserError(
+            f"{option} compares texts, but what {run} gives are {model.evaluated}", todo=f"leave {option} out"
         )
 
 

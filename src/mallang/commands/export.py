@@ -17,6 +17,7 @@ EXAMPLES = (
     "mallang export runs/transformer-miniworld --to onnx",
     "mallang export runs/ngram-miniworld --to arpa --output miniworld.arpa.gz",
     "mallang export runs/my-gpt --to huggingface",
+    "mallang export runs/word2vec-miniworld --to word2vec --output vectors.bin",
 )
 
 
@@ -27,13 +28,18 @@ class Format(StrEnum):
     onnx = "onnx"
     arpa = "arpa"
     huggingface = "huggingface"
+    word2vec = "word2vec"
 
 
 To = Annotated[Format, typer.Option("--to", help="The runtime or format.", show_default=False)]
 Output = Annotated[
     Path | None,
     typer.Option(
-        "--output", "-o", metavar="PATH", help="Folder, or file for arpa; otherwise RUN/FORMAT.", show_default=False
+        "--output",
+        "-o",
+        metavar="PATH",
+        help="Folder, or file for arpa and word2vec; otherwise in RUN.",
+        show_default=False,
     ),
 ]
 Int8 = Annotated[
@@ -45,7 +51,10 @@ Int8 = Annotated[
 def command(
     run: RunFolder, to: To, output: Output = None, int8: Int8 = False, plugin: Plugin = None, quiet: Quiet = False
 ) -> None:
-    """Write a trained Transformer for CTranslate2 or ONNX Runtime, n-grams as an ARPA file, or a GPT for transformers.
+    """Write a trained Transformer for CTranslate2 or ONNX Runtime, or a model in a format of others.
+
+    --to arpa writes n-grams, --to huggingface a GPT for transformers, --to word2vec word vectors: as text, or binary
+    where the name of the file ends in .bin.
 
     The folder of a Transformer also holds the tokenizers and a script, so that it runs where there is neither mallang
     nor torch: python FOLDER/translate.py "a text".
@@ -58,6 +67,9 @@ def command(
         return
     if to is Format.huggingface:
         export_gpt2(run, output or run / to.value, quiet)
+        return
+    if to is Format.word2vec:
+        export_vectors(run, output or run / "vectors.txt", quiet)
         return
     folder = output or run / to.value
     model = load_for(run, "translation", f"export --to {to.value}", "cpu")
@@ -95,3 +107,14 @@ def export_gpt2(run: Path, folder: Path, quiet: bool) -> None:
     huggingface.export_gpt2(load_for(run, "language_modeling", "export --to huggingface", "cpu"), folder)
     if not quiet:
         print(f'{folder}; transformers loads it: AutoModelForCausalLM.from_pretrained("{folder}")')
+
+
+def export_vectors(run: Path, path: Path, quiet: bool) -> None:
+    """Write word vectors in the text or binary format of word2vec."""
+    from mallang.interop import word_vectors
+
+    if path.exists():
+        raise UserError(f"{path} is there already", todo="remove it, or --output FILE")
+    word_vectors.export_vectors(load_for(run, "word_vectors", "export --to word2vec", "cpu"), path)
+    if not quiet:
+        print(f"{path}  {path.stat().st_size / 1e6:.1f} MB; gensim and others read it")

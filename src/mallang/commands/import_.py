@@ -14,13 +14,18 @@ EXAMPLES = (
     "mallang import news.arpa",
     "mallang import news.arpa.gz --name news",
     "mallang import models/gpt2",
+    "mallang import glove.6B.50d.txt --name glove",
 )
 SUFFIXES = (".arpa", ".arpa.gz", ".lm", ".lm.gz")
+VECTORS = tuple(f"{suffix}{packed}" for suffix in (".txt", ".vec", ".bin") for packed in ("", ".gz", ".xz"))
+"""Endings of files of word vectors, besides .npy."""
 
 File = Annotated[
     Path,
     typer.Argument(
-        metavar="PATH", help="An ARPA file, packed by gzip or not, or the folder of a GPT-2.", show_default=False
+        metavar="PATH",
+        help="An ARPA file, word vectors, packed by gzip or not, or the folder of a GPT-2.",
+        show_default=False,
     ),
 ]
 Name = Annotated[
@@ -36,12 +41,20 @@ Fresh = Annotated[bool, typer.Option("--fresh", help="Replace a run of that name
 def command(
     file: File, name: Name = None, runs: Runs = Path("runs"), fresh: Fresh = False, quiet: Quiet = False
 ) -> None:
-    """Make a run of the n-grams in an ARPA file, or of a GPT-2 that transformers has saved.
+    """Make a run of the n-grams in an ARPA file, of word vectors, or of a GPT-2 that transformers has saved.
 
-    KenLM, SRILM and others write ARPA files; tokens are then what stands between spaces. The folder of a GPT-2 holds
-    config.json, model.safetensors and tokenizer.json. The run scores, generates and is evaluated like one that was
-    trained here.
+    KenLM, SRILM and others write ARPA files; tokens are then what stands between spaces. Word vectors are in the text
+    or binary format of word2vec, in GloVe's text format, or in a .npy file with a file of words beside it. The folder
+    of a GPT-2 holds config.json, model.safetensors and tokenizer.json. The run is used like one that was trained here.
     """
+    if file.suffix == ".npy" or ending(file, VECTORS):
+        from mallang.interop.word_vectors import import_vectors
+
+        own = name or file.name.removesuffix(ending(file, VECTORS) or ".npy")
+        made = import_vectors(file, folder_of_run(runs, own), fresh=fresh)
+        if not quiet:
+            print(f"the run is in {made.folder}")
+        return
     if file.is_dir():
         from mallang.interop.huggingface import import_gpt2
 
@@ -49,10 +62,11 @@ def command(
         if not quiet:
             print(f"the run is in {imported.folder}")
         return
-    suffix = next((suffix for suffix in sorted(SUFFIXES, key=len, reverse=True) if file.name.endswith(suffix)), None)
+    suffix = ending(file, SUFFIXES)
     if suffix is None:
         raise UserError(
-            f"{file} is no file that can be imported: ARPA files end in .arpa or .arpa.gz",
+            f"{file} is no file that can be imported: ARPA files end in .arpa or .arpa.gz, word vectors in .txt, .vec, "
+            ".bin or .npy",
             todo="rename it, if it is one",
         )
     from mallang.interop.ngram_run import import_arpa
@@ -60,3 +74,8 @@ def command(
     run = import_arpa(file, folder_of_run(runs, name or file.name.removesuffix(suffix)), fresh=fresh)
     if not quiet:
         print(f"the run is in {run.folder}")
+
+
+def ending(file: Path, suffixes: tuple[str, ...]) -> str | None:
+    """The longest of these suffixes that a file has."""
+    return max((suffix for suffix in suffixes if file.name.endswith(suffix)), key=len, default=None)

@@ -280,6 +280,7 @@ def verbs_of(task: str) -> str:
 
 def note_unknown(name: str, texts: Sequence[str], tokenizer: Tokenizer, model: Any = None) -> None:
     """Say how many tokens of some texts the model does not know, and what the first of them are."""
+    from mallang.models.contract import TokenModel
     from mallang.tasks.out_of_vocabulary import reads_oov
 
     lines, unk = tokenizer.encode_batch(texts), tokenizer.vocabulary.unk
@@ -290,7 +291,8 @@ def note_unknown(name: str, texts: Sequence[str], tokenizer: Tokenizer, model: A
     some = dict.fromkeys(piece for pieces in found for piece in pieces)
     how = "unknown to the model, and read as <unk>"
     if reads_oov(model, tokenizer):
-        how = "not in the vocabulary: read from the characters, and scored as <unk>"
+        how = "not in the vocabulary: read from the characters"
+        how += ", and scored as <unk>" if isinstance(model, TokenModel) else ""
     typer.echo(f"note: {name}: {count:,} of {total:,} tokens are {how}: {some_of(some)}", err=True)
 
 

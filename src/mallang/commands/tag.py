@@ -80,5 +80,9 @@ def as_json(found: Tagging) -> dict[str, Any]:
         "tags": list(found.tags),
         "probabilities": list(found.probabilities),
         "spans": [asdict(span) for span in found.spans],
-        **({"nbest": [{"tags": list(tags), "probability": share} for tags, share in found.nbest]} if found.nbest else {}),
+        **(
+            {"nbest": [{"tags": list(tags), "probability": share} for tags, share in found.nbest]}
+            if found.nbest
+            else {}
+        ),
     }

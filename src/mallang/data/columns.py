@@ -80,7 +80,7 @@ class LabelSet:
     counts: tuple[int, ...] = field(default=(), compare=False)
     """How often each occurs in the training text."""
     scheme: Scheme | None = field(default=None, compare=False)
-    """Of tags that spell spans, how they do: IOB1, IOB2 or BIOES."""
+    """How tags spell spans: IOB1, IOB2 or BIOES; none if they do not."""
 
     @classmethod
     def learn(cls, cells: Iterable[str], kind: Kind, column: str = "label") -> LabelSet:

@@ -255,7 +255,7 @@ def _write_chunk(
     if not len(places):
         return
     cells = list(zip(*(chunk[place] for place in places), strict=True))
-    ids = [each.encoder.encode_batch(list(cells[each.place])) for each in columns]
+    ids = [_encode(each, cells[each.place], where, read + places + 1) for each in columns]
     lengths = np.array([[len(row) for row in column] for column in ids]).T
     for number, each in enumerate(columns):
         if each.like is not None and (wrong := np.flatnonzero(lengths[:, number] != lengths[:, each.like])).size:
@@ -269,6 +269,19 @@ def _write_chunk(
     fate[places] = filters.judge(measured, fate[places])
     for writer, column in zip(writers, ids, strict=True):
         writer.add([row for row, kept in zip(column, fate[places] == 0, strict=True) if kept])
+
+
+def _encode(column: Column, cells: Sequence[str], where: str, numbers: Integer[np.ndarray, " rows"]) -> list[list[int]]:
+    """The integers of some cells; the error names the row of one that cannot be encoded."""
+    try:
+        return column.encoder.encode_batch(list(cells))
+    except UserError as error:
+        for cell, number in zip(cells, numbers, strict=True):
+            try:
+                column.encoder.encode_batch([cell])
+            except UserError as wrong:
+                raise UserError(wrong.what, where=wrong.where or where.format(number), todo=wrong.todo) from error
+        raise
 
 
 def _repeated(rows: Rows) -> Bool[np.ndarray, " rows"]:

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from mallang.decoding.contract import Autoregressive, Config, is_in_training
 from mallang.errors import UserError
-from mallang.layers.spelling import Spelling
 from mallang.layers.quantization import Int8Linear
+from mallang.layers.spelling import Spelling
 
 ROUGH: WeakKeyDictionary[nn.Module, nn.Module] = WeakKeyDictionary()
 """The bfloat16 copies of models."""

@@ -36,6 +36,8 @@ from mallang.tasks.continuation import Continuation
 from mallang.text.tokenizer import Tokenizer
 from mallang.text.vocabulary import BOS, EOS
 
+CLASS_TOKEN = "[CLS]"
+
 
 @dataclass(frozen=True)
 class Words:
@@ -106,6 +108,9 @@ def attention_in(model: classifier.Verbs, text: str) -> Seen:
     with inference(model.model), record_attention(model.encoder) as recorded:
         model.task.logits(model.model, batch.to(device_of(model.model)))
     tokens = tuple(model.task.text.vocabulary.tokens[number] for number in batch.tokens[0].tolist())
+    # A model that pools by a class token reads it before the text.
+    first = any(weights.shape[2:] == (len(tokens) + 1, len(tokens) + 1) for weights in recorded.values())
+    tokens = (CLASS_TOKEN, *tokens) if first else tokens
     maps = {
         name: AttentionMap(name, weights[0].float().cpu(), tokens, tokens)
         for name, weights in recorded.items()
@@ -116,7 +121,7 @@ def attention_in(model: classifier.Verbs, text: str) -> Seen:
             f"{type(model.encoder).__name__} has one weight per token, not a map of all pairs",
             todo="mallang inspect RUN TEXT, or highlights_of",
         )
-    words = padded(words_in(text, model.task.text.encode(text).offsets), 0, 1)
+    words = padded(words_in(text, model.task.text.encode(text).offsets), int(first), 1)
     found = model.classify(text)
     sides: dict[Side, Words] = {"source": words, "said": words, "read": words}
     return Seen(text, found.label, math.log(max(found.probability, 1e-12)), maps, sides)

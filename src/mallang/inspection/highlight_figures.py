@@ -129,7 +129,7 @@ def draw_highlights(path: Path, found: Highlights) -> Path:
             made.set_bbox({"facecolor": color, "edgecolor": "none", "pad": 1.5})
         made.set_x(x / WIDTH)
         placed.append((made, line))
-        return x + float(made.get_window_extent(renderer).width) / figure.dpi
+        return x + float(made.get_window_extent(renderer).width / figure.dpi)
 
     put(f"{found.label}   {found.probability:.3f}", left, None)
     for sentence in found.sentences:

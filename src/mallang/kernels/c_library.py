@@ -28,6 +28,7 @@ import shlex
 import stat
 import subprocess
 import tempfile
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -47,7 +48,9 @@ SHARED = 2**17
 Pointer, Count = ctypes.c_void_p, ctypes.c_long
 PLAIN = (Tensor, nn.Parameter)
 """Classes whose memory may be read directly: other tensor subclasses may give it another meaning."""
-SIGNATURES: dict[str, list[type]] = {
+Signatures = Mapping[str, list[type]]
+"""The argument types of every function of C files; none returns anything."""
+SIGNATURES: Signatures = {
     "prepack_int8": [Pointer, Count, Count, Pointer, Pointer],
     "int8_linear": [
         Pointer, Count, Count, Pointer, Pointer, Pointer, Pointer, Pointer, Count, ctypes.c_int
@@ -73,15 +76,20 @@ SIGNATURES: dict[str, list[type]] = {
 @functools.cache
 def library() -> ctypes.CDLL | None:
     """The compiled kernels, or None where this machine cannot have them."""
-    flags = processor_flags()
-    if is_off() or not set(flags) >= NEEDED:
+    return compiled(SOURCES, SIGNATURES) if set(processor_flags()) >= NEEDED else None
+
+
+def compiled(sources: Sequence[Path], signatures: Signatures) -> ctypes.CDLL | None:
+    """The compiled functions of C files, or None where they are switched off or cannot be compiled."""
+    if is_off():
         return None
     compiler = os.environ.get("CC") or "cc"
     for folder in (cache_folder, spare_folder):
         with suppress(OSError, subprocess.SubprocessError, RuntimeError, AttributeError, ValueError):
-            sources = [path.read_bytes() for path in (*SOURCES, HEADER)]
-            built_from = repr((sources, FLAGS, compiler, flags)).encode()
-            return load(own(folder()) / f"kernels-{hashlib.sha256(built_from).hexdigest()[:16]}.so", compiler)
+            read = [path.read_bytes() for path in (*sources, HEADER)]
+            built_from = repr((read, FLAGS, compiler, processor_flags())).encode()
+            path = own(folder()) / f"{sources[0].stem}-{hashlib.sha256(built_from).hexdigest()[:16]}.so"
+            return load(path, compiler, sources, signatures)
     return None
 
 
@@ -96,22 +104,22 @@ def state() -> str:
     return "compiled"
 
 
-def load(path: Path, compiler: str) -> ctypes.CDLL:
+def load(path: Path, compiler: str, sources: Sequence[Path], signatures: Signatures) -> ctypes.CDLL:
     """The library at this path, compiled first if it is missing or incomplete."""
     if not is_whole(path):
-        build(path, compiler)
+        build(path, compiler, sources)
     kernels = ctypes.CDLL(str(path))
-    for name, arguments in SIGNATURES.items():
+    for name, arguments in signatures.items():
         function = getattr(kernels, name)
         function.argtypes, function.restype = arguments, None
     return kernels
 
 
-def build(path: Path, compiler: str) -> None:
+def build(path: Path, compiler: str, sources: Sequence[Path]) -> None:
     """Compile beside the path, then move the library there: other processes see either nothing or all of it."""
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         made, mark = Path(folder, path.name), Path(folder, "mark")
-        command = [*shlex.split(compiler), *map(str, SOURCES), *FLAGS, "-o", str(made)]
+        command = [*shlex.split(compiler), *map(str, sources), *FLAGS, "-o", str(made)]
         subprocess.run(command, check=True, capture_output=True, timeout=120)
         mark.write_text(hashlib.sha256(made.read_bytes()).hexdigest(), "utf-8")
         made.replace(path)

@@ -51,7 +51,10 @@ def c_logistic_updates_(
     for table, named in zip((inputs, outputs), rows, strict=True):
         check_rows(named, len(table), least=-1)
     width, others = rows[0].shape[1], rows[1].shape[1]
-    updates = [inputs.new_empty(block * (1 if POOLING[pooling] else width) * dim), inputs.new_empty(block * others * dim)]
+    updates = [
+        inputs.new_empty(block * (1 if POOLING[pooling] else width) * dim),
+        inputs.new_empty(block * others * dim),
+    ]
     losses = torch.empty(len(groups), dtype=torch.float64)
     given = LogisticArguments(
         inputs=inputs.data_ptr(), outputs=outputs.data_ptr(), dim=dim, input_rows=rows[0].data_ptr(),

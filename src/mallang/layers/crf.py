@@ -124,7 +124,7 @@ class CRF(nn.Module):
     ) -> Float[Tensor, "batch time tags"]:
         """The probability of every tag at every word; zeros at padding."""
         lattice = Lattice(emissions, self.scores(FORBIDDEN), mask)
-        return lattice.expectations(lattice.scan(both=True)[0]).marginals.permute(2, 0, 1).float()
+        return lattice.expectations(lattice.scan()[0]).marginals.permute(2, 0, 1).float()
 
     @torch.no_grad()
     def constrained_probability(

@@ -120,7 +120,7 @@ class OrdinalHead(nn.Module):
 
 
 class TaggingHead(nn.Module):
-    """Dropout and a linear layer from the vector of a word to one score per tag; with `crf`, transitions between tags."""
+    """Dropout and a linear layer from the vector of a word to one score per tag; with `crf`, transitions too."""
 
     def __init__(self, dim: int, tags: int, dropout: float = 0.0, crf: CRF | None = None) -> None:
         super().__init__()

@@ -1,9 +1,9 @@
 """Sums and maxima over all tag sequences of a linear chain: log Z, marginals, Viterbi, n-best.
 
 log Z is summed by one scan over time. It multiplies probabilities in float64 and normalizes them at every step: with
-the maxima subtracted first that is exact where scores of one position differ by less than 345, and a step costs one
-matmul. A second chain reads every row from its end in the same scan, so that the marginals, which are also the gradient
-of log Z, need no pass over time of their own.
+the maxima subtracted first that is exact where scores of one position differ by less than 345, and no step computes an
+exponential. A second scan from the end gives the marginals, which are also the gradient of log Z: nothing is
+back-propagated through time.
 
 Nothing here depends on the values of a tensor on the host, so all of it can be captured in CUDA graphs.
 """
@@ -80,10 +80,10 @@ class LogPartition(torch.autograd.Function):
     ) -> Float64[Tensor, " batch"]:
         """log Z of every row."""
         lattice = Lattice(emissions, Scores(transitions, start, end), mask)
-        messages, total = lattice.scan(both=True)
+        messages, log_z = lattice.scan()
         ctx.lattice, ctx.dtype = lattice, emissions.dtype
         ctx.save_for_backward(messages)
-        return total
+        return log_z
 
     @staticmethod
     @once_differentiable  # type: ignore[untyped-decorator, unused-ignore]
@@ -117,60 +117,71 @@ class Lattice:
     def __init__(
         self, emissions: Float[Tensor, "batch time tags"], scores: Scores, mask: Bool[Tensor, "batch time"]
     ) -> None:
-        unary = rows_last(emissions, mask)
-        parts = [unary, *(each.double() for each in scores)]
-        highest = [unary.amax(dim=1, keepdim=True), *(each.max() for each in parts[1:])]
-        self.unary, self.pairs, self.start, self.end = (
+        self.unary = rows_last(emissions, mask)
+        tallest = self.unary.amax(dim=1, keepdim=True)
+        self.unary.sub_(tallest).exp_().clamp_(min=SMALLEST)  # in place: fresh memory costs more than the arithmetic
+        parts = [each.double() for each in scores]
+        highest = [each.max() for each in parts]
+        self.pairs, self.start, self.end = (
             (part - most).exp().clamp(min=SMALLEST) for part, most in zip(parts, highest, strict=True)
         )
         self.lengths = mask.sum(dim=1)
-        self.subtracted = highest[0].sum(dim=(0, 1)) + (self.lengths - 1) * highest[1] + highest[2] + highest[3]
+        self.subtracted = tallest.sum(dim=(0, 1)) + (self.lengths - 1) * highest[0] + highest[1] + highest[2]
         following = word_follows(mask)
         # (time, 1, batch) each
         self.is_word, self.is_last, self.following = (each.T[:, None] for each in (mask, mask & ~following, following))
 
-    def scan(self, both: bool = False) -> tuple[Float64[Tensor, "time chains tags batch"], Float64[Tensor, " batch"]]:
-        """The messages of the chains at every word, each with the sum 1, and log Z.
-
-        A message is e^score of all sequences up to a word, by its tag: from the start in the first chain, from the end
-        in the second one, which runs if `both` are wanted.
-        """
-        unary, pairs, borders = self.unary[:, None], self.pairs.T[None], self.start[None]
-        if both:
-            unary = torch.stack((self.unary, reverse(self.unary, self.lengths)), dim=1)
-            pairs, borders = torch.stack((self.pairs.T, self.pairs)), torch.stack((self.start, self.end))
-        first, *others = unary.unbind(0)
-        message = first * borders[:, :, None]
-        total = message.sum(dim=1, keepdim=True)
-        messages, totals = [message / total], [total]
-        for each in others:
-            message = torch.bmm(pairs, messages[-1]).mul_(each)
-            total = message.sum(dim=1, keepdim=True)
-            messages.append(message / total)
-            totals.append(total)
-        found = torch.stack(messages)
-        scaled = torch.stack(totals)[:, 0].log().masked_fill(~self.is_word, 0).sum(dim=(0, 1))
-        last = (found[:, 0] * self.is_last * self.end[:, None]).sum(dim=(0, 1))
+    def scan(self) -> tuple[Float64[Tensor, "time tags batch"], Float64[Tensor, " batch"]]:
+        """The messages of every word from the start of its row, and log Z."""
+        messages, totals = pass_messages(self.unary, self.pairs, self.start)
+        scaled = totals.log().masked_fill(~self.is_word, 0).sum(dim=(0, 1))
+        last = (messages * self.is_last * self.end[:, None]).sum(dim=(0, 1))
         # An empty row has no last word: whatever these sums are, its log Z is 0.
-        total = last.clamp(min=SMALLEST**2).log() + scaled + self.subtracted
-        return found, total.masked_fill(self.lengths == 0, 0)
+        log_z = last.clamp(min=SMALLEST**2).log() + scaled + self.subtracted
+        return messages, log_z.masked_fill(self.lengths == 0, 0)
 
-    def expectations(self, messages: Float64[Tensor, "time 2 tags batch"]) -> Expectations:
-        """The forward-backward algorithm on the messages of both chains."""
-        left, right = messages[:, 0], reverse(messages[:, 1], self.lengths)
-        right = torch.cat((right[1:], right[:1])) * self.following  # those of the next word
-        after = torch.where(self.following, self.pairs @ right, self.end[:, None])
-        joint = left * after
+    def expectations(self, left: Float64[Tensor, "time tags batch"]) -> Expectations:
+        """The forward-backward algorithm; `left` are the messages from the start, those from the end are passed here.
+
+        The second chain reads every row from its last word, so that all rows start at once.
+        """
+        right, _ = pass_messages(reverse(self.unary, self.lengths), self.pairs.T, self.end)
+        right = reverse(right, self.lengths)
+        right = torch.cat((right[1:], right[:1])).mul_(self.following)  # those of the next word
+        after = torch.bmm(self.pairs.expand(len(right), -1, -1), right)
+        joint = torch.where(self.following, after, self.end[:, None]).mul_(left)
         # The messages have scales of their own; the sum over the tags of a word removes them.
         scale = self.is_word / joint.sum(dim=1, keepdim=True)
-        return Expectations(joint * scale, left * scale, right)
+        return Expectations(joint.mul_(scale), left * scale, right)
+
+
+def pass_messages(
+    unary: Float64[Tensor, "time tags batch"], pairs: Float64[Tensor, "tags tags"], border: Float64[Tensor, " tags"]
+) -> tuple[Float64[Tensor, "time tags batch"], Float64[Tensor, "time 1 batch"]]:
+    """e^score of all tag sequences up to a word, by its tag: divided by their sum, which is the second result.
+
+    A step multiplies and adds element by element. That is slower than a matmul alone, but small matmuls on several
+    threads take a hundred times as long where other processes use the cores.
+    """
+    first, *others = unary.unbind(0)
+    message = first * border[:, None]
+    total = message.sum(dim=0, keepdim=True)
+    messages, totals = [message / total], [total]
+    pairs = pairs[:, :, None].contiguous()
+    for each in others:
+        message = (pairs * messages[-1][:, None]).sum(dim=0).mul_(each)
+        total = message.sum(dim=0, keepdim=True)
+        messages.append(message / total)
+        totals.append(total)
+    return torch.stack(messages), torch.stack(totals)
 
 
 def rows_last(
     emissions: Float[Tensor, "batch time tags"], mask: Bool[Tensor, "batch time"]
 ) -> Float64[Tensor, "time tags batch"]:
     """The scores of words in float64, with 0 at padding, whatever was there."""
-    return emissions.permute(1, 2, 0).double().masked_fill(~mask.T[:, None], 0).contiguous()
+    rows = emissions.permute(1, 2, 0).to(torch.float64, copy=True, memory_format=torch.contiguous_format)
+    return rows.masked_fill_(~mask.T[:, None], 0)
 
 
 def reverse(

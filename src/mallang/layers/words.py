@@ -107,11 +107,12 @@ class CharacterLSTM(Spelling):
         """`features` is the size of a word vector, half of it for each direction."""
         super().__init__(vocabulary, dim, longest, jamo)
         self.lstm = BidirectionalReader("lstm", dim, features // 2)
+        self.features = 2 * (features // 2)
 
     @property
     def dim(self) -> int:
         """The size of a word vector."""
-        return 2 * self.lstm.forwards[0].hidden_size  # type: ignore[operator]
+        return self.features
 
     def read(self, words: Int[Tensor, " words"]) -> Float[Tensor, "words features"]:
         """The vectors of words, from their characters."""

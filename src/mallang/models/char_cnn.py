@@ -129,7 +129,8 @@ def max_pool(
     if size == 1:
         return x, lengths
     filled = F.pad(x, (0, 0, 0, -x.shape[1] % size))
-    return filled.unflatten(1, (-1, size)).amax(dim=2), (lengths + size - 1) // size
+    groups = filled.reshape(len(x), -1, size, x.shape[2])
+    return groups.amax(dim=2), (lengths + size - 1) // size
 
 
 SIZES: dict[str, dict[str, Any]] = {

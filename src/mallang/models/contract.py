@@ -15,7 +15,7 @@ the same way, beside the code that needs them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any, Protocol, runtime_checkable
 
@@ -134,6 +134,25 @@ class InputEmbedding(Protocol):
 
     def input_embedding(self) -> nn.Embedding:
         """The input embedding; that of the source if there is one."""
+
+
+@runtime_checkable
+class WordVectors(Protocol):
+    """A model that learns one vector per word, whatever the context."""
+
+    def vectors(self) -> Float[Tensor, "words dim"]:
+        """The vector of every word."""
+
+    def held_out_loss(self, stream: Iterable[Batch]) -> tuple[float, int]:
+        """The summed loss of a text, and the number of predictions to divide it by."""
+
+
+@runtime_checkable
+class SpelledVectors(Protocol):
+    """A model that computes vectors of words outside its vocabulary from their spelling."""
+
+    def spelled_vectors(self, words: Sequence[str]) -> Float[Tensor, "words dim"]:
+        """A vector for each word; zeros for one without any known part."""
 
 
 @runtime_checkable

@@ -1,6 +1,6 @@
 """fastText: skip-gram over the character n-grams of words, so that rare and unseen words have vectors, too.
 
-Enriching Word Vectors with Subword Information. Bojanowski, Grave, Joulin, Mikolov 2017, arXiv:1607.04606; Subword-level
+Enriching Word Vectors with Subword Information. Bojanowski, Grave, Joulin, Mikolov 2017, arXiv:1607.04606; Subword
 Word Vector Representations for Korean. Park et al. 2018, doi:10.18653/v1/P18-1226, for n-grams of jamo.
 
 New against word2vec.py: the vector of a word is the mean of its own and of its n-grams', which are hashed to a fixed
@@ -30,7 +30,13 @@ from mallang.errors import UserError
 from mallang.kernels.word_vectors import Groups, logistic_losses, logistic_updates_
 from mallang.layers.checks import check_sizes
 from mallang.layers.word_windows import (
-    AliasTable, Positions, keep_probability, learning_rates, padded, text_of, windows,
+    AliasTable,
+    Positions,
+    keep_probability,
+    learning_rates,
+    padded,
+    text_of,
+    windows,
 )  # fmt: skip
 from mallang.text.character_ngrams import jamo_letters, ngram_hashes
 from mallang.text.vocabulary import Vocabulary
@@ -81,6 +87,8 @@ class Config:
         for name in ("subsample", "max_ngram", "max_jamo"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative, but is {getattr(self, name)}")
+        if not self.max_jamo and self.min_jamo != Config.min_jamo:
+            raise ValueError(f"min_jamo = {self.min_jamo} has no effect without max_jamo")
         if not self.learning_rate > 0:
             raise ValueError(f"learning_rate must be above 0, but is {self.learning_rate}")
 
@@ -103,6 +111,13 @@ class FastText(nn.Module):
         bags = [[number, *self.ngram_rows(token, number)] for number, token in enumerate(vocabulary.tokens)]
         self.register_buffer("rows", torch.tensor([row for bag in bags for row in bag]), persistent=False)
         self.register_buffer("ends", torch.tensor([len(bag) for bag in bags]).cumsum(0), persistent=False)
+
+    @property
+    def signature(self) -> str:
+        """The settings besides the text that are needed to reproduce its scores."""
+        return (
+            f"fasttext:skip-gram|loss:negative-sampling|negatives:{self.config.negatives}|window:{self.config.window}"
+        )
 
     def ngram_rows(self, token: str, number: int | None = None) -> list[int]:
         """The rows of a token's n-grams; special tokens have none."""

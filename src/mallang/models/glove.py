@@ -77,6 +77,12 @@ class GloVe(nn.Module):
         self.columns = nn.Parameter(self.start(), requires_grad=False)
         self.register_buffer("text_size", torch.ones((), dtype=torch.float64))
 
+    @property
+    def signature(self) -> str:
+        """The settings besides the text that are needed to reproduce its scores."""
+        config = self.config
+        return f"glove:weighted-squares|window:{config.window}|x_max:{config.x_max:g}|alpha:{config.alpha:g}"
+
     def start(self) -> Float[Tensor, "words columns"]:
         """Random vectors, the last two columns for the two biases."""
         return (torch.rand(len(self.vocabulary), self.config.dim + 2) - 0.5) / (self.config.dim + 1)
@@ -101,7 +107,7 @@ class GloVe(nn.Module):
         for epoch in range(config.epochs):
             order = torch.randperm(len(entries), generator=generator(device, seed, epoch), device=device)
             total = 0.0
-            for chunk in order.split(CHUNK):
+            for chunk in torch.split(order, CHUNK):
                 total += float(glove_updates_(*tables, entries[chunk], config.learning_rate, config.block).sum())
             yield {"loss": total / len(entries), "counts": len(entries)}
 

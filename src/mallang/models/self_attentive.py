@@ -131,7 +131,7 @@ class ViewAttention(nn.Module):
     ) -> Float[Tensor, "batch views time"]:
         """The weights of every view; padding has none."""
         scores = self.score(self.hidden(states).tanh()).mT.float()
-        weights = scores.masked_fill(~mask[:, None], -torch.inf).softmax(dim=-1)
+        weights: Tensor = scores.masked_fill(~mask[:, None], -torch.inf).softmax(dim=-1)
         for recorder in self.recorders:
             recorder(scores[:, :, None], weights[:, :, None])  # a view is a head with one query, the whole text
         return weights

@@ -11,7 +11,7 @@ New against nplm.py: no hidden layer, words on both sides are read, and the soft
     negative-sampling       −log σ(v · u) − Σ log σ(−v · u of a random word), words drawn with count^exponent
     hierarchical-softmax    −Σ log σ(± v · u of each node on the word's path in a Huffman tree)
 
-    text → subsampling → windows → groups of input and output vectors → blocks of updates       see layers/word_windows.py
+    text → subsampling → windows → groups of input and output vectors → blocks of updates     see layers/word_windows.py
 
 Where this differs from the original code: updates are those of mini-batches (`block` positions), so that the vectors
 depend on the seed and not on threads; the pairs of a position share their negative samples (Ji et al. 2016,
@@ -84,7 +84,7 @@ class Config:
             used = USED_BY.get(field.name, self.loss)
             if used != self.loss and getattr(self, field.name) != field.default:
                 raise ValueError(
-                    f"{field.name} = {getattr(self, field.name)} has no effect on loss = {self.loss!r}; it is for {used}"
+                    f"{field.name} = {getattr(self, field.name)} has no effect on loss = {self.loss!r}, but on {used}"
                 )
 
 
@@ -101,6 +101,13 @@ class Word2Vec(nn.Module):
         nn.init.uniform_(self.embedding.weight, -0.5 / config.dim, 0.5 / config.dim)
         self.output = nn.Parameter(torch.zeros(len(vocabulary), config.dim), requires_grad=False)
         self.register_buffer("counts", torch.zeros(len(vocabulary), dtype=torch.int64))
+
+    @property
+    def signature(self) -> str:
+        """The settings besides the text that are needed to reproduce its scores."""
+        config = self.config
+        drawn = f"|negatives:{config.negatives}" if config.loss == "negative-sampling" else ""
+        return f"word2vec:{config.architecture}|loss:{config.loss}{drawn}|window:{config.window}"
 
     def forward(self, batch: Batch) -> Float[Tensor, "batch time dim"]:
         """The vector of every token."""
@@ -147,12 +154,13 @@ class Objective:
 
     def __init__(self, config: Config, counts: Int64[Tensor, " words"]) -> None:
         self.config, self.counts = config, counts
-        self.negatives = self.tree = None
+        self.negatives: AliasTable | None = None
+        self.tree: HuffmanTree | None = None
         if config.loss == "negative-sampling":
             weights = counts.double().pow(config.exponent) * (counts > 0)
-            self.negatives: AliasTable | None = AliasTable.of(weights)
+            self.negatives = AliasTable.of(weights)
         elif config.loss == "hierarchical-softmax":
-            self.tree: HuffmanTree | None = huffman_tree(counts)
+            self.tree = huffman_tree(counts)
 
     def predictions(self, positions: Positions) -> int:
         """How many words are predicted at these positions."""

@@ -24,8 +24,8 @@ from mallang.evaluation.score import Score
 from mallang.text.tokenizer import Tokenizer
 
 Better = Literal["lower", "higher"]
-Evaluated = Literal["texts", "bags of words", "log-probabilities", "labels", "tags"]
-"""What `evaluate` gives for each row beside the scores."""
+Evaluated = Literal["texts", "bags of words", "log-probabilities", "labels", "tags", "word pairs"]
+"""What `evaluate` gives beside the scores: something for each row, or all pairs of words that it has scored."""
 Compared = Literal["outputs", "perplexity"]
 """What runs of a task are compared by: their outputs, or the perplexity of given texts."""
 

@@ -30,7 +30,7 @@ from mallang.evaluation.perplexity import perplexities
 from mallang.evaluation.score import Score
 from mallang.layers.head import cross_entropy_of
 from mallang.layers.stateful import Stateful, StatefulOutput
-from mallang.models.contract import Segmented, is_probability, longest_of, signature_of
+from mallang.models.contract import Segmented, WordVectors, is_probability, longest_of, signature_of
 from mallang.tasks.contract import Better, Group, Loss
 from mallang.tasks.generation import Verbs
 from mallang.tasks.out_of_vocabulary import forget_oov, ids_to_read
@@ -109,6 +109,11 @@ class Task:
             raise UserError(
                 f"{model.__name__.rsplit('.', 1)[-1]} reads one text and writes another: it is no language model",
                 todo="task.name=translation, or a language model such as model.name=gpt",
+            )
+        if issubclass(model.Model, WordVectors):
+            raise UserError(
+                f"{model.__name__.rsplit('.', 1)[-1]} learns vectors of words, and predicts no next one",
+                todo="task.name=word_vectors, or a language model such as model.name=gpt",
             )
         built: nn.Module = model.Model(config, self.text.vocabulary)
         self.check(built)

@@ -18,9 +18,9 @@ from torch import Tensor
 
 from mallang.data.columns import LabelSet, split_cell
 from mallang.errors import UserError, nearest, some_of
-from mallang.evaluation.spans import convert
+from mallang.evaluation.spans import convert_tags, tag_set
 from mallang.layers.crf import Constraints, allowed_transitions
-from mallang.text.tag_scheme import OUTSIDE, PREFIXES, Scheme, split_tag
+from mallang.text.tag_scheme import OUTSIDE, Scheme, split_tag
 
 Learned = Literal["same", "iob2", "bioes"]
 """The scheme that spans are learned in; same: that of the data."""
@@ -48,8 +48,7 @@ class TagSet:
         if self.scheme is None:
             return self.labels.names
         kinds = dict.fromkeys(split_tag(name)[1] for name in self.labels.names if name != OUTSIDE)
-        prefixes = [prefix for prefix in PREFIXES[self.scheme] if prefix != OUTSIDE]
-        return (OUTSIDE, *(f"{prefix}-{kind}" if kind else prefix for kind in kinds for prefix in prefixes))
+        return tuple(tag_set(kinds, self.scheme))
 
     @cached_property
     def ids(self) -> dict[str, int]:
@@ -70,7 +69,7 @@ class TagSet:
 
     def encode(self, tags: Sequence[str]) -> list[int]:
         """The numbers of the tags of a sentence, in the scheme that is learned."""
-        written = list(tags) if self.scheme is None else convert(tags, self.scheme)
+        written = list(tags) if self.scheme is None else convert_tags(tags, self.scheme)
         for given, tag in zip(tags, written, strict=True):
             if tag not in self.ids:
                 raise UserError(
@@ -82,7 +81,7 @@ class TagSet:
     def decode(self, ids: Sequence[int]) -> list[str]:
         """Tags in the scheme of the data."""
         tags = [self.names[number] for number in ids]
-        return tags if self.labels.scheme in (None, self.scheme) else convert(tags, self.labels.scheme)
+        return tags if self.labels.scheme in (None, self.scheme) else convert_tags(tags, self.labels.scheme)
 
     def constraints(self, strict: bool) -> Constraints:
         """Which tag may follow which: all if they spell no spans, or without `strict`."""

@@ -11,10 +11,11 @@ from torch import nn
 from mallang.data.columns import split_cell
 from mallang.errors import UserError
 from mallang.evaluation.score import Score
-from mallang.evaluation.spans import spans_of, tag_scores
+from mallang.evaluation.spans import read_spans
 from mallang.tasks.contract import Evaluated
 from mallang.tasks.out_of_vocabulary import forget_oov
 from mallang.tasks.tag_reading import Read, batches, encoder_of, examples_of, predict
+from mallang.tasks.tag_scores import all_scores, quick_scores
 from mallang.text.words import Word, joined, split_words
 
 if TYPE_CHECKING:
@@ -66,9 +67,7 @@ class Verbs:
     def __init__(self, task: Task, model: Any, config: None, max_length: int) -> None:
         self.task, self.model, self.config, self.max_length = task, model, config, max_length
 
-    def tag(
-        self, texts: str | Iterable[str | Sequence[str]], *, nbest: int = 1, pretokenized: bool = False
-    ) -> Any:
+    def tag(self, texts: str | Iterable[str | Sequence[str]], *, nbest: int = 1, pretokenized: bool = False) -> Any:
         """The tags of a text, or of each of several; a list of words is tagged as it is.
 
         A text is split into words as `task.split` says, and with `pretokenized` at white space alone.
@@ -105,7 +104,7 @@ class Verbs:
         sentences = [self.sentence(row, number) for number, row in enumerate(rows, start=1)]
         gold = [tags for _, tags in sentences]
         found, _ = predict(self.task, self.model, [words for words, _ in sentences])
-        return tag_scores(gold, found, self.task.tags.labels.scheme), [" ".join(tags) for tags in found]
+        return all_scores(found, gold, self.task.tags.labels.scheme), [" ".join(tags) for tags in found]
 
     def sentence(self, row: tuple[str, ...], number: int) -> tuple[list[str], list[str]]:
         """The words and tags of a row."""
@@ -140,7 +139,7 @@ def parts_of(task: Task, read: Read, sizes: Sequence[int], nbest: int) -> list[P
     sums = read.probabilities() @ task.tags.alike.to(best.device)
     chosen = sums.gather(2, best[:, :, None])[:, :, 0].clamp(max=1.0).tolist()
     tags = [task.tags.decode(row[:size]) for row, size in zip(best.tolist(), sizes, strict=True)]
-    spans = [spans_of(row) if task.tags.scheme is not None else [] for row in tags]
+    spans = [read_spans(row) if task.tags.scheme is not None else [] for row in tags]
     places = [(row, first, after) for row, found in enumerate(spans) for _, first, after in found]
     sure = iter(read.confidence(best, places, task.tags.names))
     several = n_best_of(task, read, sizes, nbest) if nbest > 1 else [[] for _ in sizes]
@@ -195,5 +194,5 @@ def validation_scores(task: Task, model: nn.Module, sentences: Sequence[tuple[li
     # Captured CUDA graphs read the tables of the vocabulary, so these are put back before training continues.
     forget_oov(encoder_of(model), 0)
     words = sum(map(len, gold))
-    scores = tag_scores(gold, found, task.tags.labels.scheme)
+    scores = quick_scores(found, gold, task.tags.labels.scheme)
     return [Score("loss", loss / max(1, words), "nats per word", count=len(gold)), *scores]

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch.nn.functional as F
@@ -44,7 +44,7 @@ SECTIONS: tuple[str, ...] = ()
 """Sections of a recipe that this task reads besides those of every recipe."""
 DEFAULTS: dict[str, dict[str, Any]] = {
     "text": {"unit": "space", "vocabulary": 50_000},
-    "train": {"metric": "f1", "batch_tokens": 1024},
+    "train": {"metric": "f1"},
     "optimizer": {"max_grad_norm": 5.0},
     "schedule": {"name": "linear", "warmup": 0},
 }
@@ -126,10 +126,10 @@ class Task:
             )
         vocabularies = [self.text.vocabulary] * (2 if kind.reads_source else 1)
         constraints = self.tags.constraints(self.config.constraints)
-        built = kind(config, *vocabularies, constraints) if own else kind(config, *vocabularies)
+        built: Any = kind(config, *vocabularies, constraints) if own else kind(config, *vocabularies)
         self.hidden_from = built.hidden_from if isinstance(built, HidesWords) else None
         if own:
-            return built
+            return cast(nn.Module, built)
         if (dim := built.encoder_dims().token) is None:
             raise UserError(f"{name} has no vector for a single word, so it cannot tag words")
         crf = CRF(len(self.tags), constraints) if self.config.head == "crf" else None
@@ -189,7 +189,9 @@ class Task:
         tags = tags_of(batch)
         is_word = tags != IGNORE
         if crf is None:
-            loss = F.cross_entropy(emissions.float().flatten(0, 1), tags.flatten(), ignore_index=IGNORE, reduction="sum")
+            loss = F.cross_entropy(
+                emissions.float().flatten(0, 1), tags.flatten(), ignore_index=IGNORE, reduction="sum"
+            )
         else:
             loss = crf.negative_log_likelihood(emissions, tags, is_word).sum()
         report = {"nll": loss.detach()}

@@ -129,9 +129,11 @@ WINDOW = 128
 """Tokens per window of a stream, where model and batch size allow as many."""
 PAIRED = ("translation", "dialogue")
 """Tasks whose outputs still improve while the validation loss rises: their runs end with the last weights."""
-LABELED = ("classification", "tagging")
-PASSES = ((2000, 30, 1024), (20_000, 15, 2048), (10**18, 6, 4096))
-"""Classifiers and taggers: up to how many examples, passes over them, and tokens per batch."""
+PASSES: Mapping[str, tuple[str, tuple[tuple[int, int, int, int], ...]]] = {
+    "classification": ("batch_tokens", ((2000, 30, 5, 1024), (20_000, 15, 5, 2048), (10**18, 6, 5, 4096))),
+    "tagging": ("batch_sentences", ((2000, 60, 20, 8), (20_000, 25, 8, 32), (10**18, 10, 5, 128))),
+}
+"""Up to how many examples, passes over them, patience, and the size of a batch; taggers find no span at first."""
 VALIDATIONS = {True: 10, False: 20}
 """Validations per run: with pairs, and otherwise, where early stopping applies."""
 PATIENCE = 5
@@ -246,7 +248,7 @@ def fitted(counted: Counted, model: str, given: Mapping[str, Any]) -> Values:
     values: Values = {}
     if not given["data"].get("valid") and "hold_out" not in given["data"]:
         values["data"] = {"hold_out": held_out_share(counted)}
-    if given["task"]["name"] in LABELED and trains(model):
+    if given["task"]["name"] in PASSES and trains(model):
         values |= labeled(counted, given)
         return {section: kept for section, keys in values.items() if (kept := less(keys, given.get(section, {})))}
     if not has_gradients(model):
@@ -269,9 +271,10 @@ def fitted(counted: Counted, model: str, given: Mapping[str, Any]) -> Values:
 
 def labeled(counted: Counted, given: Mapping[str, Any]) -> Values:
     """The defaults of classifiers and taggers: small files are read more often, in smaller batches."""
-    epochs, batch = next((epochs, batch) for most, epochs, batch in PASSES if counted.examples <= most)
+    unit, rows = PASSES[given["task"]["name"]]
+    _, epochs, patience, batch = next(row for row in rows if counted.examples <= row[0])
     given_length = {"steps", "epochs", "seconds"} & set(given.get("train", {}))
-    train: Values = {"batch_tokens": batch} | ({} if given_length else {"epochs": epochs, "patience": PATIENCE})
+    train: Values = {unit: batch} | ({} if given_length else {"epochs": epochs, "patience": patience})
     text = {} if UNITS & set(given.get("text", {})) else {"vocabulary": tier_of(counted).vocabulary}
     return {"train": train, "text": text, "optimizer": {"max_grad_norm": 1.0}}
 

@@ -33,11 +33,13 @@ READ = ("batch_tokens", "batch_sentences", "metric", "threads", "tensorboard")
 def check_used(recipe: Recipe, *, processes: int, started: bool) -> None:
     """Refuse values and options that have no effect on a fitted model."""
     values = recipe.resolved.resolved()
+    of_task = schema.part("task", recipe.task_name).get("x-defaults", {})
     unread = [
         f"{section}.{key} = {values[section][key]}"
         for section in ("train", "optimizer", "schedule")
         for key, rule in schema.part(section)["properties"].items()
-        if not (section == "train" and key in READ) and values[section][key] != plain(rule["default"])
+        if not (section == "train" and key in READ)
+        and values[section][key] != of_task.get(section, {}).get(key, plain(rule["default"]))
     ]
     if unread:
         raise UserError(

@@ -1,0 +1,113 @@
+"""Errors, seen texts and likely label errors against explicit loops."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mallang.evaluation.classification import accuracy_statistics
+from mallang.evaluation.error_analysis import (
+    errors_by_confidence,
+    fold_text,
+    likely_label_errors,
+    most_uncertain,
+    scores_by_seen,
+    seen_texts,
+)
+from mallang.evaluation.spans import span_statistics
+
+some = settings(deadline=None, max_examples=40)
+
+
+def make(items: int, classes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    random = np.random.default_rng(seed)
+    return random.dirichlet(np.ones(classes), size=items).round(2), random.integers(0, classes, items)
+
+
+def test_texts_are_compared_without_case_and_white_space():
+    assert fold_text("  A\tgood\n\nFILM ") == "a good film"
+    texts = ["A good  film", "Another", "정말 좋다", "정말좋다", ""]
+    assert seen_texts(texts, ["a GOOD film\n", "정말  좋다 "]).tolist() == [True, False, True, False, False]
+
+
+def test_scores_with_and_without_seen_texts():
+    outputs, golds = ["a", "b", "a", "a"], ["a", "a", "a", "b"]
+    seen = np.array([True, True, False, False])
+    scores = scores_by_seen(outputs, golds, seen, accuracy_statistics)
+    assert {name: (score.value, score.count) for name, score in scores.items()} == {
+        "all": (50.0, 4), "seen": (50.0, 2), "unseen": (50.0, 2),
+    }  # fmt: skip
+    assert scores["unseen"].signature.endswith("|texts:unseen")
+    scores = scores_by_seen(outputs, golds, np.array([True, False, True, False]), accuracy_statistics)
+    assert scores["seen"].value == 100 and scores["unseen"].value == 0
+    assert set(scores_by_seen(outputs, golds, np.zeros(4, dtype=bool), accuracy_statistics)) == {"all", "unseen"}
+    tags = scores_by_seen([["B-A"], ["O"]], [["B-A"], ["B-A"]], np.array([True, False]), span_statistics)
+    assert tags["seen"].value == 100 and tags["unseen"].value == 0
+
+
+@given(st.integers(1, 30), st.integers(2, 4), st.integers(0, 1000))
+@some
+def test_errors_are_sorted_by_confidence(items, classes, seed):
+    probabilities, golds = make(items, classes, seed)
+    found = errors_by_confidence(probabilities, golds)
+    wrong = {item for item in range(items) if probabilities[item].argmax() != golds[item]}
+    assert {error.item for error in found} == wrong
+    assert [error.confidence for error in found] == sorted((error.confidence for error in found), reverse=True)
+    for error in found:
+        row = probabilities[error.item]
+        assert (error.output, error.gold) == (row.argmax(), golds[error.item])
+        assert (error.confidence, error.gold_probability) == (row.max(), row[error.gold])
+
+
+@given(st.integers(1, 40), st.integers(2, 4), st.integers(0, 1000))
+@some
+def test_likely_label_errors_are_those_of_explicit_loops(items, classes, seed):
+    probabilities, golds = make(items, classes, seed)
+    expected = {}
+    means = {}
+    for label in range(classes):
+        own = [probabilities[item, label] for item in range(items) if golds[item] == label]
+        means[label] = sum(own) / len(own) if own else float("inf")
+    for item in range(items):
+        row = probabilities[item]
+        sure = [label for label in range(classes) if row[label] >= means[label] - 1e-12]
+        if sure and (best := max(sure, key=lambda label: row[label])) != golds[item]:
+            expected[item] = best
+    found = likely_label_errors(probabilities, golds)
+    # Means that equal a probability may be rounded to either side of it.
+    close = {item for item in range(items) for label in range(classes)
+             if abs(probabilities[item, label] - means[label]) < 1e-9}  # fmt: skip
+    assert {error.item: error.suggested for error in found if error.item not in close} == {
+        item: label for item, label in expected.items() if item not in close
+    }
+    margins = [error.suggested_probability - error.gold_probability for error in found]
+    assert margins == sorted(margins, reverse=True)
+
+
+def test_flipped_labels_are_found():
+    random = np.random.default_rng(4)
+    truth = random.integers(0, 3, 600)
+    logits = random.normal(size=(600, 3)) + 4 * np.eye(3)[truth]
+    probabilities = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    flipped = random.choice(600, 40, replace=False)
+    golds = truth.copy()
+    golds[flipped] = (truth[flipped] + 1) % 3
+    found = likely_label_errors(probabilities, golds)
+    assert len(found) < 60 and {error.item for error in found[:25]} <= set(flipped.tolist())
+    assert len({error.item for error in found} & set(flipped.tolist())) >= 30
+    assert all(error.suggested == truth[error.item] for error in found[:25])
+
+
+def test_a_class_without_texts_is_never_suggested():
+    found = likely_label_errors(np.array([[0.1, 0.0, 0.9], [0.8, 0.2, 0.0], [0.3, 0.7, 0.0]]), np.array([0, 0, 1]))
+    assert all(error.suggested != 2 for error in found)
+
+
+def test_the_closest_decisions_are_worth_labeling():
+    probabilities = np.array([[0.9, 0.1, 0.0], [0.4, 0.35, 0.25], [0.5, 0.49, 0.01], [0.34, 0.33, 0.33]])
+    assert most_uncertain(probabilities, 3) == [2, 3, 1]
+    assert most_uncertain(probabilities, 9) == [2, 3, 1, 0]
+    with pytest.raises(IndexError):
+        most_uncertain(np.ones((2, 1)), 1)
