@@ -57,7 +57,7 @@ def generation(tree: Path, commit: str, rounds: int) -> dict[str, Result]:
     for rows in (1, 64):
         began = time.monotonic()
         options = {"shape": replace(GPT2, words=50257).options(), "rows": rows, "new": 256, "prompt": 8}
-        options |= {"weights": "bfloat16", "device": "cuda"}
+        options |= {"weights": "bfloat16", "device": "cuda", "compile": True}
         ours = "benchmarks.generation_entrants:ours"
         rates = race(
             [Entrant(NOW, ours, options), Entrant(BEFORE, ours, options, environment=paths_of(tree), tree=tree)], rounds
