@@ -254,7 +254,7 @@ class Task:
         return losses, logits.argmax(dim=1) == classes
 
     def loss_weights(self, device: torch.device) -> Tensor | None:
-        """The weights of the classes in the loss, if there are any; moved once: a CUDA graph cannot copy from the CPU."""
+        """The weights of classes in the loss, if there are any; moved once, since CUDA graphs cannot copy from the CPU."""
         if self.config.class_weights == "none":
             return None
         self.weights = self.weights.to(device)
