@@ -17,7 +17,7 @@ from mallang.text.vocabulary import PAD
 
 IGNORE = -100
 """The label of an example or a word that has none: no class has this number. Class 0 is an ordinary class."""
-VARYING = ("time", "source", "words", "sentences")
+VARYING = ("time", "source", "words", "sentences", "features")
 """The axes that are padded in width; rows are padded along `batch` and `examples`."""
 
 
@@ -58,6 +58,13 @@ class Batch:
     """The tag of each word; IGNORE where there is none."""
     sentences: Int[Tensor, "examples sentences"] | None = field(default=None, metadata=axes("examples sentences", -1))
     """The rows of `tokens` that are the sentences of each document, in order; −1 where there is no sentence."""
+    feature_tokens: Int[Tensor, "examples features"] | None = field(
+        default=None, metadata=axes("examples features", PAD)
+    )
+    """Each text as the encoder of `given.features` reads it, with its own tokens."""
+    feature_lengths: Int[Tensor, " examples"] | None = field(default=None, metadata=axes("examples", 1))
+    feature_words: Int[Tensor, "examples words"] | None = field(default=None, metadata=axes("examples words", -1))
+    """The position of the first of those tokens of each word; −1 where there is no word."""
 
     @property
     def mask(self) -> Bool[Tensor, "batch time"]:
@@ -135,7 +142,7 @@ class Shapes:
 
     def size(self, axis: str, size: int, rows: int, examples: int) -> int:
         """The padded size of an axis."""
-        if axis == "sentences":
+        if axis in ("sentences", "features"):
             return self.doubled(size)
         return self.rounded(size) if axis in VARYING else {"batch": rows, "examples": examples}.get(axis, size)
 

@@ -31,9 +31,11 @@ from mallang.errors import UserError
 from mallang.evaluation.score import Score
 from mallang.layers.encoded import Encoded
 from mallang.layers.head import ClassificationHead, Headed, OrdinalHead
-from mallang.models.contract import Classifier, Encoder, longest_of, reads_sentences
+from mallang.models.contract import Classifier, Encoder, encode_text, longest_of, reads_sentences
+from mallang.runs.given import Given
 from mallang.tasks.classifier import Verbs, predict, scores_of
 from mallang.tasks.contract import Better, Group, Loss
+from mallang.tasks.features import RECEIVES, features_of
 from mallang.text.tokenizer import Tokenizer
 from mallang.text.vocabulary import EOS, UNK
 
@@ -94,8 +96,15 @@ class Task:
     parts = ("loss",)
     metrics: Mapping[str, Better] = {"loss": "lower", "accuracy": "higher", "macro_f1": "higher"}
 
-    def __init__(self, config: Config, tokenizers: Mapping[str, Tokenizer], labels: Mapping[str, LabelSet]) -> None:
+    def __init__(
+        self,
+        config: Config,
+        tokenizers: Mapping[str, Tokenizer],
+        labels: Mapping[str, LabelSet],
+        given: Mapping[str, Given] | None = None,
+    ) -> None:
         self.config, self.tokenizers, self.text = config, tokenizers, tokenizers["text"]
+        self.features = features_of(given, "document" if config.documents else "text")
         self.labels = labels["label"]
         self.segments = Segments(self.text, "document")
         if config.documents and self.text.domains:
@@ -113,12 +122,18 @@ class Task:
         label: Kind = "labels" if config.kind == "multi" else "label"
         return {"label": label, **({"text": "document"} if config.documents else {})}
 
+    @classmethod
+    def receives(cls) -> Mapping[str, str]:
+        """The names of [given] that it accepts."""
+        return RECEIVES
+
     def arrays(self) -> Sequence[Column]:
-        """The tokens, the label, and of documents the starts of their sentences."""
+        """The tokens, the label, of documents the starts of their sentences, and what the features need."""
+        features = [] if self.features is None else self.features.arrays()
         label = Column(1, self.labels, is_text=False)
         if self.config.documents:
-            return [Column(0, self.segments), label, Column(0, Starts(self.segments), is_text=False)]
-        return [Column(0, self.text), label]
+            return [Column(0, self.segments), label, Column(0, Starts(self.segments), is_text=False), *features]
+        return [Column(0, self.text), label, *features]
 
     def build(self, model: ModuleType, config: Any) -> nn.Module:
         """The encoder with a head for these labels, or a model that is a classifier itself."""
@@ -126,6 +141,8 @@ class Task:
         if issubclass(kind, Classifier):
             if self.config.freeze or self.config.head_dropout:
                 raise UserError(f"task.freeze and task.head_dropout are about a head, and {name} has none")
+            if self.features is not None:
+                raise UserError(f"given.features are read by a head, and {name} has none", todo="leave them out")
             whole: nn.Module = kind(config, self.text.vocabulary, len(self.labels))
             return whole
         if not issubclass(kind, Encoder):
@@ -141,8 +158,11 @@ class Task:
         vocabularies = [self.text.vocabulary] * (2 if kind.reads_source else 1)
         encoder = kind(config, *vocabularies)
         make = OrdinalHead if self.config.kind == "ordinal" else ClassificationHead
-        head = make(encoder.encoder_dims().pooled, len(self.labels), self.config.head_dropout)
-        return Headed(encoder, head, frozen=self.config.freeze)
+        dim, features = encoder.encoder_dims().pooled, None
+        if self.features is not None:
+            dim, features = dim + self.features.dim, self.features.module()
+        head = make(dim, len(self.labels), self.config.head_dropout)
+        return Headed(encoder, head, frozen=self.config.freeze, features=features)
 
     def examples(self, corpus: Prepared, seed: int, epoch: int) -> Any:
         """The texts that an epoch reads."""
@@ -166,7 +186,7 @@ class Task:
         rows = None
         lengths = [len(ids) + 1 for ids, *_ in examples]
         if self.config.documents:
-            found = [self.rows_of(ids, starts) for ids, _, starts in examples]
+            found = [self.rows_of(ids, starts) for ids, _, starts, *_ in examples]
             rows, lengths = [len(each) for each in found], [max(map(len, each)) + 1 for each in found]
         for group in by_length(lengths, tokens, rows=rows):
             yield group, self.collate([examples[place] for place in group])
@@ -184,14 +204,16 @@ class Task:
         return self.collate(examples)
 
     def collate(self, examples: Sequence[Sequence[Any]]) -> Batch:
-        """A padded batch of examples: ids, label, and of documents the starts of their sentences."""
+        """A padded batch of examples: the arrays of each."""
         label = self.label_fields([label for _, label, *_ in examples])
+        if self.features is not None:
+            label |= self.features.fields([example[-1:] for example in examples])
         if not self.config.documents:
             tokens, lengths = pad_rows([ids for ids, *_ in examples], end=EOS)
             return Batch(tokens=tokens, lengths=lengths, **label)
         sentences: list[np.ndarray] = []
         rows: list[np.ndarray] = []
-        for ids, _, starts in examples:
+        for ids, _, starts, *_ in examples:
             found = self.rows_of(ids, starts)
             rows.append(np.arange(len(sentences), len(sentences) + len(found)))
             sentences += found
@@ -227,14 +249,14 @@ class Task:
         if isinstance(model, Classifier):
             return model.classify(batch), {}
         encoded = self.encoded(model.model, batch)
-        return model.head(encoded.pooled), encoded.penalties
+        pooled = encoded.pooled
+        if self.features is not None:
+            pooled = self.features.join(pooled, model.features, batch)
+        return model.head(pooled), encoded.penalties
 
     def encoded(self, encoder: Any, batch: Batch) -> Encoded:
-        """What an encoder makes of a batch; one that reads a source gets the text as its source."""
-        if encoder.reads_source:
-            batch = Batch(tokens=batch.tokens, lengths=batch.lengths, source=batch.tokens, source_lengths=batch.lengths)
-        found: Encoded = encoder.encode(batch)
-        return found
+        """What an encoder makes of a batch."""
+        return encode_text(encoder, batch)
 
     def losses(self, logits: Tensor, batch: Batch) -> tuple[Float[Tensor, " examples"], Tensor]:
         """The loss of each example, 0 where it has no label, and whether the prediction is right."""

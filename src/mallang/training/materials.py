@@ -18,7 +18,8 @@ from mallang.find import find
 from mallang.recipe import Recipe
 from mallang.runs.files import unwritable
 from mallang.runs.folder import Run
-from mallang.tasks.contract import Labeled, Task, TextLayout, column_kinds, text_columns
+from mallang.runs.given import Given, open_given
+from mallang.tasks.contract import Labeled, Task, TextLayout, column_kinds, make_task, text_columns
 from mallang.text.tokenizer import Tokenizer
 
 
@@ -31,6 +32,7 @@ class Materials:
     train: Prepared
     valid: Prepared
     labels: Mapping[str, LabelSet] = field(default_factory=dict)
+    given: Mapping[str, Given] = field(default_factory=dict)
 
 
 def prepare_data(
@@ -55,14 +57,15 @@ def prepare_data(
     labels = label_sets(folder, rows, kinds)
     if folder is not None and not (folder / "tokenizer.json").exists():
         save_tokenizers(folder, tokenizers)
-    task = kind(recipe.task, tokenizers, labels) if kinds else kind(recipe.task, tokenizers)
+    given = open_given(recipe.given, None if folder is None else Run.open(folder))
+    task = make_task(kind, recipe.task, tokenizers, labels, given)
     filters, anything = task.filters(recipe.data) if isinstance(task, TextLayout) else usual_filters(recipe.data)
     chosen = task.arrays() if isinstance(task, Labeled) else [tokenizers[column] for column in kind.columns]
     tags = tokenizers[texts[0]].domains
     prepared = prepare_split(rows, chosen, filters, tags)
     say(str(prepared.account))
     held_out = prepare_split(held_out_rows, chosen, anything, tags)
-    return Materials(task, corpus, prepared, held_out, labels)
+    return Materials(task, corpus, prepared, held_out, labels, given)
 
 
 def label_sets(folder: Path | None, rows: Rows, kinds: Mapping[str, Kind]) -> dict[str, LabelSet]:
