@@ -25,6 +25,7 @@ from mallang.tasks.tagger import Verbs
 from mallang.text.tokenizer import Config as Text
 from mallang.text.tokenizer import Tokenizer
 from mallang.text.vocabulary import EOS
+from mallang.training.step import Step
 
 WORDS = ("EU", "rejects", "Germany", "민수는", "서울", ".", "don't")
 LABELS = {"tags": LabelSet(("B-LOC", "B-PER", "O"), "tags", scheme="iob2"), "label": LabelSet(("no", "yes"))}
@@ -238,3 +239,24 @@ def test_the_vectors_keep_the_float_type_of_the_model() -> None:
     task, model = classifier(given("rnn_classifier"))
     batch = task.collate(rows(task, ["EU"]))
     assert task.features.join(torch.zeros(1, 2, dtype=torch.bfloat16), model.features, batch).dtype == torch.bfloat16
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("make", [tagger, classifier])
+@pytest.mark.parametrize("name", ["rnn_lm", "transformer_encoder"])
+def test_captured_graphs_compute_the_same_features(make: Any, name: str) -> None:
+    """Also after a longer batch, for which a table of positions grows."""
+    device, texts = torch.device("cuda"), ["EU\trejects\tGermany", "서울", "don't\t."]
+    long = ["\t".join(WORDS * 30)] * 3
+    found = []
+    for engine in ("eager", "cuda-graphs"):
+        task, model = make(given(name))
+        model.to(device)
+        step = Step(task, model, device, "fp32", engine)
+        batches = [Shapes(tokens=64, multiple=8).fill(task.collate(rows(task, each))) for each in (texts, long)]
+        losses = [float(step.run(batches[place], [3]).sums["loss"]) for place in (0, 0, 1, 1, 0, 1)]
+        found.append((losses, model.head.state_dict().keys(), [p.grad.cpu() for p in model.head.parameters()]))
+    (eager, names, gradients), (replayed, others, same) = found
+    assert eager == pytest.approx(replayed, rel=1e-4) and names == others
+    for one, other in zip(gradients, same, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from torch import nn
@@ -26,3 +26,11 @@ class Frozen(nn.Module):
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         self.held[0]._apply(fn, recurse)  # type: ignore[no-untyped-call]
         return self
+
+
+def running_modules(model: nn.Module) -> Iterator[nn.Module]:
+    """The modules that run with a model: its own, and those that it holds frozen."""
+    for part in model.modules():
+        yield part
+        if isinstance(part, Frozen):
+            yield from part.module.modules()
