@@ -37,7 +37,6 @@ from mallang.tasks.classifier import Verbs, predict, scores_of
 from mallang.tasks.contract import Better, Group, Loss
 from mallang.tasks.features import RECEIVES, features_of
 from mallang.text.tokenizer import Tokenizer
-from mallang.text.vocabulary import EOS, UNK
 
 __all__ = ["DEFAULTS", "SECTIONS", "Config", "Task", "Verbs"]
 
@@ -199,17 +198,17 @@ class Task:
         """A padded batch; with word dropout some tokens are `<unk>`."""
         examples = [example for (example,) in rows]
         if self.config.word_dropout:
-            share = self.config.word_dropout
-            examples = [(np.where(random.random(len(ids)) < share, UNK, ids), *others) for ids, *others in examples]
+            share, unk = self.config.word_dropout, self.text.vocabulary.unk
+            examples = [(np.where(random.random(len(ids)) < share, unk, ids), *others) for ids, *others in examples]
         return self.collate(examples)
 
     def collate(self, examples: Sequence[Sequence[Any]]) -> Batch:
         """A padded batch of examples: the arrays of each."""
-        label = self.label_fields([label for _, label, *_ in examples])
+        label, vocabulary = self.label_fields([label for _, label, *_ in examples]), self.text.vocabulary
         if self.features is not None:
             label |= self.features.fields([example[-1:] for example in examples])
         if not self.config.documents:
-            tokens, lengths = pad_rows([ids for ids, *_ in examples], end=EOS)
+            tokens, lengths = pad_rows([ids for ids, *_ in examples], vocabulary.pad, end=vocabulary.eos)
             return Batch(tokens=tokens, lengths=lengths, **label)
         sentences: list[np.ndarray] = []
         rows: list[np.ndarray] = []
@@ -217,7 +216,7 @@ class Task:
             found = self.rows_of(ids, starts)
             rows.append(np.arange(len(sentences), len(sentences) + len(found)))
             sentences += found
-        tokens, lengths = pad_rows(sentences, end=EOS)
+        tokens, lengths = pad_rows(sentences, vocabulary.pad, end=vocabulary.eos)
         return Batch(tokens=tokens, lengths=lengths, sentences=pad_rows(rows, -1)[0], **label)
 
     def label_fields(self, labels: Sequence[Any]) -> dict[str, Tensor]:

@@ -171,6 +171,20 @@ class Receiving(Protocol):
         """The names that it accepts, and what each is for."""
 
 
+@runtime_checkable
+class Marking(Protocol):
+    """A task whose texts have special tokens beyond pad, unk, bos and eos: its tokenizers are trained with them."""
+
+    @classmethod
+    def special_tokens(cls, config: Any) -> tuple[str, ...]:
+        """The names of these tokens: mask, cls, sep."""
+
+
+def special_tokens(kind: type[Any], config: Any) -> tuple[str, ...]:
+    """The special tokens that a task needs beyond the usual four; none for most tasks."""
+    return kind.special_tokens(config) if issubclass(kind, Marking) else ()
+
+
 def column_kinds(kind: type[Any], config: Any) -> Mapping[str, Kind]:
     """The kinds of a task's columns that are not plain text; none for most tasks."""
     return kind.kinds(config) if issubclass(kind, Labeled) else {}

@@ -38,7 +38,6 @@ from mallang.tasks.features import RECEIVES, features_of
 from mallang.tasks.tag_set import Learned, TagSet
 from mallang.tasks.tagger import Verbs, validation_scores
 from mallang.text.tokenizer import Tokenizer
-from mallang.text.vocabulary import EOS, SPECIALS, UNK
 from mallang.text.words import Split
 
 __all__ = ["DEFAULTS", "SECTIONS", "Config", "Task", "Verbs"]
@@ -168,7 +167,7 @@ class Task:
         if ids is None:
             ids = np.concatenate([corpus[place][0] for place in range(len(corpus))])
         found: np.ndarray = np.bincount(ids, minlength=len(self.text.vocabulary)) == 1
-        found[: len(SPECIALS)] = False
+        found[list(self.text.vocabulary.specials)] = False
         return found
 
     def plan(
@@ -184,16 +183,18 @@ class Task:
 
     def with_unknown(self, ids: Any, random: np.random.Generator) -> Any:
         """The ids of a sentence with some words hidden: rare ones, and any."""
+        unk = self.text.vocabulary.unk
         if self.config.rare_dropout and self.is_rare is not None:
             drops = self.is_rare[ids] & (random.random(len(ids)) < self.config.rare_dropout)
-            ids = np.where(drops, UNK if self.hidden_from is None else ids + self.hidden_from, ids)
+            ids = np.where(drops, unk if self.hidden_from is None else ids + self.hidden_from, ids)
         if self.config.word_dropout:
-            ids = np.where(random.random(len(ids)) < self.config.word_dropout, UNK, ids)
+            ids = np.where(random.random(len(ids)) < self.config.word_dropout, unk, ids)
         return ids
 
     def collate(self, examples: Sequence[Sequence[Any]]) -> Batch:
         """A padded batch of examples: the arrays of each."""
-        tokens, lengths = pad_rows([ids for ids, *_ in examples], end=EOS)
+        vocabulary = self.text.vocabulary
+        tokens, lengths = pad_rows([ids for ids, *_ in examples], vocabulary.pad, end=vocabulary.eos)
         tags, _ = pad_rows([tags for _, tags, *_ in examples], IGNORE)
         words, _ = pad_rows([starts for _, _, starts, *_ in examples], -1)
         features = {} if self.features is None else self.features.fields([example[3:] for example in examples])

@@ -19,7 +19,7 @@ from mallang.recipe import Recipe
 from mallang.runs.files import unwritable
 from mallang.runs.folder import Run
 from mallang.runs.given import Given, open_given
-from mallang.tasks.contract import Labeled, Task, TextLayout, column_kinds, make_task, text_columns
+from mallang.tasks.contract import Labeled, Task, TextLayout, column_kinds, make_task, special_tokens, text_columns
 from mallang.text.tokenizer import Tokenizer
 
 
@@ -54,6 +54,7 @@ def prepare_data(
         tokenizers = tokenizers_of(start, recipe, texts)
     else:
         tokenizers = learn_tokenizers(recipe, rows, kind.columns, kinds)
+    check_special(recipe, tokenizers, start)
     labels = label_sets(folder, rows, kinds)
     if folder is not None and not (folder / "tokenizer.json").exists():
         save_tokenizers(folder, tokenizers)
@@ -112,6 +113,18 @@ def tokenizers_of(start: Path, recipe: Recipe, columns: tuple[str, ...]) -> dict
     return run.tokenizers(columns)
 
 
+def check_special(recipe: Recipe, tokenizers: Mapping[str, Tokenizer], start: Path | None) -> None:
+    """Refuse tokenizers without the special tokens of the task."""
+    needed = special_tokens(find("tasks", recipe.task_name).Task, recipe.task)
+    for tokenizer in tokenizers.values():
+        if missing := [name for name in needed if name not in dict(tokenizer.vocabulary.optional)]:
+            raise UserError(
+                f"{recipe.task_name} needs the special token {missing[0]!r}, which the tokenizer"
+                f"{f' of {start}' if start else ''} does not have",
+                todo="leave --from out, or start from a run of a task that needs it too",
+            )
+
+
 def check_metric(recipe: Recipe, metrics: Iterable[str]) -> None:
     """Refuse a metric that the task does not have, before any work is done."""
     if recipe.train.metric not in metrics:
@@ -142,11 +155,14 @@ def learn_tokenizers(
     ]
     domains = tuple(dict.fromkeys((recipe.data.domains or {}).values()))
     names = [columns[place] for place in texts]
+    special = special_tokens(find("tasks", recipe.task_name).Task, recipe.task)
     if recipe.text.shared:
-        shared = Tokenizer.train((text for row in sample for text in row), recipe.text, domains)
+        shared = Tokenizer.train((text for row in sample for text in row), recipe.text, domains, special)
         return dict.fromkeys(names, shared)
     return {
-        column: Tokenizer.train((row[place] for row in sample), recipe.text.side(column), () if place else domains)
+        column: Tokenizer.train(
+            (row[place] for row in sample), recipe.text.side(column), () if place else domains, special
+        )
         for place, column in enumerate(names)
     }
 
