@@ -67,6 +67,16 @@ def test_it_is_a_loop_over_windows_filters_and_channels(channels: str, widths: l
         torch.testing.assert_close(encoded.pooled[number], torch.tensor([max(each) for each in maps]))
 
 
+@torch.no_grad()
+def test_mean_and_maximum_over_the_words_of_the_text_can_both_be_read() -> None:
+    model = make(pooling="mean-max")
+    encoded = model.encode(batch_of(ROWS))
+    assert model.encoder_dims().pooled == encoded.pooled.shape[1] == 2 * encoded.layers[0].shape[2]
+    for number, row in enumerate(ROWS):
+        maps = encoded.layers[0][number, : len(row)]
+        torch.testing.assert_close(encoded.pooled[number], torch.cat((maps.mean(dim=0), maps.amax(dim=0))))
+
+
 def test_both_channels_start_from_the_same_vectors_and_one_is_trained() -> None:
     model, batch = make(channels="multichannel"), batch_of(ROWS)
     matrix = torch.randn(9, 5)

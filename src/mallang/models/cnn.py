@@ -34,7 +34,7 @@ from mallang.layers.convolution import Convolution
 from mallang.layers.dropout import Dropout
 from mallang.layers.encoded import Encoded, EncoderDims
 from mallang.layers.initialization import xavier
-from mallang.layers.pooling import masked_max
+from mallang.layers.pooling import pooled
 from mallang.text.vocabulary import Vocabulary
 
 __all__ = ["CNN", "SIZES", "Config", "Model"]
@@ -54,6 +54,8 @@ class Config:
     """Filters (feature maps) of each width."""
     channels: Literal["static", "trained", "multichannel"] = "trained"
     """Word vectors that are not trained, that are, or one set of each."""
+    pooling: Literal["max", "mean-max"] = "max"
+    """How the feature maps become the vector of the text: their maximum over time, as in the paper, or the mean too."""
     embedding_dropout: float = 0.0
     """Dropout on word embeddings; the paper drops none."""
     dropout: float = 0.5
@@ -87,10 +89,10 @@ class CNN(nn.Module):
         return self.encode(batch).pooled
 
     def encode(self, batch: Batch) -> Encoded:
-        """The feature maps at every word, and the maximum of each over time."""
+        """The feature maps at every word, and the maximum of each over time, or also the mean."""
         words = self.embedding_dropout(self.embed(batch.tokens)) * batch.mask[:, :, None]  # padding is zeros
         features = torch.cat([convolution(words) for convolution in self.convolutions], dim=-1).relu()
-        text = self.dropout(masked_max(features, batch.mask))
+        text = self.dropout(pooled(features, batch.mask, self.config.pooling))
         return Encoded(layers=[features], mask=batch.mask, pooled=text)
 
     def embed(self, tokens: Int[Tensor, "batch time"]) -> Float[Tensor, "batch time dim"]:
@@ -101,7 +103,7 @@ class CNN(nn.Module):
     def encoder_dims(self) -> EncoderDims:
         """The sizes of what `encode` gives."""
         dim = self.config.filters * len(self.config.widths)
-        return EncoderDims(pooled=dim, token=dim)
+        return EncoderDims(pooled=2 * dim if self.config.pooling == "mean-max" else dim, token=dim)
 
     def input_embedding(self) -> nn.Embedding:
         """The word embeddings; of two channels the static ones, which the trained ones start from."""

@@ -26,6 +26,7 @@ from mallang.data.batch import IGNORE, Batch, pad_rows
 from mallang.data.columns import Column, Kind, LabelSet, Segments, Starts
 from mallang.data.documents import document_sizes, sentence_rows
 from mallang.data.prepared import Prepared
+from mallang.data.resegmented import Resegmented, dropouts_of
 from mallang.data.sampler import Buckets, Rows, by_length
 from mallang.errors import UserError
 from mallang.evaluation.score import Score
@@ -62,6 +63,8 @@ class Config:
     """Dropout on the vector of a text before the head."""
     word_dropout: float = 0.0
     """Probability that a token is read as `<unk>` in training."""
+    bpe_dropout: float = 0.0
+    """Probability that a merge of BPE is skipped in training, so that a word is read in other pieces each time."""
     freeze: bool = False
     """Train the head alone; the encoder, usually from another run (--from), stays as it is."""
     documents: bool = False
@@ -72,11 +75,13 @@ class Config:
     """Maximum number of tokens of a sentence; a longer one is split into parts of nearly equal length."""
 
     def __post_init__(self) -> None:
-        for name in ("label_smoothing", "head_dropout", "word_dropout"):
+        for name in ("label_smoothing", "head_dropout", "word_dropout", "bpe_dropout"):
             if not 0.0 <= (share := getattr(self, name)) < 1.0:
                 raise ValueError(f"{name} must be at least 0 and less than 1, but is {share}")
         if self.label_smoothing and self.kind != "single":
             raise ValueError(f"label_smoothing has no effect on kind = {self.kind!r}")
+        if self.bpe_dropout and self.documents:
+            raise ValueError("bpe_dropout has no effect on documents, whose sentences begin at fixed tokens")
         if self.class_weights != "none" and self.kind == "ordinal":
             raise ValueError("class_weights has no effect on kind = 'ordinal', whose thresholds order the classes")
         for name in ("max_sentences", "max_words"):
@@ -103,6 +108,8 @@ class Task:
                 "data.domains puts a tag before a text, and documents have no place for it",
                 todo="leave out data.domains, or set task.documents=false",
             )
+        self.dropouts = [*dropouts_of([self.text], config.bpe_dropout), None] if config.bpe_dropout else []
+        """What cuts the text again in every epoch; labels stay as they are."""
         counts = np.maximum(1, np.array(self.labels.counts or [1] * len(self.labels), dtype=np.float32))
         self.weights = torch.from_numpy(counts.sum() / (len(counts) * counts))
         """Weights of the classes whose mean over the training texts is 1."""
@@ -145,8 +152,12 @@ class Task:
         return Headed(encoder, head, frozen=self.config.freeze)
 
     def examples(self, corpus: Prepared, seed: int, epoch: int) -> Any:
-        """The texts that an epoch reads."""
-        return corpus.epoch(seed, epoch)
+        """The texts that an epoch reads; with BPE-dropout tokenized again."""
+        drawn = corpus.epoch(seed, epoch)
+        if not self.dropouts:
+            return drawn
+        longest = corpus.account.filters.max_length or int(corpus.lengths[:, 0].max())
+        return Resegmented(drawn, self.dropouts, longest=longest, seed=seed, epoch=epoch)
 
     def plan(
         self, corpus: Prepared, *, tokens: int, sentences: int | None = None, multiple: int = 1, seed: int, epoch: int
