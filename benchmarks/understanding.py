@@ -2,7 +2,7 @@
 
 python -m benchmarks.understanding plan benchmarks/understanding.toml               # which jobs, and what is wrong
 python -m benchmarks.understanding run benchmarks/understanding.toml --out lines.jsonl --workers 14 --seconds 480
-python -m benchmarks.understanding run … --out more.jsonl --done lines.jsonl        # go on where the time was over
+python -m benchmarks.understanding run … --out more.jsonl --done lines.jsonl        # resumes where the time was over
 python -m benchmarks.understanding show lines.jsonl                                 # print tables
 python -m benchmarks.understanding collect lines.jsonl                              # write results/ and the sweep
 
@@ -16,7 +16,7 @@ A list names systems; `defaults` may say whatever a system may, and its override
 
 Every job that ends adds one line of JSON to the output file at once. A line of a sweep has no score on test. After
 `--seconds` no job is started, nor before that if its cost is more than the time left; `--done` names earlier output,
-so that the same command goes on. `--work` keeps run folders: the final run with the first seed then needs no training.
+so that the same command resumes. `--work` keeps run folders: the final run with the first seed then needs no training.
 """
 
 from __future__ import annotations
