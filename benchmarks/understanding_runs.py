@@ -6,8 +6,11 @@ twice: on all texts, and without those that are in the training split too (in lo
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import shutil
 import time
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -44,7 +47,7 @@ class Job:
         """The name of its run folder: the same for a sweep and a final run of one setting and seed."""
         setting = "".join(f"-{override.partition('.')[2] or override}" for override in self.overrides)
         named = "".join(letter if letter.isalnum() or letter in "-._=" else "_" for letter in setting)
-        return f"{self.system}{named[:120]}-{abs(hash_of(self.overrides)):08x}-seed{self.seed}"
+        return f"{self.system}{named[:120]}-{hash_of(self.overrides):08x}-seed{self.seed}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,19 +62,17 @@ class Place:
 
 def hash_of(overrides: Sequence[str]) -> int:
     """A number of a setting that is the same in every process."""
-    import zlib
-
     return zlib.crc32("\n".join(overrides).encode())
 
 
 def alone() -> None:
     """A worker computes with one thread: the others want theirs."""
-    import os
-
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"
     import torch
 
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
     torch.set_num_threads(1)
+    # A spawned process would spawn its loader too, which cannot be pickled.
+    multiprocessing.set_start_method("fork", force=True)
 
 
 def do(job: Job, place: Place) -> Line:
