@@ -7,10 +7,13 @@ import statistics
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from benchmarks import report
 from benchmarks.report import Result
-from benchmarks.understanding_runs import ALL, LABELS, NEW, Line
+from benchmarks.understanding_runs import ALL, LABELS, NEW, Line, is_right
 from mallang.errors import UserError
+from mallang.evaluation.score import RESAMPLES, SEED
 
 SWEEP = Path(__file__).with_name("understanding-sweep.jsonl")
 SPLITS = {"dev": "valid", ALL: "test", NEW: "test"}
@@ -66,9 +69,43 @@ def show(files: Sequence[Path]) -> None:
         means = [spread(chief(line, part)[1] for line in mine) for part in SPLITS]
         finals.append((system, *means, len(mine), f"{mine[0]['parameters']:,}", mine[0]["wall"]))
     report.show("final runs", finals)
+    show_order(good)
     for line in lines:
         if "failed" in line:
             print(summary(line))
+
+
+def show_order(lines: Sequence[Line]) -> None:
+    """Print the classifiers of every corpus in the order of their accuracy, with how far each is from the first."""
+    classified = [line for line in lines if "right" in line]
+    for corpus in dict.fromkeys(line["corpus"] for line in classified):
+        mine = [line for line in classified if line["corpus"] == corpus]
+        found = {system: mean_right([line for line in mine if line["system"] == system]) for system in systems_of(mine)}
+        ranked = sorted(found, key=lambda system: -found[system].mean())
+        rows = [
+            (system, f"{100 * found[system].mean():.2f}", *gap(found[ranked[0]], found[system])) for system in ranked
+        ]
+        if len(rows) > 1:
+            report.show(f"{corpus}, test", [("system", "accuracy", "behind the first", "95 % interval"), *rows])
+
+
+def systems_of(lines: Sequence[Line]) -> list[str]:
+    """The systems of lines, each once."""
+    return list(dict.fromkeys(line["system"] for line in lines))
+
+
+def mean_right(lines: Sequence[Line]) -> np.ndarray:
+    """For every test text the share of seeds that are right."""
+    shares: np.ndarray = np.mean([is_right(line["right"], line[ALL]["accuracy"]["count"]) for line in lines], axis=0)
+    return shares
+
+
+def gap(first: np.ndarray, other: np.ndarray) -> tuple[str, str]:
+    """The difference of two systems on the same texts, and its interval by a paired bootstrap over texts."""
+    difference = 100 * (first - other)
+    draws = np.random.default_rng(SEED).integers(len(difference), size=(RESAMPLES, len(difference)))
+    low, high = np.quantile([difference[draw].mean() for draw in draws], (0.025, 0.975))
+    return f"{difference.mean():.2f}", f"{low:.2f} to {high:.2f}"
 
 
 def spread(values: Iterable[float]) -> str:

@@ -140,6 +140,21 @@ def test_values_and_the_sweep_are_written(tmp_path, systems, capsys):
         understanding_results.collect([path], tmp_path / "results", tmp_path / "sweep.jsonl")
 
 
+def test_systems_of_a_corpus_are_ordered_with_the_interval_of_their_difference(systems, capsys):
+    job = todo(systems, [], ["sweep"])[0]
+    known = {"a": [True] * 90 + [False] * 10, "b": [True] * 60 + [False] * 40}
+    lines = []
+    for system, right in known.items():
+        line = line_of(job, 100 * sum(right) / len(right)) | {"stage": "final", "system": system, "right": bits(right)}
+        lines.append(line | {"test": line["dev"]})
+    understanding_results.show_order(lines[::-1])
+    first, second = capsys.readouterr().out.splitlines()[-2:]
+    assert first.split()[:3] == ["a", "90.00", "0.00"]
+    assert second.split()[:3] == ["b", "60.00", "30.00"]
+    low, high = (float(text) for text in second.split()[3::2])
+    assert 20 < low < 30 < high < 40  # a binomial share of 0.3 of 100 texts: ± 9
+
+
 def test_results_of_every_system_have_a_kind():
     for system in read_systems(ALL):
         assert kind_of(f"{system.name}-test-accuracy-seed1").table == "understanding", system.name
