@@ -111,7 +111,8 @@ def measured(job: Job, place: Place) -> Line:
 
 def finished(folder: Path) -> Mapping[str, Any] | None:
     """What is known of the run in a folder, if it is finished."""
-    from mallang.training.run import INFO, Run
+    from mallang.runs.own_files import INFO
+    from mallang.runs.folder import Run
 
     if not (folder / INFO).exists():
         return None
