@@ -111,8 +111,8 @@ def measured(job: Job, place: Place) -> Line:
 
 def finished(folder: Path) -> Mapping[str, Any] | None:
     """What is known of the run in a folder, if it is finished."""
-    from mallang.runs.own_files import INFO
     from mallang.runs.folder import Run
+    from mallang.runs.own_files import INFO
 
     if not (folder / INFO).exists():
         return None
