@@ -108,8 +108,8 @@ class Task:
                 "data.domains puts a tag before a text, and documents have no place for it",
                 todo="leave out data.domains, or set task.documents=false",
             )
-        self.dropouts = [*dropouts_of([self.text], config.bpe_dropout), None] if config.bpe_dropout else []
-        """What cuts the text again in every epoch; labels stay as they are."""
+        self.dropouts = dropouts_of([self.text], config.bpe_dropout) if config.bpe_dropout else []
+        """What cuts the text again in every epoch."""
         counts = np.maximum(1, np.array(self.labels.counts or [1] * len(self.labels), dtype=np.float32))
         self.weights = torch.from_numpy(counts.sum() / (len(counts) * counts))
         """Weights of the classes whose mean over the training texts is 1."""
@@ -157,7 +157,8 @@ class Task:
         if not self.dropouts:
             return drawn
         longest = corpus.account.filters.max_length or int(corpus.lengths[:, 0].max())
-        return Resegmented(drawn, self.dropouts, longest=longest, seed=seed, epoch=epoch)
+        others = [None] * (len(self.arrays()) - 1)  # labels stay as they are
+        return Resegmented(drawn, [*self.dropouts, *others], longest=longest, seed=seed, epoch=epoch)
 
     def plan(
         self, corpus: Prepared, *, tokens: int, sentences: int | None = None, multiple: int = 1, seed: int, epoch: int
