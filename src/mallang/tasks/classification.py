@@ -133,6 +133,11 @@ class Task:
         if issubclass(kind, Classifier):
             if self.config.freeze or self.config.head_dropout:
                 raise UserError(f"task.freeze and task.head_dropout are about a head, and {name} has none")
+            if self.config.kind == "ordinal":
+                raise UserError(
+                    f"task.kind=ordinal needs a head with ordered thresholds, and {name} has none",
+                    todo="task.kind=single, or an encoder, such as model.name=cnn",
+                )
             whole: nn.Module = kind(config, self.text.vocabulary, len(self.labels))
             return whole
         if not issubclass(kind, Encoder):
