@@ -36,7 +36,8 @@ class HashedBag(nn.Module):
         is_there = (ngrams > 0).float()
         lengths = is_there.sum(dim=1, keepdim=True).clamp(min=1.0).sqrt()
         rows: Tensor = self.table(ngrams)
-        return (rows * self.dropout(is_there / lengths)[:, :, None]).sum(dim=1)
+        weights: Tensor = self.dropout(is_there / lengths)
+        return (rows * weights[:, :, None]).sum(dim=1)
 
 
 def hashed_ngrams(symbols: Sequence[Int[np.ndarray, " _symbols"]], index: NgramIndex) -> Int32[Tensor, "texts ngrams"]:
