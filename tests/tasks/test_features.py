@@ -260,3 +260,18 @@ def test_captured_graphs_compute_the_same_features(make: Any, name: str) -> None
     assert eager == pytest.approx(replayed, rel=1e-4) and names == others
     for one, other in zip(gradients, same, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("documents", [False, True])
+def test_features_stand_beside_a_bag_of_ngrams(documents: bool) -> None:
+    """Both are arrays of an example, and each is read from its own place."""
+    config = {"bag_buckets": 64, "documents": documents}
+    features = given("rnn_classifier", unit="char")
+    task, model = classifier(features, model="han" if documents else "rnn_classifier", **config)
+    texts = ["EU rejects Germany.", "서울 ."]
+    batch = task.collate(rows(task, texts))
+    assert batch.ngrams is not None and batch.feature_tokens is not None
+    for place, text in enumerate(texts):
+        length = int(batch.feature_lengths[place])
+        assert batch.feature_tokens[place, :length].tolist() == [*features.tokenizer.encode(text).ids, EOS]
+    assert task.logits(model, batch)[0].shape == (2, 2)
