@@ -46,7 +46,7 @@ def fit_linear(
 
 def equal_costs(signs: Int8[np.ndarray, "rows classes"], strength: float) -> Float64[np.ndarray, "classes 2"]:
     """One C for all rows of every class."""
-    return np.full((signs.shape[1], 2), strength)
+    return np.full((signs.shape[1], 2), float(strength))
 
 
 def balanced_costs(signs: Int8[np.ndarray, "rows classes"], strength: float) -> Float64[np.ndarray, "classes 2"]:
