@@ -39,9 +39,7 @@ class HashedBag(nn.Module):
         return (rows * self.dropout(is_there / lengths)[:, :, None]).sum(dim=1)
 
 
-def hashed_ngrams(
-    symbols: Sequence[Int[np.ndarray, " _symbols"]], index: NgramIndex
-) -> Int32[Tensor, "texts ngrams"]:
+def hashed_ngrams(symbols: Sequence[Int[np.ndarray, " _symbols"]], index: NgramIndex) -> Int32[Tensor, "texts ngrams"]:
     """The different buckets of the n-grams of each text, counted from 1 and padded with 0."""
     offsets = np.zeros(len(symbols) + 1, np.int64)
     np.cumsum([len(each) for each in symbols], out=offsets[1:])

@@ -145,7 +145,10 @@ class Task:
 
     def arrays(self) -> Sequence[Column]:
         """The tokens, the label, of documents the starts of their sentences, and the symbols of a bag."""
-        found = [Column(0, self.segments if self.config.documents else self.text), Column(1, self.labels, is_text=False)]
+        found = [
+            Column(0, self.segments if self.config.documents else self.text),
+            Column(1, self.labels, is_text=False),
+        ]
         if self.config.documents:
             found.append(Column(0, Starts(self.segments), is_text=False))
         if self.bag is not None:
