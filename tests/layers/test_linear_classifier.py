@@ -151,7 +151,7 @@ def test_a_pass_in_c_is_the_pass_in_numpy(loss, classes, is_scaled):
     for library in (c_bag.library(), None):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(c_bag, "library", lambda found=library: found)
-            descent = Descent(matrix_of(found), signs, equal_costs(signs, 2), loss, scales)
+            descent = Descent(matrix_of(found), signs, equal_costs(signs, 2.0), loss, scales)
             changes = [descent.run(order[: 80 - 20 * turn], bar=0.3) for turn in range(3)]
             scores = descent.matrix.scores(descent.weights.astype(np.float32), descent.bias.astype(np.float32))
         passes.append((changes, descent.alpha, descent.weights, descent.bias, descent.active, scores))

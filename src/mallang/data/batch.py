@@ -148,7 +148,7 @@ class Shapes:
         return -(-width // self.multiple) * self.multiple
 
     def doubled(self, size: int) -> int:
-        """A size, rounded up to the multiple, twice it, four times it …, for batches that vary in several sizes at once."""
+        """A size, rounded up to the multiple, twice it, four times it …: several sizes of a batch vary at once."""
         return self.multiple << (-(-max(1, size) // self.multiple) - 1).bit_length()
 
 

@@ -98,8 +98,8 @@ class Descent:
             address(order, np.int64), len(order), address(matrix.indptr, np.int64), address(matrix.indices, np.int32),
             address(matrix.values, np.float32), None if self.scales is None else address(self.scales, np.float32),
             address(self.squares, np.float64), address(self.signs, np.int8), address(self.costs, np.float64),
-            len(self.bias), int(self.loss == "logistic"), bar, *(address(each, np.float64) for each in doubles), address(self.active, np.uint8),
-            address(change, np.float64),
+            len(self.bias), int(self.loss == "logistic"), bar, *(address(each, np.float64) for each in doubles),
+            address(self.active, np.uint8), address(change, np.float64),
         )  # fmt: skip
         return float(change[0])
 

@@ -28,8 +28,9 @@ def fit_linear(
 ) -> Generator[Mapping[str, float], None, Linear]:
     """Train one classifier per class; yields measurements after each pass, and returns weights and bias.
 
-    `signs`: 1 where a row belongs to a class, else −1. Training ends when no margin changes by more than `tolerance`
-    in a pass over all rows. With `scales` a weight is regularized by ½w²/s. Rows that cannot change the solution are skipped (shrinking), until the end is checked.
+    `signs`: 1 where a row belongs to a class, else −1. With `scales` a weight is regularized by ½w²/s. Training ends
+    when no margin changes by more than `tolerance` in a pass over all rows. Rows that cannot change the solution are
+    skipped (shrinking), until the end is checked.
     """
     descent, random = Descent(matrix, signs, costs, loss, scales), np.random.default_rng(0)
     everything = np.arange(len(matrix))
