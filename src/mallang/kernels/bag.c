@@ -227,7 +227,8 @@ void descend(const int64_t *order, long visited, const int64_t *indptr, const in
         if (scales)
             for (int64_t k = begin; k < end; k++) {
                 int64_t place = (int64_t)indices[k] * classes;
-                for (long c = 0; c < classes; c++) weights[place + c] += scales[place + c] * values[k] * steps[c];
+                double value = values[k];
+                for (long c = 0; c < classes; c++) weights[place + c] += scales[place + c] * value * steps[c];
             }
         else if (classes == 1)
             for (int64_t k = begin; k < end; k++) weights[indices[k]] += steps[0] * values[k];
