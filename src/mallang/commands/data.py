@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mallang import console
 from mallang.commands.options import Json, Overrides, RecipeName, note_renamed, print_json
+from mallang.commands.outputs import print_table
 from mallang.errors import UserError
 
 if TYPE_CHECKING:
@@ -339,19 +339,3 @@ def column_cells(column: ColumnReport) -> list[str]:
     words = " ".join(f"{number:,}" for number in column.words.values())
     longest = f"{column.longest:,} ({column.characters['longest']:,} characters)"
     return [repeated, f"{counts.get('empty', 0):,}", f"{broken:,}", f"{counts.get('not_nfc', 0):,}", words, longest]
-
-
-def print_table(head: list[str], rows: list[list[str]]) -> None:
-    """A table for people; when piped, a line per row with tabs between the cells."""
-    if not sys.stdout.isatty():
-        for row in [head, *rows]:
-            print("\t".join(row))
-        return
-    from rich.table import Table
-
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for place, name in enumerate(head):
-        table.add_column(name, no_wrap=place == 0, min_width=max(len(row[0]) for row in rows) if place == 0 else None)
-    for row in rows:
-        table.add_row(*map(console.visible, row))
-    console.drawing().print(table, highlight=False)

@@ -153,9 +153,7 @@ def bounds(logits: Logits) -> tuple[Float[np.ndarray, "items more_classes"], Flo
 
 def between(upper: Float[np.ndarray, "*shape"], lower: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
     """logistic(upper) − logistic(lower), also where both are nearly 1."""
-    found: np.ndarray = np.where(
-        lower > 0, logistic(-lower) - logistic(-upper), logistic(upper) - logistic(lower)
-    )
+    found: np.ndarray = np.where(lower > 0, logistic(-lower) - logistic(-upper), logistic(upper) - logistic(lower))
     return found
 
 

@@ -45,7 +45,7 @@ class LabelPredictions:
         return len(self.logits)
 
     @property
-    def known(self) -> Shaped[np.ndarray, "..."]:
+    def known(self) -> Shaped[np.ndarray, ...]:
         """The gold labels, which must be there."""
         assert self.golds is not None
         return self.golds
@@ -67,22 +67,20 @@ class LabelPredictions:
         """The probability of every class; of several labels, of each of them."""
         return np.asarray(np.exp(self.log_probs(temperature)))
 
-    def outputs(self, thresholds: Thresholds | None = None) -> Shaped[np.ndarray, "..."]:
+    def outputs(self, thresholds: Thresholds | None = None) -> Shaped[np.ndarray, ...]:
         """The class of each text, or for each label whether the text has it: those above their thresholds, or 0.5."""
         if self.kind == "multi":
             return self.logits > 0 if thresholds is None else self.probabilities() >= thresholds
         return (self.logits > 0).sum(axis=1) if self.kind == "ordinal" else self.logits.argmax(axis=1)
 
-    def confidence(
-        self, temperature: float = 1.0, thresholds: Thresholds | None = None
-    ) -> Float[np.ndarray, " items"]:
+    def confidence(self, temperature: float = 1.0, thresholds: Thresholds | None = None) -> Float[np.ndarray, " items"]:
         """The probability of what was decided: of the class; of several labels, that each decision is right."""
         shares, outputs = self.probabilities(temperature), self.outputs(thresholds)
         if self.kind == "multi":
             return np.asarray(np.where(outputs, shares, 1 - shares).prod(axis=1))
         return np.asarray(shares[np.arange(len(shares)), outputs])
 
-    def labels(self, outputs: Shaped[np.ndarray, "..."]) -> list[str]:
+    def labels(self, outputs: Shaped[np.ndarray, ...]) -> list[str]:
         """The names of decided, or of gold labels; several have `|` between them."""
         if self.kind != "multi":
             return [self.names[number] for number in outputs.tolist()]

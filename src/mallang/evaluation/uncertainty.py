@@ -51,7 +51,9 @@ def sureness(found: LabelPredictions, by: By = "margin", temperature: float = 1.
         best = np.sort(shares, axis=1)[:, -2:]
         each = best[:, 1] - best[:, 0]
         return each if flat is found else np.asarray(each.reshape(len(found), -1).min(axis=1))
-    entropy = -np.multiply(shares, logs, out=np.zeros_like(logs), where=shares > 0).sum(axis=1) / np.log(shares.shape[1])
+    entropy = -np.multiply(shares, logs, out=np.zeros_like(logs), where=shares > 0).sum(axis=1) / np.log(
+        shares.shape[1]
+    )
     return 1 - (entropy if flat is found else entropy.reshape(len(found), -1).mean(axis=1))
 
 

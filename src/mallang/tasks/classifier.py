@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from jaxtyping import Float32, Shaped
 from torch import nn
 
@@ -96,9 +95,7 @@ class Verbs:
         self.calibration: Calibration | None = None
         """What was fitted on the dev set, if the run folder has it: `mallang evaluate` does that."""
 
-    def classify(
-        self, texts: str | Iterable[str], *, calibrated: bool = True, fitted_thresholds: bool = False
-    ) -> Any:
+    def classify(self, texts: str | Iterable[str], *, calibrated: bool = True, fitted_thresholds: bool = False) -> Any:
         """The label of a text, or of each, with probabilities.
 
         These are calibrated if the run has a temperature; labels are the same without. With `fitted_thresholds` several
@@ -145,7 +142,7 @@ class Verbs:
             self.task.config.kind, self.task.labels.names, predict(self.task, self.model, examples), known
         )
 
-    def gold_labels(self, golds: Sequence[str]) -> Shaped[np.ndarray, "..."]:
+    def gold_labels(self, golds: Sequence[str]) -> Shaped[np.ndarray, ...]:
         """Labels as numbers; one that is missing or that training did not see is refused with its row."""
         labels = self.task.labels
         for number, gold in enumerate(golds, start=1):
