@@ -12,7 +12,7 @@ import typer
 from mallang.commands.inputs import read_texts
 from mallang.commands.options import Device, Json, Plugin, Quiet, RunFolder, Texts, add_plugins, load_for, note_none
 from mallang.commands.outputs import json_line, print_table
-from mallang.errors import UserError
+from mallang.errors import UserError, nearest
 
 if TYPE_CHECKING:
     from mallang.evaluation.uncertainty import By
@@ -23,6 +23,7 @@ EXAMPLES = (
     "mallang classify runs/cnn-miniworld --file texts.txt --json",
     "mallang classify runs/cnn-miniworld --file unlabeled.txt --uncertain 50 --out to-label.tsv",
 )
+CRITERIA = ("margin", "entropy")
 CHUNK = 4096
 """Texts that are read before their labels are printed."""
 File = Annotated[Path | None, typer.Option("--file", "-f", help="Take each line of this file.", show_default=False)]
@@ -70,6 +71,8 @@ def command(
     none that was in training, and no two that are nearly alike.
     """
     add_plugins(plugin)
+    if by not in CRITERIA:
+        raise UserError(f"texts cannot be chosen by {by!r}", todo=nearest(by, CRITERIA))
     if by != "margin" and uncertain is None:
         raise UserError("--by has no effect without --uncertain", todo="--uncertain 20")
     model = load_for(run, None, "classify", device)

@@ -193,7 +193,11 @@ def label_errors(
     from mallang.inspection.label_errors import find_label_errors, labeled_rows
 
     chosen = labeled_rows(target, split, [name.strip() for name in columns.split(",")] if columns else None)
-    say = (lambda text: None) if quiet else (lambda text: typer.echo(text, err=True))
+
+    def say(text: str) -> None:
+        if not quiet:
+            typer.echo(text, err=True)
+
     found = find_label_errors(chosen, folds=folds, model=model, device=device, say=say)
     for note in found.notes:
         say(f"note: {note}")

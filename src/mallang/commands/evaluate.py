@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -47,6 +48,8 @@ from mallang.errors import UserError
 from mallang.inspection.outputs import Scorable, keep, read_parts, split_to_score, stamp_of
 
 if TYPE_CHECKING:
+    from mallang.evaluation.explanation import Explanation
+    from mallang.evaluation.score import Score
     from mallang.inspection.reports import Report as LabelsReport
     from mallang.tasks.contract import Evaluating
 
@@ -147,37 +150,28 @@ def command(
     """Score a run on a split of its corpus, or on your own pairs; or score any outputs against references.
 
     A language model is scored by its perplexity per token, word and byte on the whole text; what is written to
-    RUN/outputs is then the log-probability of every line.
+    RUN/outputs is then the log-probability of every line. Several corpora are scored one by one, each with the tag of
+    its domain; --domain NAME takes another, --domain none takes none. Outputs are written to RUN/outputs and scores to
+    RUN/scores, as JSON; those of an ensemble under a name with its other runs. --explain shows how BLEU comes about.
 
-    Where it was trained on several corpora each is scored by itself, with the tag of its domain; --domain NAME takes
-    another, --domain none takes none. The outputs are written to RUN/outputs and the scores to RUN/scores, as JSON;
-    those of an ensemble under a name that tells its other runs. --explain shows how BLEU comes about instead: matching
-    n-grams, their precisions, the geometric mean, the brevity penalty.
-
-    A classifier or a tagger is scored twice, on all texts and without those that are in the training data too; by class
-    or type; and a classifier by NLL, Brier score and ECE, before and after a temperature that is fitted on the dev set
-    and kept in RUN/calibration.json. --report writes errors, the surest first, and pictures into a folder.
+    A classifier or a tagger is scored with and without the texts that are in the training data too, and by class or
+    type; a classifier also by NLL, Brier score and ECE, before and after a temperature that is fitted on the dev set
+    and kept in RUN/calibration.json. --report writes all of it, errors and pictures into a folder.
     """
     add_plugins(plugin)
-    if report is not None:
-        from mallang.inspection.reports import check_folder
-
-        check_folder(report)
+    check_report(report)
     reading = {name: value for name, value in (("stride", stride), ("parallel", rows)) if value is not None}
-    asked = Asked(
-        split, data, corpus, domain, search, others, replace_unknown, lexicon, device, int8, reading,
-        columns=read_columns(columns, data), report=report,
-    )  # fmt: skip
+    asked = Asked(split, data, corpus, domain, search, others, replace_unknown, lexicon, device, int8, reading)
+    asked = replace(asked, columns=read_columns(columns, data), report=report)
     sentence = sentence_of(explain)
     if explain is not None and against is not None:
         raise UserError("--explain and --against were both given", todo="give one of them")
+    if run is not None and (outputs is not None or references):
+        raise UserError("a run and files to score were both given", todo="leave out RUN, or --outputs and --references")
     if run is None:
         judged = [read_files(outputs, references or [], asked, sentence)]
-    elif outputs is not None or references:
-        raise UserError("a run and files to score were both given", todo="leave out RUN, or --outputs and --references")
     else:
         option = "--explain" if explain is not None else "--against" if against is not None else None
-        check_run(run)
         check_task(run, against)
         judged = list(of_run(run, asked, sentence, option, quiet=quiet or json))
     found = [explained(each, sentence) if explain is not None else each.scores for each in judged]
@@ -188,12 +182,17 @@ def command(
         show_json(judged, found, tests)
         return
     for each, result, differences in zip(judged, found, tests, strict=True):
-        if each.report is not None:
-            show_tables(each.report.tables(), each.report.notes, quiet=quiet)
-            continue
-        lines = [str(each) for each in result] if isinstance(result, list) else [*each.told, str(result)]
-        for line in [*lines, *(f"against {against}: {difference}" for difference in differences)]:
-            print(f"{each.corpus}: {line}" if each.corpus else line)
+        show(each, result, [f"against {against}: {difference}" for difference in differences], quiet=quiet)
+
+
+def show(judged: Judged, result: list[Score] | Explanation, differences: list[str], *, quiet: bool) -> None:
+    """Print a report, or scores and tests line by line, or an explanation."""
+    if judged.report is not None:
+        show_tables(judged.report.tables(), judged.report.notes, quiet=quiet)
+        return
+    lines = [str(each) for each in result] if isinstance(result, list) else [*judged.told, str(result)]
+    for line in [*lines, *differences]:
+        print(f"{judged.corpus}: {line}" if judged.corpus else line)
 
 
 def of_run(run: Path, asked: Asked, sentence: int, option: str | None, *, quiet: bool) -> Iterator[Judged]:
@@ -257,7 +256,7 @@ def report_of(run: Path, model: Any, part: Scorable, options: dict[str, Any], as
             raise UserError("--report is for runs that give labels or tags", todo="leave it out")
         return None
     if given := [name for name, value in options.items() if value is not None]:
-        raise UserError(f"{given[0]} has no effect on {model.evaluated}", todo="leave it out")
+        raise UserError(f"{given[0]} has no effect on labels and tags", todo="leave it out")
     from mallang.inspection.label_report import label_report
     from mallang.inspection.tag_report import tag_report
 
@@ -293,13 +292,20 @@ def write_reports(judged: Sequence[Judged], folder: Path, *, quiet: bool) -> Non
 
 
 def check_task(run: Path, other: Path | None) -> None:
-    """Refuse a run of another task before anything is scored: its outputs answer another question."""
+    """Refuse what is no run, and a run of another task: its outputs answer another question."""
     from mallang.runs.folder import Run
 
+    check_run(run)
     if other is not None and other.is_dir() and (theirs := Run.open(other).task) != (ours := Run.open(run).task):
         raise UserError(
             f"{run} was trained for {ours}, but {other} for {theirs}", todo="--against a run of the same task"
         )
+
+
+def check_report(folder: Path | None) -> None:
+    """Refuse a file where the folder of a report should be, before anything is computed."""
+    if folder is not None and folder.exists() and not folder.is_dir():
+        raise UserError(f"--report {folder} is a file", todo="give a folder; it is made if it is not there")
 
 
 def check_reading(model: Evaluating, asked: Asked) -> None:

@@ -37,7 +37,7 @@ class LabelPredictions:
     kind: Kind
     names: tuple[str, ...]
     logits: Float[np.ndarray, "items outputs"]
-    """Of each class; of ordered classes, of lying above each threshold between two of them."""
+    """One per class; of ordered classes, one per threshold between two of them: that of lying above it."""
     golds: Int[np.ndarray, " items"] | Int[np.ndarray, "items classes"] | None = None
     """The class of each text; of several labels, 1 for each label that it has and else 0."""
 
@@ -56,12 +56,12 @@ class LabelPredictions:
 
     def log_probs(self, temperature: float = 1.0) -> Float[np.ndarray, "items classes"]:
         """The log-probability of every class; of several labels, of having each of them."""
-        logits = self.logits / temperature
+        logits = self.logits.astype(np.float64) / temperature
         if self.kind == "single":
             return calibration.log_softmax(logits)
         if self.kind == "ordinal":
             return calibration.ordinal_log_probs(logits)
-        return np.asarray(np.log(np.maximum(logistic(logits.astype(np.float64)), calibration.TINY)))
+        return np.asarray(np.log(np.maximum(logistic(logits), calibration.TINY)))
 
     def probabilities(self, temperature: float = 1.0) -> Float[np.ndarray, "items classes"]:
         """The probability of every class; of several labels, of each of them."""
@@ -70,8 +70,8 @@ class LabelPredictions:
     def outputs(self, thresholds: Thresholds | None = None) -> Shaped[np.ndarray, ...]:
         """The class of each text, or for each label whether the text has it: those above their thresholds, or 0.5."""
         if self.kind == "multi":
-            return self.logits > 0 if thresholds is None else self.probabilities() >= thresholds
-        return (self.logits > 0).sum(axis=1) if self.kind == "ordinal" else self.logits.argmax(axis=1)
+            return np.asarray(self.logits > 0 if thresholds is None else self.probabilities() >= thresholds)
+        return np.asarray((self.logits > 0).sum(axis=1) if self.kind == "ordinal" else self.logits.argmax(axis=1))
 
     def confidence(self, temperature: float = 1.0, thresholds: Thresholds | None = None) -> Float[np.ndarray, " items"]:
         """The probability of what was decided: of the class; of several labels, that each decision is right."""
@@ -106,7 +106,7 @@ class Calibration:
 
     temperature: float
     thresholds: tuple[float, ...] | None = None
-    """Of several labels: the probability from which each is given, for the highest F1."""
+    """The probability from which each of several labels is given, for the highest F1."""
 
     def array(self) -> Thresholds | None:
         """The thresholds as an array."""
@@ -146,8 +146,10 @@ def probability_scores(found: LabelPredictions, temperature: float = 1.0) -> lis
     flat = found.decisions()
     scores = calibration_scores(flat.log_probs(temperature), flat.known, outputs=flat.outputs())
     told = f"temperature:{temperature:.4g}" + ("|per:decision" if found.kind == "multi" else "")
-    several = {"low": None, "high": None, "count": len(found)} if found.kind == "multi" else {}
-    return [replace(scores[name], signature=f"{scores[name].signature}|{told}", **several) for name in CALIBRATED]
+    chosen = [replace(scores[name], signature=f"{scores[name].signature}|{told}") for name in CALIBRATED]
+    if found.kind != "multi":
+        return chosen
+    return [replace(score, low=None, high=None, count=len(found)) for score in chosen]
 
 
 def scores_by_class(found: LabelPredictions, thresholds: Thresholds | None = None) -> dict[str, ClassScores]:

@@ -48,8 +48,14 @@ class TagPredictions:
     def take(self, chosen: Bool[np.ndarray, " sentences"]) -> TagPredictions:
         """The predictions of some of the sentences."""
         places = np.flatnonzero(chosen).tolist()
-        columns = (self.words, self.golds, self.outputs, self.probabilities, self.confidences)
-        return TagPredictions(*([column[place] for place in places] for column in columns), self.scheme)  # type: ignore[call-overload]
+        return TagPredictions(
+            [self.words[place] for place in places],
+            [self.golds[place] for place in places],
+            [self.outputs[place] for place in places],
+            [self.probabilities[place] for place in places],
+            [self.confidences[place] for place in places],
+            self.scheme,
+        )
 
     def pairs(self, sentence: int) -> list[Pair]:
         """The gold spans of a sentence beside those of the output; of tags without spans one pair per word."""

@@ -12,13 +12,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Float
 
 from mallang.data.seen import fold
-from mallang.errors import UserError, nearest
 from mallang.evaluation.label_predictions import LabelPredictions
 
 By = Literal["margin", "entropy"]
@@ -42,19 +41,17 @@ def sureness(found: LabelPredictions, by: By = "margin", temperature: float = 1.
     margin: the difference between the two most probable classes; of several labels that of the closest decision.
     entropy: 1 − the entropy of the probabilities divided by the highest possible one.
     """
-    if by not in get_args(By):
-        raise UserError(f"texts cannot be chosen by {by!r}", todo=nearest(by, get_args(By)))
     flat = found.decisions()
     logs = flat.log_probs(temperature)
     shares = np.exp(logs)
     if by == "margin":
         best = np.sort(shares, axis=1)[:, -2:]
         each = best[:, 1] - best[:, 0]
-        return each if flat is found else np.asarray(each.reshape(len(found), -1).min(axis=1))
+        return np.asarray(each if flat is found else each.reshape(len(found), -1).min(axis=1))
     entropy = -np.multiply(shares, logs, out=np.zeros_like(logs), where=shares > 0).sum(axis=1) / np.log(
         shares.shape[1]
     )
-    return 1 - (entropy if flat is found else entropy.reshape(len(found), -1).mean(axis=1))
+    return np.asarray(1 - (entropy if flat is found else entropy.reshape(len(found), -1).mean(axis=1)))
 
 
 def choose_diverse(texts: Sequence[str], order: Iterable[int], count: int, alike: float = ALIKE) -> Chosen:

@@ -38,7 +38,10 @@ Figures = Mapping[str, Callable[[Path], object]]
 class Report(Protocol):
     """All that is known of the outputs of a run for some rows."""
 
-    notes: Sequence[str]
+    @property
+    def notes(self) -> Sequence[str]:
+        """What else is to be said."""
+
     error_columns: ClassVar[tuple[str, ...]]
     """What is written of every error."""
 
@@ -155,12 +158,6 @@ def as_plain_text(report: Report) -> str:
 
 
 # ---- the folder ----
-
-
-def check_folder(folder: Path) -> None:
-    """Refuse a folder that cannot be, before anything is computed."""
-    if folder.exists() and not folder.is_dir():
-        raise UserError(f"--report {folder} is a file", todo="give a folder; it is made if it is not there")
 
 
 def write_report(report: Report, folder: Path) -> list[str]:

@@ -144,18 +144,17 @@ class Verbs:
 
     def gold_labels(self, golds: Sequence[str]) -> Shaped[np.ndarray, ...]:
         """Labels as numbers; one that is missing or that training did not see is refused with its row."""
-        labels = self.task.labels
+        labels, numbers = self.task.labels, []
         for number, gold in enumerate(golds, start=1):
             if labels.kind == "label" and not gold.strip():
                 raise UserError("there is no label", where=f"row {number}", todo="label the row, or leave it out")
             try:
-                labels.encode_batch([gold])
+                numbers.append(np.array(labels.encode_batch([gold])[0], dtype=np.int64))
             except UserError as error:
                 todo = error.todo
                 if number == 1 and gold.isidentifier():
                     todo = f"{todo}; if this line is a header, name its columns: --columns TEXT,LABEL"
                 raise UserError(error.what, where=f"row {number}", todo=todo) from error
-        numbers = [np.array(each, dtype=np.int64) for each in labels.encode_batch(list(golds))]
         (field,) = self.task.label_fields(numbers).values()
         return field.long().numpy()
 
