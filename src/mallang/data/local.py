@@ -66,7 +66,7 @@ class Wanted:
         if found is None:
             place = next(i for i, names in enumerate(self.names) if not set(names) & set(known))
             role, options = self.roles[place], ", ".join(known)
-            key = f"data.{role}" if role in ("source", "target") else "data.columns"
+            key = f"data.{role}" if role in ("source", "target") else "data.columns or --columns"
             raise MissingColumnError(
                 f"{where} has no column {self.names[place][0]!r} for the {role}", todo=f"set {key}; there are {options}"
             )

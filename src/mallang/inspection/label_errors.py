@@ -180,7 +180,7 @@ def predict_fold(
     names: Sequence[str],
     model: tuple[str, Sequence[str]],
     device: str,
-) -> Float[np.ndarray, "rows classes"]:
+) -> Float[np.ndarray, "predicted classes"]:
     """The probabilities of the rows of one fold; 0 for classes that the other folds do not have."""
     others = [row for row, out in zip(rows, part, strict=True) if not out]
     with tempfile.TemporaryDirectory(prefix="mallang-label-errors-") as folder:

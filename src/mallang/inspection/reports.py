@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Bool
@@ -35,6 +35,7 @@ Figures = Mapping[str, Callable[[Path], object]]
 """What draws a figure, by the name of its file."""
 
 
+@runtime_checkable
 class Report(Protocol):
     """All that is known of the outputs of a run for some rows."""
 
