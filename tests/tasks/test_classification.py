@@ -140,7 +140,21 @@ def test_word_dropout_reads_unknown_tokens_in_training_only():
     assert (the_task.collate(examples(the_task, [0] * 6)).tokens != the_task.text.vocabulary.unk).all()
 
 
+def test_bpe_dropout_cuts_texts_again_and_leaves_labels_alone(tmp_path):
+    lines = [f"나는 학교에서 사과를 {n}개 먹었다." for n in range(20)]
+    tokenizer = Tokenizer.train(lines, Text(vocabulary=300))
+    the_task = Task(Config(bpe_dropout=0.5), {"text": tokenizer}, {"label": LabelSet(("bad", "good"), "label", (1, 1))})
+    labeled = Rows.of([(line, ("bad", "good")[n % 2]) for n, line in enumerate(lines)], ("text", "label"))
+    corpus = prepare(labeled, the_task.arrays(), Filters(), cache=tmp_path)
+    cut = the_task.examples(corpus, seed=1, epoch=0)
+    assert [tokenizer.decode(ids.tolist()) for ids, _ in cut] == lines
+    assert [int(label[0]) for _, label in cut] == [n % 2 for n in range(20)]
+    assert any(len(ids) > len(corpus[number][0]) for number, (ids, _) in enumerate(cut))
+    assert the_task.prepare([(cut[0],)], np.random.default_rng(1)).tokens.shape[1] == len(cut[0][0]) + 1
+
+
 WRONG = [
+    {"bpe_dropout": 0.1, "documents": True},
     {"kind": "multi", "label_smoothing": 0.1},
     {"kind": "ordinal", "class_weights": "balanced"},
     {"word_dropout": 1.0},
