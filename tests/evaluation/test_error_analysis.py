@@ -1,4 +1,4 @@
-"""Errors, seen texts and likely label errors against explicit loops."""
+"""Errors and likely label errors against explicit loops."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mallang.evaluation.classification import accuracy_statistics
-from mallang.evaluation.error_analysis import errors_by_confidence, likely_label_errors, scores_by_seen
+from mallang.evaluation.error_analysis import errors_by_confidence, likely_label_errors
 from mallang.evaluation.label_predictions import LabelPredictions
-from mallang.evaluation.spans import span_statistics
 
 some = settings(deadline=None, max_examples=40)
 
@@ -18,21 +16,6 @@ some = settings(deadline=None, max_examples=40)
 def make(items: int, classes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     random = np.random.default_rng(seed)
     return random.dirichlet(np.ones(classes), size=items).round(2), random.integers(0, classes, items)
-
-
-def test_scores_with_and_without_seen_texts():
-    outputs, golds = ["a", "b", "a", "a"], ["a", "a", "a", "b"]
-    seen = np.array([True, True, False, False])
-    scores = scores_by_seen(outputs, golds, seen, accuracy_statistics)
-    assert {name: (score.value, score.count) for name, score in scores.items()} == {
-        "all": (50.0, 4), "seen": (50.0, 2), "unseen": (50.0, 2),
-    }  # fmt: skip
-    assert scores["unseen"].signature.endswith("|texts:unseen")
-    scores = scores_by_seen(outputs, golds, np.array([True, False, True, False]), accuracy_statistics)
-    assert scores["seen"].value == 100 and scores["unseen"].value == 0
-    assert set(scores_by_seen(outputs, golds, np.zeros(4, dtype=bool), accuracy_statistics)) == {"all", "unseen"}
-    tags = scores_by_seen([["B-A"], ["O"]], [["B-A"], ["B-A"]], np.array([True, False]), span_statistics)
-    assert tags["seen"].value == 100 and tags["unseen"].value == 0
 
 
 @given(st.integers(1, 30), st.integers(2, 4), st.integers(0, 1000), st.sampled_from([0.5, 1.0, 3.0]))

@@ -1,16 +1,13 @@
-"""Looking into errors: scores without texts that were seen in training, the surest errors, likely wrong labels."""
+"""Looking into errors: the surest ones of a classifier, and labels that are probably wrong."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
 from mallang.evaluation.label_predictions import LabelPredictions, Thresholds
-from mallang.evaluation.score import Score, Statistics
 
 Probabilities = Float[np.ndarray, "items classes"]
 Golds = Int[np.ndarray, " items"]
@@ -41,31 +38,6 @@ class LabelError:
     """The label that it should probably have."""
     gold_probability: float
     suggested_probability: float
-
-
-# ---- seen texts ----
-
-
-def scores_by_seen(
-    outputs: Sequence[Any],
-    golds: Sequence[Any],
-    seen: Bool[np.ndarray, " items"],
-    measure: Callable[[Any, Any], Statistics],
-) -> dict[str, Score]:
-    """The scores of "all" texts, of "seen" and of "unseen" ones; a part without texts is left out.
-
-    `measure` is such as `accuracy_statistics` or `span_statistics`.
-    """
-    found = {}
-    for name, chosen in (("all", np.ones_like(seen)), ("seen", seen), ("unseen", ~seen)):
-        places = np.flatnonzero(chosen).tolist()
-        if places:
-            score = measure([outputs[place] for place in places], [golds[place] for place in places]).score()
-            found[name] = replace(score, signature=f"{score.signature}|texts:{name}")
-    return found
-
-
-# ---- errors ----
 
 
 def errors_by_confidence(

@@ -110,6 +110,8 @@ def labeled_rows(target: str, split: str = "train", columns: Sequence[str] | Non
     """The texts and labels of a file, or of a split of a named corpus."""
     is_named = target in (*VIEWS, *registry.names()) and not Path(target).is_file()
     chosen: list[str | int] | None = list(columns) if columns else None
+    if not is_named and not Path(target).suffix and not Path(target).exists() and target != "-":
+        registry.entry(target)  # says which corpus comes near it
     if is_named:
         config = corpora.Config(corpus=target, columns=chosen)
     else:
