@@ -11,16 +11,10 @@ import numpy as np
 import pytest
 from sklearn import metrics
 
-from commands.running import Ended, mallang
+from commands.running import ran
 
 TAGGER = ("model.size=tiny", "train.epochs=8", "train.batch_sentences=8", "optimizer.learning_rate=0.02", "-q")
 PEOPLE, PLACES = ("Anna", "Bob", "민수", "유나"), (("Seoul",), ("New", "York"), ("부산",), ("Paris",))
-
-
-def ran(*arguments: str | Path, cwd: Path) -> Ended:
-    ended = mallang(*arguments, cwd=cwd)
-    assert ended.code == 0, ended.err
-    return ended
 
 
 def reviews(draw: random.Random, count: int) -> list[tuple[str, str]]:

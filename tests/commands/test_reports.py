@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from sklearn import metrics
 
-from commands.running import Ended, mallang
+from commands.running import mallang, ran
 
 WORDS = {
     "긍정": ("재미있는", "훌륭한", "wonderful", "great", "warm"),
@@ -34,12 +34,6 @@ def texts(draw: random.Random, count: int) -> list[tuple[str, str]]:
 
 def write(path: Path, rows: list[tuple[str, ...]], head: str = "text\tlabel") -> None:
     path.write_text("\n".join([head, *("\t".join(row) for row in rows), ""]), "utf-8")
-
-
-def ran(*arguments: str | Path, cwd: Path) -> Ended:
-    ended = mallang(*arguments, cwd=cwd)
-    assert ended.code == 0, ended.err
-    return ended
 
 
 @pytest.fixture(scope="module")

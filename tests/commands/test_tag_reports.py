@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from nervaluate import Evaluator
 
-from commands.running import Ended, mallang
+from commands.running import mallang, ran
 
 PEOPLE, PLACES = ("Anna Kim", "Bob", "민수", "Paris Lee", "London"), ("Seoul", "New York", "부산", "Paris", "London")
 MORE = ("model.size=tiny", "train.epochs=3", "train.batch_sentences=8", "optimizer.learning_rate=0.02", "-q")
@@ -29,12 +29,6 @@ def sentence(draw: random.Random) -> tuple[list[str], list[str]]:
 def write(path: Path, rows: list[tuple[list[str], list[str]]]) -> None:
     lines = (json.dumps({"words": words, "tags": tags}, ensure_ascii=False) for words, tags in rows)
     path.write_text("\n".join(lines) + "\n", "utf-8")
-
-
-def ran(*arguments: str | Path, cwd: Path) -> Ended:
-    ended = mallang(*arguments, cwd=cwd)
-    assert ended.code == 0, ended.err
-    return ended
 
 
 @pytest.fixture(scope="module")
