@@ -33,7 +33,7 @@ from mallang.inspection import comparison_figure, comparison_tables
 from mallang.inspection.comparison_tables import Table
 from mallang.inspection.figures import check_format, families, save
 from mallang.inspection.systems import Value
-from mallang.training.run import load
+from mallang.loading import load
 from mallang.training.train import Options, train
 
 SMALL = 3000

@@ -35,8 +35,9 @@ class HashedBag(nn.Module):
         """The logits of each text; 0 for a text without n-grams."""
         is_there = (ngrams > 0).float()
         lengths = is_there.sum(dim=1, keepdim=True).clamp(min=1.0).sqrt()
-        logits: Tensor = (self.table(ngrams) * self.dropout(is_there / lengths)[:, :, None]).sum(dim=1)
-        return logits
+        rows: Tensor = self.table(ngrams)
+        weights: Tensor = self.dropout(is_there / lengths)
+        return (rows * weights[:, :, None]).sum(dim=1)
 
 
 def hashed_ngrams(symbols: Sequence[Int[np.ndarray, " _symbols"]], index: NgramIndex) -> Int32[Tensor, "texts ngrams"]:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from mallang.kernels.cross_entropy import cross_entropy, is_chunked, summed
 from mallang.kernels.projection import project
 from mallang.layers.crf import CRF
+from mallang.layers.frozen import Frozen
 from mallang.layers.hashed_bag import HashedBag
 
 
@@ -62,11 +63,16 @@ class Capped(nn.Module):
 
 
 class Headed(nn.Module):
-    """A model and the head that a task puts on it; their weights are saved as `model.*` and `head.*`."""
+    """A model and the head that a task puts on it; their weights are saved as `model.*` and `head.*`.
 
-    def __init__(self, model: nn.Module, head: nn.Module, *, frozen: bool = False) -> None:
+    `features` is the encoder of another run whose vectors the head reads beside those of the model.
+    """
+
+    def __init__(
+        self, model: nn.Module, head: nn.Module, *, frozen: bool = False, features: Frozen | None = None
+    ) -> None:
         super().__init__()
-        self.model, self.head, self.is_frozen = model, head, frozen
+        self.model, self.head, self.is_frozen, self.features = model, head, frozen, features
         if frozen:
             model.requires_grad_(False)
             model.eval()
