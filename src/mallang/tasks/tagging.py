@@ -131,7 +131,10 @@ class Task:
         if own:
             return cast(nn.Module, built)
         if (dim := built.encoder_dims().token) is None:
-            raise UserError(f"{name} has no vector for a single word, so it cannot tag words")
+            raise UserError(
+                f"{name} has no vector for a single word, so it cannot tag words",
+                todo="take an encoder that has, such as model.name=rnn_tagger",
+            )
         crf = CRF(len(self.tags), constraints) if self.config.head == "crf" else None
         head = TaggingHead(dim, len(self.tags), self.config.head_dropout, crf)
         return Headed(built, head, frozen=self.config.freeze)
