@@ -161,7 +161,7 @@ def softmax_updates_(
         x = rows_of(inputs, some.inputs).sum(dim=1) / count
         log_probs = torch.addmm(nowhere, x, outputs.T).log_softmax(dim=1)
         words = some.outputs.clamp_min(0).long()
-        losses.append(-(log_probs.gather(1, words).double() * asked).sum(dim=1))
+        losses.append(-torch.where(asked, log_probs.gather(1, words), 0.0).sum(dim=1, dtype=torch.float64))
         slopes = log_probs.exp_().mul_(-asked.sum(dim=1, keepdim=True)).scatter_add_(1, words, asked.float())
         of_inputs = (slopes @ outputs / count * rate)[:, None].expand(-1, some.inputs.shape[1], -1)
         outputs.addmm_(slopes.T, x * rate)
