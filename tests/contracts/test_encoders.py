@@ -30,8 +30,8 @@ from mallang.find import find
 from mallang.layers.encoded import Encoded
 from mallang.layers.head import Headed
 from mallang.models.contract import Fitted
+from mallang.runs.weights import from_file, own_weights, to_file
 from mallang.training.step import Step
-from mallang.training.weights import from_file, own_weights, to_file
 
 LABELING = sorted({*ENCODERS, *CLASSIFIERS})
 TRAINED = [name for name in LABELING if name not in FITTED]

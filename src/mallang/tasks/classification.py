@@ -254,10 +254,10 @@ class Task:
         return losses, logits.argmax(dim=1) == classes
 
     def loss_weights(self, device: torch.device) -> Tensor | None:
-        """The weights of classes in the loss, if there are any; moved once, since CUDA graphs cannot copy from the CPU."""
+        """The weights of the classes in the loss, if there are any."""
         if self.config.class_weights == "none":
             return None
-        self.weights = self.weights.to(device)
+        self.weights = self.weights.to(device)  # once: a CUDA graph cannot copy from the CPU
         return self.weights
 
     def probabilities(self, logits: Float[Tensor, "examples outputs"]) -> Float[Tensor, "examples classes"]:
