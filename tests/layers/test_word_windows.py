@@ -135,6 +135,14 @@ def test_subsampling_keeps_words_as_often_as_it_should():
         assert abs(int(kept[word]) - count * probability) < 4 * spread
 
 
+def test_a_chunk_of_which_nothing_is_kept_is_left_out(monkeypatch):
+    monkeypatch.setattr(word_windows, "words_at_once", lambda device: 5)
+    text = text_from([[FIRST] * 5 + [FIRST + 1] * 5])
+    keep = torch.ones(len(VOCABULARY))
+    keep[FIRST] = 0.0
+    assert [each.words.tolist() for each, _ in windows(text, 2, keep, (1, 0))] == [[FIRST + 1] * 5]
+
+
 # ---- negative samples ----
 
 

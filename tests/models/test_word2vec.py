@@ -60,7 +60,7 @@ def by_loops(model, drawn, architecture, loss, span):
     x, y = (table.detach().double().numpy().copy() for table in (model.embedding.weight, model.output))
     words = [[FIRST + "abcdefg".index(word) for word in line] for line in LINES]
     size = sum(map(len, words))
-    counts = torch.bincount(torch.tensor(sum(words, [])), minlength=len(VOCABULARY))
+    counts = torch.bincount(torch.tensor([word for line in words for word in line]), minlength=len(VOCABULARY))
     tree = huffman_tree(counts) if loss == "hierarchical-softmax" else None
     occurs, total, asked, position = counts.numpy() > 0, 0.0, 0, 0
     for line in words:

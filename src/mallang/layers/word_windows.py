@@ -93,6 +93,8 @@ def windows(
         if keep is not None and key is not None:
             kept = torch.rand(len(words), generator=random, device=words.device) < keep[words]
             words, lines = words[kept], lines[kept]
+        if not len(words):
+            continue
         context, theirs = (
             F.pad(row, (window, window), value=-1).unfold(0, 2 * window + 1, 1) for row in (words, lines)
         )
