@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from kernels.gpu import DEVICE, HAS_GPU, needs_gpu, needs_kernels
-from mallang.kernels import c_library, gpu_word_vectors
+from mallang.kernels import c_library, c_word_vectors, gpu_word_vectors
 from mallang.kernels.gpu_word_vectors import WORTH_IT, Sorted, gpu_logistic_updates_, is_at_hand
 from mallang.kernels.word_vectors import Groups, add_rows_, logistic_losses, logistic_updates_, softmax_updates_
 
@@ -104,6 +104,27 @@ def test_threads_change_no_bit():
         results.append((inputs, outputs, losses))
     for found in results[1:]:
         assert all(torch.equal(one, other) for one, other in zip(found, results[0], strict=True))
+
+
+def test_one_thread_is_taken_where_several_wait_for_each_other(monkeypatch):
+    """A clock that says how long a call with one thread and with two takes."""
+    now, pace, chosen = [0.0], c_word_vectors.Pace(), []
+    monkeypatch.setattr(c_word_vectors.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(c_word_vectors.c_library, "threads", lambda multiplications: 2)
+
+    def calls(count, seconds):
+        chosen.clear()
+        for _ in range(count):
+            with pace.threads(1000) as threads:
+                chosen.append(threads)
+                now[0] += seconds[threads]
+        return chosen
+
+    idle, busy = {1: 2.0, 2: 1.0}, {1: 3.0, 2: 30.0}
+    assert calls(20, idle) == [2, 1] + [2] * 18
+    assert calls(12, busy) == [2] + [1] * 10 + [2]  # the 32nd call tries again
+    assert calls(20, idle)[-4:] == [2] * 4
+    assert sum(each == 1 for each in calls(128, idle)) == 2
 
 
 @every_pooling
