@@ -42,7 +42,7 @@ def test_entrants_have_their_options(folder: Path, device: str, monkeypatch: pyt
     for entrant in found:
         inspect.signature(getattr(word_vectors_speed, entrant.place.partition(":")[2])).bind(**entrant.options)
     assert len({entrant.label for entrant in found}) == len(found)
-    assert len(found) == (3 if device == "cpu" else 5)
+    assert len(found) == (3 if device == "cpu" else 4)
 
 
 def test_a_turn_trains_and_its_vectors_are_kept_for_the_end(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
