@@ -67,7 +67,7 @@ def measure(rounds: int = 3, epochs: int = 5, corpus: str = "wikitext-2") -> dic
 
 
 def entrants_of(folder: Path, device: str, rounds: int, epochs: int) -> list[Entrant]:
-    """Ours and gensim on two cores; on a GPU machine gensim on all cores as well, in the two forms that may be faster."""
+    """Ours and gensim on two cores; on a GPU machine gensim on all cores as well, in two forms."""
     common = {"folder": str(folder), "rounds": rounds, "epochs": epochs}
     ours = {**common, "label": OURS[device], "device": device}
     quiet = {"OMP_WAIT_POLICY": "PASSIVE"}  # threads that wait leave their core to others
