@@ -3,7 +3,7 @@
 recipe.toml            every value, resolved          model.safetensors     the weights, as model.* and head.*
 run.json               status, seed, versions, sums    tokenizer.json        how text becomes ids (and text.json)
 metrics.jsonl          the log of training             labels.COLUMN.json    the names of the labels of a column
-card.md                the model card
+card.md                the model card                  calibration.json      the temperature fitted on the dev set
 checkpoints/           where an unfinished run resumes
 """
 
@@ -35,7 +35,8 @@ KINDS: dict[str, Any] = {
     **dict.fromkeys(("status", "task", "model", "recipe", "mallang"), str),
     **dict.fromkeys(("format", "seed", "steps", "parameters", "tokens"), int),
     **dict.fromkeys(("seconds", "flops"), int | float),
-    **dict.fromkeys(("versions", "data", "tokenizers", "labels", "best", "fitted", "budget", "imported"), dict),
+    **dict.fromkeys(("versions", "data", "tokenizers", "vocabularies", "labels", "given"), dict),
+    **dict.fromkeys(("best", "fitted", "budget", "imported"), dict),
     **dict.fromkeys(("from", "weights"), str | None),
 }
 """The types of the values of run.json; it may hold others."""
