@@ -24,9 +24,15 @@ from torch import Tensor
 from mallang.kernels import c_library
 from mallang.kernels.c_word_vectors import c_logistic_updates_
 from mallang.kernels.dispatch import is_off
+from mallang.kernels.gpu_word_vectors import gpu_logistic_updates_, is_at_hand
 
 Pooling = Literal["none", "mean", "bag"]
 """Every input by itself; the mean of all; the mean of all, whose gradient is not divided by their number (fastText)."""
+
+
+def words_at_once(device: torch.device) -> int:
+    """The words of a text that are prepared together: few stay in the cache of a CPU, many let a GPU run ahead."""
+    return 2**19 if device.type == "cuda" else 2**16
 
 
 @dataclass(frozen=True)
@@ -60,6 +66,20 @@ def logistic_updates_(
     assert len(rates) == -(-len(groups) // block)
     if not is_off("c-word-vectors") and c_library.may_take(inputs, outputs, groups.labels):
         return c_logistic_updates_(inputs, outputs, groups, rates, block, pooling)
+    if len(groups) and is_at_hand(inputs, outputs, groups, pooling):
+        return gpu_logistic_updates_(inputs, outputs, groups, rates, block, pooling)
+    return plain_logistic_updates_(inputs, outputs, groups, rates, block, pooling)
+
+
+def plain_logistic_updates_(
+    inputs: Float32[Tensor, "input_rows dim"],
+    outputs: Float32[Tensor, "output_rows dim"],
+    groups: Groups,
+    rates: Float32[Tensor, " blocks"],
+    block: int,
+    pooling: Pooling,
+) -> Float64[Tensor, " groups"]:
+    """Update both tables in plain torch; see `logistic_updates_`."""
     losses = [torch.empty(0, dtype=torch.float64, device=inputs.device)]
     for rate, some in zip(rates, groups.blocks(block), strict=True):
         found = differentiate(inputs, outputs, some, pooling)
@@ -141,7 +161,7 @@ def softmax_updates_(
         x = rows_of(inputs, some.inputs).sum(dim=1) / count
         log_probs = torch.addmm(nowhere, x, outputs.T).log_softmax(dim=1)
         words = some.outputs.clamp_min(0).long()
-        losses.append(-(log_probs.gather(1, words).double() * asked).sum(dim=1))
+        losses.append(-torch.where(asked, log_probs.gather(1, words), 0.0).sum(dim=1, dtype=torch.float64))
         slopes = log_probs.exp_().mul_(-asked.sum(dim=1, keepdim=True)).scatter_add_(1, words, asked.float())
         of_inputs = (slopes @ outputs / count * rate)[:, None].expand(-1, some.inputs.shape[1], -1)
         outputs.addmm_(slopes.T, x * rate)

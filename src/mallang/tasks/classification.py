@@ -20,7 +20,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Float32, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from mallang.data.batch import IGNORE, Batch, pad_rows
@@ -339,20 +339,6 @@ class Task:
             return None
         self.weights = self.weights.to(device)  # once: a CUDA graph cannot copy from the CPU
         return self.weights
-
-    def probabilities(self, logits: Float[Tensor, "examples outputs"]) -> Float[Tensor, "examples classes"]:
-        """The probability of every class."""
-        if self.config.kind == "multi":
-            return logits.float().sigmoid()
-        if self.config.kind == "single":
-            return logits.float().softmax(dim=1)
-        above = F.pad(logits.float().sigmoid(), (1, 0), value=1.0)
-        return above - F.pad(above[:, 1:], (0, 1), value=0.0)
-
-    def decide(self, logits: Float32[np.ndarray, "examples outputs"]) -> Int[np.ndarray, " examples"]:
-        """The class of each example: the most probable one, or the number of thresholds that it lies above."""
-        found: np.ndarray = (logits > 0).sum(axis=1) if self.config.kind == "ordinal" else logits.argmax(axis=1)
-        return found
 
     def updates(self, model: nn.Module) -> list[Group]:
         """All parameters that are trained; those of a bag are a group of their own."""
