@@ -63,8 +63,9 @@ def train(recipe: Recipe, options: Options) -> Run:
         raise UserError("--fresh and torchrun --max-restarts: every restart would begin again", todo="--name NAME")
     is_off()  # a wrong MALLANG_KERNELS is refused before anything is written
     check_initial(recipe.train, options.start)
-    for name, folder in recipe.given.items():
-        locate(name, folder)
+    if options.fresh or not (options.folder / INFO).exists():  # one that resumes knows more about where they are
+        for name, folder in recipe.given.items():
+            locate(name, folder)
     device = distributed.own_device(options.device)
     check_device(recipe.train, device)
     world = distributed.connect(device)
