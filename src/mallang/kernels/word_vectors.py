@@ -23,8 +23,8 @@ from torch import Tensor
 
 from mallang.kernels import c_library
 from mallang.kernels.c_word_vectors import c_logistic_updates_
-from mallang.kernels.dispatch import is_off
-from mallang.kernels.gpu_word_vectors import gpu_logistic_updates_, is_at_hand
+from mallang.kernels.dispatch import is_off, tried_once
+from mallang.kernels.gpu_word_vectors import WORTH_IT, fits, gpu_logistic_updates_
 
 Pooling = Literal["none", "mean", "bag"]
 """Every input by itself; the mean of all; the mean of all, whose gradient is not divided by their number (fastText)."""
@@ -66,9 +66,23 @@ def logistic_updates_(
     assert len(rates) == -(-len(groups) // block)
     if not is_off("c-word-vectors") and c_library.may_take(inputs, outputs, groups.labels):
         return c_logistic_updates_(inputs, outputs, groups, rates, block, pooling)
-    if len(groups) and is_at_hand(inputs, outputs, groups, pooling):
+    if len(groups) and fits(inputs, outputs, groups, pooling) and gpu_kernels_work():
         return gpu_logistic_updates_(inputs, outputs, groups, rates, block, pooling)
     return plain_logistic_updates_(inputs, outputs, groups, rates, block, pooling)
+
+
+@tried_once("word-vectors")
+def gpu_kernels_work() -> bool:
+    """Self-test: whether the kernels of a GPU agree with the plain version, with a captured graph and without."""
+    random = torch.Generator("cuda").manual_seed(1)
+    x, y = (torch.rand(40, 20, generator=random, device="cuda") - 0.5 for _ in range(2))
+    ins, outs = (torch.randint(-1, 40, (2 * WORTH_IT, 5), generator=random, device="cuda").int() for _ in range(2))
+    groups, rates = Groups(ins, outs, (outs % 2).float()), torch.full((2 * WORTH_IT,), 0.1, device="cuda")
+    wanted_x, wanted_y = x.clone(), y.clone()
+    wanted = plain_logistic_updates_(wanted_x, wanted_y, groups, rates, 1, "none")
+    losses = gpu_logistic_updates_(x, y, groups, rates, 1, "none")
+    pairs = (x, wanted_x), (y, wanted_y), (losses, wanted)
+    return all(torch.allclose(found, known, atol=1e-4) for found, known in pairs)
 
 
 def plain_logistic_updates_(
