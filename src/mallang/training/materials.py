@@ -19,6 +19,7 @@ from mallang.recipe import Recipe
 from mallang.tasks.contract import Labeled, Task, TextLayout, column_kinds, text_columns
 from mallang.text.tokenizer import Tokenizer
 from mallang.training import checkpoint as checkpoints
+from mallang.training.pretrained import with_extra_words
 from mallang.training.run import Run
 
 
@@ -51,7 +52,7 @@ def prepare_data(
     elif start is not None:
         tokenizers = tokenizers_of(start, recipe, texts)
     else:
-        tokenizers = learn_tokenizers(recipe, rows, kind.columns, kinds)
+        tokenizers = with_extra_words(recipe, learn_tokenizers(recipe, rows, kind.columns, kinds))
     labels = label_sets(folder, rows, kinds)
     if folder is not None and not (folder / "tokenizer.json").exists():
         save_tokenizers(folder, tokenizers)
