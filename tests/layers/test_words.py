@@ -41,6 +41,17 @@ def test_words_that_differ_in_case_or_digits_share_a_row_and_no_characters(kind)
     assert not torch.equal(read(exact, THE)[0, :5], read(exact, CAPITAL)[0, :5])
 
 
+def test_case_alone_may_be_folded():
+    vectors = made("none", folds="case")
+    assert torch.equal(*read(vectors, THE, CAPITAL)) and not torch.equal(*read(vectors, YEAR, OTHER))
+
+
+def test_every_row_has_the_spellings_of_its_words_the_folded_form_first():
+    expected = [("the", "The"), ("cat",), ("0000", "1996", "2024"), ("한국",), ("cats", "CATS")]
+    assert made().spellings() == [*[()] * len(SPECIALS), *expected]
+    assert made(folds="nothing").spellings() == [*[()] * len(SPECIALS), *((word,) for word in WORDS.tokens[4:])]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_hidden_word_is_unknown_but_for_its_characters(kind):
     vectors = made(kind)

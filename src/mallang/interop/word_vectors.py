@@ -8,8 +8,9 @@ from __future__ import annotations
 import gzip
 from collections.abc import Sequence
 from contextlib import suppress
+from io import BufferedIOBase
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -103,7 +104,7 @@ def write_vectors(path: Path, words: Sequence[str], values: Float32[np.ndarray, 
 
 
 def write_to(
-    stream: IO[bytes] | gzip.GzipFile,
+    stream: BufferedIOBase,
     words: Sequence[str],
     values: Float32[np.ndarray, "words dim"],
     *,
