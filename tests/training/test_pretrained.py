@@ -1,4 +1,4 @@
-"""Pretrained word vectors in models: which rows they fill, what is frozen, added words, and runs that need them once."""
+"""Pretrained vectors in models: which rows they fill, what is frozen, added words, and runs that need them once."""
 
 import json
 
