@@ -54,7 +54,7 @@ def measure(epochs: int = 4, seeds: int = 1, turns: int = 30) -> dict[str, Resul
 def trained(score: str, epochs: int, seed: int) -> dict[str, float]:
     """Exact matches and the entropy of the attention weights of one run."""
     from mallang import recipe
-    from mallang.training.run import load
+    from mallang.loading import load
     from mallang.training.train import Options, train
 
     with tempfile.TemporaryDirectory() as home:

@@ -101,7 +101,7 @@ def read_reference(corpus: str, split: str, language: str) -> Reference:
 def read_run(folder: Path) -> list[tuple[Path, Reference]]:
     """The outputs that `mallang evaluate` left in a run folder, each with its reference."""
     from mallang.inspection.outputs import read_parts
-    from mallang.training.run import Run
+    from mallang.runs.folder import Run
 
     data = Run.open(folder).recipe().data
     corpus = open_corpus(data, ("source", "target"))

@@ -72,7 +72,7 @@ def search_error(arguments: argparse.Namespace, penalty: str) -> dict[str, Any]:
 
 def as_results(arguments: argparse.Namespace, penalty: str, found: dict[str, Any], seconds: float) -> dict[str, Result]:
     """The share solved, and for each beam the share of errors and the mean loss."""
-    from mallang.training.run import Run
+    from mallang.runs.folder import Run
 
     run = Run.open(arguments.run)
     data = run.recipe().data

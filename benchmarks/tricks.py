@@ -65,7 +65,7 @@ def scores_of(overrides: list[str], rows: int) -> tuple[float, float]:
     from mallang import recipe
     from mallang.data.miniworld import rows as rows_of
     from mallang.errors import UserError
-    from mallang.training.run import load
+    from mallang.loading import load
     from mallang.training.train import Options, train
 
     with tempfile.TemporaryDirectory() as home:
@@ -85,8 +85,8 @@ def scores_of(overrides: list[str], rows: int) -> tuple[float, float]:
 
 def nll_of(folder: Path) -> float:
     """The cross-entropy at the validation that the final weights come from."""
+    from mallang.runs.folder import Run
     from mallang.training.record import FILE, read
-    from mallang.training.run import Run
 
     best = Run.open(folder).info["best"]["step"]
     return next(float(row["nll"]) for row in read(folder / FILE) if row["kind"] == "valid" and row["step"] == best)

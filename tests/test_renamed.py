@@ -17,12 +17,14 @@ from commands.running import TINY, write_corpus
 from mallang import find, recipe, renamed, schema
 from mallang.errors import UserError
 from mallang.recipe import difference, read
+from mallang.runs.files import sha256
+from mallang.runs.folder import Run
+from mallang.runs.own_files import RECIPE, WEIGHTS
+from mallang.runs.weights import own_weights, set_weights
 from mallang.training import checkpoint
-from mallang.training.checkpoint import Checkpoint
+from mallang.training.checkpoint import Checkpoint, mean_weights
 from mallang.training.optimizer import Average, optimizer_tensors, restore_optimizer
-from mallang.training.run import RECIPE, WEIGHTS, Run
 from mallang.training.train import Options, train
-from mallang.training.weights import mean_weights, own_weights, set_weights
 
 OLD_KEYS = {"train.log_interval": "log_every", "model.depth": "layers", "task.smoothing": "label_smoothing"}
 OLD_VALUES = {"train.final": {"newest": "last"}}
@@ -167,7 +169,7 @@ def old_run(home: Path, tmp_path: Path) -> Path:
             file: {as_old(name): value for name, value in tensors.items()} for file, tensors in saved.tensors.items()
         }
         checkpoint.write(folder / "checkpoints", Checkpoint(saved.step, saved.state, renamed_tensors))
-    Run.open(folder).update(weights=checkpoint.sha256(folder / WEIGHTS))
+    Run.open(folder).update(weights=sha256(folder / WEIGHTS))
     return folder
 
 

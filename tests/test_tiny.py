@@ -16,14 +16,14 @@ from mallang.decoding.scoring import score
 from mallang.decoding.search import search
 from mallang.layers.attention import record_attention
 from mallang.models import transformer
+from mallang.runs.beginning import begin
+from mallang.runs.weights import own_weights
 from mallang.tasks.translation import Config as TaskConfig
 from mallang.tasks.translation import Task, Verbs
 from mallang.text.tokenizer import Config as TextConfig
 from mallang.text.tokenizer import Tokenizer
 from mallang.text.vocabulary import BOS, EOS, PAD
 from mallang.training.materials import save_tokenizers
-from mallang.training.run import begin
-from mallang.training.weights import own_weights
 
 PAIRS = [
     ("민수는 사과를 먹었다.", "Minsu ate an apple."),

@@ -18,9 +18,9 @@ if TYPE_CHECKING:  # what a type checker sees; at run time each is imported when
     from mallang.inspection.alignment import attention_of
     from mallang.inspection.comparison import compare
     from mallang.layers.attention import record_attention
+    from mallang.loading import load
     from mallang.recipe import Recipe
     from mallang.recipe import read as read_recipe
-    from mallang.training.run import load
     from mallang.training.train import train
 
 __version__ = "0.1.0"
@@ -42,7 +42,7 @@ _PLACES = {
     "add_plugin": "mallang.find:add_plugin",
     "attention_of": "mallang.inspection.alignment:attention_of",
     "compare": "mallang.inspection.comparison:compare",
-    "load": "mallang.training.run:load",
+    "load": "mallang.loading:load",
     "read_recipe": "mallang.recipe:read",
     "record_attention": "mallang.layers.attention:record_attention",
     "train": "mallang.training.train:train",

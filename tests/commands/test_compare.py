@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from commands.running import TINY, Ended, mallang
-from mallang.training.run import Run
+from mallang.runs.folder import Run
 
 
 @pytest.fixture(scope="module")

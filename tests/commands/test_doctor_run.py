@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from commands.running import TINY, Ended, mallang, write_corpus
-from mallang.training.checkpoint import sha256
+from mallang.runs.files import sha256
 
 
 def examined(run: Path, *more: str | Path) -> dict[str, Any]:

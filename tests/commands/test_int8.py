@@ -10,7 +10,7 @@ import torch
 
 from commands.running import mallang
 from mallang.errors import UserError
-from mallang.training.run import check_weights
+from mallang.loading import check_weights
 
 SENTENCES = ("민수는 물을 산다.", "지호는 책을 본다.")
 

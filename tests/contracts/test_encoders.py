@@ -30,7 +30,8 @@ from mallang.find import find
 from mallang.layers.encoded import Encoded
 from mallang.layers.head import Headed
 from mallang.models.contract import Fitted
-from mallang.training.weights import from_file, own_weights, to_file
+from mallang.runs.weights import from_file, own_weights, to_file
+from mallang.training.step import Step
 
 LABELING = sorted({*ENCODERS, *CLASSIFIERS})
 TRAINED = [name for name in LABELING if name not in FITTED]
@@ -160,6 +161,33 @@ def test_eight_labeled_texts_are_memorized_in_filled_up_batches(name: str) -> No
                 assert torch.equal(logits_of(task, model, batch)[:8].argmax(dim=1), wanted) and 0 in wanted
                 return
     pytest.fail(f"after 300 steps the loss is still {loss:.2f}")
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@every_trained
+@pytest.mark.parametrize("class_weights", ["none", "balanced"])
+def test_labeled_texts_are_memorized_by_replayed_graphs(name: str, class_weights: str) -> None:
+    """Those of class 0 too, and nothing in the loss copies from the CPU while a graph is captured."""
+    device = torch.device("cuda")
+    task, examples = task_of(name, class_weights=class_weights), examples_of(name, 8)
+    model, batch = make(task, name).to(device), Shapes(tokens=256, multiple=8).fill(task.collate(examples))
+    step = Step(task, model, device, "fp32", "cuda-graphs")
+    optimizer = torch.optim.Adam([each for each in model.parameters() if each.requires_grad], lr=5e-3, capturable=True)
+    assert batch.classes is not None
+    for _ in range(20):
+        model.train()
+        for _ in range(15):
+            for parameter in model.parameters():
+                if parameter.grad is not None:
+                    parameter.grad.zero_()
+            step.run(batch, [8])
+            optimizer.step()
+        model.eval()
+        with torch.no_grad():
+            found = logits_of(task, model, batch.to(device))[:8].argmax(dim=1).cpu()
+        if torch.equal(found, batch.classes[:8]) and 0 in found:
+            return
+    pytest.fail("after 300 steps some labels are still wrong")
 
 
 @pytest.mark.parametrize("name", [name for name in CLASSIFIERS if name in FITTED])

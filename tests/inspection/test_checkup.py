@@ -14,12 +14,13 @@ import torch
 from safetensors.torch import save_file
 
 from mallang.inspection import checkup
+from mallang.runs.files import sha256
+from mallang.runs.folder import Run
 from mallang.tasks import translator
 from mallang.tasks.translator import Translation
 from mallang.text.tokenizer import Config, Tokenizer
 from mallang.training import checkpoint
 from mallang.training.checkpoint import Checkpoint
-from mallang.training.run import Run
 
 
 def train(*losses: float, nll: float | None = None) -> list[dict[str, Any]]:
@@ -108,7 +109,7 @@ def test_damaged_files_are_found(tmp_path: Path) -> None:
     assert (found.name, found.count, found.of, found.serious) == ("damaged checkpoints", 1, 2, False)
     assert found.example.startswith("step-000000002: model.safetensors")
     save_file({"w": torch.ones(2), "impossible": torch.tensor([-math.inf])}, tmp_path / "model.safetensors")
-    finished = run.update(status="finished", weights=checkpoint.sha256(tmp_path / "model.safetensors"))
+    finished = run.update(status="finished", weights=sha256(tmp_path / "model.safetensors"))
     assert [each.name for each in checkup.examine_files(finished)] == ["damaged checkpoints"]
     (tmp_path / "model.safetensors").write_bytes(b"others")
     assert [each.name for each in checkup.examine_files(finished)] == ["damaged weights", "damaged checkpoints"]
@@ -125,11 +126,11 @@ def test_weights_that_are_no_numbers_are_found(tmp_path: Path) -> None:
     assert (found.name, found.serious, found.count, found.of) == ("NaN weights", True, 2, 6)
     assert "step-000000007" in found.what and found.example == "wrong: 2 of 3"
     save_file({"model.wrong": torch.full((4,), math.nan)}, tmp_path / "model.safetensors")
-    finished = run.update(status="finished", weights=checkpoint.sha256(tmp_path / "model.safetensors"))
+    finished = run.update(status="finished", weights=sha256(tmp_path / "model.safetensors"))
     (found,) = checkup.examine_files(finished)
     assert (found.name, found.count) == ("NaN weights", 4) and "model.safetensors" in found.what
     (tmp_path / "model.safetensors").write_bytes(b"no weights")
-    rewritten = run.update(status="finished", weights=checkpoint.sha256(tmp_path / "model.safetensors"))
+    rewritten = run.update(status="finished", weights=sha256(tmp_path / "model.safetensors"))
     assert [each.name for each in checkup.examine_files(rewritten)] == ["damaged weights"]
 
 

@@ -24,7 +24,7 @@ from mallang.inspection import comparison, cost, systems
 from mallang.inspection.comparison import compare
 from mallang.inspection.comparison_tables import plain, scientific, short, width
 from mallang.inspection.outputs import Scorable, kept
-from mallang.training.run import Run
+from mallang.runs.folder import Run
 from mallang.training.train import Options, train
 
 TINY = (

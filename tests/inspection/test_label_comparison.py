@@ -69,6 +69,18 @@ def test_a_file_is_compared_and_described(tmp_path):
     assert found.draw(tmp_path / "models.svg").read_text("utf-8").count("bag of means") >= 1
 
 
+def test_a_test_file_is_scored_by_the_same_models_and_does_not_choose(tmp_path):
+    data, other = write(tmp_path / "my.tsv"), tmp_path / "test.tsv"
+    # Every label is the wrong one, but for one row in four: the worst model on these rows is the best on the others.
+    rows = [(f"{('good', 'bad')[n % 2]} film", ("no", "yes")[n % 2]) for n in range(3)] + [("bad film", "no")]
+    other.write_text("text\tlabel\n" + "".join(f"{text}\t{label}\n" for text, label in rows), encoding="utf-8")
+    found = compare_on(data, test=str(other), seconds=10.0, candidates=[MEANS])
+    tested = {system.name: system.test for system in found.systems}
+    assert found.recommended.name == "bag of means" and tested["bag of means"] == pytest.approx(25.0)
+    assert 25 <= tested["majority"] <= 75 and "accuracy on test" in str(found)
+    assert compare_on(data, seconds=10.0, candidates=[]).systems[0].test is None
+
+
 @pytest.mark.parametrize(("count", "label"), [(10, None), (80, "same")])
 def test_too_little_to_compare_is_refused(tmp_path, count, label):
     path = tmp_path / "few.tsv"

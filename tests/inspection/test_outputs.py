@@ -9,7 +9,7 @@ import pytest
 from mallang.decoding.contract import Config
 from mallang.evaluation.score import Score
 from mallang.inspection.outputs import keep, kept, stamp_of
-from mallang.training.run import Run
+from mallang.runs.folder import Run
 
 ROWS = [("하나", "one"), ("둘", "two")]
 SCORES = [Score("BLEU", 12.5, "sig", 1.0, float("inf"), 2)]

@@ -18,12 +18,12 @@ from mallang.layers.attention import record_attention
 from mallang.layers.convolution import GatedConvolution, fold_weights
 from mallang.layers.quantization import quantize
 from mallang.models.convs2s import SIZES, Config, ConvS2S
+from mallang.runs.beginning import begin
+from mallang.runs.weights import own_weights
 from mallang.text.tokenizer import Config as Text
 from mallang.text.tokenizer import Tokenizer
 from mallang.text.vocabulary import BOS, EOS, SPECIALS, Vocabulary
 from mallang.training.materials import save_tokenizers
-from mallang.training.run import begin
-from mallang.training.weights import own_weights
 
 WORDS = Vocabulary((*SPECIALS, *"abcdefg"))
 HALF = math.sqrt(0.5)

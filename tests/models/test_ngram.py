@@ -19,9 +19,9 @@ from mallang.data.streams import Stream, lines_batch, windows_batch
 from mallang.decoding.scoring import score
 from mallang.errors import UserError
 from mallang.models.ngram import Config, NGram
+from mallang.runs.weights import own_weights, set_weights
 from mallang.tasks.surprisal import Lines
 from mallang.text.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Vocabulary
-from mallang.training.weights import own_weights, set_weights
 
 WORDS = 5
 VOCABULARY = Vocabulary((*SPECIALS, *(f"w{number}" for number in range(4, 4 + WORDS))))

@@ -19,10 +19,10 @@ from mallang.errors import UserError
 from mallang.find import find
 from mallang.layers.head import ClassificationHead, Headed, OrdinalHead
 from mallang.recipe import read
+from mallang.runs.folder import Run
 from mallang.tasks.classification import Config, Task, ordinal_loss
 from mallang.text.tokenizer import Config as Text
 from mallang.text.tokenizer import Tokenizer
-from mallang.training.run import Run
 from mallang.training.train import Options, train
 
 TEXTS = ["a b c", "b", "c c c c a", "", "a a", "b c"]

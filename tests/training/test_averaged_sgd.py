@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from torch import nn
 
 from mallang.errors import UserError
+from mallang.runs.weights import own_weights
 from mallang.training import optimizer as optimizers
 from mallang.training.averaged_sgd import Mean, Trigger, average_of
 from mallang.training.optimizer import Average, Config
-from mallang.training.weights import own_weights
 
 ASGD = Config(name="asgd", learning_rate=0.05, trigger=1)
 

@@ -12,10 +12,10 @@ import pytest
 
 from commands.running import TINY, mallang, metrics, write_corpus
 from mallang import recipe as recipes
+from mallang.runs.folder import Run
 from mallang.training import budget
 from mallang.training.budget import Budget, Costs, is_alone, is_enough, plan_updates, time_left
 from mallang.training.loop import Config, Loop
-from mallang.training.run import Run
 from mallang.training.stopping import Stop
 from mallang.training.train import Options, train
 from training.test_distributed import torchrun

@@ -10,8 +10,7 @@ import torch
 
 from mallang.errors import UserError
 from mallang.training import checkpoint
-from mallang.training.checkpoint import Checkpoint
-from mallang.training.weights import mean_weights, own_weights, set_weights
+from mallang.training.checkpoint import Checkpoint, mean_weights
 
 
 def make(step, value=1.0, validated=True):
@@ -147,22 +146,6 @@ def test_the_mean_of_several_is_their_mean(tmp_path):
     assert torch.equal(mean_weights(paths)["w"], torch.full((3, 2), 3.0))
 
 
-def test_shared_weights_are_kept_once_and_come_back_shared():
-    def tied():
-        model = torch.nn.Sequential(torch.nn.Linear(4, 4, bias=False), torch.nn.Linear(4, 4, bias=False))
-        model[1].weight = model[0].weight
-        return model
-
-    one, other = tied(), tied()
-    assert list(own_weights(one)) == ["0.weight"]
-    set_weights(other, own_weights(one), "here")
-    assert torch.equal(other[1].weight, one[0].weight) and other[0].weight is other[1].weight
-    with pytest.raises(UserError, match="0.weight is 3×3 in the file but 4×4 in the model"):
-        set_weights(other, {"0.weight": torch.zeros(3, 3)}, "here")
-    with pytest.raises(UserError, match="1.bias is 4 in the file but missing"):
-        set_weights(other, {**own_weights(one), "1.bias": torch.zeros(4)}, "here")
-
-
 def test_a_disk_that_takes_no_more_leaves_the_old_one_whole(tmp_path):
     checkpoint.write(tmp_path, make(1))
     code = f"""
@@ -181,11 +164,3 @@ except UserError as error:
     assert "cannot write" in done.stdout and "last checkpoint" in done.stdout
     assert [path.name for path in tmp_path.iterdir()] == ["step-000000001"]
     assert checkpoint.newest(tmp_path, print).step == 1
-
-
-def test_files_are_replaced_at_once(tmp_path):
-    path = tmp_path / "run.json"
-    checkpoint.replace_file(path, b"old")
-    checkpoint.replace_file(path, checkpoint.to_json({"한글": 0.1}))
-    assert json.loads(path.read_text("utf-8")) == {"한글": 0.1}
-    assert [each.name for each in tmp_path.iterdir()] == ["run.json"]

@@ -37,12 +37,14 @@ from commands.running import (
 )
 from mallang.data.loader import BatchRequest, Position, Source, requests
 from mallang.errors import UserError
+from mallang.runs import beginning
+from mallang.runs.beginning import await_run, locked
+from mallang.runs.folder import Run
 from mallang.training import checkpoint as checkpoints
-from mallang.training import distributed, run
+from mallang.training import distributed
 from mallang.training.checkpoint import Checkpoint
 from mallang.training.distributed import World, buckets, connect, disconnect, naming_lost_process, number, own_device
 from mallang.training.loop import Config, Loop
-from mallang.training.run import Run, await_run, locked
 from mallang.training.stopping import Stop
 from training.test_loop import make
 
@@ -281,7 +283,7 @@ def test_a_process_leaves_when_its_launcher_dies() -> None:
 
 def test_a_lock_is_waited_for(tmp_path: Path) -> None:
     holder = (
-        "import sys, time; from pathlib import Path; from mallang.training.run import locked\n"
+        "import sys, time; from pathlib import Path; from mallang.runs.beginning import locked\n"
         f"with locked(Path({str(tmp_path)!r})):\n    print('locked', flush=True); sys.stdin.readline()"
     )
     process = subprocess.Popen(
@@ -308,7 +310,7 @@ def test_what_another_machine_wrote_is_waited_for(tmp_path: Path, monkeypatch: p
     late = threading.Timer(0.3, lambda: checkpoints.write(tmp_path / "checkpoints", made))
     late.start()
     assert checkpoints.await_step(tmp_path / "checkpoints", 7).state == {"a": 1}
-    monkeypatch.setattr(run, "PATIENCE", 0.0)
+    monkeypatch.setattr(beginning, "PATIENCE", 0.0)
     monkeypatch.setattr(checkpoints, "PATIENCE", 0.0)
     with pytest.raises(UserError, match="as the first one wrote it"):
         await_run(tmp_path, {**info, "data": {"train": "y"}})

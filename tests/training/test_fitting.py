@@ -10,8 +10,8 @@ import pytest
 import mallang
 from mallang.errors import UserError
 from mallang.recipe import read
+from mallang.runs.folder import Run
 from mallang.training.record import read as read_metrics
-from mallang.training.run import Run
 from mallang.training.train import Options, train
 
 PAIRS = [("개가 뛴다.", "dogs run."), ("새가 뛴다.", "birds run."), ("새가 난다.", "birds fly.")]

@@ -12,8 +12,8 @@ from mallang.find import find, names
 from mallang.interop.word_vectors import import_vectors, write_vectors
 from mallang.models.contract import takes_vectors
 from mallang.recipe import read
+from mallang.runs.folder import Run
 from mallang.training.pretrained import Source
-from mallang.training.run import Run
 from mallang.training.train import Options, train
 
 LINES = [

@@ -93,8 +93,8 @@ def command(
 
 def load_searching(run: Path, verb: str, device: str) -> Any:
     """The model of a run for translation or dialogue; other runs are refused with a message."""
+    from mallang.loading import load
     from mallang.tasks import translator
-    from mallang.training.run import load
 
     model = load(run, device)
     if not isinstance(model, translator.Verbs):
@@ -118,7 +118,7 @@ def choose_way(model: Any, layer: str | None, head: str, read: bool, threshold: 
 def tell_split(run: Path, split: str, device: str, json: bool, quiet: bool) -> None:
     """Score a run's attention against the gold links of miniworld."""
     from mallang.inspection.word_alignment import evaluate_alignment, miniworld_gold
-    from mallang.training.run import Run
+    from mallang.runs.folder import Run
 
     data = Run.open(run).recipe().data
     if data.corpus != "miniworld" or data.train is not None or data.corpora is not None:

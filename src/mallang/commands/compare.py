@@ -98,6 +98,13 @@ Columns = Annotated[
         show_default=False,
     ),
 ]  # fmt: skip
+Test = Annotated[
+    str | None,
+    typer.Option(
+        "--test", metavar="PATH", show_default=False,
+        help="Without runs: labeled texts on which every model is scored too; the choice does not depend on them.",
+    ),
+]  # fmt: skip
 Csv = Annotated[bool, typer.Option("--csv", help="Print CSV, one line per system.", show_default=False)]
 Markdown = Annotated[bool, typer.Option("--markdown", help="Print tables in Markdown.", show_default=False)]
 
@@ -121,6 +128,7 @@ def command(
     plugin: Plugin = None,
     seconds: Seconds = 60.0,
     columns: Columns = None,
+    test: Test = None,
     device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
@@ -145,9 +153,11 @@ def command(
         check_figure(figure)
     say = (lambda text: None) if quiet else (lambda text: typer.echo(text, err=True))
     if not runs:
-        found = compare_models(data, seconds, columns, device, say)
+        found = compare_models(data, test, seconds, columns, device, say)
         present(found, figure, json=json, csv=csv, markdown=markdown, quiet=quiet)
         return
+    if test is not None:
+        raise UserError("--test is for labeled texts without runs", todo="score runs on it with --data")
     from mallang.inspection.comparison import Options, compare
 
     options = Options(
@@ -160,7 +170,7 @@ def command(
 
 
 def compare_models(
-    data: str | None, seconds: float, columns: str | None, device: str, say: Callable[[str], None]
+    data: str | None, test: str | None, seconds: float, columns: str | None, device: str, say: Callable[[str], None]
 ) -> LabelComparison:
     """Every kind of classifier on one file of labeled texts."""
     from mallang.inspection.label_comparison import compare_on
@@ -169,7 +179,8 @@ def compare_models(
         raise UserError("there are no runs to compare", todo="give run folders, or --data FILE of labeled texts")
     if seconds <= 0:
         raise UserError(f"--seconds {seconds:g} is no time to train in", todo="--seconds 60")
-    return compare_on(data, seconds=seconds, columns=columns.split(",") if columns else None, device=device, say=say)
+    named = columns.split(",") if columns else None
+    return compare_on(data, test=test, seconds=seconds, columns=named, device=device, say=say)
 
 
 def present(

@@ -25,7 +25,10 @@ def command(fresh: Fresh = False, runs: Runs = Path("runs"), device: Device = "a
     from mallang import recipe as recipes
     from mallang.data import miniworld
     from mallang.inspection.outputs import keep, read_rows, stamp_of
-    from mallang.training.run import INFO, Run, differences, load
+    from mallang.loading import load
+    from mallang.runs.beginning import differences
+    from mallang.runs.folder import Run
+    from mallang.runs.own_files import INFO
     from mallang.training.train import Options, train
 
     folder, recipe = runs / RECIPE, recipes.read(RECIPE).build()

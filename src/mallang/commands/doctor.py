@@ -34,7 +34,7 @@ from mallang.find import ROOT
 if TYPE_CHECKING:
     from mallang.inspection.checkup import Report
     from mallang.inspection.health import Training
-    from mallang.training.run import Run
+    from mallang.runs.folder import Run
 
 EXAMPLES = (
     "mallang doctor",
@@ -127,9 +127,9 @@ def examine_run(folder: Path, split: str | None, data: str | None, limit: int, d
     """All that can be found out about a run."""
     from mallang.find import find
     from mallang.inspection import checkup
+    from mallang.runs.folder import Run
     from mallang.tasks import language_modeling
     from mallang.tasks.contract import Writing
-    from mallang.training.run import Run
 
     choose_split(split, data, usual="valid")
     run = Run.open(folder)
@@ -161,7 +161,7 @@ def listen(run: Run, report: Report, given: tuple[str | None, str | None, int], 
     """Let the model write something for some texts, and add what is found to the report."""
     from mallang.inspection import checkup
     from mallang.inspection.outputs import read_parts
-    from mallang.training.data_places import places_of
+    from mallang.runs.data_places import places_of
 
     split, data, limit = given
     try:

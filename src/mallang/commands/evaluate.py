@@ -201,7 +201,7 @@ def of_run(run: Path, asked: Asked, sentence: int, option: str | None, *, quiet:
     `option` is the one that goes on to hold outputs against references as texts.
     """
     from mallang.decoding.options import change_search
-    from mallang.training.run import Run
+    from mallang.runs.folder import Run
 
     split = choose_split(asked.split, asked.data, usual="test")
     options = read_search(asked.search)
@@ -322,7 +322,7 @@ def compared(judged: Judged, other: Path, asked: Asked) -> list[Comparison]:
 
 def check_task(run: Path, other: Path | None) -> None:
     """Refuse a run of another task before anything is scored: its outputs answer another question."""
-    from mallang.training.run import Run
+    from mallang.runs.folder import Run
 
     if other is not None and other.is_dir() and (theirs := Run.open(other).task) != (ours := Run.open(run).task):
         raise UserError(

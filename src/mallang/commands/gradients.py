@@ -55,7 +55,7 @@ def command(
     """
     from mallang.inspection.gradient_by_distance import draw_gradients, gradient_by_distance
     from mallang.inspection.outputs import read_rows
-    from mallang.training.run import load
+    from mallang.loading import load
 
     add_plugins(plugin)
     for run in runs:

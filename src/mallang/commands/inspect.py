@@ -112,7 +112,7 @@ def command(
     distributed over the texts of each label.
     """
     from mallang.inspection.highlights import pools_by_attention
-    from mallang.training.run import load
+    from mallang.loading import load
 
     add_plugins(plugin)
     others = {"--layer": layer, "--target": target, "--tree": tree, "--search": search, "--domain": domain}
@@ -212,7 +212,7 @@ def show_word(
     from mallang.inspection.figures import check_figure
     from mallang.inspection.highlights import check_pooling
     from mallang.inspection.outputs import read_rows, split_to_score
-    from mallang.training.run import load
+    from mallang.loading import load
 
     pattern_of(word)
     if out is not None:

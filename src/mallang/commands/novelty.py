@@ -207,7 +207,7 @@ def corpus_of(run: Path | None, split: str | None, column: str | None) -> Iterat
 
     from mallang.data.corpus import open_corpus
     from mallang.find import find
-    from mallang.training.run import Run
+    from mallang.runs.folder import Run
 
     assert run is not None
     opened = Run.open(run)
@@ -223,7 +223,7 @@ def corpus_of(run: Path | None, split: str | None, column: str | None) -> Iterat
 def tokenizer_of(run: Path | None) -> Tokenizer:
     """The tokenizer of what a run writes."""
     from mallang.find import find
-    from mallang.training.run import Run
+    from mallang.runs.folder import Run
 
     assert run is not None
     opened = Run.open(run)

@@ -251,7 +251,8 @@ def load_for(
 
     A verb that is for no task alone is for every task that has it.
     """
-    from mallang.training.run import Run, load
+    from mallang.loading import load
+    from mallang.runs.folder import Run
 
     runs = [run, *(others or ())]
     for each in runs:

@@ -116,7 +116,7 @@ def command(
 
 def is_language_model(run: Path) -> bool:
     """Whether a run scores texts by themselves; of one that is none, `load_for` says what is wrong."""
-    from mallang.training.run import Run
+    from mallang.runs.folder import Run
 
     return has_verb(find.plain(Run.open(run).task), "prefer")
 

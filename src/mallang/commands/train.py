@@ -26,7 +26,7 @@ from mallang.commands.options import (
 from mallang.errors import UserError
 
 if TYPE_CHECKING:
-    from mallang.training.run import Run
+    from mallang.runs.folder import Run
 
 EXAMPLES = (
     "mallang train transformer-miniworld",
@@ -114,7 +114,9 @@ def command(
 
 def train_or_reuse(train: Any, recipe: recipes.Recipe, options: Any, *, several: bool) -> Run:
     """Train; among several seeds one that is finished already is taken as it is."""
-    from mallang.training.run import INFO, Run, differences
+    from mallang.runs.beginning import differences
+    from mallang.runs.folder import Run
+    from mallang.runs.own_files import INFO
 
     if several and not options.fresh and (options.folder / INFO).exists():
         run = Run.open(options.folder)

@@ -10,10 +10,13 @@ from typing import Any
 
 from mallang.errors import UserError
 from mallang.inspection.health import Finding, Outputs, Training, examine, examine_text, rows_of
+from mallang.loading import assemble, load
+from mallang.runs.device import choose_device
+from mallang.runs.files import load_tensors, sha256
+from mallang.runs.folder import Run
+from mallang.runs.own_files import WEIGHTS
 from mallang.text.tokenizer import Tokenizer
 from mallang.training import checkpoint, record
-from mallang.training.precision import choose_device
-from mallang.training.run import WEIGHTS, Run, assemble, load
 
 
 @dataclass
@@ -59,7 +62,7 @@ def examine_files(run: Run) -> list[Finding]:
     weights, expected = run.folder / WEIGHTS, run.info.get("weights")
     if run.is_finished and not weights.exists():
         findings.append(Finding("damaged weights", True, f"{WEIGHTS} is missing", "restore the file, or train again"))
-    elif expected is not None and checkpoint.sha256(weights) != expected:
+    elif expected is not None and sha256(weights) != expected:
         what = f"{WEIGHTS} is not the file that the training run wrote: its checksum differs from run.json"
         findings.append(Finding("damaged weights", True, what, "restore the file, or train again"))
     else:
@@ -85,7 +88,7 @@ def examine_weights(run: Run) -> list[Finding]:
     """Whether all weights are finite: the final ones of a run, or else those of its newest whole checkpoint."""
     if (run.folder / WEIGHTS).exists():
         try:
-            where, tensors = WEIGHTS, checkpoint.load_tensors(run.folder / WEIGHTS)
+            where, tensors = WEIGHTS, load_tensors(run.folder / WEIGHTS)
         except UserError as error:
             return [Finding("damaged weights", True, error.what, "restore the file, or train again")]
     else:

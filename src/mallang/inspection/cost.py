@@ -22,12 +22,13 @@ from mallang.evaluation.flops import flops_of_fit, flops_per_token
 from mallang.find import find
 from mallang.layers.cache import map_nest
 from mallang.models.contract import Fitted, longest_of
+from mallang.runs.files import is_read_only, replace_file, to_json
+from mallang.runs.folder import Run
+from mallang.runs.own_files import RECIPE
 from mallang.tasks import generation, translator
 from mallang.tasks.contract import TextLayout
-from mallang.training.checkpoint import is_read_only, replace_file, to_json
 from mallang.training.loop import seed_everything
 from mallang.training.materials import Materials, prepare_data
-from mallang.training.run import RECIPE, Run
 
 FILE = "cost.json"
 BATCHES, TOKENS = 32, 512

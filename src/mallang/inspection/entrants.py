@@ -18,9 +18,11 @@ from mallang.evaluation.score import Score, Statistics
 from mallang.find import find, no_run
 from mallang.inspection.cost import LONGEST, Speed, decoding_speed, writing_speed
 from mallang.inspection.outputs import Scorable, keep, kept, read_parts, stamp_of
+from mallang.loading import load
 from mallang.recipe import Recipe
+from mallang.runs.folder import Run
+from mallang.runs.own_files import INFO
 from mallang.tasks.contract import Compared
-from mallang.training.run import INFO, Run, load
 
 UNITS = {"word": "perplexity per word", "token": "perplexity per token", "byte": "bits per byte"}
 """The metrics by which language models can be compared."""

@@ -5,7 +5,8 @@
     found.draw("models.svg")
 
 Of a small file every row is predicted once, by a model that was trained on other rows (cross-validation); of a larger
-one a fixed share is predicted. Rows are divided by a hash of their text, so equal texts are never on both sides.
+one a fixed share is predicted. Rows are divided by a hash of their text, so equal texts are never on both sides. A test
+file is scored by the same models, and has no say in which one is recommended.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from mallang.inspection import comparison_figure, comparison_tables
 from mallang.inspection.comparison_tables import Table
 from mallang.inspection.figures import check_format, families, save
 from mallang.inspection.systems import Value
-from mallang.training.run import load
+from mallang.loading import load
 from mallang.training.train import Options, train
 
 SMALL = 3000
@@ -77,6 +78,8 @@ class System:
     parameters: float | None = None
     milliseconds: float | None = None
     """Milliseconds per text when many are classified."""
+    test: float | None = None
+    """Accuracy on the test file, the mean over the models of all folds."""
     right: Bool[np.ndarray, " rows"] = field(repr=False, default_factory=lambda: np.zeros(0, bool))
 
 
@@ -104,10 +107,11 @@ class LabelComparison:
         lines = [
             [system.name, comparison_tables.shown(system.scores[METRIC]), f"{system.scores['macro F1'].mean:.2f}",
              comparison_tables.short(system.parameters), comparison_tables.plain(system.seconds),
-             comparison_tables.plain(system.milliseconds)]
+             comparison_tables.plain(system.milliseconds), *([f"{system.test:.2f}"] if system.test is not None else [])]
             for system in self.systems
         ]  # fmt: skip
         head = ["system", f"{METRIC} [95 %]", "macro F1", "parameters", "seconds of training", "ms per text"]
+        head += [f"{METRIC} on test"] if self.systems[0].test is not None else []
         title = f"{self.rows:,} rows of {self.text}, {self.labels} labels, {how}, at most {self.seconds:g} s each"
         return [Table(title, head, lines)]
 
@@ -132,7 +136,8 @@ class LabelComparison:
         """One line per system."""
         lines = [
             {"system": each["name"], "parameters": each["parameters"], "seconds": each["seconds"],
-             "ms per text": each["milliseconds"], **{name: value["mean"] for name, value in each["scores"].items()}}
+             "ms per text": each["milliseconds"], "test": each["test"],
+             **{name: value["mean"] for name, value in each["scores"].items()}}
             for each in self.to_json()["systems"]
         ]  # fmt: skip
         return comparison_tables.as_csv(lines)
@@ -162,14 +167,14 @@ def compare_on(
     *,
     seconds: float = 60.0,
     columns: Sequence[str | int] | None = None,
+    test: str | None = None,
     candidates: Sequence[Candidate] = CANDIDATES,
     device: str = "auto",
     say: Callable[[str], None] = lambda text: None,
 ) -> LabelComparison:
     """Train every candidate on a file of labeled texts and say which one to use."""
-    config = corpora.Config(corpus=None, train=data, columns=list(columns) if columns else None)
-    opened = corpora.open_corpus(config, ("text", "label")).split("train")
-    rows = [(text, label) for text, label in opened if text.strip() and label.strip()]
+    rows, note = read_rows(data, columns)
+    tested = read_rows(test, columns)[0] if test is not None else []
     gold = np.array([label for _, label in rows], dtype=object)
     counts = Counter(gold.tolist())
     if len(rows) < FEWEST or len(counts) < 2:
@@ -180,14 +185,14 @@ def compare_on(
     folds = FOLDS if len(rows) < SMALL else 1
     parts = [part for part in divide(rows, folds) if part.any()]
     asked = np.any(parts, axis=0)
-    systems, notes = [majority(gold, parts, asked)], [opened.note] if opened.note else []
+    systems, notes = [majority(gold, parts, asked, tested)], [note] if note else []
     words = sum(len(text.split()) for text, _ in rows) / len(rows)
     for candidate in candidates:
         if candidate.model not in schema.names("model") or (candidate.is_for_documents and words < LONG):
             continue
         say(f"{candidate.name}: {seconds:g} s")
         try:
-            systems.append(try_candidate(candidate, rows, gold, parts, seconds, device))
+            systems.append(try_candidate(candidate, rows, gold, parts, tested, seconds, device))
         except UserError as error:
             notes.append(f"{candidate.name} took no part: {error.what}")
     systems.sort(key=lambda system: (-system.scores[METRIC].mean, system.seconds))
@@ -196,6 +201,13 @@ def compare_on(
         text=data, rows=int(asked.sum()), labels=len(counts), folds=len(parts), seconds=seconds, systems=systems,
         notes=notes,
     )  # fmt: skip
+
+
+def read_rows(path: str, columns: Sequence[str | int] | None) -> tuple[list[tuple[str, str]], str]:
+    """The labeled texts of a file, and a note on how it was read."""
+    config = corpora.Config(corpus=None, train=path, columns=list(columns) if columns else None)
+    opened = corpora.open_corpus(config, ("text", "label")).split("train")
+    return [(text, label) for text, label in opened if text.strip() and label.strip()], opened.note or ""
 
 
 def divide(rows: Sequence[tuple[str, str]], folds: int) -> Iterator[Bool[np.ndarray, " rows"]]:
@@ -208,13 +220,18 @@ def divide(rows: Sequence[tuple[str, str]], folds: int) -> Iterator[Bool[np.ndar
 
 
 def majority(
-    gold: Shaped[np.ndarray, " rows"], parts: Sequence[Bool[np.ndarray, " rows"]], asked: Bool[np.ndarray, " rows"]
+    gold: Shaped[np.ndarray, " rows"],
+    parts: Sequence[Bool[np.ndarray, " rows"]],
+    asked: Bool[np.ndarray, " rows"],
+    tested: Sequence[tuple[str, str]] = (),
 ) -> System:
     """The baseline that always predicts the most frequent label of its training rows."""
-    said = np.empty(len(gold), dtype=object)
+    said, test = np.empty(len(gold), dtype=object), list[float]()
     for part in parts:
-        said[part] = Counter(gold[~part].tolist()).most_common(1)[0][0]
-    return System(name="majority", scores=scores_of(said[asked], gold[asked]), seconds=0.0)
+        said[part] = often = Counter(gold[~part].tolist()).most_common(1)[0][0]
+        test.append(share_right([often] * len(tested), tested))
+    scores = scores_of(said[asked], gold[asked])
+    return System(name="majority", scores=scores, seconds=0.0, test=float(np.mean(test)) if tested else None)
 
 
 def try_candidate(
@@ -222,11 +239,12 @@ def try_candidate(
     rows: Sequence[tuple[str, str]],
     gold: Shaped[np.ndarray, " rows"],
     parts: Sequence[Bool[np.ndarray, " rows"]],
+    tested: Sequence[tuple[str, str]],
     seconds: float,
     device: str,
 ) -> System:
     """Train one candidate on every fold and predict the rows that it did not see."""
-    said = np.empty(len(rows), dtype=object)
+    said, test = np.empty(len(rows), dtype=object), list[float]()
     trained, used, parameters = 0.0, 0.0, 0.0
     with tempfile.TemporaryDirectory(prefix="mallang-compare-") as name:
         for number, part in enumerate(parts):
@@ -244,11 +262,19 @@ def try_candidate(
             began = time.monotonic()
             said[part] = [str(each) for each in model.classify(texts)]
             used += time.monotonic() - began
+            if tested:
+                test.append(share_right([str(each) for each in model.classify([text for text, _ in tested])], tested))
     asked = np.any(parts, axis=0)
     return System(
         name=candidate.name, scores=scores_of(said[asked], gold[asked]), seconds=trained, parameters=parameters,
         milliseconds=1000 * used / max(1, int(asked.sum())), right=said[asked] == gold[asked],
+        test=float(np.mean(test)) if tested else None,
     )  # fmt: skip
+
+
+def share_right(said: Sequence[str], rows: Sequence[tuple[str, str]]) -> float:
+    """How many of these labels are right, in percent."""
+    return 100 * sum(each == label for each, (_, label) in zip(said, rows, strict=True)) / max(1, len(rows))
 
 
 def budget(candidate: Candidate, seconds: float, parts: Sequence[Any]) -> list[str]:

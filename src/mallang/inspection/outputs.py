@@ -18,7 +18,7 @@ from mallang.errors import UserError, nearest
 if TYPE_CHECKING:
     from mallang.data.corpus import Rows
     from mallang.evaluation.score import Score
-    from mallang.training.run import Run
+    from mallang.runs.folder import Run
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def open_rows(run: Path, split: str, data: str | None) -> tuple[Rows, str]:
 
     from mallang.data.corpus import open_corpus
     from mallang.find import find
-    from mallang.training.run import Run
+    from mallang.runs.folder import Run
 
     opened = Run.open(run)
     config = opened.recipe().data
@@ -84,7 +84,7 @@ def split_to_score(run: Path) -> tuple[str, str]:
     """The default split to score a run on, and a note where that is not `test`."""
     from mallang.data.corpus import open_corpus
     from mallang.find import find
-    from mallang.training.run import Run
+    from mallang.runs.folder import Run
 
     opened = Run.open(run)
     corpus = open_corpus(opened.data(), find("tasks", opened.task).Task.columns)
@@ -118,7 +118,7 @@ def keep(
     An output with line ends is written without them, and unchanged beside the scores. False where the folder is
     read-only: then nothing is kept.
     """
-    from mallang.training.checkpoint import is_read_only, replace_file, to_json, unwritable
+    from mallang.runs.files import is_read_only, replace_file, to_json, unwritable
 
     lines = [" ".join(output.splitlines()) for output in outputs]
     written = "".join(f"{line}\n" for line in lines).encode()

@@ -24,12 +24,12 @@ from mallang.errors import UserError
 from mallang.interop.imported_run import write_imported
 from mallang.models.gpt import GPT, HF_NAMES, Config
 from mallang.recipe import Recipe
+from mallang.runs.files import load_tensors, sha256, to_json
+from mallang.runs.folder import Run
+from mallang.runs.weights import own_weights, set_weights
 from mallang.tasks import language_modeling
 from mallang.text import tokenizer as text
 from mallang.text.vocabulary import BOS, EOS, SPECIALS
-from mallang.training.checkpoint import load_tensors, sha256, to_json
-from mallang.training.run import Run
-from mallang.training.weights import own_weights, set_weights
 
 END = "<|endoftext|>"
 NEVER = -1e9

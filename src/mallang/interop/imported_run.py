@@ -8,10 +8,12 @@ from pathlib import Path
 from torch import nn
 
 from mallang.recipe import Recipe
+from mallang.runs.beginning import begin, check_place, locked
+from mallang.runs.files import replace_file, sha256
+from mallang.runs.folder import Run
+from mallang.runs.own_files import WEIGHTS
+from mallang.runs.weights import own_weights
 from mallang.text.tokenizer import Tokenizer
-from mallang.training.checkpoint import replace_file, sha256
-from mallang.training.run import WEIGHTS, Run, begin, check_place, locked
-from mallang.training.weights import own_weights
 
 
 def write_imported(

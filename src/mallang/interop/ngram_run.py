@@ -13,11 +13,11 @@ from mallang.interop.imported_run import write_imported
 from mallang.layers.ngram_table import Ngrams
 from mallang.models.ngram import Config, NGram
 from mallang.recipe import Recipe
+from mallang.runs.files import sha256
+from mallang.runs.folder import Run
 from mallang.tasks import language_modeling
 from mallang.text import tokenizer as text
 from mallang.text.vocabulary import SPECIALS
-from mallang.training.checkpoint import sha256
-from mallang.training.run import Run
 
 MARK = "mallang text "
 """How the comment begins that says how text is tokenized into the words of a file."""

@@ -21,11 +21,11 @@ from mallang.errors import UserError
 from mallang.interop.imported_run import write_imported
 from mallang.models.word2vec import Config, Word2Vec
 from mallang.recipe import Recipe
+from mallang.runs.files import sha256
+from mallang.runs.folder import Run
 from mallang.tasks import word_vectors
 from mallang.text import tokenizer as text
 from mallang.text.vocabulary import SPECIALS
-from mallang.training.checkpoint import sha256
-from mallang.training.run import Run
 
 __all__ = ["export_vectors", "import_vectors", "read_vectors", "write_vectors"]
 

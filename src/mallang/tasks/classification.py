@@ -126,6 +126,11 @@ class Task:
         if issubclass(kind, Classifier):
             if self.config.freeze or self.config.head_dropout:
                 raise UserError(f"task.freeze and task.head_dropout are about a head, and {name} has none")
+            if self.config.kind == "ordinal":
+                raise UserError(
+                    f"task.kind=ordinal needs a head with ordered thresholds, and {name} has none",
+                    todo="task.kind=single, or an encoder, such as model.name=cnn",
+                )
             whole: nn.Module = kind(config, self.text.vocabulary, len(self.labels))
             return whole
         if not issubclass(kind, Encoder):
@@ -238,22 +243,27 @@ class Task:
 
     def losses(self, logits: Tensor, batch: Batch) -> tuple[Float[Tensor, " examples"], Tensor]:
         """The loss of each example, 0 where it has no label, and whether the prediction is right."""
-        logits, weights = logits.float(), self.weights.to(logits.device)
+        logits, scale = logits.float(), self.loss_weights(logits.device)
         if self.config.kind == "multi":
             asked, target = is_labeled(batch), target_sets(batch).clamp(min=0.0)
-            scale = weights if self.config.class_weights == "balanced" else None
             each = F.binary_cross_entropy_with_logits(logits, target, scale, reduction="none").sum(dim=1)
             return torch.where(asked, each, 0.0), asked & ((logits > 0) == (target > 0.5)).all(dim=1)
         assert batch.classes is not None
         classes = batch.classes
         if self.config.kind == "ordinal":
             return ordinal_loss(logits, classes), ((logits > 0).sum(dim=1) == classes)
-        scale = weights if self.config.class_weights == "balanced" else None
         smoothing = self.config.label_smoothing
         losses = F.cross_entropy(
             logits, classes, scale, ignore_index=IGNORE, reduction="none", label_smoothing=smoothing
         )
         return losses, logits.argmax(dim=1) == classes
+
+    def loss_weights(self, device: torch.device) -> Tensor | None:
+        """The weights of the classes in the loss, if there are any."""
+        if self.config.class_weights == "none":
+            return None
+        self.weights = self.weights.to(device)  # once: a CUDA graph cannot copy from the CPU
+        return self.weights
 
     def probabilities(self, logits: Float[Tensor, "examples outputs"]) -> Float[Tensor, "examples classes"]:
         """The probability of every class."""

@@ -21,8 +21,8 @@ from torch import Tensor, nn
 
 from mallang.errors import UserError
 from mallang.renamed import fit_names
+from mallang.runs.weights import own_weights
 from mallang.training.optimizer import Average, Config
-from mallang.training.weights import own_weights
 
 
 @dataclass(frozen=True)

@@ -16,15 +16,15 @@ from dataclasses import asdict, dataclass, replace
 import torch
 
 from mallang.recipe import Recipe
-from mallang.training import own_files
+from mallang.runs import own_files
+from mallang.runs.folder import Run
+from mallang.runs.weights import own_weights, set_weights
 from mallang.training.averaged_sgd import average_of
 from mallang.training.carry import Carries
 from mallang.training.loop import Config, Loop
 from mallang.training.progress import Progress
-from mallang.training.run import Run
 from mallang.training.schedule import Config as Schedule
 from mallang.training.stopping import Stop
-from mallang.training.weights import own_weights, set_weights
 
 TRIAL = 0.1
 """Share of the time that the trial may take, without its validation and its checkpoint."""

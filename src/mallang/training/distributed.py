@@ -27,7 +27,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from mallang.errors import UserError
-from mallang.training.precision import choose_device
+from mallang.runs.device import choose_device
 
 PREPARATION = timedelta(hours=6)
 """Timeout of the processes before training: the first one prepares the data for all."""

@@ -12,10 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from mallang.recipe import Recipe
+from mallang.runs.files import replace_file, sha256
+from mallang.runs.folder import Run
+from mallang.runs.own_files import WEIGHTS
 from mallang.training import checkpoint as checkpoints
+from mallang.training.checkpoint import mean_weights
 from mallang.training.loop import Config
-from mallang.training.run import WEIGHTS, Run
-from mallang.training.weights import mean_weights
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,10 +41,10 @@ class Outcome:
 def finish(run: Run, recipe: Recipe, outcome: Outcome) -> Run:
     """Write the weights and the model card, and mark the run as finished."""
     run.write_weights(outcome.weights)
-    checkpoints.replace_file(run.folder / "card.md", card_of(recipe, run, outcome).encode("utf-8", "backslashreplace"))
+    replace_file(run.folder / "card.md", card_of(recipe, run, outcome).encode("utf-8", "backslashreplace"))
     return run.update(
         status="finished",
-        weights=checkpoints.sha256(run.folder / WEIGHTS),
+        weights=sha256(run.folder / WEIGHTS),
         steps=outcome.steps,
         seconds=round(outcome.seconds, 3),
         parameters=sum(parameter.numel() for parameter in outcome.model.parameters()),

@@ -10,9 +10,10 @@ from torch import nn
 from mallang.errors import UserError
 from mallang.layers.head import Headed
 from mallang.layers.initialization import torch_defaults
+from mallang.runs.folder import Run
+from mallang.runs.own_files import WEIGHTS
+from mallang.runs.weights import own_weights, set_some_weights, set_weights, without_head
 from mallang.training.loop import Config
-from mallang.training.run import WEIGHTS, Run
-from mallang.training.weights import own_weights, set_some_weights, set_weights, without_head
 
 
 def check_initial(config: Config, start: Path | None) -> None:

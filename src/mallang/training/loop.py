@@ -25,6 +25,7 @@ from mallang.data.loader import Position, Source, load
 from mallang.errors import UserError
 from mallang.evaluation.score import Score
 from mallang.models.contract import Configured, dim_of
+from mallang.runs.weights import own_weights, set_weights
 from mallang.tasks.contract import RateScaled, StepAware, Task, TextLayout
 from mallang.training import checkpoint as checkpoints
 from mallang.training import optimizer as optimizers
@@ -40,7 +41,6 @@ from mallang.training.schedule import Config as Schedule
 from mallang.training.schedule import multiplier
 from mallang.training.step import Engine, Step
 from mallang.training.stopping import Stop
-from mallang.training.weights import own_weights, set_weights
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,11 +16,11 @@ from mallang.decoding.contract import DEFAULTS
 from mallang.errors import UserError, nearest
 from mallang.find import find
 from mallang.recipe import Recipe
+from mallang.runs.files import unwritable
+from mallang.runs.folder import Run
 from mallang.tasks.contract import Labeled, Task, TextLayout, column_kinds, text_columns
 from mallang.text.tokenizer import Tokenizer
-from mallang.training import checkpoint as checkpoints
 from mallang.training.pretrained import with_extra_words
-from mallang.training.run import Run
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def label_sets(folder: Path | None, rows: Rows, kinds: Mapping[str, Kind]) -> di
             try:
                 found[column].save(folder, column)
             except OSError as error:
-                raise checkpoints.unwritable(folder, error) from error
+                raise unwritable(folder, error) from error
     return found
 
 
@@ -163,7 +163,7 @@ def save_tokenizers(folder: Path, tokenizers: Mapping[str, Tokenizer]) -> None:
                 tokenizers[column].save(folder, f"tokenizer.{column}")
         tokenizers[names[-1]].save(folder)
     except OSError as error:
-        raise checkpoints.unwritable(folder, error) from error
+        raise unwritable(folder, error) from error
 
 
 def thin(rows: Iterable[tuple[str, ...]], most: int) -> list[tuple[str, ...]]:

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from mallang.renamed import fit_names
+from mallang.runs.weights import own_weights, set_weights
 from mallang.tasks.contract import Group
 from mallang.training import muon
-from mallang.training.weights import own_weights, set_weights
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Device and precision: fp32 on a CPU, bf16 autocast on a GPU.
+"""Precision: fp32 on a CPU, bf16 autocast on a GPU.
 
     bf16           autocast: matmuls in bf16; norms, sums and the residual stream in fp32
     bf16-weights   everything in bf16, with bf16 copies of the weights: less memory traffic, so faster, and less precise
@@ -28,29 +28,6 @@ Precision = Literal["auto", "fp32", "bf16", "bf16-weights", "fp8"]
 
 COPIED: tuple[Precision, ...] = ("bf16-weights", "fp8")
 """The precisions that compute with bf16 copies of the weights."""
-
-
-def choose_device(name: str = "auto", local_rank: int = 0) -> torch.device:
-    """The device with this name; auto takes a GPU where there is one."""
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise UserError(f"there is no device {name!r}", todo="use --device auto, cpu, cuda or cuda:1") from error
-    if device.type == "cuda":
-        count = torch.cuda.device_count()
-        number = local_rank if device.index is None else device.index
-        if number >= count:
-            raise UserError(f"there is no device {name!r}: this machine has {count} GPUs", todo="use --device cpu")
-        device = torch.device("cuda", number)
-        torch.cuda.set_device(device)
-        # With TF32 cuDNN rounds the inputs of recurrent layers to 10 bits in float32: the score of a sentence changed
-        # by 1e-3, while the same layers step by step are exact.
-        torch.backends.cudnn.allow_tf32 = False
-    elif device.type != "cpu":
-        raise UserError(f"the device {name!r} is not supported", todo="use --device cpu or cuda")
-    return device
 
 
 def check_device(precision: Precision, device: torch.device) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 
@@ -20,12 +21,15 @@ from mallang.layers.head import Headed, OutputProjection
 from mallang.layers.words import SharedEmbedding
 from mallang.models.contract import InputEmbedding, SpelledVectors, WordVectors
 from mallang.recipe import Recipe
+from mallang.runs.folder import Run
+from mallang.runs.own_files import INFO, WEIGHTS
+from mallang.runs.weights import set_weights
+from mallang.tasks.contract import text_columns
 from mallang.tasks.word_lookup import WordLookup
 from mallang.text.added_words import with_words
 from mallang.text.tokenizer import Tokenizer
 from mallang.text.vocabulary import Vocabulary
 from mallang.training import checkpoint as checkpoints
-from mallang.training.run import INFO, Run, load
 
 
 @dataclass(frozen=True)
@@ -79,14 +83,18 @@ class Source:
 
 def of_run(folder: Path) -> Source:
     """The vectors of a run of word vectors."""
-    verbs = load(folder, "cpu")
-    model = verbs.model
-    if not isinstance(model, WordVectors):
+    run = Run.open(folder)
+    recipe = run.recipe()
+    kind = find("models", recipe.model_name).Model
+    if not issubclass(kind, WordVectors):
         raise UserError(
-            f"{folder} is a run for {Run.open(folder).task.replace('_', ' ')}, which has no vectors of words alone",
+            f"{folder} is a run for {run.task.replace('_', ' ')}, which has no vectors of words alone",
             todo="give a run of word2vec, glove or fasttext, or a file of word vectors",
         )
-    lookup = WordLookup(model, verbs.task.text)
+    (tokenizer,) = run.tokenizers(text_columns(find("tasks", run.task).Task, recipe.task)).values()
+    model: Any = kind(recipe.model, tokenizer.vocabulary)
+    set_weights(model, run.read_weights(), folder / WEIGHTS)
+    lookup = WordLookup(model.eval(), tokenizer)
 
     def read(keep: Keep) -> Vectors:
         names = enumerate(lookup.names)

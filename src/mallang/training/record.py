@@ -19,7 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from mallang.console import visible
 from mallang.errors import UserError, require
-from mallang.training.checkpoint import unwritable
+from mallang.runs.files import unwritable
 
 FILE = "metrics.jsonl"
 CLOCK = ("seconds", "seconds_waited", "tokens_per_second")

@@ -22,6 +22,10 @@ from mallang.kernels.dispatch import is_off
 from mallang.kernels.memory import check_weights
 from mallang.models.contract import Fitted, is_fitted
 from mallang.recipe import Recipe
+from mallang.runs.beginning import await_run, begin, check_place, differences, locked
+from mallang.runs.folder import Run
+from mallang.runs.own_files import INFO
+from mallang.runs.weights import own_weights
 from mallang.tasks.contract import Task, TextLayout
 from mallang.training import distributed, fitting, precision
 from mallang.training.budget import is_alone, settle
@@ -35,10 +39,8 @@ from mallang.training.materials import Materials, prepare_data
 from mallang.training.optimizer import copies_of
 from mallang.training.pretrained import load_pretrained
 from mallang.training.record import Recorder
-from mallang.training.run import INFO, Run, await_run, begin, check_place, differences, locked
 from mallang.training.step import choose_engine
 from mallang.training.stopping import listening
-from mallang.training.weights import own_weights
 
 
 @dataclass(frozen=True, kw_only=True)

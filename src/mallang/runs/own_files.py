@@ -17,7 +17,7 @@ from pathlib import Path
 
 from mallang.errors import UserError
 
-INFO, RECIPE, LOCK = "run.json", "recipe.toml", ".lock"
+INFO, RECIPE, WEIGHTS, LOCK = "run.json", "recipe.toml", "model.safetensors", ".lock"
 CHECKPOINT = re.compile(r"step-\d{9,}")
 TENSORS = ("model", "optimizer", "average", "carry")
 """The tensor files of a checkpoint."""

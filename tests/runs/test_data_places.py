@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mallang.data.corpus import Config, open_corpus
-from mallang.training.data_places import located, places_of
+from mallang.runs.data_places import located, places_of
 
 
 @pytest.fixture

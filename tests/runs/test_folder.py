@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mallang.errors import UserError
-from mallang.training.run import KINDS, Run
+from mallang.runs.folder import KINDS, Run
 
 RIGHT: dict[str, Any] = {"format": 1, "status": "finished", "task": "translation", "from": None, "seconds": 1}
 

@@ -13,9 +13,12 @@ import torch
 
 from mallang import recipe as recipes
 from mallang.errors import UserError
-from mallang.training import checkpoint, own_files
+from mallang.runs import own_files
+from mallang.runs.beginning import begin, check_place, locked
+from mallang.runs.files import replace_file
+from mallang.runs.own_files import INFO
+from mallang.training import checkpoint
 from mallang.training.checkpoint import Checkpoint
-from mallang.training.run import INFO, begin, check_place, locked
 
 RECIPE = recipes.read("transformer-miniworld", ["model.size=tiny"]).build()
 OTHER = recipes.read("transformer-miniworld", ["model.size=tiny", "seed=2"]).build()
@@ -195,13 +198,14 @@ def test_a_kill_while_a_run_is_begun_anew_leaves_nothing_of_the_old_one(tmp_path
     def killed_later(path, content):
         if (path.name, json.loads(content)["status"] if path.name == INFO else "") in ends[moment]:
             raise KeyboardInterrupt
-        checkpoint.replace_file(path, content)
+        replace_file(path, content)
 
     ends = {"removing": [], "the recipe": [("recipe.toml", "")], "run.json": [(INFO, "training")]}
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         if moment == "removing":
             patch.setattr(own_files, "remove_one", killed)
-        patch.setattr("mallang.training.run.replace_file", killed_later)
+        for module in ("beginning", "folder"):
+            patch.setattr(f"mallang.runs.{module}.replace_file", killed_later)
         begin(run, OTHER, fresh=True)
     begun = begin(run, OTHER, fresh=False)
     assert begun.info["status"] == "training" and not {"budget", "fitted", "data"} & begun.info.keys()

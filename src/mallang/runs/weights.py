@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from mallang.errors import UserError
 from mallang.renamed import fit_names
-from mallang.training import checkpoint
 
 
 def own_weights(model: nn.Module) -> dict[str, Tensor]:
@@ -132,16 +131,3 @@ def shape_of(tensor: Tensor | None) -> str:
     if tensor is None:
         return "missing"
     return "×".join(str(size) for size in tensor.shape) or "a single number"
-
-
-def mean_weights(paths: Sequence[Path]) -> dict[str, Tensor]:
-    """The average of the weights of several checkpoints, with one in memory at a time."""
-    total: dict[str, Tensor] = {}
-    # The names of the newest: an earlier version may have written the others.
-    names = list(checkpoint.read(paths[-1]).tensors["model"])
-    for path in paths:
-        for name, value in fit_names(checkpoint.read(path).tensors["model"], names).items():
-            is_summed = name in total and value.is_floating_point()
-            addend = value.double() if value.is_floating_point() else value
-            total[name] = total[name] + addend if is_summed else addend
-    return {name: (value / len(paths)).float() if value.is_floating_point() else value for name, value in total.items()}

@@ -1,0 +1,1 @@
+"""Run folder to model: files, sums, weights, device."""
