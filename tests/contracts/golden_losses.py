@@ -49,6 +49,8 @@ def small(name: str, *, dim: int, batch_tokens: int, context: int, steps: int, p
         for key, limit in most.items()
         if limit is not None and values["model"][key] is not None
     }
+    if values["model"].get("vectors"):  # they would not fit into a smaller embedding
+        changes |= {"model.vectors": "none", "model.freeze_vectors": "false", "model.extra_words": 0}
     changes["text.vocabulary"] = min(values["text"]["vocabulary"], 400)
     changes["train.batch_tokens"] = min(values["train"]["batch_tokens"], batch_tokens)
     for key in ("context", "stride"):

@@ -94,8 +94,9 @@ Spellings = Sequence[Sequence[str]]
 
 def spellings_of(vocabulary: Vocabulary) -> list[tuple[str, ...]]:
     """The spelling of every token, without the mark of the space before it."""
+    specials = vocabulary.specials
     return [
-        () if number in vocabulary.specials else (token.removeprefix(SPACE) or token,)
+        () if number in specials else (token.removeprefix(SPACE) or token,)
         for number, token in enumerate(vocabulary.tokens)
     ]
 
@@ -117,17 +118,24 @@ def load_vectors(embedding: nn.Embedding, spellings: Spellings, vectors: Vectors
     places: dict[int, int] = {}
     missing, others = list[str](), 0
     for number, words in enumerate(spellings):
-        as_spelled = [exact[word] for word in words if word in exact]
-        in_lower = [exact[word.lower()] for word in words if word.lower() in exact]
-        in_any = [folded[word.lower()] for word in words if word.lower() in folded]
-        if found := [*as_spelled, *in_lower, *in_any]:
-            places[number] = found[0]
-            others += not as_spelled
+        found = first_of(exact, words)
+        if found is None:
+            lower = [word.lower() for word in words]
+            found = first_of(exact, lower)
+            found = first_of(folded, lower) if found is None else found
+            others += found is not None
+        if found is not None:
+            places[number] = found
         elif words:
             missing.append(words[0])
     if places:
         fill(embedding.weight, places, torch.from_numpy(vectors.values))
     return Coverage(len(places), others, tuple(missing))
+
+
+def first_of(rows: Mapping[str, int], words: Sequence[str]) -> int | None:
+    """The row of the first of some words that has one."""
+    return next((rows[word] for word in words if word in rows), None)
 
 
 def fill(weight: Float[Tensor, "rows dim"], places: Mapping[int, int], values: Float[Tensor, "words dim"]) -> None:

@@ -65,8 +65,8 @@ class WordVectors(nn.Module):
         super().__init__()
         self.folds, self.vocabulary = folds, vocabulary
         self.unknown, self.hidden_from = vocabulary.unk, len(vocabulary)
-        tokens = enumerate(vocabulary.tokens)
-        forms = [token if number in vocabulary.specials else self.form(token) for number, token in tokens]
+        tokens, specials = enumerate(vocabulary.tokens), vocabulary.specials
+        forms = [token if number in specials else self.form(token) for number, token in tokens]
         self.places = {form: row for row, form in enumerate(dict.fromkeys(forms))}
         """The row of every form."""
         self.firsts = {form: number for number, form in reversed(list(enumerate(forms)))}
@@ -91,10 +91,11 @@ class WordVectors(nn.Module):
     def spellings(self) -> list[tuple[str, ...]]:
         """How the word of every row may be spelled: folded, then as the tokens that share it."""
         found: list[list[str]] = [[] for _ in self.places]
+        specials = self.vocabulary.specials
         for number, token in enumerate(self.vocabulary.tokens):
-            if number not in self.vocabulary.specials:
-                own = found[self.places[self.form(token)]]
-                own += [token] if own else [self.form(token), token]
+            if number not in specials:
+                own = found[self.places[form := self.form(token)]]
+                own += [token] if own else [form, token]
         return [tuple(dict.fromkeys(own)) for own in found]
 
     def forward(self, tokens: Int[Tensor, "rows time"]) -> Float[Tensor, "rows time dim"]:
