@@ -43,7 +43,7 @@ def main() -> None:
 def texts_of(name: str) -> Iterable[str]:
     """All texts of a corpus, those of all splits."""
     corpus = open_corpus(Config(corpus=name), ("text",))
-    return (text for split in ("train", "valid", "test") for (text,) in corpus.split(split))
+    return (text for rows in corpus.splits.values() for (text,) in rows)
 
 
 def words_of(texts: Iterable[str]) -> set[str]:

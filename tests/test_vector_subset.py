@@ -38,7 +38,7 @@ def test_every_word_of_all_splits_keeps_its_vector(tmp_path: Path, monkeypatch: 
     monkeypatch.delenv("MALLANG_DATA", raising=False)
     with stand_ins.in_registry(stand_ins.write(["conll2003"], stand_ins.SMALL)):
         corpus = open_corpus(Config(corpus="conll2003"), ("text",))
-        last = list(corpus.split("test"))[-1][0].split()[-1]
+        last = list(corpus.split("valid"))[-1][0].split()[-1]
         words, values = ("zzz", last.upper(), "yyy"), np.random.default_rng(1).standard_normal((3, 4), dtype=np.float32)
         write_vectors(tmp_path / "all.txt", words, values)
         monkeypatch.setattr(
