@@ -86,7 +86,8 @@ def questions() -> tuple[Question, ...]:
 
 def page(values: Sequence[Value]) -> str:
     """The whole page."""
-    parts = [HEAD, *(section(question, values) for question in questions()), choices(values)]
+    asked = [question for question in questions() if any(is_there(row, values) for row in question.rows)]
+    parts = [HEAD, *(section(question, values) for question in asked), choices(values)]
     return "\n".join(parts)
 
 
@@ -254,7 +255,7 @@ def differs(recipe: str, override: str) -> bool:
 
 def choices(values: Sequence[Value]) -> str:
     """Which headlines have no sweep that shows how their settings were chosen."""
-    rows = [row for question in questions() if question.tuned for row in question.rows]
+    rows = [row for question in questions() if question.tuned for row in question.rows if is_there(row, values)]
     kept = dict.fromkeys(row.sweep for row in rows if row.sweep and row.sweep != NOTHING_CHOSEN)
     lost: dict[str, list[str]] = {}
     for row in (row for row in rows if not row.sweep):

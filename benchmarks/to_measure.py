@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from benchmarks.ages import age_of
 from benchmarks.kinds import command_of, kind_of
-from benchmarks.results_page import SEEDS, Row, Value, found, questions, spread_of
+from benchmarks.results_page import SEEDS, Row, Value, found, is_there, questions, spread_of
 
 
 def stale(values: Sequence[Value]) -> Iterator[str]:
@@ -26,7 +26,8 @@ def stale(values: Sequence[Value]) -> Iterator[str]:
 def seeds(values: Sequence[Value]) -> Iterator[str]:
     """Headlines of trained systems with too few seeds, by the command that trains the missing ones."""
     by_command: dict[str, list[Row]] = {}
-    for row in (row for question in questions() if question.tuned for row in question.rows):
+    tuned = [row for question in questions() if question.tuned for row in question.rows]
+    for row in (row for row in tuned if is_there(row, values)):
         mine = found(row.ours, values)
         if not row.deterministic and not row.one_seed and (spread_of(mine).seeds or 0) < SEEDS:
             by_command.setdefault(seeds_command(mine), []).append(row)
@@ -49,4 +50,6 @@ def seeds_command(mine: Sequence[Value]) -> str:
     if " run " not in command:
         return command  # it trains all seeds
     module, out = command.split()[2], command.split()[-1]
+    if out.endswith(".jsonl"):  # such a list says which seeds it trains
+        return f"{command} && python -m {module} collect {out}"
     return f"{command} --seeds {','.join(missing)} && python -m {module} collect {out}/runs.json"

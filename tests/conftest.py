@@ -27,3 +27,14 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if any(mark.kwargs.get("reason") == "needs a GPU" for mark in item.iter_markers("skipif")):
             item.add_marker("gpu")
+
+
+@pytest.fixture(params=["C", "numpy"])
+def bag_kernels(request, monkeypatch):
+    """Runs a test with the C functions of bags of n-grams, and in plain numpy."""
+    from mallang.kernels import c_bag
+
+    if request.param == "numpy":
+        monkeypatch.setattr(c_bag, "library", lambda: None)
+    elif c_bag.library() is None:
+        pytest.skip("there are no C functions here")

@@ -18,11 +18,12 @@ from mallang.find import find
 from mallang.layers.convolution import fold_weights
 from mallang.layers.quantization import quantize
 from mallang.recipe import Recipe
+from mallang.runs.calibration import read_calibration
 from mallang.runs.device import choose_device
 from mallang.runs.folder import Run
 from mallang.runs.own_files import WEIGHTS
 from mallang.runs.weights import set_weights
-from mallang.tasks.contract import Joining, column_kinds, text_columns
+from mallang.tasks.contract import Calibrated, Joining, column_kinds, text_columns
 
 Weights = Literal["float32", "int8"]
 
@@ -38,7 +39,10 @@ def load(path: Path | str | Sequence[Path | str], device: str = "auto", weights:
     place = choose_device(device)
     check_weights(weights, place)
     run = Run.open(path)
-    return assemble(run, run.read_weights(), place, weights)
+    verbs = assemble(run, run.read_weights(), place, weights)
+    if isinstance(verbs, Calibrated) and (kept := read_calibration(run)) is not None:
+        verbs.calibration = kept.calibration
+    return verbs
 
 
 def assemble(run: Run, trained: Mapping[str, Tensor], place: torch.device, weights: Weights = "float32") -> Any:

@@ -107,6 +107,13 @@ def mallang(*arguments: str | Path, cwd: Path, **options: object) -> Ended:
     return start(*arguments, cwd=cwd, **options).wait()  # type: ignore[arg-type]
 
 
+def ran(*arguments: str | Path, cwd: Path) -> Ended:
+    """Run a command that must succeed."""
+    ended = mallang(*arguments, cwd=cwd)
+    assert ended.code == 0, ended.err
+    return ended
+
+
 def start(
     *arguments: str | Path,
     cwd: Path,

@@ -65,7 +65,7 @@ def test_documents_are_classified_evaluated_and_embedded(home: Path) -> None:
     assert (first, last) == ("good", "bad")
     ended = mallang("evaluate", "runs/han", "--json", cwd=home)
     assert ended.code == 0, ended.err
-    scores = {each["name"]: each["value"] for each in json.loads(ended.out)}
+    scores = {each["name"]: each["value"] for each in json.loads(ended.out)["scores"]}
     assert scores["accuracy"] >= 95.0
     ended = mallang("embed", "runs/han", REVIEW, "the sea.", "--json", cwd=home)
     assert ended.code == 0, ended.err

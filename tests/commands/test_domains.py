@@ -102,7 +102,7 @@ def test_the_parts_to_score(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         for name, domain in (("news", None), ("books/bible", "bible"))
     ]
     rows = Rows.joined(members, ("source", "target"))
-    monkeypatch.setattr(outputs, "open_rows", lambda run, split, data: (rows, split))
+    monkeypatch.setattr(outputs, "open_rows", lambda run, split, data, columns=None: (rows, split))
     news, bible = outputs.read_parts(tmp_path, "test", None, None)
     assert (news.name, news.rows, news.domain) == ("news-test", [("news", "news")], None)
     assert (bible.name, bible.corpus, bible.domain) == ("books-bible-test", "books/bible", "bible")
@@ -110,7 +110,7 @@ def test_the_parts_to_score(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert outputs.read_rows(tmp_path, "test", None) == ([*news.rows, *bible.rows], "test")
     with pytest.raises(UserError, match="no corpus 'books'"):
         outputs.read_parts(tmp_path, "test", None, "books")
-    monkeypatch.setattr(outputs, "open_rows", lambda run, split, data: (members[0].rows, split))
+    monkeypatch.setattr(outputs, "open_rows", lambda run, split, data, columns=None: (members[0].rows, split))
     assert [part.name for part in outputs.read_parts(tmp_path, "test", None, None)] == ["test"]
     with pytest.raises(UserError, match="only one corpus"):
         outputs.read_parts(tmp_path, "test", None, "news")

@@ -12,9 +12,12 @@ from sklearn import metrics
 
 from mallang.errors import UserError
 from mallang.evaluation.calibration import (
+    between,
     calibration_scores,
+    fit_ordinal_temperature,
     fit_temperature,
     log_softmax,
+    ordinal_log_probs,
     reliability,
     risk_coverage,
 )
@@ -116,3 +119,50 @@ def test_what_has_no_score():
         fit_temperature(np.zeros((2, 2)), np.array([0, 2]))
     with pytest.raises(UserError, match="no texts"):
         reliability(np.zeros((0, 2)), np.zeros(0, dtype=int))
+
+
+def ordered(items: int, thresholds: int, seed: int, scale: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+    """Logits of lying above each threshold, falling, and classes that are drawn around them."""
+    random = np.random.default_rng(seed)
+    steps = np.sort(random.normal(size=thresholds))[::-1]
+    logits = random.normal(size=(items, 1)) * 2 + steps
+    golds = (logits[:, 0] - steps[0] + random.normal(size=items) > -steps[:, None]).sum(axis=0)
+    return scale * logits, golds
+
+
+def test_ordinal_probabilities_are_differences_of_logistic_functions():
+    logits, _ = ordered(20, 4, 3)
+    above = 1 / (1 + np.exp(-logits))
+    for row, own in zip(above, np.exp(ordinal_log_probs(logits)), strict=True):
+        bounds = [1.0, *row, 0.0]
+        assert own == pytest.approx([high - low for high, low in itertools.pairwise(bounds)])
+        assert own.sum() == pytest.approx(1)
+    assert between(np.array([41.0]), np.array([40.0]))[0] == pytest.approx(np.exp(-40) - np.exp(-41), rel=1e-9)
+    assert np.isfinite(ordinal_log_probs(np.array([[900.0, 800.0]]))).all()
+
+
+@given(st.integers(5, 60), st.integers(1, 4), st.integers(0, 1000), st.sampled_from([0.2, 1.0, 8.0]))
+@some
+def test_the_ordinal_temperature_is_the_best_of_a_search(items, thresholds, seed, scale):
+    logits, golds = ordered(items, thresholds, seed, scale)
+
+    def nll_at(temperature):
+        return -float(ordinal_log_probs(logits / temperature)[np.arange(items), golds].mean())
+
+    found = fit_ordinal_temperature(logits, golds)
+    assert nll_at(found) <= min(nll_at(temperature) for temperature in np.geomspace(0.01, 100, 200)) + 1e-9
+
+
+def test_two_ordered_classes_have_the_temperature_of_two_classes():
+    logits, golds = make(80, 2, 9)
+    one = (logits[:, 1] - logits[:, 0])[:, None]
+    assert fit_ordinal_temperature(one, golds) == pytest.approx(fit_temperature(logits, golds), rel=1e-6)
+
+
+def test_reliability_of_other_decisions_than_the_most_probable():
+    logits, golds = make(40, 3, 6)
+    outputs = np.random.default_rng(0).integers(0, 3, 40)
+    shares = np.exp(log_softmax(logits))[np.arange(40), outputs]
+    bins = reliability(logits, golds, outputs=outputs)
+    assert sum(each.count * each.confidence for each in bins) == pytest.approx(shares.sum())
+    assert sum(each.count * each.accuracy for each in bins) == pytest.approx((outputs == golds).sum())

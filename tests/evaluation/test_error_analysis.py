@@ -1,4 +1,4 @@
-"""Errors, seen texts and likely label errors against explicit loops."""
+"""Errors and likely label errors against explicit loops."""
 
 from __future__ import annotations
 
@@ -7,16 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mallang.evaluation.classification import accuracy_statistics
-from mallang.evaluation.error_analysis import (
-    errors_by_confidence,
-    fold_text,
-    likely_label_errors,
-    most_uncertain,
-    scores_by_seen,
-    seen_texts,
-)
-from mallang.evaluation.spans import span_statistics
+from mallang.evaluation.error_analysis import errors_by_confidence, likely_label_errors
+from mallang.evaluation.label_predictions import LabelPredictions
 
 some = settings(deadline=None, max_examples=40)
 
@@ -26,39 +18,35 @@ def make(items: int, classes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return random.dirichlet(np.ones(classes), size=items).round(2), random.integers(0, classes, items)
 
 
-def test_texts_are_compared_without_case_and_white_space():
-    assert fold_text("  A\tgood\n\nFILM ") == "a good film"
-    texts = ["A good  film", "Another", "정말 좋다", "정말좋다", ""]
-    assert seen_texts(texts, ["a GOOD film\n", "정말  좋다 "]).tolist() == [True, False, True, False, False]
-
-
-def test_scores_with_and_without_seen_texts():
-    outputs, golds = ["a", "b", "a", "a"], ["a", "a", "a", "b"]
-    seen = np.array([True, True, False, False])
-    scores = scores_by_seen(outputs, golds, seen, accuracy_statistics)
-    assert {name: (score.value, score.count) for name, score in scores.items()} == {
-        "all": (50.0, 4), "seen": (50.0, 2), "unseen": (50.0, 2),
-    }  # fmt: skip
-    assert scores["unseen"].signature.endswith("|texts:unseen")
-    scores = scores_by_seen(outputs, golds, np.array([True, False, True, False]), accuracy_statistics)
-    assert scores["seen"].value == 100 and scores["unseen"].value == 0
-    assert set(scores_by_seen(outputs, golds, np.zeros(4, dtype=bool), accuracy_statistics)) == {"all", "unseen"}
-    tags = scores_by_seen([["B-A"], ["O"]], [["B-A"], ["B-A"]], np.array([True, False]), span_statistics)
-    assert tags["seen"].value == 100 and tags["unseen"].value == 0
-
-
-@given(st.integers(1, 30), st.integers(2, 4), st.integers(0, 1000))
+@given(st.integers(1, 30), st.integers(2, 4), st.integers(0, 1000), st.sampled_from([0.5, 1.0, 3.0]))
 @some
-def test_errors_are_sorted_by_confidence(items, classes, seed):
+def test_errors_are_sorted_by_confidence(items, classes, seed, temperature):
     probabilities, golds = make(items, classes, seed)
-    found = errors_by_confidence(probabilities, golds)
-    wrong = {item for item in range(items) if probabilities[item].argmax() != golds[item]}
+    logits = np.log(np.maximum(probabilities, 1e-6))
+    names = tuple("abcd"[:classes])
+    found = errors_by_confidence(LabelPredictions("single", names, logits, golds), temperature)
+    wrong = {item for item in range(items) if logits[item].argmax() != golds[item]}
     assert {error.item for error in found} == wrong
     assert [error.confidence for error in found] == sorted((error.confidence for error in found), reverse=True)
     for error in found:
-        row = probabilities[error.item]
-        assert (error.output, error.gold) == (row.argmax(), golds[error.item])
-        assert (error.confidence, error.gold_probability) == (row.max(), row[error.gold])
+        row = np.exp(logits[error.item] / temperature)
+        row /= row.sum()
+        assert (error.output, error.gold) == (names[row.argmax()], names[golds[error.item]])
+        assert (error.confidence, error.gold_probability) == pytest.approx((row.max(), row[golds[error.item]]))
+
+
+def test_an_error_of_several_labels_is_any_wrong_decision():
+    logits, golds = np.array([[2.0, -2.0], [3.0, 1.0], [-1.0, -4.0]]), np.array([[1, 0], [1, 0], [1, 1]])
+    first, second = errors_by_confidence(LabelPredictions("multi", ("a", "b"), logits, golds))
+    yes = 1 / (1 + np.exp(-logits))
+    assert (first.item, first.gold, first.output, first.confidence) == (
+        2,
+        "a|b",
+        "",
+        pytest.approx((1 - yes[2]).prod()),
+    )
+    assert (second.item, second.gold, second.output) == (1, "a", "a|b")
+    assert second.gold_probability == pytest.approx(yes[1, 0] * (1 - yes[1, 1]))
 
 
 @given(st.integers(1, 40), st.integers(2, 4), st.integers(0, 1000))
@@ -103,11 +91,3 @@ def test_flipped_labels_are_found():
 def test_a_class_without_texts_is_never_suggested():
     found = likely_label_errors(np.array([[0.1, 0.0, 0.9], [0.8, 0.2, 0.0], [0.3, 0.7, 0.0]]), np.array([0, 0, 1]))
     assert all(error.suggested != 2 for error in found)
-
-
-def test_the_closest_decisions_are_worth_labeling():
-    probabilities = np.array([[0.9, 0.1, 0.0], [0.4, 0.35, 0.25], [0.5, 0.49, 0.01], [0.34, 0.33, 0.33]])
-    assert most_uncertain(probabilities, 3) == [2, 3, 1]
-    assert most_uncertain(probabilities, 9) == [2, 3, 1, 0]
-    with pytest.raises(IndexError):
-        most_uncertain(np.ones((2, 1)), 1)

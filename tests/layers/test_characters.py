@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mallang.layers.characters import Characters, Highway
+from mallang.layers.characters import Characters, Highway, character_features
 from mallang.layers.spelling import BEGIN, END, NOTHING, spelled
 from mallang.text.vocabulary import SPECIALS, Vocabulary
 
@@ -95,3 +95,13 @@ def test_a_highway_is_its_formula_and_nearly_closed_at_first() -> None:
     t = torch.sigmoid(x @ v.T + c)
     torch.testing.assert_close(highway(x), t * torch.relu(x @ w.T + b) + (1 - t) * x)
     assert 0.1 < float(t.mean()) < 0.14
+
+
+@pytest.mark.parametrize("size", [1, 4, 10])
+def test_features_have_the_size_that_is_asked_for_in_filters_of_four_widths(size: int) -> None:
+    made = character_features(Vocabulary((*SPECIALS, "cat", "고양이")), size, jamo=False)
+    assert made is not None
+    assert made.dim == made(torch.tensor([[4, 5]])).shape[2] == size
+    assert made.filters[0] == 0
+    assert max(made.filters[1:]) - min(made.filters[1:]) <= 1
+    assert character_features(Vocabulary(SPECIALS), 0, jamo=False) is None

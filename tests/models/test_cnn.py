@@ -68,6 +68,27 @@ def test_it_is_a_loop_over_windows_filters_and_channels(channels: str, widths: l
         torch.testing.assert_close(encoded.pooled[number], torch.tensor([max(each) for each in maps]))
 
 
+@torch.no_grad()
+def test_mean_and_maximum_over_the_words_of_the_text_can_both_be_read() -> None:
+    model = make(pooling="mean-max")
+    encoded = model.encode(batch_of(ROWS))
+    assert model.encoder_dims().pooled == encoded.pooled.shape[1] == 2 * encoded.layers[0].shape[2]
+    for number, row in enumerate(ROWS):
+        maps = encoded.layers[0][number, : len(row)]
+        torch.testing.assert_close(encoded.pooled[number], torch.cat((maps.mean(dim=0), maps.amax(dim=0))))
+
+
+@torch.no_grad()
+def test_characters_give_every_token_a_second_vector() -> None:
+    model = make(characters=7, widths=[1])
+    tokens = batch_of(ROWS).tokens
+    words = model.embed(tokens)
+    assert words.shape[2] == model.config.embedding_dim + 7
+    assert model.spelling is not None
+    torch.testing.assert_close(words[:, :, -7:], model.spelling(tokens))
+    torch.testing.assert_close(words[:, :, :-7], model.embedding(tokens))
+
+
 def test_both_channels_start_from_the_same_vectors_and_one_is_trained() -> None:
     model, batch = make(channels="multichannel"), batch_of(ROWS)
     matrix = torch.randn(9, 5)
@@ -95,7 +116,14 @@ def test_the_paper_has_300_feature_maps_over_vectors_of_300() -> None:
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"widths": []}, "widths"), ({"widths": [0]}, "widths"), ({"filters": 0}, "filters"), ({"dropout": 1.0}, "drop")],
+    [
+        ({"widths": []}, "widths"),
+        ({"widths": [0]}, "widths"),
+        ({"filters": 0}, "filters"),
+        ({"dropout": 1.0}, "drop"),
+        ({"characters": -1}, "characters"),
+        ({"jamo": True}, "jamo"),
+    ],
 )
 def test_impossible_shapes_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):

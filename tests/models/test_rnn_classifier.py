@@ -108,7 +108,21 @@ def test_the_size_of_infersent_is_4096() -> None:
     assert RNNClassifier(Config(dim=2048, embedding_dim=8), WORDS).encoder_dims().pooled == 4096
 
 
-@pytest.mark.parametrize("options", [{"layers": 0}, {"dim": 0}, {"dropout": 1.0}, {"embedding_dropout": -0.1}])
+@torch.no_grad()
+def test_characters_of_the_words_are_read_and_padding_has_no_effect() -> None:
+    model, batch = make(characters=6), batch_of(ROWS)
+    assert model.spelling is not None
+    before = model(batch)
+    for number, row in enumerate(ROWS):
+        torch.testing.assert_close(model(batch_of([row]))[0], before[number])
+    model.spelling.letters.weight += 0.5
+    assert not torch.allclose(model(batch), before)
+
+
+WRONG = [{"layers": 0}, {"dim": 0}, {"dropout": 1.0}, {"embedding_dropout": -0.1}, {"characters": -1}, {"jamo": True}]
+
+
+@pytest.mark.parametrize("options", WRONG)
 def test_impossible_shapes_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(options))):
         Config(**options)

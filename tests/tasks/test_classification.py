@@ -16,6 +16,7 @@ from mallang.data.corpus import Rows
 from mallang.data.filters import Filters
 from mallang.data.prepared import prepare
 from mallang.errors import UserError
+from mallang.evaluation.label_predictions import LabelPredictions
 from mallang.find import find
 from mallang.layers.head import ClassificationHead, Headed, OrdinalHead
 from mallang.recipe import read
@@ -106,10 +107,8 @@ def test_ordinal_probabilities_sum_to_one_and_thresholds_keep_their_order():
         head.gaps.copy_(torch.tensor([-3.0, 2.0, 0.0]))
     logits = head(torch.randn(7, 4)).detach()
     assert (logits.diff(dim=1) < 0).all()
-    the_task = task(labels=tuple("12345"), counts=(1,) * 5, kind="ordinal")
-    shares = the_task.probabilities(logits)
-    assert (shares > 0).all()
-    torch.testing.assert_close(shares.sum(dim=1), torch.ones(7))
+    shares = LabelPredictions("ordinal", tuple("12345"), logits.numpy()).probabilities()
+    assert (shares > 0).all() and shares.sum(axis=1) == pytest.approx(np.ones(7))
     expected = -sum(math.log(float(torch.sigmoid(s * x))) for s, x in zip((1, 1, -1, -1), logits[0], strict=True))
     assert float(ordinal_loss(logits[:1], torch.tensor([2]))) == pytest.approx(expected, rel=1e-5)
     assert float(ordinal_loss(logits[:1], torch.tensor([IGNORE]))) == 0.0
@@ -118,7 +117,7 @@ def test_ordinal_probabilities_sum_to_one_and_thresholds_keep_their_order():
 def test_a_rating_is_the_number_of_thresholds_below_it():
     the_task = task(labels=tuple("1234"), counts=(1,) * 4, kind="ordinal")
     logits = np.array([[2.0, 0.5, -1.0], [-0.5, -1.0, -2.0], [3.0, 2.0, 0.1]], dtype=np.float32)
-    assert the_task.decide(logits).tolist() == [2, 0, 3]
+    assert LabelPredictions("ordinal", tuple("1234"), logits).outputs().tolist() == [2, 0, 3]
     batch = the_task.collate(examples(the_task, [2, 1, 3]))
     _, right = the_task.losses(torch.from_numpy(logits), batch)
     assert right.tolist() == [True, False, True]
@@ -141,7 +140,21 @@ def test_word_dropout_reads_unknown_tokens_in_training_only():
     assert (the_task.collate(examples(the_task, [0] * 6)).tokens != the_task.text.vocabulary.unk).all()
 
 
+def test_bpe_dropout_cuts_texts_again_and_leaves_labels_alone(tmp_path):
+    lines = [f"나는 학교에서 사과를 {n}개 먹었다." for n in range(20)]
+    tokenizer = Tokenizer.train(lines, Text(vocabulary=300))
+    the_task = Task(Config(bpe_dropout=0.5), {"text": tokenizer}, {"label": LabelSet(("bad", "good"), "label", (1, 1))})
+    labeled = Rows.of([(line, ("bad", "good")[n % 2]) for n, line in enumerate(lines)], ("text", "label"))
+    corpus = prepare(labeled, the_task.arrays(), Filters(), cache=tmp_path)
+    cut = the_task.examples(corpus, seed=1, epoch=0)
+    assert [tokenizer.decode(ids.tolist()) for ids, _ in cut] == lines
+    assert [int(label[0]) for _, label in cut] == [n % 2 for n in range(20)]
+    assert any(len(ids) > len(corpus[number][0]) for number, (ids, _) in enumerate(cut))
+    assert the_task.prepare([(cut[0],)], np.random.default_rng(1)).tokens.shape[1] == len(cut[0][0]) + 1
+
+
 WRONG = [
+    {"bpe_dropout": 0.1, "documents": True},
     {"kind": "multi", "label_smoothing": 0.1},
     {"kind": "ordinal", "class_weights": "balanced"},
     {"word_dropout": 1.0},
@@ -200,8 +213,12 @@ def test_a_tsv_trains_classifies_and_evaluates(tmp_path):
         assert model.classify(text).probability == pytest.approx(each.probability, abs=1e-5)
     scores, labels = model.evaluate([("good", "yes"), ("bad", "yes")])
     assert {score.name: score.value for score in scores}["accuracy"] == 50.0 and labels == ["yes", "no"]
-    with pytest.raises(UserError, match="'maybe' does not occur"):
-        model.evaluate([("good", "maybe")])
+    assert [score.name for score in scores] == ["accuracy", "macro F1", "weighted F1", "MCC", "NLL", "Brier", "ECE"]
+    with pytest.raises(UserError, match="'maybe' does not occur") as raised:
+        model.evaluate([("good", "yes"), ("good", "maybe")])
+    assert raised.value.where == "row 2"
+    with pytest.raises(UserError, match="there is no label"):
+        model.evaluate([("good", " ")])
 
 
 def test_other_labels_than_those_of_training_are_noticed(tmp_path):

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mallang import console
 from mallang.commands.inputs import choose_split
 from mallang.commands.options import (
     Device,
@@ -21,6 +20,7 @@ from mallang.commands.options import (
     print_json,
     read_search,
 )
+from mallang.commands.outputs import show_tables
 from mallang.errors import UserError
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ def present(
     elif markdown:
         print(found.to_markdown(), end="")
     else:
-        show(found, quiet=quiet)
+        show_tables(found.tables(), found.notes, quiet=quiet)
     if figure is not None and not quiet:
         typer.echo(f"the figure is in {figure}", err=True)
 
@@ -226,22 +226,3 @@ def read_lengths(text: str | None) -> list[int] | None:
         return [int(part) for part in text.split(",")]
     except ValueError as error:
         raise UserError(f"--lengths {text!r} is not a list of whole numbers", todo="--lengths 10,20,30") from error
-
-
-def show(comparison: Comparison | LanguageComparison | LabelComparison, *, quiet: bool) -> None:
-    """Tables with lines on a terminal, plain columns in a pipe."""
-    from rich.table import Table
-
-    screen = console.drawing()
-    if not screen.is_terminal:
-        print(str(comparison).partition("\n\nnote: ")[0] if quiet else comparison)
-        return
-    for each in comparison.tables():
-        table = Table(title=each.title, title_justify="left")
-        for place, name in enumerate(each.head):
-            table.add_column(name, justify="right" if place and not each.is_text else "left", overflow="fold")
-        for line in each.lines:
-            table.add_row(*map(console.visible, line))
-        screen.print(table, markup=False)
-    for note in [] if quiet else comparison.notes:
-        screen.print(console.visible(f"note: {note}"), markup=False, highlight=False)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mallang import console
-from mallang.commands.options import Json, Overrides, RecipeName, note_renamed, print_json
+from mallang.commands.options import Device, Json, Overrides, Quiet, RecipeName, note_renamed, print_json
+from mallang.commands.outputs import print_table
 from mallang.errors import UserError
 
 if TYPE_CHECKING:
@@ -26,10 +26,13 @@ EXAMPLES = (
     "mallang data prepare transformer-miniworld",
     "mallang data show multi30k --split valid --rows 3",
     "mallang data check train.tsv valid.tsv --columns ko,en",
+    "mallang data label-errors reviews.tsv --rows 50",
     "mallang data filter pages.jsonl kept.jsonl --minimum karma=3",
 )
 app = typer.Typer(
-    help="List, get, show, prepare, check and filter corpora.", no_args_is_help=True, rich_markup_mode=None
+    help="List, get, show, prepare, check and filter corpora; find wrong labels.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 
 
@@ -166,6 +169,40 @@ def show(
     print_table(["split", "row", *map(str, head)], rows_shown)
     for note in corpus.notes:
         typer.echo(f"note: {note}", err=True)
+
+
+@app.command("label-errors", epilog="\b\nExample:\n  mallang data label-errors reviews.tsv --out suspects.tsv")
+def label_errors(
+    target: Annotated[str, typer.Argument(metavar="NAME|FILE", help="A corpus by name, or a file of labeled texts.")],
+    columns: Annotated[str, typer.Option(help="The text and the label, by name or number.")] = "",
+    split: Annotated[str, typer.Option(help="Which split of a corpus.")] = "train",
+    folds: Annotated[int, typer.Option(min=2, max=20, help="Into how many parts the rows are divided.")] = 5,
+    model: Annotated[
+        str, typer.Option(help="characters or words; or a recipe or model, which takes longer.")
+    ] = "characters",
+    rows: Annotated[int, typer.Option("--rows", "-n", min=0, help="How many rows to show; 0: all.")] = 20,
+    device: Device = "auto",
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Show the rows whose label is probably wrong, the likeliest first.
+
+    Every row is predicted by a model that was trained on other rows only (cross-validation). A row is shown if another
+    label than its own is confidently more probable (confident learning, Northcutt et al. 2021).
+    """
+    from mallang.inspection.label_errors import find_label_errors, labeled_rows
+
+    chosen = labeled_rows(target, split, [name.strip() for name in columns.split(",")] if columns else None)
+
+    def say(text: str) -> None:
+        if not quiet:
+            typer.echo(text, err=True)
+
+    found = find_label_errors(chosen, folds=folds, model=model, device=device, say=say)
+    for note in found.notes:
+        say(f"note: {note}")
+    say(str(found))
+    print_json(found.to_json(rows)) if json else print_table(*found.table(rows))
 
 
 def shown(cell: Any) -> str:
@@ -339,19 +376,3 @@ def column_cells(column: ColumnReport) -> list[str]:
     words = " ".join(f"{number:,}" for number in column.words.values())
     longest = f"{column.longest:,} ({column.characters['longest']:,} characters)"
     return [repeated, f"{counts.get('empty', 0):,}", f"{broken:,}", f"{counts.get('not_nfc', 0):,}", words, longest]
-
-
-def print_table(head: list[str], rows: list[list[str]]) -> None:
-    """A table for people; when piped, a line per row with tabs between the cells."""
-    if not sys.stdout.isatty():
-        for row in [head, *rows]:
-            print("\t".join(row))
-        return
-    from rich.table import Table
-
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for place, name in enumerate(head):
-        table.add_column(name, no_wrap=place == 0, min_width=max(len(row[0]) for row in rows) if place == 0 else None)
-    for row in rows:
-        table.add_row(*map(console.visible, row))
-    console.drawing().print(table, highlight=False)

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-import json as json_format
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from mallang.commands.inputs import choose_split
+from mallang.commands.judged import (
+    Asked,
+    Judged,
+    check_texts,
+    compared,
+    explained,
+    pick,
+    read_columns,
+    read_files,
+    sentence_of,
+    show_json,
+)
 from mallang.commands.options import (
     Data,
     Device,
@@ -32,13 +43,14 @@ from mallang.commands.options import (
     note_unknown,
     read_search,
 )
+from mallang.commands.outputs import show_tables
 from mallang.errors import UserError
-from mallang.inspection.outputs import keep, read_parts, split_to_score, stamp_of
+from mallang.inspection.outputs import Scorable, keep, read_parts, split_to_score, stamp_of
 
 if TYPE_CHECKING:
     from mallang.evaluation.explanation import Explanation
     from mallang.evaluation.score import Score
-    from mallang.evaluation.significance import Comparison
+    from mallang.inspection.reports import Report as LabelsReport
     from mallang.tasks.contract import Evaluating
 
 EXAMPLES = (
@@ -50,6 +62,8 @@ EXAMPLES = (
     "mallang evaluate runs/joint --corpus korean-english/bible --domain none",
     "mallang evaluate runs/a --with runs/b --with runs/c",
     "mallang evaluate runs/gpt-miniworld --stride 32",
+    "mallang evaluate runs/cnn-miniworld --report report",
+    "mallang evaluate runs/cnn-miniworld --data mine.csv --columns review,stars --json",
     "mallang evaluate --outputs out.txt --references ref.txt --explain all",
 )
 Run = Annotated[
@@ -94,6 +108,19 @@ Parallel = Annotated[
         "--rows", metavar="N", help="Language models: read a carried text in N parallel rows.", show_default=False
     ),
 ]
+Columns = Annotated[
+    str | None,
+    typer.Option(
+        "--columns", metavar="TEXT,LABEL", help="Columns of --data, by name or number; else as in training.",
+        show_default=False,
+    ),
+]  # fmt: skip
+Report = Annotated[
+    Path | None,
+    typer.Option(
+        "--report", metavar="FOLDER", help="Labels and tags: write report, errors and pictures.", show_default=False
+    ),
+]
 
 
 def command(
@@ -112,6 +139,8 @@ def command(
     lexicon: Lexicon = None,
     stride: Stride = None,
     rows: Parallel = None,
+    columns: Columns = None,
+    report: Report = None,
     json: Json = False,
     plugin: Plugin = None,
     device: Device = "auto",
@@ -121,78 +150,49 @@ def command(
     """Score a run on a split of its corpus, or on your own pairs; or score any outputs against references.
 
     A language model is scored by its perplexity per token, word and byte on the whole text; what is written to
-    RUN/outputs is then the log-probability of every line.
+    RUN/outputs is then the log-probability of every line. Several corpora are scored one by one, each with the tag of
+    its domain; --domain NAME takes another, --domain none takes none. Outputs are written to RUN/outputs and scores to
+    RUN/scores, as JSON; those of an ensemble under a name with its other runs. --explain shows how BLEU comes about.
 
-    Where it was trained on several corpora each is scored by itself, with the tag of its domain; --domain NAME takes
-    another, --domain none takes none. The outputs are written to RUN/outputs and the scores to RUN/scores, as JSON;
-    those of an ensemble under a name that tells its other runs. --explain shows how BLEU comes about instead: matching
-    n-grams, their precisions, the geometric mean, the brevity penalty.
+    A classifier or a tagger is scored with and without the texts that are in the training data too, and by class or
+    type; a classifier also by NLL, Brier score and ECE, before and after a temperature that is fitted on the dev set
+    and kept in RUN/calibration.json. --report writes all of it, errors and pictures into a folder.
     """
     add_plugins(plugin)
+    check_report(report)
     reading = {name: value for name, value in (("stride", stride), ("parallel", rows)) if value is not None}
     asked = Asked(split, data, corpus, domain, search, others, replace_unknown, lexicon, device, int8, reading)
+    asked = replace(asked, columns=read_columns(columns, data), report=report)
     sentence = sentence_of(explain)
     if explain is not None and against is not None:
         raise UserError("--explain and --against were both given", todo="give one of them")
+    if run is not None and (outputs is not None or references):
+        raise UserError("a run and files to score were both given", todo="leave out RUN, or --outputs and --references")
     if run is None:
         judged = [read_files(outputs, references or [], asked, sentence)]
-    elif outputs is not None or references:
-        raise UserError("a run and files to score were both given", todo="leave out RUN, or --outputs and --references")
     else:
         option = "--explain" if explain is not None else "--against" if against is not None else None
-        check_run(run)
         check_task(run, against)
         judged = list(of_run(run, asked, sentence, option, quiet=quiet or json))
     found = [explained(each, sentence) if explain is not None else each.scores for each in judged]
     tests = [compared(each, against, asked) if against is not None else [] for each in judged]
+    if report is not None:
+        write_reports(judged, report, quiet=quiet)
     if json:
         show_json(judged, found, tests)
         return
     for each, result, differences in zip(judged, found, tests, strict=True):
-        lines = [str(each) for each in result] if isinstance(result, list) else [*each.told, str(result)]
-        for line in [*lines, *(f"against {against}: {difference}" for difference in differences)]:
-            print(f"{each.corpus}: {line}" if each.corpus else line)
+        show(each, result, [f"against {against}: {difference}" for difference in differences], quiet=quiet)
 
 
-@dataclass(frozen=True)
-class Asked:
-    """What is asked of a run."""
-
-    split: str | None
-    data: str | None
-    corpus: str | None
-    domain: str | None
-    search: list[str] | None
-    others: list[Path] | None
-    replace_unknown: bool
-    lexicon: Path | None
-    device: str
-    int8: bool
-    reading: dict[str, int]
-    """How a language model reads the text."""
-
-
-@dataclass(frozen=True)
-class Judged:
-    """Outputs beside what they should say."""
-
-    rows: list[tuple[Any, ...]]
-    """The source, where it is known, and the reference, or several of them."""
-    outputs: list[str]
-    scores: list[Score]
-    corpus: str = ""
-    domain: str | None = None
-    is_of_run: bool = True
-
-    @property
-    def references(self) -> list[Any]:
-        """What the outputs should say."""
-        return [row[-1] for row in self.rows]
-
-    @property
-    def told(self) -> list[str]:
-        """The source of a single sentence."""
-        return [f"source     {self.rows[0][0]}"] if len(self.rows) == 1 and len(self.rows[0]) > 1 else []
+def show(judged: Judged, result: list[Score] | Explanation, differences: list[str], *, quiet: bool) -> None:
+    """Print a report, or scores and tests line by line, or an explanation."""
+    if judged.report is not None:
+        show_tables(judged.report.tables(), judged.report.notes, quiet=quiet)
+        return
+    lines = [str(each) for each in result] if isinstance(result, list) else [*judged.told, str(result)]
+    for line in [*lines, *differences]:
+        print(f"{judged.corpus}: {line}" if judged.corpus else line)
 
 
 def of_run(run: Path, asked: Asked, sentence: int, option: str | None, *, quiet: bool) -> Iterator[Judged]:
@@ -222,29 +222,96 @@ def of_run(run: Path, asked: Asked, sentence: int, option: str | None, *, quiet:
         split, note = split_to_score(run)
         if note:
             typer.echo(f"note: {note}", err=True)
-    for part in read_parts(run, split, asked.data, asked.corpus):
+    for part in read_parts(run, split, asked.data, asked.corpus, asked.columns):
         chosen = part.domain if asked.domain is None else None if asked.domain == "none" else asked.domain
         rows = [pick(part.rows, sentence)] if sentence else part.rows
-        scores, outputs = model.evaluate(rows, domain=chosen, **options)
-        yield Judged(rows, outputs, scores, part.corpus, chosen)
-        columns = model.task.columns
+        report = report_of(run, model, part, {**options, "domain": chosen}, asked)
+        if report is not None:
+            scores, outputs = report.scores, report.outputs
+        else:
+            scores, outputs = model.evaluate(rows, domain=chosen, **options)
+        yield Judged(rows, outputs, scores, part.corpus, chosen, report=report)
         if not quiet:
-            for column, texts in zip(columns, zip(*rows, strict=True), strict=True):
-                side = f"{column} of {part.name}" if len(columns) > 1 else part.name
-                if column in model.task.tokenizers:
-                    note_unknown(side, plain_texts(model, column, texts), model.task.tokenizers[column], model.model)
+            note_unknown_tokens(model, part.name, rows)
         if sentence:
             continue  # one sentence is not the score of the run
         told = options | ({} if chosen is None else {"domain": chosen}) | ({"weights": "int8"} if asked.int8 else {})
         told |= {"with": [str(other) for other in others]} if others else {}
         name = "+".join([part.name, *(other.name for other in others)])
         stamp = stamp_of(opened, rows, wanted, stamped | {"domain": chosen})
-        if not keep(run, name, outputs, scores, told, stamp):
+        if not keep(run, name, outputs, scores, told, stamp, None if report is None else report.to_json()):
             typer.echo(f"note: {run} is read-only: outputs and scores of {part.name} were not kept", err=True)
         elif not quiet:
             tag = "" if chosen is None else f" as domain {chosen}"
-            kind = "pairs" if len(columns) > 1 and model.evaluated not in ("labels", "tags") else "texts"
+            kind = "pairs" if len(model.task.columns) > 1 and report is None else "texts"
             typer.echo(f"{len(rows)} {kind} of {part.name}{tag}; outputs in {run / 'outputs' / name}.txt", err=True)
+
+
+def report_of(run: Path, model: Any, part: Scorable, options: dict[str, Any], asked: Asked) -> LabelsReport | None:
+    """The report on a classifier or a tagger; none for other tasks. Errors in a row name its file."""
+    from mallang.tasks.contract import PredictsLabels, PredictsTags
+
+    if not isinstance(model, PredictsLabels | PredictsTags):
+        if asked.report is not None:
+            raise UserError("--report is for runs that give labels or tags", todo="leave it out")
+        return None
+    if given := [name for name, value in options.items() if value is not None]:
+        raise UserError(f"{given[0]} has no effect on labels and tags", todo="leave it out")
+    from mallang.inspection.label_report import label_report
+    from mallang.inspection.tag_report import tag_report
+
+    try:
+        if isinstance(model, PredictsTags):
+            return tag_report(run, model, part.rows, part.name)
+        return label_report(run, model, part.rows, part.name, is_kept=not asked.int8)
+    except UserError as error:
+        if error.where is None or not error.where.startswith("row "):
+            raise
+        raise UserError(error.what, where=f"{part.origin}, {error.where}", todo=error.todo) from error
+
+
+def note_unknown_tokens(model: Any, name: str, rows: Sequence[tuple[str, ...]]) -> None:
+    """Say how many tokens of each column of text the model does not know."""
+    columns = model.task.columns
+    for column, texts in zip(columns, zip(*rows, strict=True), strict=True):
+        side = f"{column} of {name}" if len(columns) > 1 else name
+        if column in model.task.tokenizers:
+            note_unknown(side, plain_texts(model, column, texts), model.task.tokenizers[column], model.model)
+
+
+def write_reports(judged: Sequence[Judged], folder: Path, *, quiet: bool) -> None:
+    """The files of every report, those of several corpora in folders of their own."""
+    from mallang.inspection.reports import write_report
+
+    for each in judged:
+        if each.report is not None:
+            place = folder / each.corpus.replace("/", "-") if each.corpus else folder
+            written = write_report(each.report, place)
+            if not quiet:
+                typer.echo(f"the report is in {place}: {', '.join(written)}", err=True)
+
+
+def check_task(run: Path, other: Path | None) -> None:
+    """Refuse what is no run, and a run of another task: its outputs answer another question."""
+    from mallang.runs.folder import Run
+
+    check_run(run)
+    if other is not None and other.is_dir() and (theirs := Run.open(other).task) != (ours := Run.open(run).task):
+        raise UserError(
+            f"{run} was trained for {ours}, but {other} for {theirs}", todo="--against a run of the same task"
+        )
+
+
+def check_report(folder: Path | None) -> None:
+    """Refuse a file where the folder of a report should be, before anything is computed."""
+    if folder is not None and folder.exists() and not folder.is_dir():
+        raise UserError(f"--report {folder} is a file", todo="give a folder; it is made if it is not there")
+
+
+def check_reading(model: Evaluating, asked: Asked) -> None:
+    """Refuse how a text should be read where none is read so."""
+    if asked.reading and model.evaluated != "log-probabilities":
+        raise UserError("--stride and --rows are for language models", todo="leave them out")
 
 
 def plain_texts(model: Any, column: str, texts: Sequence[str]) -> list[str]:
@@ -254,131 +321,3 @@ def plain_texts(model: Any, column: str, texts: Sequence[str]) -> list[str]:
 
     kind = column_kinds(type(model.task), model.task.config).get(column)
     return [spaced(text, kind) for text in texts]
-
-
-def read_files(outputs: Path | None, references: list[Path], asked: Asked, sentence: int) -> Judged:
-    """Outputs and references from files, a text a line, scored."""
-    from mallang.evaluation.quality import quality
-
-    if outputs is None or not references:
-        missing = "--references FILE" if outputs is not None else "--outputs FILE" if references else None
-        raise UserError(
-            f"{missing} is missing" if missing else "there is nothing to score",
-            todo="give the folder of a run, or --outputs FILE and --references FILE",
-        )
-    usual = {"device": "auto"}
-    for name, value in vars(asked).items():
-        if value and value != usual.get(name):
-            option = {"others": "with", "reading": "stride or --rows"}.get(name, name.replace("_", "-"))
-            raise UserError(f"--{option} has no effect on files of outputs", todo="leave it out, or give a run")
-    texts = read_lines(outputs)
-    columns = [read_lines(path, like=texts) for path in references]
-    golds: list[Any] = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
-    if sentence:
-        texts, golds = [pick(texts, sentence)], [pick(golds, sentence)]
-    return Judged([(gold,) for gold in golds], texts, quality(texts, golds), is_of_run=False)
-
-
-def read_lines(path: Path, like: list[str] | None = None) -> list[str]:
-    """The lines of a file, as many as others."""
-    from mallang.data.readers import lines
-
-    found = list(lines(path))
-    if like is not None and len(found) != len(like):
-        raise UserError(f"there are {len(like)} outputs, but {path} has {len(found)} lines", todo="line i goes with i")
-    if not found:
-        raise UserError(f"{path} is empty", todo="give a file with at least one line")
-    return found
-
-
-def explained(judged: Judged, sentence: int) -> Explanation:
-    """Where the BLEU of one sentence comes from, or with 0 that of all."""
-    from mallang.evaluation.explanation import explain, explain_corpus
-    from mallang.evaluation.quality import are_trees
-
-    if are_trees(judged.references):
-        raise UserError("--explain is about BLEU, but here the references are parse trees", todo="leave it out")
-    if not sentence:
-        return explain_corpus(judged.outputs, judged.references)
-    return explain(judged.outputs[0], judged.references[0])
-
-
-def compared(judged: Judged, other: Path, asked: Asked) -> list[Comparison]:
-    """Whether the outputs differ from those of another run, or file, by more than chance."""
-    from mallang.evaluation.quality import suited
-    from mallang.evaluation.significance import paired_bootstrap
-
-    if other.is_dir():
-        if not judged.is_of_run:
-            raise UserError(f"{other} is a run, but here are only outputs", todo=f"{other}/outputs/test.txt")
-        model = load_for(other, None, "evaluate", asked.device, int8=asked.int8)
-        check_texts(model, other, "--against")
-        _, theirs = model.evaluate(judged.rows, domain=judged.domain, **read_search(asked.search))
-    else:
-        theirs = read_lines(other, like=judged.outputs)
-    names = suited(judged.references)
-    return [paired_bootstrap(judged.outputs, theirs, judged.references, name) for name in names]
-
-
-def check_task(run: Path, other: Path | None) -> None:
-    """Refuse a run of another task before anything is scored: its outputs answer another question."""
-    from mallang.runs.folder import Run
-
-    if other is not None and other.is_dir() and (theirs := Run.open(other).task) != (ours := Run.open(run).task):
-        raise UserError(
-            f"{run} was trained for {ours}, but {other} for {theirs}", todo="--against a run of the same task"
-        )
-
-
-def check_texts(model: Evaluating, run: Path, option: str | None) -> None:
-    """Refuse an option that compares texts where the outputs are none: numbers, or bags of words."""
-    if option is not None and model.evaluated == "log-probabilities":
-        raise UserError(
-            f"{option} compares outputs, but what {run} gives is how probable a text is",
-            todo="mallang compare RUN RUN lays language models side by side",
-        )
-    if option is not None and model.evaluated == "bags of words":
-        raise UserError(
-            f"{option} compares texts, but what {run} gives are words without their order",
-            todo=f"leave {option} out: the scores are those of bags of words",
-        )
-    if option is not None and model.evaluated in ("labels", "tags"):
-        raise UserError(
-            f"{option} compares texts, but what {run} gives are {model.evaluated}", todo=f"leave {option} out"
-        )
-
-
-def check_reading(model: Evaluating, asked: Asked) -> None:
-    """Refuse how a text should be read where none is read so."""
-    if asked.reading and model.evaluated != "log-probabilities":
-        raise UserError("--stride and --rows are for language models", todo="leave them out")
-
-
-def show_json(judged: list[Judged], found: list[list[Score] | Explanation], tests: list[list[Comparison]]) -> None:
-    """Scores as a list, or beside the tests; an explanation as an object; those of several corpora by name."""
-    plain: dict[str, Any] = {}
-    for each, result, differences in zip(judged, found, tests, strict=True):
-        if not isinstance(result, list):
-            source = {"source": each.rows[0][0]} if each.told else {}
-            plain[each.corpus] = source | result.to_json()
-            continue
-        scores = [score.to_json() for score in result]
-        tested = [difference.to_json() for difference in differences]
-        plain[each.corpus] = {"scores": scores, "against": tested} if tested else scores
-    print(json_format.dumps(plain.get("", plain), ensure_ascii=False))
-
-
-def sentence_of(explain: str | None) -> int:
-    """The number of the sentence to explain, from 1; 0 is all of them."""
-    if explain in (None, "all"):
-        return 0
-    if not str(explain).isdecimal() or not int(str(explain)):
-        raise UserError(f"--explain {explain!r} is no sentence", todo="give a number, from 1, or all")
-    return int(str(explain))
-
-
-def pick(rows: Sequence[Any], sentence: int) -> Any:
-    """One of the rows, by its number from 1."""
-    if sentence > len(rows):
-        raise UserError(f"--explain {sentence}: there are only {len(rows)} sentences")
-    return rows[sentence - 1]

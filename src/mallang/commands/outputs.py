@@ -1,13 +1,17 @@
-"""How several commands print outputs: as text, with scores, or as lines of JSON."""
+"""How several commands print outputs: as text, with scores, as tables, or as lines of JSON."""
 
 from __future__ import annotations
 
 import json as json_format
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+from mallang import console
 
 if TYPE_CHECKING:
     from mallang.decoding.contract import Config
+    from mallang.inspection.comparison_tables import Table
     from mallang.tasks.translator import Translation
 
 
@@ -52,3 +56,40 @@ def json_line(line: dict[str, Any]) -> str:
     from mallang.inspection.comparison_tables import finite
 
     return json_format.dumps(finite(line), ensure_ascii=False, allow_nan=False)
+
+
+def show_tables(tables: Sequence[Table], notes: Sequence[str], *, quiet: bool) -> None:
+    """Tables with lines on a terminal, plain columns in a pipe; notes after them, unless only results are wanted."""
+    from rich import table as rich_table
+
+    from mallang.inspection.comparison_tables import as_text
+
+    screen, told = console.drawing(), [] if quiet else notes
+    if not screen.is_terminal:
+        print(as_text(tables, told))
+        return
+    for each in tables:
+        table = rich_table.Table(title=console.visible(each.title), title_justify="left")
+        for place, name in enumerate(each.head):
+            table.add_column(name, justify="right" if place and not each.is_text else "left", overflow="fold")
+        for line in each.lines:
+            table.add_row(*map(console.visible, line))
+        screen.print(table, markup=False)
+    for note in told:
+        screen.print(console.visible(f"note: {note}"), markup=False, highlight=False)
+
+
+def print_table(head: list[str], rows: list[list[str]]) -> None:
+    """A table for people; when piped, a line per row with tabs between the cells."""
+    if not sys.stdout.isatty():
+        for row in [head, *rows]:
+            print("\t".join(row))
+        return
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for place, name in enumerate(head):
+        table.add_column(name, no_wrap=place == 0, min_width=max(len(row[0]) for row in rows) if place == 0 else None)
+    for row in rows:
+        table.add_row(*map(console.visible, row))
+    console.drawing().print(table, highlight=False)

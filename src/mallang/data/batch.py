@@ -17,8 +17,10 @@ from mallang.text.vocabulary import PAD
 
 IGNORE = -100
 """The label of an example or a word that has none: no class has this number. Class 0 is an ordinary class."""
-VARYING = ("time", "source", "words", "sentences")
+VARYING = ("time", "source", "words")
 """The axes that are padded in width; rows are padded along `batch` and `examples`."""
+DOUBLED = ("sentences", "ngrams")
+"""The axes whose width varies beside that of `time`: they are padded to few widths, each twice the one before."""
 
 
 def axes(names: str, fill: int | float) -> dict[str, Any]:
@@ -58,6 +60,8 @@ class Batch:
     """The tag of each word; IGNORE where there is none."""
     sentences: Int[Tensor, "examples sentences"] | None = field(default=None, metadata=axes("examples sentences", -1))
     """The rows of `tokens` that are the sentences of each document, in order; −1 where there is no sentence."""
+    ngrams: Int[Tensor, "examples ngrams"] | None = field(default=None, metadata=axes("examples ngrams", 0))
+    """The hashed n-grams of each example, from 1; 0 where there is none."""
 
     @property
     def mask(self) -> Bool[Tensor, "batch time"]:
@@ -135,7 +139,7 @@ class Shapes:
 
     def size(self, axis: str, size: int, rows: int, examples: int) -> int:
         """The padded size of an axis."""
-        if axis == "sentences":
+        if axis in DOUBLED:
             return self.doubled(size)
         return self.rounded(size) if axis in VARYING else {"batch": rows, "examples": examples}.get(axis, size)
 
@@ -144,8 +148,8 @@ class Shapes:
         return -(-width // self.multiple) * self.multiple
 
     def doubled(self, size: int) -> int:
-        """A size, rounded up to the multiple, twice it, four times it …: documents vary in three sizes at once."""
-        return self.multiple << max(0, (-(-size // self.multiple) - 1).bit_length())
+        """A size, rounded up to the multiple, twice it, four times it …: for batches with several varying sizes."""
+        return self.multiple << (-(-max(1, size) // self.multiple) - 1).bit_length()
 
 
 def padded(value: Tensor, sizes: Sequence[int], fill: int | float) -> Tensor:

@@ -66,7 +66,7 @@ class Wanted:
         if found is None:
             place = next(i for i, names in enumerate(self.names) if not set(names) & set(known))
             role, options = self.roles[place], ", ".join(known)
-            key = f"data.{role}" if role in ("source", "target") else "data.columns"
+            key = f"data.{role}" if role in ("source", "target") else "data.columns or --columns"
             raise MissingColumnError(
                 f"{where} has no column {self.names[place][0]!r} for the {role}", todo=f"set {key}; there are {options}"
             )
@@ -107,7 +107,9 @@ def _one(path: Path, wanted: Wanted, kind: Kind | None) -> Described:
         return _table(path, "tsv", wanted)
     raise UserError(
         f"{path} is plain text, one column, but {len(wanted.roles)} are needed: {', '.join(wanted.roles)}",
-        todo='give a .tsv file, or two files: \'["train.ko", "train.en"]\'',
+        todo='give a .tsv file, or two files: \'["train.ko", "train.en"]\''
+        if wanted.roles == ("source", "target")
+        else f"give a .tsv, .csv, .jsonl, .parquet or .conll file with {' and '.join(wanted.roles)}",
     )
 
 
@@ -142,7 +144,10 @@ def _column_file(path: Path, wanted: Wanted) -> Described:
     if wanted.given or not wanted.roles:
         return files, wanted.pick(known, str(path)), ""
     if len(wanted.roles) > len(known):
-        raise UserError(f"{path} has {len(known)} columns, but {len(wanted.roles)} are needed")
+        raise UserError(
+            f"{path} has {readers.count(len(known), 'column')}, but {len(wanted.roles)} are needed",
+            todo=f"give a line per token with {' and '.join(wanted.roles)}, and a blank line after each sentence",
+        )
     picks = (*known[: len(wanted.roles) - 1], known[-1]) if len(wanted.roles) > 1 else known[:1]
     return files, picks, f"columns {' and '.join(picks)} of {len(known)}"
 

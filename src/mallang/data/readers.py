@@ -220,7 +220,11 @@ def conll(files: Files) -> Iterator[Row]:
             token = split_token(line)
             if len(token) != width:
                 found = count(len(token), "column")
-                raise UserError(f"{found} where {width} are expected", where=at(files.paths[0], number))
+                raise UserError(
+                    f"{found} where {width} are expected",
+                    where=at(files.paths[0], number),
+                    todo="mend the line: a token and its columns, with one tab or space between",
+                )
             sentence.append(token)
         elif sentence:
             yield tuple("\t".join(column) for column in zip(*sentence, strict=True))

@@ -23,6 +23,7 @@ Labels = Sequence[str] | Sequence[int] | Shaped[np.ndarray, " items"]
 """One label per text: names or numbers."""
 Tables = Float[np.ndarray, "draws classes classes"]
 """Confusion matrices."""
+Measure = Callable[[Tables], Float[np.ndarray, " draws"]]
 
 
 @dataclass(frozen=True)
@@ -51,13 +52,18 @@ def classification_scores(outputs: Labels, golds: Labels) -> dict[str, Score]:
     Gorodkin (2004).
     """
     confusion = confusion_matrix(outputs, golds)
-    table, draws = confusion.table[None].astype(np.float64), resample(confusion.table)
-    signature, scores = f"bs:{RESAMPLES}|seed:{SEED}|classes:{len(confusion.classes)}", {}
-    for name, measure in MEASURES.items():
-        ordered = np.sort(measure(draws))
-        low, high = (float(ordered[place]) for place in (RESAMPLES // 40, RESAMPLES - RESAMPLES // 40 - 1))
-        scores[name] = Score(name, float(measure(table)[0]), signature, low, high, len(golds))
-    return scores
+    draws, signature = resample(confusion.table), f"bs:{RESAMPLES}|seed:{SEED}|classes:{len(confusion.classes)}"
+    return {name: table_score(name, measure, confusion.table, draws, signature) for name, measure in MEASURES.items()}
+
+
+def table_score(
+    name: str, measure: Measure, table: Int[np.ndarray, "classes classes"], draws: Tables, signature: str
+) -> Score:
+    """A measure of a confusion matrix, with its interval from those of the same texts drawn again."""
+    ordered = np.sort(measure(draws))
+    low, high = (float(ordered[place]) for place in (RESAMPLES // 40, RESAMPLES - RESAMPLES // 40 - 1))
+    value = float(measure(table[None].astype(np.float64))[0])
+    return Score(name, value, signature, low, high, int(table.sum()))
 
 
 def class_scores(outputs: Labels, golds: Labels) -> dict[Any, ClassScores]:
@@ -162,7 +168,7 @@ def matthews(tables: Tables) -> Float[np.ndarray, " draws"]:
     return 100 * ratio(together, np.sqrt(spreads[0] * spreads[1]))
 
 
-MEASURES: dict[str, Callable[[Tables], Float[np.ndarray, " draws"]]] = {
+MEASURES: dict[str, Measure] = {
     "accuracy": accuracy, "macro F1": macro_f1, "micro F1": micro_f1, "weighted F1": weighted_f1, "MCC": matthews,
 }  # fmt: skip
 

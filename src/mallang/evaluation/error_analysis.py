@@ -1,15 +1,13 @@
-"""Looking into errors: texts that were seen in training, the surest errors, likely wrong labels, what to label next."""
+"""Looking into errors: the surest ones of a classifier, and labels that are probably wrong."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
-from mallang.evaluation.score import Score, Statistics
+from mallang.evaluation.label_predictions import LabelPredictions, Thresholds
 
 Probabilities = Float[np.ndarray, "items classes"]
 Golds = Int[np.ndarray, " items"]
@@ -17,12 +15,12 @@ Golds = Int[np.ndarray, " items"]
 
 @dataclass(frozen=True)
 class Error:
-    """A text with a wrong label."""
+    """A text with a wrong label, or of several labels with at least one wrong decision."""
 
     item: int
     """The number of the text, from 0."""
-    gold: int
-    output: int
+    gold: str
+    output: str
     confidence: float
     """The probability of the output."""
     gold_probability: float
@@ -42,50 +40,23 @@ class LabelError:
     suggested_probability: float
 
 
-# ---- seen texts ----
-
-
-def fold_text(text: str) -> str:
-    """A text as it is compared with others: lower-cased, white space folded."""
-    return " ".join(text.lower().split())
-
-
-def seen_texts(texts: Iterable[str], train: Iterable[str]) -> Bool[np.ndarray, " items"]:
-    """Whether each text also occurs in the training set."""
-    known = {fold_text(text) for text in train}
-    return np.array([fold_text(text) in known for text in texts], dtype=bool)
-
-
-def scores_by_seen(
-    outputs: Sequence[Any],
-    golds: Sequence[Any],
-    seen: Bool[np.ndarray, " items"],
-    measure: Callable[[Any, Any], Statistics],
-) -> dict[str, Score]:
-    """The scores of "all" texts, of "seen" and of "unseen" ones; a part without texts is left out.
-
-    `measure` is such as `accuracy_statistics` or `span_statistics`.
-    """
-    found = {}
-    for name, chosen in (("all", np.ones_like(seen)), ("seen", seen), ("unseen", ~seen)):
-        places = np.flatnonzero(chosen).tolist()
-        if places:
-            score = measure([outputs[place] for place in places], [golds[place] for place in places]).score()
-            found[name] = replace(score, signature=f"{score.signature}|texts:{name}")
-    return found
-
-
-# ---- errors ----
-
-
-def errors_by_confidence(probabilities: Probabilities, golds: Golds) -> list[Error]:
+def errors_by_confidence(
+    found: LabelPredictions, temperature: float = 1.0, thresholds: Thresholds | None = None
+) -> list[Error]:
     """All texts with a wrong label, the surest first."""
-    outputs, rows = probabilities.argmax(axis=1), np.arange(len(golds))
-    confidence, own = probabilities[rows, outputs], probabilities[rows, golds]
+    outputs, golds = found.outputs(thresholds), found.known
+    wrong = (outputs != golds).reshape(len(found), -1).any(axis=1)
+    confidence, shares = found.confidence(temperature, thresholds), found.probabilities(temperature)
+    if found.kind == "multi":
+        own = np.where(golds > 0, shares, 1 - shares).prod(axis=1)
+    else:
+        own = shares[np.arange(len(golds)), golds]
     order = np.argsort(-confidence, kind="stable")
+    items = order[wrong[order]]
+    names = found.labels(golds[items]), found.labels(outputs[items])
     return [
-        Error(item, int(golds[item]), int(outputs[item]), float(confidence[item]), float(own[item]))
-        for item in order[outputs[order] != golds[order]].tolist()
+        Error(item, gold, output, float(confidence[item]), float(own[item]))
+        for item, gold, output in zip(items.tolist(), *names, strict=True)
     ]
 
 
@@ -110,9 +81,3 @@ def likely_label_errors(probabilities: Probabilities, golds: Golds) -> list[Labe
         LabelError(item, int(golds[item]), int(suggested[item]), float(own[item]), float(other[item]))
         for item in order.tolist()
     ]
-
-
-def most_uncertain(probabilities: Probabilities, count: int) -> list[int]:
-    """The numbers of the texts most worth labeling next: the smallest margins between the best two classes first."""
-    best = np.sort(probabilities, axis=1)[:, -2:]
-    return [int(item) for item in np.argsort(best[:, 1] - best[:, 0], kind="stable")[:count]]

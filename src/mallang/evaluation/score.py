@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -76,20 +76,29 @@ def interval(
 
     `measure` sees the sums of one draw; statistics may be +∞. The draws and the ends of the interval are sacreBLEU's.
     """
+    return intervals(statistics, [measure])[0]
+
+
+def intervals(
+    statistics: Shaped[np.ndarray, "sentences statistics"],
+    measures: Sequence[Callable[[Float[np.ndarray, " statistics"]], float]],
+) -> list[tuple[float, float]]:
+    """The intervals of several measures of the same statistics, from the same draws."""
     random = np.random.default_rng(SEED)
     sentences = len(statistics)
     # An infinite number times no draws is 0 here, not NaN, so infinite ones are counted apart.
     infinite = np.isinf(statistics)
     finite = np.where(infinite, 0.0, statistics)
-    values = []
+    values: list[list[float]] = [[] for _ in measures]
     for _ in range(RESAMPLES):
         # How often each sentence was drawn, times its statistics: no copy of the drawn rows is needed.
         times = np.bincount(random.integers(0, sentences, size=sentences), minlength=sentences).astype(np.float64)
         sums = times @ finite
         sums[times @ infinite > 0] = np.inf
-        values.append(measure(sums))
-    values.sort()
-    return values[RESAMPLES // 40], values[RESAMPLES - RESAMPLES // 40 - 1]
+        for own, measure in zip(values, measures, strict=True):
+            own.append(measure(sums))
+    ordered = [sorted(own) for own in values]
+    return [(own[RESAMPLES // 40], own[RESAMPLES - RESAMPLES // 40 - 1]) for own in ordered]
 
 
 def _show(value: float) -> str:

@@ -29,13 +29,17 @@ class Scorable:
     rows: list[tuple[str, ...]]
     corpus: str = ""
     domain: str | None = None
+    origin: str = ""
+    """The file or the split of a corpus that they come from."""
 
 
-def read_parts(run: Path, split: str, data: str | None, corpus: str | None) -> list[Scorable]:
-    """The pairs of each corpus of the run, of one of them, or of a file of the user."""
+def read_parts(
+    run: Path, split: str, data: str | None, corpus: str | None, columns: Sequence[str] | None = None
+) -> list[Scorable]:
+    """The pairs of each corpus of the run, of one of them, or of these columns of a file of the user."""
     from mallang.data.corpus import Joined
 
-    rows, name = open_rows(run, split, data)
+    rows, name = open_rows(run, split, data, columns)
     members = rows.source.members if isinstance(rows.source, Joined) else ()
     known = [member.name for member in members]
     if corpus is not None and corpus not in known:
@@ -43,9 +47,11 @@ def read_parts(run: Path, split: str, data: str | None, corpus: str | None) -> l
             raise UserError(f"--corpus {corpus}: there is only one corpus to score here", todo="leave --corpus out")
         raise UserError(f"the run has no corpus {corpus!r} in its split {split}", todo=nearest(corpus, known))
     if not members:
-        return [Scorable(name, list(rows))]
+        return [Scorable(name, list(rows), origin=rows.name)]
     return [
-        Scorable(f"{member.name.replace('/', '-')}-{name}", list(member.rows), member.name, member.domain)
+        Scorable(
+            f"{member.name.replace('/', '-')}-{name}", list(member.rows), member.name, member.domain, member.rows.name
+        )
         for member in members
         if corpus in (None, member.name)
     ]
@@ -57,8 +63,8 @@ def read_rows(run: Path, split: str, data: str | None) -> tuple[list[tuple[str, 
     return list(rows), name
 
 
-def open_rows(run: Path, split: str, data: str | None) -> tuple[Rows, str]:
-    """The rows to score, opened but not yet read, and their name."""
+def open_rows(run: Path, split: str, data: str | None, columns: Sequence[str] | None = None) -> tuple[Rows, str]:
+    """The rows to score, opened but not yet read, and their name; `columns` are those of a file of the user."""
     from dataclasses import replace
 
     from mallang.data.corpus import open_corpus
@@ -67,12 +73,13 @@ def open_rows(run: Path, split: str, data: str | None) -> tuple[Rows, str]:
 
     opened = Run.open(run)
     config = opened.recipe().data
-    columns = find("tasks", opened.task).Task.columns
+    roles = find("tasks", opened.task).Task.columns
     if data is not None:
         alone = replace(config, corpora=None, domains=None, untagged=0.0)
         config = replace(alone, corpus=None, train=None, valid=None, hold_out=0.0, test=data)
-        return open_corpus(config, columns).split("test"), f"data-{Path(data).stem}"
-    corpus = open_corpus(opened.data(), columns)
+        config = config if columns is None else replace(config, columns=list(columns))
+        return open_corpus(config, roles).split("test"), f"data-{Path(data).stem}"
+    corpus = open_corpus(opened.data(), roles)
     if split not in corpus.splits and split == "test" and corpus.kind == "own":
         raise UserError(
             f"{run} was trained on files without a test split", todo="--data FILE to test on, or --split valid"
@@ -112,11 +119,12 @@ def keep(
     scores: list[Score],
     options: dict[str, Any],
     stamp: Mapping[str, Any] | None = None,
+    report: Mapping[str, Any] | None = None,
 ) -> bool:
     """Write outputs, one per line, and scores into the run folder; with a stamp they can be reused.
 
-    An output with line ends is written without them, and unchanged beside the scores. False where the folder is
-    read-only: then nothing is kept.
+    A report on labels or tags is written beside the scores. An output with line ends is written without them, and
+    unchanged beside the scores. False where the folder is read-only: then nothing is kept.
     """
     from mallang.runs.files import is_read_only, replace_file, to_json, unwritable
 
@@ -125,6 +133,7 @@ def keep(
     whole = {str(row): output for row, (output, line) in enumerate(zip(outputs, lines, strict=True)) if output != line}
     kept: dict[str, Any] = {"split": name, "search": options, "scores": [score.to_json() for score in scores]}
     kept |= {"with_line_ends": whole} if whole else {}
+    kept |= {} if report is None else {"report": report}
     if stamp is not None:
         kept["made_of"] = {**stamp, "outputs": hashlib.sha256(written).hexdigest()}
     try:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -105,6 +106,15 @@ class NgramIndex:
         self.counted = 0
         """The number of entries that the marks of the table refer to."""
         self.order: Int64[np.ndarray, " features"] | None = None
+        self.lock = Lock()
+        """Held while the table is in use: C functions run beside other threads."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        # The table is built again where it is needed: it may be large, and one cannot serve two threads or processes.
+        return {**self.__dict__, "table": None, "counted": 0, "lock": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, lock=Lock())
 
     @property
     def features(self) -> int:
@@ -140,7 +150,8 @@ class NgramIndex:
     def count(self, texts: Texts) -> Counted:
         """The counts of the n-grams that are known."""
         if c_bag.library() is not None:
-            return self._count_buckets_in_c(texts) if self.buckets else self._count_in_c(texts, is_new=False)
+            with self.lock:
+                return self._count_buckets_in_c(texts) if self.buckets else self._count_in_c(texts, is_new=False)
         keys, rows = self._keys(texts)
         if self.buckets:
             found = (keys.view(np.uint64) * np.uint64(ODD) >> np.uint64(64 - self._bits())).astype(np.int64)

@@ -19,6 +19,13 @@ from torch import Tensor, nn
 from mallang.layers.spelling import NOTHING, Spelling
 from mallang.text.vocabulary import Vocabulary
 
+LETTER_DIM = 32
+"""Size of character embeddings, where characters are features beside the embedding of a token."""
+FEATURE_WIDTHS = (2, 3, 4, 5)
+"""The widths of their filters: about the n-grams that a linear classifier counts."""
+FEATURE_LONGEST = 24
+"""The maximum number of characters of such a token, the two marks around it included."""
+
 
 class Characters(Spelling):
     """The vector of every token of a vocabulary, computed from its characters."""
@@ -68,6 +75,28 @@ class Characters(Spelling):
         for weight in (self.letters.weight, *self.weights, self.bias):
             nn.init.uniform_(weight, -spread, spread)
         nn.init.zeros_(self.letters.weight.detach()[NOTHING])
+
+
+def check_characters(size: int, jamo: bool) -> None:
+    """Refuse options of character features that cannot be, or have no effect."""
+    if size < 0:
+        raise ValueError(f"characters must be at least 0, but is {size}")
+    if jamo and not size:
+        raise ValueError("jamo has no effect on characters = 0")
+
+
+def character_features(vocabulary: Vocabulary, size: int, jamo: bool) -> Characters | None:
+    """A vector of that size for every token, from its characters or jamo; None for size 0."""
+    if not size:
+        return None
+    each, rest = divmod(size, len(FEATURE_WIDTHS))
+    counts = [each + (number < rest) for number in range(len(FEATURE_WIDTHS))]
+    return Characters(vocabulary, LETTER_DIM, [*[0] * (FEATURE_WIDTHS[0] - 1), *counts], FEATURE_LONGEST, jamo)
+
+
+def with_features(own: Float[Tensor, "rows time dim"], spelling: Characters | None, tokens: Tensor) -> Tensor:
+    """The embeddings of tokens, with their character features beside them if there are some."""
+    return own if spelling is None else torch.cat((own, spelling(tokens).to(own.dtype)), dim=-1)
 
 
 class Highway(nn.Module):

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from mallang.kernels.cross_entropy import cross_entropy, is_chunked, summed
 from mallang.kernels.projection import project
 from mallang.layers.crf import CRF
+from mallang.layers.hashed_bag import HashedBag
 
 
 class Projection(nn.Module):
@@ -84,39 +85,49 @@ class Headed(nn.Module):
 
 
 class ClassificationHead(nn.Module):
-    """Dropout and a linear layer from the vector of a text, or of a token, to one logit per class."""
+    """Dropout and a linear layer from the vector of a text, or of a token, to one logit per class.
 
-    def __init__(self, dim: int, classes: int, dropout: float = 0.0) -> None:
+    With a `bag` the logits of the text's hashed n-grams are added.
+    """
+
+    def __init__(self, dim: int, classes: int, dropout: float = 0.0, bag: HashedBag | None = None) -> None:
         super().__init__()
-        self.dropout = nn.Dropout(dropout)
+        self.dropout, self.bag = nn.Dropout(dropout), bag
         self.linear = nn.Linear(dim, classes)
         nn.init.xavier_uniform_(self.linear.weight)
         nn.init.zeros_(self.linear.bias)
 
-    def forward(self, vectors: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch classes"]:
+    def forward(
+        self, vectors: Float[Tensor, "*batch dim"], ngrams: Int[Tensor, "*batch ngrams"] | None = None
+    ) -> Float[Tensor, "*batch classes"]:
         """One logit per class."""
         logits: Tensor = self.linear(self.dropout(vectors))
-        return logits
+        return logits if self.bag is None else logits + self.bag(ngrams)
 
 
 class OrdinalHead(nn.Module):
-    """One score per vector and ordered thresholds: a logit of lying above each threshold (CORAL, arXiv:1901.07884)."""
+    """One score per vector and ordered thresholds: a logit of lying above each threshold (CORAL, arXiv:1901.07884).
 
-    def __init__(self, dim: int, classes: int, dropout: float = 0.0) -> None:
+    A `bag` adds one score for the text's hashed n-grams, so that the thresholds keep their order.
+    """
+
+    def __init__(self, dim: int, classes: int, dropout: float = 0.0, bag: HashedBag | None = None) -> None:
         super().__init__()
-        self.dropout = nn.Dropout(dropout)
+        self.dropout, self.bag = nn.Dropout(dropout), bag
         self.score = nn.Linear(dim, 1, bias=False)
         self.first = nn.Parameter(torch.tensor((classes - 2) / 2))
         self.gaps = nn.Parameter(torch.full((classes - 2,), 0.5413))
         """softplus(0.5413) = 1: neighboring thresholds start one apart, and never change their order."""
         nn.init.xavier_uniform_(self.score.weight)
 
-    def forward(self, vectors: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch thresholds"]:
+    def forward(
+        self, vectors: Float[Tensor, "*batch dim"], ngrams: Int[Tensor, "*batch ngrams"] | None = None
+    ) -> Float[Tensor, "*batch thresholds"]:
         """A logit per threshold, falling from the first to the last."""
         gaps = nn.functional.softplus(self.gaps)
         thresholds = self.first - torch.cat((gaps.new_zeros(1), gaps.cumsum(0)))
-        shifted: Tensor = self.score(self.dropout(vectors)) + thresholds
-        return shifted
+        score: Tensor = self.score(self.dropout(vectors))
+        return (score if self.bag is None else score + self.bag(ngrams)) + thresholds
 
 
 class TaggingHead(nn.Module):

@@ -13,8 +13,9 @@ Elman's, a GRU or an LSTM; how its states become one vector is an option:
 
     tokens → embedding → dropout → (bi)recurrent layers → pooling → dropout
 
-Where this differs from the papers: the GRU is torch's, which resets after the matmul with U; candidates, and Elman's
-cell, have no bias, so that padding has no effect (see recurrent.py). InferSent's sizes are `size = "infersent"`.
+Where this differs from the papers: a token may have a second vector, from its characters; the GRU is torch's, which
+resets after the matmul with U; candidates, and Elman's cell, have no bias, so that padding has no effect (see
+recurrent.py). InferSent's sizes are `size = "infersent"`.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from mallang.data.batch import Batch
+from mallang.layers.characters import character_features, check_characters, with_features
 from mallang.layers.checks import check_sizes
 from mallang.layers.dropout import Dropout
 from mallang.layers.encoded import Encoded, EncoderDims
@@ -52,6 +54,10 @@ class Config:
     """Recurrent layers."""
     embedding_dim: int = 300
     """Size of word embeddings."""
+    characters: int = 0
+    """Size of a second vector of every token, from its characters; 0: none."""
+    jamo: bool = False
+    """Those characters are jamo, not syllables."""
     dim: int = 300
     """Size of the state of each direction."""
     pooling: Literal["last", "mean", "max", "mean-max"] = "max"
@@ -63,6 +69,7 @@ class Config:
 
     def __post_init__(self) -> None:
         check_sizes(self, "layers", "embedding_dim", "dim", dropouts=("embedding_dropout", "dropout"))
+        check_characters(self.characters, self.jamo)
 
 
 class RNNClassifier(nn.Module):
@@ -74,9 +81,11 @@ class RNNClassifier(nn.Module):
         super().__init__()
         self.config, self.vocabulary = config, vocabulary
         self.embedding = nn.Embedding(len(vocabulary), config.embedding_dim)
+        self.spelling = character_features(vocabulary, config.characters, config.jamo)
         self.embedding_dropout = Dropout(config.embedding_dropout)
         make = BidirectionalReader if config.bidirectional else Reader
-        shape = CELLS[config.cell], config.embedding_dim, config.dim, config.layers, config.dropout
+        inputs = config.embedding_dim + config.characters
+        shape = CELLS[config.cell], inputs, config.dim, config.layers, config.dropout
         self.encoder: BidirectionalReader | Reader = make(*shape)
         self.dropout = Dropout(config.dropout)
         self.init_weights()
@@ -87,7 +96,8 @@ class RNNClassifier(nn.Module):
 
     def encode(self, batch: Batch) -> Encoded:
         """The states at every word, and one vector of the text."""
-        words = self.embedding_dropout(self.embedding(batch.tokens))
+        own = self.embedding(batch.tokens)
+        words = self.embedding_dropout(with_features(own, self.spelling, batch.tokens))
         states, *ends = self.encoder(words, batch.lengths)
         if self.config.pooling == "last":
             text = torch.cat([memory.hidden[:, -1] for memory in ends], dim=-1)
@@ -107,6 +117,8 @@ class RNNClassifier(nn.Module):
     def init_weights(self) -> None:
         """N(0, 0.1) for embeddings; recurrent.py initializes the recurrent layers."""
         nn.init.normal_(self.embedding.weight, std=0.1)
+        if self.spelling is not None:
+            self.spelling.init_weights(0.1)
 
 
 SIZES: dict[str, dict[str, Any]] = {

@@ -33,7 +33,7 @@ TRAINING = re.compile(
     r"|tensorboard/events\.out\.tfevents\.[^/]+"
 )
 """The files that a training run writes, by their path in the folder."""
-VERBS = re.compile(r"(\.draft-)?cost\.json|outputs/(\.draft-)?[^/]+\.txt|scores/(\.draft-)?[^/]+\.json")
+VERBS = re.compile(r"(\.draft-)?(cost|calibration)\.json|outputs/(\.draft-)?[^/]+\.txt|scores/(\.draft-)?[^/]+\.json")
 """The files that other verbs write."""
 FOLDERS = re.compile(rf"{CHECKPOINTS}|\.draft-trial|{STEP_FOLDER}|outputs|scores|tensorboard")
 TEMPORARY = re.compile(r"(.*/)?\.draft-.*|.*\.partial")

@@ -6,30 +6,35 @@
                 (CORAL, Cao et al. 2020, arXiv:1901.07884)
 
 The head of the task is put on any encoder; a model that is a classifier itself has none. With `documents` a text is
-read sentence by sentence, as hierarchical models need it.
+read sentence by sentence, as hierarchical models need it. With `bag_buckets` a hashed bag of n-grams adds its logits to
+those of the head (layers/hashed_bag.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from types import ModuleType
 from typing import Any, Literal
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Float32, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from mallang.data.batch import IGNORE, Batch, pad_rows
 from mallang.data.columns import Column, Kind, LabelSet, Segments, Starts
 from mallang.data.documents import document_sizes, sentence_rows
 from mallang.data.prepared import Prepared
+from mallang.data.resegmented import Resegmented, dropouts_of
 from mallang.data.sampler import Buckets, Rows, by_length
+from mallang.data.symbols import Symbols, SymbolUnit
 from mallang.errors import UserError
 from mallang.evaluation.score import Score
+from mallang.kernels.ngram_rows import NgramIndex
 from mallang.layers.encoded import Encoded
+from mallang.layers.hashed_bag import HashedBag, hashed_ngrams
 from mallang.layers.head import ClassificationHead, Headed, OrdinalHead
 from mallang.models.contract import Classifier, Encoder, longest_of, reads_sentences
 from mallang.tasks.classifier import Verbs, predict, scores_of
@@ -46,6 +51,8 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "schedule": {"name": "linear", "warmup": 0},
 }
 """Defaults of a recipe of this task."""
+BAG = "head.bag.table.weight"
+"""The name of the weights of a bag."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +69,8 @@ class Config:
     """Dropout on the vector of a text before the head."""
     word_dropout: float = 0.0
     """Probability that a token is read as `<unk>` in training."""
+    bpe_dropout: float = 0.0
+    """Probability that a merge of BPE is skipped in training, so that a word is read in other pieces each time."""
     freeze: bool = False
     """Train the head alone; the encoder, usually from another run (--from), stays as it is."""
     documents: bool = False
@@ -70,18 +79,43 @@ class Config:
     """Maximum number of sentences of a document, parts of long ones counted; the rest is not read."""
     max_words: int = 64
     """Maximum number of tokens of a sentence; a longer one is split into parts of nearly equal length."""
+    bag_buckets: int = 0
+    """Number of buckets, a power of two, of a hashed bag of n-grams whose logits are added to the head's; 0: no bag."""
+    bag_orders: tuple[int, ...] = (1, 2, 3, 4, 5)
+    """Lengths of the n-grams of the bag."""
+    bag_unit: SymbolUnit = "char"
+    """The unit of these n-grams: characters, whatever the tokens of the encoder are, or words."""
+    bag_dropout: float = 0.0
+    """Probability that an n-gram is left out of the bag in training."""
+    bag_learning_rate_scale: float = 10.0
+    """Learning rate of the bag, relative to optimizer.learning_rate: few texts have a gradient for an n-gram."""
 
     def __post_init__(self) -> None:
-        for name in ("label_smoothing", "head_dropout", "word_dropout"):
+        for name in ("label_smoothing", "head_dropout", "word_dropout", "bpe_dropout", "bag_dropout"):
             if not 0.0 <= (share := getattr(self, name)) < 1.0:
                 raise ValueError(f"{name} must be at least 0 and less than 1, but is {share}")
         if self.label_smoothing and self.kind != "single":
             raise ValueError(f"label_smoothing has no effect on kind = {self.kind!r}")
+        if self.bpe_dropout and self.documents:
+            raise ValueError("bpe_dropout has no effect on documents, whose sentences begin at fixed tokens")
         if self.class_weights != "none" and self.kind == "ordinal":
             raise ValueError("class_weights has no effect on kind = 'ordinal', whose thresholds order the classes")
         for name in ("max_sentences", "max_words"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, but is {getattr(self, name)}")
+        self.check_bag()
+
+    def check_bag(self) -> None:
+        """Refuse impossible n-grams, and options of a bag where there is none."""
+        if not self.bag_learning_rate_scale > 0:
+            raise ValueError(f"bag_learning_rate_scale must be above 0, but is {self.bag_learning_rate_scale}")
+        try:
+            NgramIndex(1, self.bag_orders, buckets=self.bag_buckets)
+        except ValueError as error:
+            raise ValueError(f"bag_{error}") from None
+        for each in fields(self):
+            if each.name.startswith("bag_") and not self.bag_buckets and getattr(self, each.name) != each.default:
+                raise ValueError(f"{each.name} has no effect without a bag: set bag_buckets, for example to 4194304")
 
 
 class Task:
@@ -103,6 +137,9 @@ class Task:
                 "data.domains puts a tag before a text, and documents have no place for it",
                 todo="leave out data.domains, or set task.documents=false",
             )
+        self.dropouts = dropouts_of([self.text], config.bpe_dropout) if config.bpe_dropout else []
+        """What cuts the text again in every epoch."""
+        self.bag = NgramIndex(1, config.bag_orders, buckets=config.bag_buckets) if config.bag_buckets else None
         counts = np.maximum(1, np.array(self.labels.counts or [1] * len(self.labels), dtype=np.float32))
         self.weights = torch.from_numpy(counts.sum() / (len(counts) * counts))
         """Weights of the classes whose mean over the training texts is 1."""
@@ -114,23 +151,29 @@ class Task:
         return {"label": label, **({"text": "document"} if config.documents else {})}
 
     def arrays(self) -> Sequence[Column]:
-        """The tokens, the label, and of documents the starts of their sentences."""
-        label = Column(1, self.labels, is_text=False)
+        """The tokens, the label, of documents the starts of their sentences, and the symbols of a bag."""
+        found = [
+            Column(0, self.segments if self.config.documents else self.text),
+            Column(1, self.labels, is_text=False),
+        ]
         if self.config.documents:
-            return [Column(0, self.segments), label, Column(0, Starts(self.segments), is_text=False)]
-        return [Column(0, self.text), label]
+            found.append(Column(0, Starts(self.segments), is_text=False))
+        if self.bag is not None:
+            kind: Kind = "document" if self.config.documents else "text"
+            found.append(Column(0, Symbols(self.config.bag_unit, self.text.config, kind), is_text=False))
+        return found
 
     def build(self, model: ModuleType, config: Any) -> nn.Module:
         """The encoder with a head for these labels, or a model that is a classifier itself."""
         name, kind = model.__name__.rsplit(".", 1)[-1], model.Model
         if issubclass(kind, Classifier):
-            if self.config.freeze or self.config.head_dropout:
-                raise UserError(f"task.freeze and task.head_dropout are about a head, and {name} has none")
             if self.config.kind == "ordinal":
                 raise UserError(
                     f"task.kind=ordinal needs a head with ordered thresholds, and {name} has none",
                     todo="task.kind=single, or an encoder, such as model.name=cnn",
                 )
+            if self.config.freeze or self.config.head_dropout or self.bag:
+                raise UserError(f"task.freeze, head_dropout and bag_buckets are about a head, and {name} has none")
             whole: nn.Module = kind(config, self.text.vocabulary, len(self.labels))
             return whole
         if not issubclass(kind, Encoder):
@@ -145,13 +188,20 @@ class Task:
             )
         vocabularies = [self.text.vocabulary] * (2 if kind.reads_source else 1)
         encoder = kind(config, *vocabularies)
-        make = OrdinalHead if self.config.kind == "ordinal" else ClassificationHead
-        head = make(encoder.encoder_dims().pooled, len(self.labels), self.config.head_dropout)
+        is_ordinal = self.config.kind == "ordinal"
+        make, outputs = (OrdinalHead, 1) if is_ordinal else (ClassificationHead, len(self.labels))
+        bag = None if self.bag is None else HashedBag(self.bag.buckets, outputs, self.config.bag_dropout)
+        head = make(encoder.encoder_dims().pooled, len(self.labels), self.config.head_dropout, bag)
         return Headed(encoder, head, frozen=self.config.freeze)
 
     def examples(self, corpus: Prepared, seed: int, epoch: int) -> Any:
-        """The texts that an epoch reads."""
-        return corpus.epoch(seed, epoch)
+        """The texts that an epoch reads; with BPE-dropout tokenized again."""
+        drawn = corpus.epoch(seed, epoch)
+        if not self.dropouts:
+            return drawn
+        longest = corpus.account.filters.max_length or int(corpus.lengths[:, 0].max())
+        others = [None] * (len(self.arrays()) - 1)  # labels stay as they are
+        return Resegmented(drawn, [*self.dropouts, *others], longest=longest, seed=seed, epoch=epoch)
 
     def plan(
         self, corpus: Prepared, *, tokens: int, sentences: int | None = None, multiple: int = 1, seed: int, epoch: int
@@ -171,7 +221,7 @@ class Task:
         rows = None
         lengths = [len(ids) + 1 for ids, *_ in examples]
         if self.config.documents:
-            found = [self.rows_of(ids, starts) for ids, _, starts in examples]
+            found = [self.rows_of(ids, starts) for ids, _, starts, *_ in examples]
             rows, lengths = [len(each) for each in found], [max(map(len, each)) + 1 for each in found]
         for group in by_length(lengths, tokens, rows=rows):
             yield group, self.collate([examples[place] for place in group])
@@ -189,19 +239,21 @@ class Task:
         return self.collate(examples)
 
     def collate(self, examples: Sequence[Sequence[Any]]) -> Batch:
-        """A padded batch of examples: ids, label, and of documents the starts of their sentences."""
-        label = self.label_fields([label for _, label, *_ in examples])
+        """A padded batch of examples, each with the arrays that `arrays` names."""
+        others = self.label_fields([label for _, label, *_ in examples])
+        if self.bag is not None:
+            others["ngrams"] = hashed_ngrams([each[-1] for each in examples], self.bag)
         if not self.config.documents:
             tokens, lengths = pad_rows([ids for ids, *_ in examples], end=EOS)
-            return Batch(tokens=tokens, lengths=lengths, **label)
+            return Batch(tokens=tokens, lengths=lengths, **others)
         sentences: list[np.ndarray] = []
         rows: list[np.ndarray] = []
-        for ids, _, starts in examples:
+        for ids, _, starts, *_ in examples:
             found = self.rows_of(ids, starts)
             rows.append(np.arange(len(sentences), len(sentences) + len(found)))
             sentences += found
         tokens, lengths = pad_rows(sentences, end=EOS)
-        return Batch(tokens=tokens, lengths=lengths, sentences=pad_rows(rows, -1)[0], **label)
+        return Batch(tokens=tokens, lengths=lengths, sentences=pad_rows(rows, -1)[0], **others)
 
     def label_fields(self, labels: Sequence[Any]) -> dict[str, Tensor]:
         """The labels of examples as fields of a batch."""
@@ -232,7 +284,7 @@ class Task:
         if isinstance(model, Classifier):
             return model.classify(batch), {}
         encoded = self.encoded(model.model, batch)
-        return model.head(encoded.pooled), encoded.penalties
+        return model.head(encoded.pooled, batch.ngrams), encoded.penalties
 
     def encoded(self, encoder: Any, batch: Batch) -> Encoded:
         """What an encoder makes of a batch; one that reads a source gets the text as its source."""
@@ -265,23 +317,13 @@ class Task:
         self.weights = self.weights.to(device)  # once: a CUDA graph cannot copy from the CPU
         return self.weights
 
-    def probabilities(self, logits: Float[Tensor, "examples outputs"]) -> Float[Tensor, "examples classes"]:
-        """The probability of every class."""
-        if self.config.kind == "multi":
-            return logits.float().sigmoid()
-        if self.config.kind == "single":
-            return logits.float().softmax(dim=1)
-        above = F.pad(logits.float().sigmoid(), (1, 0), value=1.0)
-        return above - F.pad(above[:, 1:], (0, 1), value=0.0)
-
-    def decide(self, logits: Float32[np.ndarray, "examples outputs"]) -> Int[np.ndarray, " examples"]:
-        """The class of each example: the most probable one, or the number of thresholds that it lies above."""
-        found: np.ndarray = (logits > 0).sum(axis=1) if self.config.kind == "ordinal" else logits.argmax(axis=1)
-        return found
-
     def updates(self, model: nn.Module) -> list[Group]:
-        """One parameter group with all parameters that are trained."""
-        return [Group([(name, each) for name, each in model.named_parameters() if each.requires_grad])]
+        """All parameters that are trained; those of a bag are a group of their own."""
+        found = [(name, each) for name, each in model.named_parameters() if each.requires_grad]
+        if self.bag is None:
+            return [Group(found)]
+        network, bag = ([pair for pair in found if (pair[0] == BAG) == is_bag] for is_bag in (False, True))
+        return [Group(network), Group(bag, self.config.bag_learning_rate_scale)]
 
     def validate(self, model: nn.Module, corpus: Prepared, rows: Sequence[tuple[str, ...]], metric: str) -> list[Score]:
         """The mean loss, accuracy and macro F1 on held-out texts."""

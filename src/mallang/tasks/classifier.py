@@ -7,12 +7,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from jaxtyping import Float32, Shaped
 from torch import nn
 
 from mallang.decoding.contract import device_of, inference
 from mallang.errors import UserError
+from mallang.evaluation.label_predictions import (
+    Calibration,
+    LabelPredictions,
+    Thresholds,
+    label_scores,
+    probability_scores,
+)
 from mallang.evaluation.score import Score
 from mallang.layers.head import Headed
 from mallang.models.contract import Encoder
@@ -53,20 +59,16 @@ def predict(task: Task, model: nn.Module, examples: Sequence[Sequence[Any]]) -> 
 def scores_of(
     task: Task, logits: Float32[np.ndarray, "examples outputs"], gold: Shaped[np.ndarray, examples * classes]
 ) -> list[Score]:
-    """Loss, accuracy and macro F1 of predictions."""
-    probabilities = task.probabilities(torch.from_numpy(logits)).numpy()
+    """Loss, accuracy and macro F1 of predictions, for validation."""
+    found = LabelPredictions(task.config.kind, task.labels.names, logits, gold)
+    outputs, shares = found.outputs(), found.probabilities()
     if gold.ndim == 2:
-        chosen = probabilities > 0.5
-        own = np.where(gold > 0, probabilities, 1 - probabilities)
-        loss = -np.log(np.clip(own, 1e-12, 1.0)).sum(axis=1).mean()
-        right, counts = (
-            (chosen == (gold > 0)).all(axis=1),
-            [counts_of(chosen[:, k], gold[:, k] > 0) for k in cells(gold)],
-        )
+        own, right = np.where(gold > 0, shares, 1 - shares), (outputs == (gold > 0)).all(axis=1)
+        counts = [counts_of(outputs[:, k], gold[:, k] > 0) for k in range(len(task.labels))]
     else:
-        best = task.decide(logits)
-        loss = -np.log(np.clip(probabilities[np.arange(len(gold)), gold], 1e-12, 1.0)).mean()
-        right, counts = best == gold, [counts_of(best == k, gold == k) for k in range(len(task.labels))]
+        own, right = shares[np.arange(len(gold)), gold][:, None], outputs == gold
+        counts = [counts_of(outputs == k, gold == k) for k in range(len(task.labels))]
+    loss = -np.log(np.clip(own, 1e-12, 1.0)).sum(axis=1).mean()
     kind = f"kind:{task.config.kind}|classes:{len(task.labels)}"
     macro = float(np.mean([2 * both / max(1, said + real) for both, said, real in counts]))
     return [
@@ -74,11 +76,6 @@ def scores_of(
         Score("accuracy", 100 * float(right.mean()), kind, count=len(gold)),
         Score("macro_f1", 100 * macro, kind, count=len(gold)),
     ]
-
-
-def cells(gold: Shaped[np.ndarray, "examples classes"]) -> range:
-    """The numbers of the classes."""
-    return range(gold.shape[1])
 
 
 def counts_of(said: Any, real: Any) -> tuple[int, int, int]:
@@ -95,28 +92,71 @@ class Verbs:
 
     def __init__(self, task: Task, model: Any, config: None, max_length: int) -> None:
         self.task, self.model, self.config, self.max_length = task, model, config, max_length
+        self.calibration: Calibration | None = None
+        """What was fitted on the dev set, if the run folder has it: `mallang evaluate` does that."""
 
-    def classify(self, texts: str | Iterable[str]) -> Any:
-        """The label of a text, or of each, with probabilities."""
+    def classify(self, texts: str | Iterable[str], *, calibrated: bool = True, fitted_thresholds: bool = False) -> Any:
+        """The label of a text, or of each, with probabilities.
+
+        These are calibrated if the run has a temperature; labels are the same without. With `fitted_thresholds` several
+        labels are decided on by the thresholds that were fitted with it, and not by 0.5.
+        """
         alone = isinstance(texts, str)
         given = [texts] if isinstance(texts, str) else list(texts)
-        found = self.classify_all(given) if given else []
+        temperature = self.calibration.temperature if calibrated and self.calibration is not None else 1.0
+        thresholds = self.thresholds() if fitted_thresholds else None
+        found = self.classify_all(given, temperature, thresholds) if given else []
         return found[0] if alone else found
 
-    def classify_all(self, texts: Sequence[str]) -> list[Classification]:
+    def classify_all(
+        self, texts: Sequence[str], temperature: float = 1.0, thresholds: Thresholds | None = None
+    ) -> list[Classification]:
         """The classification of every text."""
-        logits = predict(self.task, self.model, self.examples(texts))
-        probabilities = self.task.probabilities(torch.from_numpy(logits)).numpy()
-        names, found = self.task.labels.names, []
-        for text, row, scores in zip(texts, probabilities, logits, strict=True):
-            if self.task.config.kind == "multi":
-                label = "|".join(name for name, share in zip(names, row, strict=True) if share > 0.5)
-                sure = float(np.prod(np.maximum(row, 1 - row)))
-            else:
-                best = int(self.task.decide(scores[None])[0])
-                label, sure = names[best], float(row[best])
-            found.append(Classification(text, label, sure, dict(zip(names, row.tolist(), strict=True))))
+        found = self.predictions(texts)
+        rows = zip(
+            texts,
+            found.labels(found.outputs(thresholds)),
+            found.confidence(temperature, thresholds).tolist(),
+            found.probabilities(temperature).tolist(),
+            strict=True,
+        )
+        return [
+            Classification(text, label, sure, dict(zip(found.names, shares, strict=True)))
+            for text, label, sure, shares in rows
+        ]
+
+    def thresholds(self) -> Thresholds:
+        """The fitted thresholds of several labels."""
+        if self.task.config.kind != "multi":
+            raise UserError("thresholds are for runs with several labels per text", todo="leave them out")
+        found = None if self.calibration is None else self.calibration.array()
+        if found is None:
+            raise UserError("this run has no fitted thresholds", todo="`mallang evaluate RUN` fits them on the dev set")
         return found
+
+    def predictions(self, texts: Sequence[str], golds: Sequence[str] | None = None) -> LabelPredictions:
+        """The logits of texts, beside their gold labels where these are given."""
+        examples = self.examples(texts)
+        known = None if golds is None else self.gold_labels(golds)
+        return LabelPredictions(
+            self.task.config.kind, self.task.labels.names, predict(self.task, self.model, examples), known
+        )
+
+    def gold_labels(self, golds: Sequence[str]) -> Shaped[np.ndarray, ...]:
+        """Labels as numbers; one that is missing or that training did not see is refused with its row."""
+        labels, numbers = self.task.labels, []
+        for number, gold in enumerate(golds, start=1):
+            if labels.kind == "label" and not gold.strip():
+                raise UserError("there is no label", where=f"row {number}", todo="label the row, or leave it out")
+            try:
+                numbers.append(np.array(labels.encode_batch([gold])[0], dtype=np.int64))
+            except UserError as error:
+                todo = error.todo
+                if number == 1 and gold.isidentifier():
+                    todo = f"{todo}; if this line is a header, name its columns: --columns TEXT,LABEL"
+                raise UserError(error.what, where=f"row {number}", todo=todo) from error
+        (field,) = self.task.label_fields(numbers).values()
+        return field.long().numpy()
 
     def embed(self, texts: str | Iterable[str], *, words: bool = False) -> Float32[np.ndarray, "*texts dim"]:
         """The vector of a text before the head, or one row per text; with `words` the embeddings of words."""
@@ -160,8 +200,5 @@ class Verbs:
         """All scores, and the label of every row."""
         if options := {name: value for name, value in options.items() if value is not None}:
             raise UserError(f"{next(iter(options))} has no effect on a classifier", todo="leave it out")
-        examples = self.examples([text for text, _ in rows])
-        gold = self.task.labels.encode_batch([label for _, label in rows])
-        labeled = [(ids, np.array(label), *others) for (ids, _, *others), label in zip(examples, gold, strict=True)]
-        scores = scores_of(self.task, predict(self.task, self.model, labeled), self.task.collate_labels(labeled))
-        return scores, [each.label for each in self.classify_all([text for text, _ in rows])]
+        found = self.predictions([text for text, _ in rows], [label for _, label in rows])
+        return [*label_scores(found), *probability_scores(found)], found.labels(found.outputs())

@@ -20,7 +20,9 @@ from mallang.data.corpus import Config as Data
 from mallang.data.filters import Filters
 from mallang.data.prepared import Prepared
 from mallang.data.sampler import Rows
+from mallang.evaluation.label_predictions import Calibration, LabelPredictions
 from mallang.evaluation.score import Score
+from mallang.evaluation.tag_predictions import TagPredictions
 from mallang.text.tokenizer import Tokenizer
 
 Better = Literal["lower", "higher"]
@@ -204,6 +206,30 @@ class Evaluating(Protocol):
 
     def evaluate(self, rows: Sequence[Any], **options: Any) -> tuple[list[Score], list[str]]:
         """All scores, each with its signature, and the evaluated text or number of each row."""
+
+
+@runtime_checkable
+class Calibrated(Protocol):
+    """Verbs whose probabilities can be calibrated."""
+
+    calibration: Calibration | None
+    """What was fitted on the dev set after training, if anything was."""
+
+
+@runtime_checkable
+class PredictsLabels(Protocol):
+    """Verbs that predict labels, with a probability for each."""
+
+    def predictions(self, texts: Sequence[str], golds: Sequence[str] | None = None) -> LabelPredictions:
+        """The predictions for texts, beside their gold labels where these are given."""
+
+
+@runtime_checkable
+class PredictsTags(Protocol):
+    """Verbs that predict a tag for every word, with a probability for each."""
+
+    def tag_predictions(self, rows: Sequence[tuple[str, ...]]) -> TagPredictions:
+        """The predictions for rows of words and gold tags."""
 
 
 @runtime_checkable

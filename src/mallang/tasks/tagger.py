@@ -11,7 +11,8 @@ from torch import nn
 from mallang.data.columns import split_cell
 from mallang.errors import UserError
 from mallang.evaluation.score import Score
-from mallang.evaluation.spans import read_spans
+from mallang.evaluation.spans import Span, read_spans
+from mallang.evaluation.tag_predictions import TagPredictions
 from mallang.tasks.contract import Evaluated
 from mallang.tasks.out_of_vocabulary import forget_oov
 from mallang.tasks.tag_reading import Read, batches, encoder_of, examples_of, predict
@@ -82,7 +83,12 @@ class Verbs:
 
     def tag_words(self, inputs: Sequence[str], sentences: Sequence[list[Word]], nbest: int) -> list[Tagging]:
         """The tags of texts that are split into words."""
-        examples = examples_of(self.task, self.model, [[word.text for word in words] for words in sentences])
+        whole = self.parts([[word.text for word in words] for words in sentences], nbest)
+        return [tagging(text, words, own) for text, words, own in zip(inputs, sentences, whole, strict=True)]
+
+    def parts(self, sentences: Sequence[Sequence[str]], nbest: int = 1) -> list[list[Part]]:
+        """The tags of every sentence, in as many parts as the model reads it in."""
+        examples = examples_of(self.task, self.model, sentences)
         found: dict[int, Part] = {}
         for group, read in batches(self.task, self.model, examples):
             sizes = [examples[place].words for place in group]
@@ -90,7 +96,17 @@ class Verbs:
         whole: list[list[Part]] = [[] for _ in sentences]
         for place, example in enumerate(examples):
             whole[example.sentence].append(found[place])
-        return [tagging(text, words, own) for text, words, own in zip(inputs, sentences, whole, strict=True)]
+        return whole
+
+    def tag_predictions(self, rows: Sequence[tuple[str, ...]]) -> TagPredictions:
+        """The predicted tags of rows beside their gold tags, with probabilities."""
+        sentences = [self.sentence(row, number) for number, row in enumerate(rows, start=1)]
+        whole = self.parts([words for words, _ in sentences])
+        outputs = [[tag for part in own for tag in part.tags] for own in whole]
+        shares = [[share for part in own for share in part.probabilities] for own in whole]
+        words, golds = [words for words, _ in sentences], [tags for _, tags in sentences]
+        spans = [span_confidences(own) for own in whole]
+        return TagPredictions(words, golds, outputs, shares, spans, self.task.tags.labels.scheme)
 
     @property
     def evaluated(self) -> Evaluated:
@@ -131,6 +147,15 @@ class Part:
     spans: list[tuple[str, int, int, float]]
     """Type, first word, first word after it, confidence."""
     nbest: list[Several]
+
+
+def span_confidences(parts: Sequence[Part]) -> dict[Span, float]:
+    """The confidence of every span of a sentence."""
+    found, place = dict[Span, float](), 0
+    for part in parts:
+        found |= {Span(kind, place + first, place + after): share for kind, first, after, share in part.spans}
+        place += len(part.tags)
+    return found
 
 
 def parts_of(task: Task, read: Read, sizes: Sequence[int], nbest: int) -> list[Part]:

@@ -10,6 +10,7 @@ from typing import Any
 from mallang.data.columns import NAMED, TOKENIZED, Kind, LabelSet, split_cell
 from mallang.data.corpus import Corpus, Rows, open_corpus
 from mallang.data.filters import Filters
+from mallang.data.header import check_header
 from mallang.data.mixture import prepare_split
 from mallang.data.prepared import Prepared
 from mallang.decoding.contract import DEFAULTS
@@ -53,7 +54,7 @@ def prepare_data(
         tokenizers = tokenizers_of(start, recipe, texts)
     else:
         tokenizers = with_extra_words(recipe, learn_tokenizers(recipe, rows, kind.columns, kinds))
-    labels = label_sets(folder, rows, kinds)
+    labels = label_sets(folder, rows, kinds, recipe.data.header)
     if folder is not None and not (folder / "tokenizer.json").exists():
         save_tokenizers(folder, tokenizers)
     task = kind(recipe.task, tokenizers, labels) if kinds else kind(recipe.task, tokenizers)
@@ -66,8 +67,13 @@ def prepare_data(
     return Materials(task, corpus, prepared, held_out, labels)
 
 
-def label_sets(folder: Path | None, rows: Rows, kinds: Mapping[str, Kind]) -> dict[str, LabelSet]:
-    """The labels of every column that has some: of the run folder, or else those of the training rows."""
+def label_sets(
+    folder: Path | None, rows: Rows, kinds: Mapping[str, Kind], header: bool | None = None
+) -> dict[str, LabelSet]:
+    """The labels of every column that has some: of the run folder, or else those of the training rows.
+
+    `header` is what the recipe says of the first line of a table.
+    """
     found: dict[str, LabelSet] = {}
     for column, kind in kinds.items():
         if kind not in NAMED:
@@ -77,6 +83,7 @@ def label_sets(folder: Path | None, rows: Rows, kinds: Mapping[str, Kind]) -> di
             continue
         place = rows.columns.index(column)
         found[column] = LabelSet.learn((row[place] for row in rows), kind, column)
+        check_header(rows, column, found[column], header)
         if folder is not None:
             try:
                 found[column].save(folder, column)

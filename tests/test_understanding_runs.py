@@ -1,0 +1,172 @@
+"""Lists of classifiers and taggers: which jobs come when, how settings are chosen, and what is written of them."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))  # the benchmarks are not installed
+from benchmarks import understanding_results  # noqa: E402
+from benchmarks.kinds import kind_of  # noqa: E402
+from benchmarks.understanding import STAGES, parser, read_systems, todo  # noqa: E402
+from benchmarks.understanding_runs import Job, Place, bits, do, is_right  # noqa: E402
+
+from mallang import recipe as recipes  # noqa: E402
+from mallang.errors import UserError  # noqa: E402
+
+ALL = ROOT / "benchmarks" / "understanding.toml"
+LIST = """
+[defaults]
+overrides = ["train.epochs=1"]
+[[systems]]
+name = "cnn-miniworld"
+cost = 30
+settings = [[], ["model.dropout=0.4"], ["model.filters=8"]]
+[[systems]]
+name = "slow"
+recipe = "rnn-classifier-miniworld"
+cost = 90
+seeds = [1]
+"""
+
+
+@pytest.fixture
+def systems(tmp_path):
+    path = tmp_path / "list.toml"
+    path.write_text(LIST, "utf-8")
+    return read_systems(path)
+
+
+def line_of(job, value, **more):
+    """What a job would leave."""
+    score = {"name": "accuracy", "value": value, "signature": "x", "low": value - 1, "high": value + 1, "count": 100}
+    return {
+        "stage": job.stage, "system": job.system, "recipe": job.recipe, "overrides": list(job.overrides),
+        "seed": job.seed, "model": "cnn", "corpus": "nsmc", "metric": "accuracy", "steps": 9, "parameters": 1234,
+        "seconds": 5.0, "wall": 6.0, "commit": "0123456789ab", "hardware": "a machine", "dev": {"accuracy": score},
+        **more,
+    }  # fmt: skip
+
+
+def test_every_system_of_the_list_can_be_trained():
+    for system in read_systems(ALL):
+        for setting in system.settings:
+            recipe = recipes.read(system.recipe, setting).build()
+            assert recipe.task_name in ("classification", "tagging"), system.name
+            assert recipe.data.corpus, system.name
+
+
+def test_a_sweep_comes_first_and_its_best_setting_gets_all_seeds(systems):
+    first = todo(systems, [], STAGES)
+    assert [(job.stage, job.system) for job in first] == [("sweep", "cnn-miniworld")] * 3 + [("final", "slow")]
+    assert todo(systems, [], STAGES, running=first) == []
+    scores = {"train.epochs=1": 80.0, "train.epochs=1 model.dropout=0.4": 82.0, "train.epochs=1 model.filters=8": 81.0}
+    lines = [line_of(job, scores[" ".join(job.overrides)]) for job in first[:3]]
+    assert all(job.stage == "sweep" for job in todo(systems, lines[:2], STAGES) if job.system == "cnn-miniworld")
+    then = todo(systems, lines, STAGES)
+    assert [job.system for job in then] == ["slow", *["cnn-miniworld"] * 3]  # the longest first
+    assert [(job.seed, job.overrides[-1]) for job in then[1:]] == [(seed, "model.dropout=0.4") for seed in (1, 2, 3)]
+    assert then[1].folder == first[1].folder  # its run need not be trained again
+    assert len({job.folder for job in (*first, *then)}) == 6
+
+
+def test_a_failed_setting_is_not_chosen(systems):
+    first = todo(systems, [], ["sweep"])
+    lines = [line_of(job, 80.0) for job in first]
+    lines[0] |= {"failed": "no memory"}
+    assert {job.overrides for job in todo(systems, lines, STAGES) if job.system == "cnn-miniworld"} == {
+        ("train.epochs=1", "model.dropout=0.4")  # of equal ones the first
+    }
+    failed = [line | {"failed": "no memory"} for line in lines]
+    assert {job.system for job in todo(systems, failed, STAGES)} == {"slow"}
+
+
+def write_tsv(path, rows):
+    path.write_text("text\tlabel\n" + "".join(f"{text}\t{label}\n" for text, label in rows), "utf-8")
+    return str(path)
+
+
+def test_a_final_run_is_scored_with_and_without_texts_of_the_training_split(tmp_path):
+    train = [(f"good number {i}", "pos") for i in range(20)] + [(f"bad number {i}", "neg") for i in range(20)]
+    test = [("Good  NUMBER 3", "neg"), ("bad number 99", "neg"), ("good number 77", "pos")]
+    files = {"train": write_tsv(tmp_path / "train.tsv", train), "test": write_tsv(tmp_path / "test.tsv", test)}
+    files["valid"] = write_tsv(tmp_path / "valid.tsv", train[::5])
+    given = (*(f"data.{split}={path}" for split, path in files.items()), "model.size=tiny", "text.unit=word")
+    given += ("text.lowercase=true", "train.epochs=8", "optimizer.learning_rate=0.02", "train.workers=0")
+    place = Place(folder=tmp_path / "work", device="cpu", about={"commit": "0123456789ab", "hardware": "here"})
+    line = do(Job(stage="sweep", system="x", recipe="cnn", overrides=given, seed=1, cost=1), place)
+    assert "failed" not in line, line["failed"]
+    assert line["dev"]["accuracy"]["value"] == 100.0
+    final = do(Job(stage="final", system="x", recipe="cnn", overrides=given, seed=1, cost=1), place)
+    assert set(final) - set(line) == {"test", "test-new", "right"}
+    assert final["dev"] == line["dev"]
+    assert final["steps"] == line["steps"]
+    assert (final["test"]["accuracy"]["count"], final["test-new"]["accuracy"]["count"]) == (3, 2)
+    assert final["test"]["accuracy"]["value"] == pytest.approx(200 / 3)  # the seen one has the other label
+    assert final["test-new"]["accuracy"]["value"] == 100.0
+    assert is_right(final["right"], 3) == [False, True, True]
+    assert not list((tmp_path / "work").iterdir())
+
+
+def test_a_wrong_job_says_why(tmp_path):
+    place = Place(folder=tmp_path, device="cpu", about={})
+    line = do(Job(stage="sweep", system="x", recipe="cnn", overrides=("model.dim=3",), seed=1, cost=1), place)
+    assert "dim" in line["failed"]
+
+
+def test_values_and_the_sweep_are_written(tmp_path, systems, capsys):
+    jobs = todo(systems, [], ["sweep"])
+    lines = [line_of(job, 80.0 + number) for number, job in enumerate(jobs)]
+    finals = [job for job in todo(systems, lines, ["final"]) if job.system == "cnn-miniworld"]
+    for number, job in enumerate(finals):
+        dev = line_of(job, 80.0 + number)
+        lines.append(dev | {"test": dev["dev"], "test-new": line_of(job, 79.0)["dev"], "right": "f"})
+    path = tmp_path / "lines.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"cut', "utf-8")
+    understanding_results.show([path])
+    assert "81.00 ± 1.00" in capsys.readouterr().out
+    understanding_results.collect([path], tmp_path / "results", tmp_path / "sweep.jsonl")
+    understanding_results.collect([path], tmp_path / "results", tmp_path / "sweep.jsonl")
+    assert [each["stage"] for each in understanding_results.read_lines(tmp_path / "sweep.jsonl")] == ["sweep"] * 3
+    found = {each.stem: json.loads(each.read_text("utf-8")) for each in (tmp_path / "results").glob("*.json")}
+    assert len(found) == 9
+    one = found["cnn-miniworld-test-accuracy-new-seed2"]
+    assert (one["value"], one["metric"], one["split"]) == (79.0, "accuracy on new texts, %", "test")
+    assert "100 texts that are not in the training split" in one["protocol"]
+    path.write_text(json.dumps(lines[0] | {"commit": "0123456789ab-dirty"}) + "\n", "utf-8")
+    with pytest.raises(UserError, match="no commit"):
+        understanding_results.collect([path], tmp_path / "results", tmp_path / "sweep.jsonl")
+
+
+def test_systems_of_a_corpus_are_ordered_with_the_interval_of_their_difference(systems, capsys):
+    job = todo(systems, [], ["sweep"])[0]
+    known = {"a": [True] * 90 + [False] * 10, "b": [True] * 60 + [False] * 40}
+    lines = []
+    for system, right in known.items():
+        line = line_of(job, 100 * sum(right) / len(right)) | {"stage": "final", "system": system, "right": bits(right)}
+        lines.append(line | {"test": line["dev"]})
+    understanding_results.show_order(lines[::-1])
+    first, second = capsys.readouterr().out.splitlines()[-2:]
+    assert first.split()[:3] == ["a", "90.00", "0.00"]
+    assert second.split()[:3] == ["b", "60.00", "30.00"]
+    low, high = (float(text) for text in second.split()[3::2])
+    assert 20 < low < 30 < high < 40  # a binomial share of 0.3 of 100 texts: ± 9
+
+
+def test_results_of_every_system_have_a_kind():
+    for system in read_systems(ALL):
+        assert kind_of(f"{system.name}-test-accuracy-seed1").table == "understanding", system.name
+
+
+def test_a_run_needs_an_output_file(capsys):
+    with pytest.raises(SystemExit):
+        parser().parse_args(["run", str(ALL)])
+    assert "--out" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("count", [0, 1, 4, 7])
+def test_bits_are_read_back(count):
+    values = [place % 3 == 0 for place in range(count)]
+    assert is_right(bits(values), count) == values
