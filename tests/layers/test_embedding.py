@@ -35,11 +35,11 @@ def test_a_tied_table_belongs_to_its_owner_alone():
 WORDS = Vocabulary((*SPECIALS, "▁the", "▁Cat", ",", "▁", "▁zzz", "the"))
 
 
-def filled(words, values, vocabulary=WORDS, spellings=None):
+def filled(words, values, vocabulary=WORDS, spellings=None, scaled=False):
     torch.manual_seed(1)
     table = torch.nn.Embedding(len(vocabulary), values.shape[1])
     before = table.weight.detach().clone()
-    coverage = load_vectors(table, spellings or spellings_of(vocabulary), Vectors(tuple(words), values))
+    coverage = load_vectors(table, spellings or spellings_of(vocabulary), Vectors(tuple(words), values), scaled=scaled)
     return table.weight.detach(), before, coverage
 
 
@@ -50,8 +50,21 @@ def test_known_words_get_their_vectors_without_the_mark_of_a_space():
     assert (coverage.found, coverage.words, coverage.in_other_case, coverage.missing) == (4, 6, 0, ("▁", "zzz"))
     assert coverage.share == 4 / 6 and str(coverage) == "4 of 6 words (66.7%) have a vector"
     others = [0, 1, 2, 3, 7, 8]
-    scale = torch.tensor(values[[0, 3, 2, 0]]).std() / before[others].std()
+    scale = torch.tensor(values[[0, 3, 2, 0]]).std() / before.std()
     torch.testing.assert_close(table[others], before[others] * scale)
+
+
+def test_scaled_vectors_have_the_standard_deviation_of_the_initialization():
+    values = 10 * np.random.default_rng(1).standard_normal((5, 3)).astype(np.float32)
+    table, before, _ = filled(["the", "cat", ",", "Cat", "dog"], values, scaled=True)
+    found, others = torch.tensor(values[[0, 3, 2, 0]]), [0, 1, 2, 3, 7, 8]
+    torch.testing.assert_close(table[[4, 5, 6, 9]], found * before.std() / found.std())
+    assert torch.equal(table[others], before[others])
+
+
+def test_equal_numbers_have_no_spread_to_scale():
+    table, before, _ = filled(["the"], np.ones((1, 3), np.float32), scaled=True)
+    assert table[4].tolist() == [1.0, 1.0, 1.0] and torch.equal(table[:4], before[:4])
 
 
 @pytest.mark.parametrize(("known", "chosen"), [(["CAT", "cat"], 1), (["CAT", "cAT"], 0)])

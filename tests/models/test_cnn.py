@@ -93,7 +93,7 @@ def test_both_channels_start_from_the_same_vectors_and_one_is_trained() -> None:
     model, batch = make(channels="multichannel"), batch_of(ROWS)
     matrix = torch.randn(9, 5)
     vectors = Vectors(WORDS.tokens[4:], matrix.numpy())
-    assert load_vectors(model.input_embedding(), spellings_of(WORDS), vectors).share == 1.0
+    assert load_vectors(model.input_embedding(), spellings_of(WORDS), vectors, scaled=False).share == 1.0
     static, trained = tables_of(model)
     assert torch.equal(static, trained) and torch.equal(static[4:], matrix)
     model(batch).sum().backward()

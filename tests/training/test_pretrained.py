@@ -43,7 +43,7 @@ def files(tmp_path):
 
 def trained(files, *overrides, model="rnn_tagger", vectors="words.txt", name="run", **options):
     data = [f"data.train={files / 'train.conll'}", f"data.valid={files / 'valid.conll'}"]
-    given = [f"model.vectors={files / vectors}"] if vectors else []
+    given = [f"model.vectors={files / vectors}", "model.scale_vectors=false"] if vectors else []
     recipe = read(model, [*data, *SMALL, *given, *overrides]).build()
     return train(recipe, Options(folder=files / name, device="cpu", quiet=True, **options))
 
@@ -63,6 +63,14 @@ def test_frozen_vectors_are_those_of_the_file_after_training(files):
     assert np.array_equal(table[[ids["seoul"], ids["Seoul"], ids["is"], ids["Kim"]]], VALUES[[0, 0, 1, 2]])
     assert "busan" not in ids
     assert run.info["vectors"] == {"found": 5, "words": 10}
+
+
+def test_vectors_are_scaled_to_the_initialization_of_the_model(files):
+    run = trained(files, "model.freeze_vectors=true", "model.scale_vectors=true")
+    ids, table = table_of(run)
+    rows = table[[ids["seoul"], ids["Seoul"], ids["is"], ids["Kim"], ids["1996"]]]
+    ratio = rows / VALUES[[0, 0, 1, 2, 3]]
+    assert np.allclose(ratio, ratio[0, 0]) and 0.3 < rows.std() < 0.7  # U(±√(3 / 4)) has 0.5
 
 
 def test_trained_vectors_start_there_and_move(files):
@@ -168,14 +176,14 @@ def test_extra_words_need_whole_words_and_a_model_that_predicts_none(files):
 def test_a_language_model_trains_above_frozen_vectors(files):
     (files / "text.txt").write_text("Kim likes Seoul\n" * 20)
     data = [f"data.train={files / 'text.txt'}", f"data.valid={files / 'text.txt'}", "text.unit=word"]
-    more = [f"model.vectors={files / 'words.txt'}", "model.freeze_vectors=true"]
+    more = [f"model.vectors={files / 'words.txt'}", "model.freeze_vectors=true", "model.scale_vectors=false"]
     run = train(read("rnn_lm", [*data, *SMALL, *more]).build(), Options(folder=files / "lm", device="cpu", quiet=True))
     verbs = load(run.folder, "cpu")
     ids, table = verbs.task.tokenizers["text"].vocabulary.ids, verbs.model.input_embedding().weight.detach().numpy()
     assert np.array_equal(table[[ids["▁Kim"], ids["▁Seoul"]]], VALUES[[2, 0]])
 
 
-@pytest.mark.parametrize("key", ["freeze_vectors=true", "extra_words=3"])
+@pytest.mark.parametrize("key", ["freeze_vectors=true", "extra_words=3", "scale_vectors=false"])
 def test_keys_about_vectors_have_no_effect_without_them(key):
     with pytest.raises(UserError, match="has no effect without vectors"):
         read("rnn_tagger-miniworld", [f"model.{key}"]).build()
@@ -196,5 +204,5 @@ def test_every_trained_model_with_an_embedding_of_words_has_the_keys_and_no_othe
 def test_a_recipe_with_vectors_comes_back_from_its_run_folder(files):
     run = trained(files, "model.freeze_vectors=true")
     recipe = Run.open(run.folder).recipe()
-    assert recipe.vectors == Config(vectors=str(files / "words.txt"), freeze_vectors=True)
+    assert recipe.vectors == Config(vectors=str(files / "words.txt"), freeze_vectors=True, scale_vectors=False)
     assert read("ngram-miniworld").build().vectors is None

@@ -17,7 +17,7 @@ import io
 import json
 import lzma
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import chain, islice
 from pathlib import Path
 
@@ -53,6 +53,9 @@ class Config:
     """Vectors that the embedding starts from: a file, a run of word vectors, or `glove-6b-50d`, which is a package."""
     freeze_vectors: bool = False
     """Whether the embedding stays as it starts."""
+    scale_vectors: bool = True
+    """Multiply the vectors by one number, so that they have the standard deviation of the model's own initialization;
+    false: vectors of words that they lack get theirs."""
     extra_words: int = 0
     """Words of the vectors, the first of the file, that are added to the vocabulary, so that words which training
     does not see have their vectors."""
@@ -60,9 +63,10 @@ class Config:
     def __post_init__(self) -> None:
         if self.extra_words < 0:
             raise ValueError(f"extra_words must not be negative, but is {self.extra_words}")
-        for name in ("freeze_vectors", "extra_words"):
-            if self.vectors is None and getattr(self, name):
-                raise ValueError(f"{name} = {getattr(self, name)} has no effect without vectors")
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if self.vectors is None and value != field.default:
+                raise ValueError(f"{field.name} = {value} has no effect without vectors")
 
 
 @dataclass(frozen=True)

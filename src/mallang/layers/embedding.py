@@ -102,11 +102,12 @@ def spellings_of(vocabulary: Vocabulary) -> list[tuple[str, ...]]:
 
 
 @torch.no_grad()
-def load_vectors(embedding: nn.Embedding, spellings: Spellings, vectors: Vectors) -> Coverage:
-    """Initialize the vectors of known words from pretrained ones.
+def load_vectors(embedding: nn.Embedding, spellings: Spellings, vectors: Vectors, *, scaled: bool = True) -> Coverage:
+    """Initialize the vectors of known words from pretrained ones; those of other words stay random.
 
-    A word is looked up as it is spelled, then in lower case, then in any case. The vectors of other words keep their
-    random values, scaled to the standard deviation of the pretrained ones (Kim 2014, section 4.3).
+    A word is looked up as it is spelled, then in lower case, then in any case. The pretrained vectors are scaled to the
+    standard deviation of the random ones, which the model was designed for; if not `scaled`, the random ones are scaled
+    to that of the pretrained ones (Kim 2014, section 4.3).
     """
     dim = vectors.values.shape[1]
     if dim != embedding.embedding_dim:
@@ -129,7 +130,7 @@ def load_vectors(embedding: nn.Embedding, spellings: Spellings, vectors: Vectors
         elif words:
             missing.append(words[0])
     if places:
-        fill(embedding.weight, places, torch.from_numpy(vectors.values))
+        fill(embedding.weight, places, torch.from_numpy(vectors.values), scaled=scaled)
     return Coverage(len(places), others, tuple(missing))
 
 
@@ -138,12 +139,20 @@ def first_of(rows: Mapping[str, int], words: Sequence[str]) -> int | None:
     return next((rows[word] for word in words if word in rows), None)
 
 
-def fill(weight: Float[Tensor, "rows dim"], places: Mapping[int, int], values: Float[Tensor, "words dim"]) -> None:
-    """Copy vectors into some rows, and scale the others to their standard deviation."""
-    is_found = torch.zeros(len(weight), dtype=torch.bool)
-    is_found[list(places)] = True
+def fill(
+    weight: Float[Tensor, "rows dim"],
+    places: Mapping[int, int],
+    values: Float[Tensor, "words dim"],
+    *,
+    scaled: bool,
+) -> None:
+    """Copy vectors into some rows; these or the others are scaled, so that both have one standard deviation."""
     found = values[list(places.values())].to(weight)
-    spread = weight[~is_found].std()
-    if spread > 0:  # NaN where there is at most one number
-        weight[~is_found] *= found.std() / spread
+    ratio = weight.std() / found.std()
+    if not ratio.isfinite() or ratio == 0:  # a single number, or equal ones, have no spread
+        ratio = torch.ones_like(ratio)
+    if scaled:
+        found *= ratio
+    else:
+        weight /= ratio
     weight[list(places)] = found

@@ -149,7 +149,7 @@ def load_pretrained(
                 f"the vectors of {given.vectors} have {dim} numbers, but those of the model {embedding.embedding_dim}",
                 todo=f"model.{key}={dim}",
             )
-        coverage = load_vectors(embedding, spellings, vectors)
+        coverage = load_vectors(embedding, spellings, vectors, scaled=given.scale_vectors)
         if not coverage.found:
             raise UserError(
                 f"none of the {coverage.words:,} words of the vocabulary has a vector in {given.vectors}",
