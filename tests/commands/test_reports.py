@@ -233,6 +233,11 @@ def test_what_to_label_next(home: Path, report: dict) -> None:
         (("classify", "runs/bag", "great", "--by", "entropy"), ("no effect without --uncertain",)),
         (("classify", "runs/bag", "great", "--uncertain", "3", "--by", "entrpy"), ("entropy",)),
         (("classify", "runs/bag", "great", "--fitted-thresholds"), ("several labels per text",)),
+        (("classify", "runs/bag", "great", "--uncertain", "1", "--scores"), ("--scores has no effect",)),
+        (
+            ("classify", "runs/bag", "great", "--uncertain", "1", "--fitted-thresholds"),
+            ("--fitted-thresholds has no effect",),
+        ),
         (("train", "bag-of-words", "data.train=one.tsv", "data.valid=one.tsv"), ("holds only '긍정'",)),
         (
             ("train", "bag-of-words", "data.train=head.tsv", "data.valid=head.tsv"),
@@ -278,3 +283,15 @@ def test_a_first_line_that_is_said_to_be_data_is_trained_on(home: Path) -> None:
     assert mallang(*asked, cwd=home).code == 2
     ran(*asked, "data.header=false", cwd=home)
     assert "rare" in (home / "runs/rare/labels.label.json").read_text("utf-8")
+
+
+def test_a_table_without_rows_is_drawn_on_a_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No suspects, or no text to label: nothing to show is no failure."""
+    from mallang.commands.outputs import print_table
+
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    print_table(["row", "label"], [])
+    printed = capsys.readouterr().out
+    assert "row" in printed and "label" in printed and printed.count("\n") == 1

@@ -75,6 +75,9 @@ def command(
         raise UserError(f"texts cannot be chosen by {by!r}", todo=nearest(by, CRITERIA))
     if by != "margin" and uncertain is None:
         raise UserError("--by has no effect without --uncertain", todo="--uncertain 20")
+    if uncertain is not None and (scores or fitted_thresholds):
+        option = "--scores" if scores else "--fitted-thresholds"
+        raise UserError(f"{option} has no effect with --uncertain", todo="leave it out")
     model = load_for(run, None, "classify", device)
     given = note_none(read_texts(texts, file), "classify", quiet=quiet)
     if (scores or json or uncertain is not None) and not uncalibrated and not quiet:

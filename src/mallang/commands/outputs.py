@@ -87,9 +87,9 @@ def print_table(head: list[str], rows: list[list[str]]) -> None:
         return
     from rich.table import Table
 
-    table = Table(box=None, padding=(0, 2, 0, 0))
+    table, widest = Table(box=None, padding=(0, 2, 0, 0)), max((len(row[0]) for row in rows), default=0)
     for place, name in enumerate(head):
-        table.add_column(name, no_wrap=place == 0, min_width=max(len(row[0]) for row in rows) if place == 0 else None)
+        table.add_column(name, no_wrap=place == 0, min_width=widest if place == 0 else None)
     for row in rows:
         table.add_row(*map(console.visible, row))
     console.drawing().print(table, highlight=False)
