@@ -10,24 +10,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mallang.evaluation.label_predictions import LabelPredictions
-from mallang.evaluation.uncertainty import ALIKE, choose_diverse, sureness, trigrams
+from mallang.evaluation.uncertainty import ALIKE, certainty, choose_diverse, trigrams
 
 PROBABILITIES = np.array([[0.9, 0.05, 0.05], [0.4, 0.35, 0.25], [0.5, 0.49, 0.01], [0.34, 0.33, 0.33]])
 
 
 def test_the_closest_decisions_are_the_least_sure():
     found = LabelPredictions("single", ("a", "b", "c"), np.log(PROBABILITIES))
-    assert sureness(found) == pytest.approx([0.85, 0.05, 0.01, 0.01])
+    assert certainty(found) == pytest.approx([0.85, 0.05, 0.01, 0.01])
     expected = [1 + sum(share * math.log(share) for share in row) / math.log(3) for row in PROBABILITIES]
-    assert sureness(found, "entropy") == pytest.approx(expected)
+    assert certainty(found, "entropy") == pytest.approx(expected)
 
 
 def test_the_closest_of_several_decisions_counts():
     shares = np.array([[0.9, 0.6], [0.2, 0.95]])
     found = LabelPredictions("multi", ("a", "b"), np.log(shares / (1 - shares)))
-    assert sureness(found) == pytest.approx([0.2, 0.6])
+    assert certainty(found) == pytest.approx([0.2, 0.6])
     entropy = [-sum(p * math.log2(p) + (1 - p) * math.log2(1 - p) for p in row) / 2 for row in shares]
-    assert sureness(found, "entropy") == pytest.approx([1 - each for each in entropy])
+    assert certainty(found, "entropy") == pytest.approx([1 - each for each in entropy])
 
 
 def jaccard(one: str, two: str) -> float:

@@ -131,7 +131,7 @@ def best_temperature(slope: Callable[[float], float]) -> float:
 
 
 def risk_coverage(logits: Logits, golds: Golds) -> tuple[Float[np.ndarray, " items"], Float[np.ndarray, " items"]]:
-    """The risk-coverage curve: the share of texts answered, surest first, and the share of wrong labels among them."""
+    """The risk-coverage curve: shares of texts answered, the most confident first, and of wrong labels among them."""
     log_probs = log_softmax(logits)
     check(log_probs, golds)
     order = np.argsort(-log_probs.max(axis=1), kind="stable")

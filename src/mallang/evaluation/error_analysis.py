@@ -1,4 +1,4 @@
-"""Looking into errors: the surest ones of a classifier, and labels that are probably wrong."""
+"""Looking into errors: the most confident ones of a classifier, and labels that are probably wrong."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class LabelError:
 def errors_by_confidence(
     found: LabelPredictions, temperature: float = 1.0, thresholds: Thresholds | None = None
 ) -> list[Error]:
-    """All texts with a wrong label, the surest first."""
+    """All texts with a wrong label, the most confident first."""
     outputs, golds = found.outputs(thresholds), found.known
     wrong = (outputs != golds).reshape(len(found), -1).any(axis=1)
     confidence, shares = found.confidence(temperature, thresholds), found.probabilities(temperature)

@@ -1,7 +1,7 @@
 """The predictions of a tagger for some sentences: every error by its kind, and which type was taken for which.
 
     pair_spans([Span("LOC", 0, 2)], [Span("LOC", 0, 3)])     # one pair: the boundary is wrong
-    tag_errors(found)                                        # the surest first
+    tag_errors(found)                                        # the most confident first
 
 Wrong spans are paired before they are called missing or spurious, so that each mistake counts once: a name with the
 right words and the wrong type is one error, not two.
@@ -87,7 +87,7 @@ class TagError:
 
 
 def tag_errors(found: TagPredictions) -> list[TagError]:
-    """All mistakes, the surest first."""
+    """All mistakes, the most confident first."""
     errors = [
         TagError(sentence, kind, *pair, found.confidence(sentence, pair))
         for sentence in range(len(found))

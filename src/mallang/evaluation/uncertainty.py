@@ -1,6 +1,6 @@
 """Which unlabeled texts are most worth labeling next: those that a classifier is least sure of, no two of them alike.
 
-    order = np.argsort(sureness(found), kind="stable")      # the least sure first
+    order = np.argsort(certainty(found), kind="stable")      # the least sure first
     chosen = choose_diverse(texts, order.tolist(), 20)
 
 Without a guard the least sure texts are often copies of each other: labeling one of them answers for all. Two texts are
@@ -35,7 +35,7 @@ class Chosen:
     """How many less sure texts were left out because they are like one that was chosen."""
 
 
-def sureness(found: LabelPredictions, by: By = "margin", temperature: float = 1.0) -> Float[np.ndarray, " items"]:
+def certainty(found: LabelPredictions, by: By = "margin", temperature: float = 1.0) -> Float[np.ndarray, " items"]:
     """How sure the classifier is of each text, from 0 to 1; the lowest are most worth labeling.
 
     margin: the difference between the two most probable classes; of several labels that of the closest decision.

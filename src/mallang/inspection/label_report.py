@@ -175,7 +175,7 @@ class LabelReport:
         }
 
     def errors(self) -> Iterator[Sequence[Any]]:
-        """Every text with a wrong label, the surest first."""
+        """Every text with a wrong label, the most confident first."""
         temperature = 1.0 if self.fitted is None else self.fitted.calibration.temperature
         for error in errors_by_confidence(self.found, temperature):
             seen = "" if self.is_seen is None else "yes" if self.is_seen[error.item] else "no"

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from mallang.evaluation.uncertainty import ALIKE, By, choose_diverse, sureness
+from mallang.evaluation.uncertainty import ALIKE, By, certainty, choose_diverse
 from mallang.inspection.reports import seen_in_training
 
 CHUNK = 4096
@@ -68,7 +68,7 @@ def texts_to_label(
     sure, labels, shares = list[float](), list[str](), list[float]()
     for start in range(0, len(texts), CHUNK):
         found = model.predictions(texts[start : start + CHUNK])
-        sure += sureness(found, by, temperature).tolist()
+        sure += certainty(found, by, temperature).tolist()
         labels += found.labels(found.outputs())
         shares += found.confidence(temperature).tolist()
     order = np.argsort(np.array(sure), kind="stable").tolist()

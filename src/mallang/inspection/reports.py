@@ -2,7 +2,7 @@
 
 report.json   all of it        confusion.svg     which class was taken for which
 report.md     its tables       reliability.svg   whether confidences can be believed (labels)
-errors.tsv    every error, the surest first
+errors.tsv    every error, the most confident first
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Report(Protocol):
         """Plain values."""
 
     def errors(self) -> Iterator[Sequence[Any]]:
-        """Every error, the surest first: a value per column."""
+        """Every error, the most confident first: a value per column."""
 
     def figures(self) -> Figures:
         """What can be drawn."""

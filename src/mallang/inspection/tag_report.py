@@ -90,7 +90,7 @@ class TagReport:
 
     @cached_property
     def mistakes(self) -> list[TagError]:
-        """Every mistake, the surest first."""
+        """Every mistake, the most confident first."""
         return tag_errors(self.found)
 
     def tables(self) -> list[Table]:
@@ -129,7 +129,7 @@ class TagReport:
         }
 
     def errors(self) -> Iterator[Sequence[Any]]:
-        """Every mistake, the surest first; words are counted from 1."""
+        """Every mistake, the most confident first; words are counted from 1."""
         for error in self.mistakes:
             words = self.found.words[error.sentence]
             span = error.output or error.gold
