@@ -64,9 +64,10 @@ def recurrent(model: str, config: dict[str, Any], device: str, kernels: tuple[st
     return Line("benchmarks.recurrent_entrants:ours", options, kernels, "target tokens/s")
 
 
-def word_vectors(kernels: tuple[str, ...]) -> Line:
+def word_vectors(device: str, kernels: tuple[str, ...]) -> Line:
     """Skip-gram with negative sampling learns word vectors."""
-    options: dict[str, Any] = {"words": 20_000, "dim": 100, "tokens": 200_000, "device": "cpu"}
+    tokens = 2_000_000 if device == "cuda" else 200_000
+    options: dict[str, Any] = {"words": 20_000, "dim": 100, "tokens": tokens, "device": device}
     return Line("benchmarks.word_vectors_entrants:ours", options, kernels, "words/s")
 
 
@@ -93,13 +94,14 @@ LINES = {
     ),
     "gpu-luong-feeding": recurrent("luong", LUONG, "cuda", ("fused-cell", "deferred-gradients")),
     "gpu-bahdanau": recurrent("bahdanau", BAHDANAU, "cuda", ("fused-cell", "deferred-gradients")),
+    "gpu-word-vectors": word_vectors("cuda", ("word-vectors",)),
     "cpu-training": training(
         "cpu",
         ("c-training-matmul", "c-training-attention", "c-cross-entropy", "cpu-dropout",
          "allocator"),
     ),
     "cpu-luong-feeding": recurrent("luong", LUONG, "cpu", ("deferred-gradients",)),
-    "cpu-word-vectors": word_vectors(("c-word-vectors",)),
+    "cpu-word-vectors": word_vectors("cpu", ("c-word-vectors",)),
     "cpu-greedy": decoding(1, "cpu", "float32", (*DECODE_CPU, "allocator")),
     "cpu-beam5": decoding(5, "cpu", "float32", (*DECODE_CPU, "allocator")),
     "cpu-beam5-int8": decoding(5, "cpu", "int8", ("c-int8-matmul",)),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from benchmarks.contest import Turn
 
 SEED = 1
@@ -22,7 +20,7 @@ def ours(words: int, dim: int, tokens: int, device: str) -> Turn:
     model = Model(Config(dim=dim, epochs=1), vocabulary).to(device)
     shares = 1.0 / torch.arange(1, words + 1)
     drawn = torch.multinomial(shares, tokens, replacement=True).reshape(-1, 20) + len(SPECIALS)
-    batch: Any = Batch(tokens=drawn, lengths=torch.full((len(drawn),), drawn.shape[1]))
+    batch = Batch(tokens=drawn, lengths=torch.full((len(drawn),), drawn.shape[1])).to(device)
 
     def turn() -> float:
         for _ in model.fit([batch]):

@@ -21,9 +21,10 @@ from mallang.recipe import Recipe
 from mallang.runs.calibration import read_calibration
 from mallang.runs.device import choose_device
 from mallang.runs.folder import Run
+from mallang.runs.given import open_given
 from mallang.runs.own_files import WEIGHTS
 from mallang.runs.weights import set_weights
-from mallang.tasks.contract import Calibrated, Joining, column_kinds, text_columns
+from mallang.tasks.contract import Calibrated, Joining, column_kinds, make_task, text_columns
 
 Weights = Literal["float32", "int8"]
 
@@ -60,12 +61,10 @@ def assemble(run: Run, trained: Mapping[str, Tensor], place: torch.device, weigh
 
 
 def open_task(run: Run, recipe: Recipe) -> Any:
-    """The task of a run, with its tokenizers and sets of labels."""
+    """The task of a run, with its tokenizers, its sets of labels and the models that it is given."""
     kind = find("tasks", run.task).Task
     tokenizers = run.tokenizers(text_columns(kind, recipe.task))
     kinds = column_kinds(kind, recipe.task)
-    if not kinds:
-        return kind(recipe.task, tokenizers)
     labels = {column: LabelSet.load(run.folder, column) for column, each in kinds.items() if each in NAMED}
     for column, known in run.info.get("labels", {}).items():
         if column in labels and labels[column].fingerprint != known:
@@ -74,7 +73,7 @@ def open_task(run: Run, recipe: Recipe) -> Any:
                 where=str(run.folder / f"labels.{column}.json"),
                 todo="restore the file, or train again",
             )
-    return kind(recipe.task, tokenizers, labels)
+    return make_task(kind, recipe.task, tokenizers, labels, open_given(recipe.given, run))
 
 
 def load_ensemble(paths: Sequence[Path | str], device: str, weights: Weights) -> Any:

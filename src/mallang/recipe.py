@@ -47,6 +47,8 @@ class Recipe:
     model_name: str
     task: Any
     model: Any
+    given: Mapping[str, str]
+    """The folders of other runs that this one uses, by name."""
     text: TextConfig
     data: DataConfig
     train: TrainConfig
@@ -65,6 +67,9 @@ class Recipe:
         for section, config in sections.items():
             if section not in schema.SECTIONS:
                 raise UserError(f"a recipe has no section {section!r}", todo=nearest(section, schema.SECTIONS))
+            if section == schema.GIVEN:
+                values[section] = dict(config)
+                continue
             module = type(config).__module__.rpartition(".")[2].removeprefix("mallang_plugin_")
             if type(config) is not schema.config_class(section, module):
                 raise UserError(f"{section} is {config!r}", todo=f"give the Config of a {section}")
@@ -118,6 +123,7 @@ class Resolved:
                 if key not in known:
                     dotted = f"{section}.{key}"
                     whose = f"the {section} {self._chosen(section)}" if section in schema.NAMED else f"[{section}]"
+                    whose += f" of the task {self._chosen(section)}" if section == schema.GIVEN else ""
                     todo = elsewhere(dotted, self.values[section][key]) or nearest_key(section, key, known)
                     raise UserError(f"{dotted}: {whose} has no {key}", where=self.place(dotted), todo=todo)
 
@@ -211,6 +217,7 @@ class Resolved:
                 wrong.append((key, error.what))
         if wrong:
             raise self._complaint(wrong)
+        parts[schema.GIVEN] = {name: folder for name, folder in (parts[schema.GIVEN] or {}).items() if folder}
         return Recipe(name=self.name, task_name=chosen["task"], model_name=chosen["model"], resolved=self, **parts)
 
     @cached_property
@@ -249,7 +256,8 @@ class Resolved:
         return whole
 
     def _chosen(self, section: str) -> str | None:
-        return str(self.values[section]["name"]) if section in schema.NAMED else None
+        named = "task" if section == schema.GIVEN else section  # the keys of [given] depend on the task
+        return str(self.values[named]["name"]) if named in schema.NAMED else None
 
     def _complaint(self, wrong: Sequence[tuple[str, str]]) -> UserError:
         """One error that names every wrong value, what was expected, and where to change it."""

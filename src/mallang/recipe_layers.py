@@ -54,6 +54,8 @@ def of_today(layers: Sequence[Layer]) -> tuple[Layer, ...]:
 
 def properties_of(section: str, layers: Sequence[Layer]) -> Mapping[str, Any]:
     """The keys that a section has in the end, and their rules; none where it names a model that there is not."""
+    if section == schema.GIVEN:  # its keys depend on the task, and none of them had another name
+        return {}
     if section not in schema.NAMED:
         return dict(schema.part(section)["properties"])
     name = chosen_name(section, layers)

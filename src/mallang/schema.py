@@ -9,7 +9,7 @@ import dataclasses
 import importlib
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -34,9 +34,11 @@ VECTORS = "mallang.data.word_vectors"
 """The module of the keys that [model] has beside those of its Config, where the model has an embedding of words."""
 NONE = {"const": "none"}
 """How a recipe says that a key has no value: TOML has no null."""
-SECTIONS = (*NAMED, *PLAIN)
-OWNED = ("decoding",)
-"""The sections that a recipe has only if its task lists them in SECTIONS."""
+GIVEN = "given"
+"""The section that names other runs; its keys are those that the task declares (tasks.contract.Receiving)."""
+SECTIONS = (*NAMED, GIVEN, *PLAIN)
+OWNED = (GIVEN, "decoding")
+"""The sections that a recipe has only if its task declares keys of [given], or lists the section in SECTIONS."""
 RIVALS = {
     "train": (("steps", "epochs"), ("epochs", "steps")),
     "data": (
@@ -55,9 +57,11 @@ TOP: dict[str, dict[str, Any]] = {
 
 
 def part(section: str, name: str | None = None) -> dict[str, Any]:
-    """The schema of one section; of the model or task of that name where the section has one."""
-    if section in PLAIN:
+    """The schema of one section; of the model or task of that name where the section has one, or depends on it."""
+    if section in PLAIN or (section == GIVEN and name is None):
         return dict(_committed()["properties"][section])
+    if section == GIVEN:
+        return _given(part("task", name).get("x-given", {}))
     known = names(section)
     file_name = find.plain(name or "")
     if file_name in known:
@@ -71,7 +75,8 @@ def part(section: str, name: str | None = None) -> dict[str, Any]:
 
 def sections(task: str) -> tuple[str, ...]:
     """The sections of a recipe of this task."""
-    owned = part("task", task)["x-sections"]
+    about = part("task", task)
+    owned = (*about["x-sections"], *([GIVEN] if "x-given" in about else []))
     return tuple(section for section in SECTIONS if section not in OWNED or section in owned)
 
 
@@ -87,7 +92,7 @@ def names(section: str) -> list[str]:
 def homes(key: str) -> list[str]:
     """The sections that hold a key of this name, as `section.key`."""
     whole = _committed()
-    found = [section for section in PLAIN if key in whole["properties"][section]["properties"]]
+    found = [section for section in (GIVEN, *PLAIN) if key in whole["properties"][section]["properties"]]
     for section, stage in NAMED.items():
         named = (part for name, part in whole["$defs"].items() if name.startswith(f"{stage}."))
         if any(key in part["properties"] for part in named):
@@ -96,7 +101,9 @@ def homes(key: str) -> list[str]:
 
 
 def config_class(section: str, name: str | None = None) -> Any:
-    """The dataclass that a section fills."""
+    """The dataclass that a section fills; run folders by name for [given]."""
+    if section == GIVEN:
+        return dict[str, str | None]
     module = importlib.import_module(PLAIN[section]) if section in PLAIN else find.find(NAMED[section], name or "")
     return module.Config
 
@@ -115,6 +122,8 @@ def generate() -> dict[str, Any]:
         for name in found:
             definitions[f"{stage}.{name}"] = _named_part(section, name, find.find(stage, name))
         properties[section] = _choice(stage, found)
+    names = [part.get("x-given", {}) for part in definitions.values()]
+    properties[GIVEN] = _given({name: text for each in names for name, text in each.items()})
     for section in PLAIN:
         properties[section] = _fields(config_class(section))
     return {
@@ -192,7 +201,20 @@ def _named_part(section: str, name: str, module: ModuleType) -> dict[str, Any]:
         made["x-sections"] = list(module.SECTIONS)
         if module.DEFAULTS:
             made["x-defaults"] = module.DEFAULTS
+        from mallang.tasks.contract import Receiving  # it imports torch, and so has the module by now
+
+        if issubclass(module.Task, Receiving):
+            made["x-given"] = dict(module.Task.receives())
     return made
+
+
+def _given(names: Mapping[str, str]) -> dict[str, Any]:
+    """The schema of [given]: names, and what each is for."""
+    keys = {
+        name: {"anyOf": [{"type": "string"}, NONE], "default": None, "description": text}
+        for name, text in names.items()
+    }
+    return {"additionalProperties": False, "properties": keys, "type": "object"}
 
 
 def _spellings(name: str) -> list[str]:

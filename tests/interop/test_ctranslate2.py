@@ -19,7 +19,7 @@ from mallang.interop.ctranslate2 import write
 from mallang.interop.positions import POSITIONS
 from mallang.layers.quantization import quantize
 from mallang.tasks.translator import Verbs
-from mallang.text.tokenizer import names
+from mallang.text.tokenizer_files import names
 
 library = pytest.importorskip("ctranslate2")
 FLOAT = {"compute_type": "float32", "inter_threads": 1, "intra_threads": 1}

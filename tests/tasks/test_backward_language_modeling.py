@@ -141,5 +141,13 @@ def test_what_does_not_fit_is_refused():
         token_vectors(verbs(language_modeling, GPT(GPTConfig(**GPT_SIZES["tiny"]), TOKENIZER.vocabulary)), LINES)
     with pytest.raises(ValueError, match="reads each line by itself"):
         backward_language_modeling.Config(layout="stream", context=8)
-    with pytest.raises(UserError, match="keeps no single vector"):
-        verbs(backward_language_modeling).embed(LINES)
+
+
+def test_the_vector_of_a_text_is_the_last_state_after_its_first_token():
+    backward, forward = verbs(backward_language_modeling), verbs(language_modeling)
+    for line, vector in zip(LINES, backward.embed(LINES), strict=True):
+        ids = [*TOKENIZER.encode(line).ids[::-1], EOS]
+        with torch.no_grad():
+            states = backward.model.hidden_states(torch.tensor([[BOS, *ids]]))[-1]
+        np.testing.assert_allclose(vector, states[0, -1].numpy(), atol=1e-6)
+    assert not np.allclose(backward.embed(LINES), forward.embed(LINES), atol=1e-3)

@@ -19,7 +19,7 @@ IGNORE = -100
 """The label of an example or a word that has none: no class has this number. Class 0 is an ordinary class."""
 VARYING = ("time", "source", "words")
 """The axes that are padded in width; rows are padded along `batch` and `examples`."""
-DOUBLED = ("sentences", "ngrams")
+DOUBLED = ("sentences", "ngrams", "features")
 """The axes whose width varies beside that of `time`: they are padded to few widths, each twice the one before."""
 
 
@@ -60,6 +60,13 @@ class Batch:
     """The tag of each word; IGNORE where there is none."""
     sentences: Int[Tensor, "examples sentences"] | None = field(default=None, metadata=axes("examples sentences", -1))
     """The rows of `tokens` that are the sentences of each document, in order; −1 where there is no sentence."""
+    feature_tokens: Int[Tensor, "examples features"] | None = field(
+        default=None, metadata=axes("examples features", PAD)
+    )
+    """Each text as the encoder of `given.features` reads it, with its own tokens."""
+    feature_lengths: Int[Tensor, " examples"] | None = field(default=None, metadata=axes("examples", 1))
+    feature_words: Int[Tensor, "examples words"] | None = field(default=None, metadata=axes("examples words", -1))
+    """The position of the first of those tokens of each word; −1 where there is no word."""
     ngrams: Int[Tensor, "examples ngrams"] | None = field(default=None, metadata=axes("examples ngrams", 0))
     """The hashed n-grams of each example, from 1; 0 where there is none."""
 

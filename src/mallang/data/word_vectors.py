@@ -151,7 +151,7 @@ class Joined(io.RawIOBase):
         """It is for reading."""
         return True
 
-    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
         """Fill a buffer."""
         return self.head.readinto(buffer) or self.stream.readinto(buffer)
 

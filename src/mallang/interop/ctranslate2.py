@@ -18,7 +18,7 @@ from mallang.interop.folder import transformer_of, write_folder
 from mallang.interop.positions import position_table, positions_of
 from mallang.models.transformer import Config, Transformer
 from mallang.tasks.translator import Verbs
-from mallang.text.tokenizer import names
+from mallang.text.tokenizer_files import names
 
 BLOCK = (
     ("self_attention/layer_norm", "self_norm"),

@@ -15,7 +15,7 @@ from mallang.layers.quantization import Int8Linear
 from mallang.models.transformer import Transformer
 from mallang.runs.files import unwritable
 from mallang.tasks.translator import Verbs
-from mallang.text.tokenizer import names
+from mallang.text.tokenizer_files import names
 
 ABOUT, SCRIPT, README = "export.json", "translate.py", "README.md"
 NEEDS = {"ctranslate2": "ctranslate2 tokenizers", "onnx": "onnxruntime tokenizers numpy"}

@@ -7,6 +7,11 @@ until they are added.
 from __future__ import annotations
 
 import ctypes
+import math
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -21,6 +26,39 @@ if TYPE_CHECKING:
     from mallang.kernels.word_vectors import Groups
 
 POOLING = {"none": 0, "mean": 1, "bag": 2}
+ALONE_AGAIN, TOGETHER_AGAIN = 64, 16
+"""Calls after which one thread, or all of them, are timed again."""
+
+
+@dataclass
+class Pace:
+    """Seconds per multiplication, by one thread and by all.
+
+    On a busy machine threads that share a block wait for each other, and one alone is faster. The number of threads
+    changes no bit of the result, so that time may decide.
+    """
+
+    alone: float = math.inf
+    together: float = 0.0
+    calls: int = 0
+
+    @contextmanager
+    def threads(self, multiplications: int) -> Iterator[int]:
+        """The number of threads for a call, which is timed."""
+        most = c_library.threads(multiplications)
+        self.calls += 1
+        is_faster = self.together <= self.alone and self.calls % ALONE_AGAIN != 2
+        chosen = most if is_faster or self.calls % TOGETHER_AGAIN == 0 else 1
+        began = time.perf_counter()
+        yield chosen
+        pace = (time.perf_counter() - began) / max(1, multiplications)
+        if chosen > 1:
+            self.together = pace
+        elif most > 1:
+            self.alone = pace
+
+
+LOGISTIC, GLOVE = Pace(), Pace()
 
 
 class LogisticArguments(ctypes.Structure):
@@ -62,7 +100,8 @@ def c_logistic_updates_(
         input_width=width, output_width=others, block=block, pooling=POOLING[pooling],
         input_updates=updates[0].data_ptr(), output_updates=updates[1].data_ptr(), losses=losses.data_ptr(),
     )  # fmt: skip
-    kernels.logistic_updates(ctypes.byref(given), c_library.threads(len(groups) * width * others * dim))
+    with LOGISTIC.threads(len(groups) * width * others * dim) as threads:
+        kernels.logistic_updates(ctypes.byref(given), threads)
     return losses
 
 
@@ -99,7 +138,8 @@ def c_glove_updates_(rows: Table, columns: Table, entries: Entries, rate: float,
         heads=both(*(each.data_ptr() for each in heads)), scratch=scratch.data_ptr(), slopes=slopes.data_ptr(),
         gradients=gradients.data_ptr(), losses=losses.data_ptr(),
     )  # fmt: skip
-    kernels.glove_updates(ctypes.byref(given), c_library.threads(len(entries) * dim))
+    with GLOVE.threads(len(entries) * dim) as threads:
+        kernels.glove_updates(ctypes.byref(given), threads)
     return losses
 
 

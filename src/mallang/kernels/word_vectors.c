@@ -2,11 +2,15 @@
 
    The text is cut into blocks. All gradients of a block are computed from the vectors as they were before it; then they
    are added. Threads share first the groups of a block, then the rows of the tables. A row takes its updates in the
-   order of the text, whoever adds them, so the result does not depend on the number of threads. */
+   order of the text, whoever adds them, so the result does not depend on the number of threads.
+
+   A block takes a fraction of a millisecond. On a busy machine a thread may have to wait much longer for its core, so
+   nobody waits for a thread, but for work that was taken: who is there does what is left. */
 
 #include "avx512.h"
 #include <math.h>
 #include <omp.h>
+#include <sched.h>
 #include <stdint.h>
 #include <stdlib.h>
 
@@ -51,6 +55,46 @@ INLINE void add(float *target, const float *update, long dim) {
         _mm512_mask_storeu_ps(target + at, here, sum);
     }
 }
+
+/* ---- sharing work ------------------------------------------------------------------------------------------------ */
+
+#define PIECE 16     /* groups or rows that a thread takes at once */
+#define PATIENCE 500 /* times that a thread looks for the end of a phase before it leaves its core to others */
+
+/* Work in numbered pieces, which threads take until none is left. */
+typedef struct {
+    long taken, done;
+} Phase;
+
+/* Take a piece; whether there was one. */
+INLINE int take(Phase *phase, long pieces, long *piece) {
+    *piece = __atomic_load_n(&phase->taken, __ATOMIC_RELAXED);
+    if (*piece >= pieces) return 0;
+    *piece = __atomic_fetch_add(&phase->taken, 1, __ATOMIC_ACQ_REL);
+    return *piece < pieces;
+}
+
+INLINE void finish(Phase *phase) { __atomic_fetch_add(&phase->done, 1, __ATOMIC_ACQ_REL); }
+
+/* Wait until every piece is done. */
+INLINE void await(Phase *phase, long pieces) {
+    for (long looks = 0; __atomic_load_n(&phase->done, __ATOMIC_ACQUIRE) < pieces; looks++)
+        looks < PATIENCE ? _mm_pause() : (void)sched_yield();
+}
+
+INLINE long pieces_of(long count) { return (count + PIECE - 1) / PIECE; }
+INLINE long least(long one, long other) { return one < other ? one : other; }
+
+/* Do `work` for all numbers below `count`, shared among threads by a phase. */
+#define SHARE(phase, count, work)                                                                                      \
+    do {                                                                                                               \
+        long piece, total = count;                                                                                     \
+        while (take(phase, pieces_of(total), &piece)) {                                                                \
+            for (long k = piece * PIECE; k < least((piece + 1) * PIECE, total); k++) work;                             \
+            finish(phase);                                                                                             \
+        }                                                                                                              \
+        await(phase, pieces_of(total));                                                                                \
+    } while (0)
 
 /* ---- logistic losses: negative sampling, hierarchical softmax ------------------------------------------------------ */
 
@@ -138,29 +182,40 @@ INLINE void add_rows(float *table, const int32_t *rows, long width, const float 
         }
 }
 
-void logistic_updates(const Logistic *s, int threads) {
+/* Add the updates of a block to the rows of one part. */
+static void add_block(const Logistic *s, long first, long end, int part, int parts) {
     long in = s->input_width, out = s->output_width, dim = s->dim;
+    for (long group = first; group < end; group++) {
+        const float *dx = s->input_updates + (group - first) * (s->pooling ? 1 : in) * dim;
+        add_rows(s->inputs, s->input_rows + group * in, in, dx, s->pooling ? 0 : dim, dim, part, parts);
+        const float *dy = s->output_updates + (group - first) * out * dim;
+        add_rows(s->outputs, s->output_rows + group * out, out, dy, dim, dim, part, parts);
+    }
+}
+
+void logistic_updates(const Logistic *s, int threads) {
+    long in = s->input_width, out = s->output_width, blocks = (s->groups + s->block - 1) / s->block;
+    Phase *phases = calloc(2 * blocks, sizeof *phases);
 #pragma omp parallel num_threads(threads)
     {
-        int part = omp_get_thread_num(), parts = omp_get_num_threads();
+        int parts = omp_get_num_threads();
         const float **rows = malloc((in + out) * sizeof *rows);
-        float *values = malloc((2 * in * out + dim) * sizeof *values);
+        float *values = malloc((2 * in * out + s->dim) * sizeof *values);
         Scratch scratch = {rows, rows + in, values, values + in * out, values + 2 * in * out};
-        for (long first = 0; first < s->groups; first += s->block) {
-            long end = first + s->block < s->groups ? first + s->block : s->groups;
-#pragma omp for schedule(static)
-            for (long group = first; group < end; group++) differentiate(s, group, &scratch);
-            for (long group = first; group < end; group++) {
-                const float *dx = s->input_updates + (group - first) * (s->pooling ? 1 : in) * dim;
-                add_rows(s->inputs, s->input_rows + group * in, in, dx, s->pooling ? 0 : dim, dim, part, parts);
-                const float *dy = s->output_updates + (group - first) * out * dim;
-                add_rows(s->outputs, s->output_rows + group * out, out, dy, dim, dim, part, parts);
+        for (long block = 0; block < blocks; block++) {
+            Phase *phase = phases + 2 * block;
+            long first = block * s->block, end = least(first + s->block, s->groups), part;
+            SHARE(phase, end - first, differentiate(s, first + k, &scratch));
+            while (take(phase + 1, parts, &part)) {
+                add_block(s, first, end, part, parts);
+                finish(phase + 1);
             }
-#pragma omp barrier
+            await(phase + 1, parts);
         }
         free(values);
         free(rows);
     }
+    free(phases);
 }
 
 /* ---- GloVe: weighted least squares with AdaGrad -------------------------------------------------------------------- */
@@ -181,22 +236,22 @@ typedef struct {
 /* The entries of a block that share a row, as a list in the order of the entries. */
 typedef struct {
     int32_t *first, *next, *last; /* per row of the block, per entry, per row of the block */
-    long count;
 } Lists;
 
-/* Chain the entries of each row; `heads` says which list a row has. */
-static void chain(const int32_t *rows, long entries, int32_t *heads, Lists *lists) {
-    lists->count = 0;
+/* Chain the entries of each row; `heads` says which list a row has. Returns the number of lists. */
+static long chain(const int32_t *rows, long entries, int32_t *heads, const Lists *lists) {
+    long count = 0;
     for (long e = 0; e < entries; e++) {
         int32_t list = heads[rows[e]];
         lists->next[e] = -1;
         if (list < 0) {
-            list = heads[rows[e]] = lists->count++;
+            list = heads[rows[e]] = count++;
             lists->first[list] = e;
         } else
             lists->next[lists->last[list]] = e;
         lists->last[list] = e;
     }
+    return count;
 }
 
 /* One AdaGrad step of a row: each step is divided by the root of the squares before it. */
@@ -211,37 +266,62 @@ INLINE void descend(float *row, float *squares, float *gradient, long fixed, lon
     }
 }
 
+/* A block of entries. */
+typedef struct {
+    const int32_t *rows[2]; /* of each entry, one row of each table */
+    const Lists *lists;     /* of each table */
+    long first, count;      /* its entries */
+    long lists_of_rows;     /* lists of the first table; those of the second are numbered after them */
+} Block;
+
+/* The loss of one entry, and the slope of its gradients. */
+INLINE void score_entry(const Glove *s, const Block *b, long e) {
+    const float *row = s->tables[0] + b->rows[0][e] * s->dim, *column = s->tables[1] + b->rows[1][e] * s->dim;
+    float error = dot(row, column, s->dim) - s->logs[b->first + e];
+    s->slopes[e] = s->rate * s->weights[b->first + e] * error;
+    s->losses[b->first + e] = 0.5 * s->weights[b->first + e] * error * error;
+}
+
+/* The gradient of the row of one list: the sum over its entries. */
+INLINE void sum_list(const Glove *s, const Block *b, long list) {
+    int side = list >= b->lists_of_rows;
+    float *sum = s->gradients + list * s->dim;
+    for (long at = 0; at < s->dim; at++) sum[at] = 0;
+    for (int32_t e = b->lists[side].first[list - side * b->lists_of_rows]; e >= 0; e = b->lists[side].next[e])
+        for (long at = 0; at < s->dim; at++)
+            sum[at] += s->slopes[e] * s->tables[!side][b->rows[!side][e] * s->dim + at];
+}
+
+/* The step of the row of one list, which has no list after it. */
+INLINE void step_list(const Glove *s, const Block *b, long list) {
+    int side = list >= b->lists_of_rows;
+    long row = b->rows[side][b->lists[side].first[list - side * b->lists_of_rows]], at = row * s->dim;
+    descend(s->tables[side] + at, s->squares[side] + at, s->gradients + list * s->dim, s->fixed[side], s->dim);
+    s->heads[side][row] = -1;
+}
+
 void glove_updates(const Glove *s, int threads) {
-    long dim = s->dim, block = s->block;
+    long block = s->block, blocks = (s->entries + block - 1) / block;
     int32_t *part[6];
     for (int k = 0; k < 6; k++) part[k] = s->scratch + k * block;
-    Lists lists[2] = {{part[0], part[1], part[2], 0}, {part[3], part[4], part[5], 0}};
+    const Lists lists[2] = {{part[0], part[1], part[2]}, {part[3], part[4], part[5]}};
+    Phase *phases = calloc(4 * blocks, sizeof *phases);
+    long *counts = calloc(2 * blocks, sizeof *counts); /* of the lists of each block: a thread may come late */
 #pragma omp parallel num_threads(threads)
-    for (long first = 0; first < s->entries; first += block) {
-        long count = first + block < s->entries ? block : s->entries - first;
-        const int32_t *rows[2] = {s->rows[0] + first, s->rows[1] + first};
-#pragma omp for schedule(static) nowait
-        for (int side = 0; side < 2; side++) chain(rows[side], count, s->heads[side], &lists[side]);
-#pragma omp for schedule(static)
-        for (long e = 0; e < count; e++) {
-            float error = dot(s->tables[0] + rows[0][e] * dim, s->tables[1] + rows[1][e] * dim, dim) - s->logs[first + e];
-            s->slopes[e] = s->rate * s->weights[first + e] * error;
-            s->losses[first + e] = 0.5 * s->weights[first + e] * error * error;
+    for (long number = 0; number < blocks; number++) {
+        Phase *phase = phases + 4 * number;
+        long first = number * block, *count = counts + 2 * number, side;
+        Block b = {{s->rows[0] + first, s->rows[1] + first}, lists, first, least(block, s->entries - first), 0};
+        while (take(phase, 2, &side)) {
+            count[side] = chain(b.rows[side], b.count, s->heads[side], &lists[side]);
+            finish(phase);
         }
-#pragma omp for schedule(static)
-        for (long k = 0; k < lists[0].count + lists[1].count; k++) {
-            int side = k >= lists[0].count;
-            float *sum = s->gradients + k * dim;
-            for (long at = 0; at < dim; at++) sum[at] = 0;
-            for (int32_t e = lists[side].first[k - side * lists[0].count]; e >= 0; e = lists[side].next[e])
-                for (long at = 0; at < dim; at++) sum[at] += s->slopes[e] * s->tables[!side][rows[!side][e] * dim + at];
-        }
-#pragma omp for schedule(static)
-        for (long k = 0; k < lists[0].count + lists[1].count; k++) {
-            int side = k >= lists[0].count;
-            int32_t row = rows[side][lists[side].first[k - side * lists[0].count]];
-            descend(s->tables[side] + row * dim, s->squares[side] + row * dim, s->gradients + k * dim, s->fixed[side], dim);
-            s->heads[side][row] = -1;
-        }
+        SHARE(phase + 1, b.count, score_entry(s, &b, k));
+        await(phase, 2);
+        b.lists_of_rows = count[0];
+        SHARE(phase + 2, count[0] + count[1], sum_list(s, &b, k));
+        SHARE(phase + 3, count[0] + count[1], step_list(s, &b, k));
     }
+    free(counts);
+    free(phases);
 }

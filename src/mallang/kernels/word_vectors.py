@@ -23,10 +23,16 @@ from torch import Tensor
 
 from mallang.kernels import c_library
 from mallang.kernels.c_word_vectors import c_logistic_updates_
-from mallang.kernels.dispatch import is_off
+from mallang.kernels.dispatch import is_off, tried_once
+from mallang.kernels.gpu_word_vectors import WORTH_IT, fits, gpu_logistic_updates_
 
 Pooling = Literal["none", "mean", "bag"]
 """Every input by itself; the mean of all; the mean of all, whose gradient is not divided by their number (fastText)."""
+
+
+def words_at_once(device: torch.device) -> int:
+    """The words of a text that are prepared together: few stay in the cache of a CPU, many let a GPU run ahead."""
+    return 2**19 if device.type == "cuda" else 2**16
 
 
 @dataclass(frozen=True)
@@ -60,6 +66,34 @@ def logistic_updates_(
     assert len(rates) == -(-len(groups) // block)
     if not is_off("c-word-vectors") and c_library.may_take(inputs, outputs, groups.labels):
         return c_logistic_updates_(inputs, outputs, groups, rates, block, pooling)
+    if len(groups) and fits(inputs, outputs, groups, pooling) and gpu_kernels_work():
+        return gpu_logistic_updates_(inputs, outputs, groups, rates, block, pooling)
+    return plain_logistic_updates_(inputs, outputs, groups, rates, block, pooling)
+
+
+@tried_once("word-vectors")
+def gpu_kernels_work() -> bool:
+    """Self-test: whether the kernels of a GPU agree with the plain version, with a captured graph and without."""
+    random = torch.Generator("cuda").manual_seed(1)
+    x, y = (torch.rand(40, 20, generator=random, device="cuda") - 0.5 for _ in range(2))
+    ins, outs = (torch.randint(-1, 40, (2 * WORTH_IT, 5), generator=random, device="cuda").int() for _ in range(2))
+    groups, rates = Groups(ins, outs, (outs % 2).float()), torch.full((2 * WORTH_IT,), 0.1, device="cuda")
+    wanted_x, wanted_y = x.clone(), y.clone()
+    wanted = plain_logistic_updates_(wanted_x, wanted_y, groups, rates, 1, "none")
+    losses = gpu_logistic_updates_(x, y, groups, rates, 1, "none")
+    pairs = (x, wanted_x), (y, wanted_y), (losses, wanted)
+    return all(torch.allclose(found, known, atol=1e-4) for found, known in pairs)
+
+
+def plain_logistic_updates_(
+    inputs: Float32[Tensor, "input_rows dim"],
+    outputs: Float32[Tensor, "output_rows dim"],
+    groups: Groups,
+    rates: Float32[Tensor, " blocks"],
+    block: int,
+    pooling: Pooling,
+) -> Float64[Tensor, " groups"]:
+    """Update both tables in plain torch; see `logistic_updates_`."""
     losses = [torch.empty(0, dtype=torch.float64, device=inputs.device)]
     for rate, some in zip(rates, groups.blocks(block), strict=True):
         found = differentiate(inputs, outputs, some, pooling)
@@ -141,7 +175,7 @@ def softmax_updates_(
         x = rows_of(inputs, some.inputs).sum(dim=1) / count
         log_probs = torch.addmm(nowhere, x, outputs.T).log_softmax(dim=1)
         words = some.outputs.clamp_min(0).long()
-        losses.append(-(log_probs.gather(1, words).double() * asked).sum(dim=1))
+        losses.append(-torch.where(asked, log_probs.gather(1, words), 0.0).sum(dim=1, dtype=torch.float64))
         slopes = log_probs.exp_().mul_(-asked.sum(dim=1, keepdim=True)).scatter_add_(1, words, asked.float())
         of_inputs = (slopes @ outputs / count * rate)[:, None].expand(-1, some.inputs.shape[1], -1)
         outputs.addmm_(slopes.T, x * rate)

@@ -9,6 +9,7 @@ All random numbers of a chunk of the text come from the key (seed, epoch, chunk)
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -19,10 +20,9 @@ from jaxtyping import Float, Float64, Int, Int32, Int64
 from torch import Tensor
 
 from mallang.data.batch import Batch
+from mallang.errors import UserError
+from mallang.kernels.word_vectors import words_at_once
 from mallang.text.vocabulary import Vocabulary
-
-CHUNK = 2**16
-"""Words that are prepared at once; a window ends where its chunk ends."""
 
 
 @dataclass(frozen=True)
@@ -70,9 +70,9 @@ class Positions:
         return len(self.words)
 
     @property
-    def pairs(self) -> int:
+    def pairs(self) -> Int64[Tensor, ""]:
         """The number of context words of all positions."""
-        return int((self.context >= 0).sum())
+        return (self.context >= 0).sum()
 
 
 def windows(
@@ -84,14 +84,17 @@ def windows(
     """The positions of a text, chunk by chunk, each with a generator for further random numbers.
 
     With a `key`, windows have random sizes, and each word is kept with its probability in `keep`. Without one, they are
-    as large as can be, and nothing is left out.
+    as large as can be, and nothing is left out. A window ends where its chunk ends.
     """
-    for number, begin in enumerate(range(0, len(text), CHUNK)):
-        words, lines = text.words[begin : begin + CHUNK], text.lines[begin : begin + CHUNK]
+    chunk = words_at_once(text.words.device)
+    for number, begin in enumerate(range(0, len(text), chunk)):
+        words, lines = text.words[begin : begin + chunk], text.lines[begin : begin + chunk]
         end, random = begin + len(words), generator(words.device, *(key or ()), number)
         if keep is not None and key is not None:
             kept = torch.rand(len(words), generator=random, device=words.device) < keep[words]
             words, lines = words[kept], lines[kept]
+        if not len(words):
+            continue
         context, theirs = (
             F.pad(row, (window, window), value=-1).unfold(0, 2 * window + 1, 1) for row in (words, lines)
         )
@@ -170,6 +173,17 @@ def learning_rates(
     share = torch.arange(blocks, dtype=torch.float64) * block / max(1, len(positions))
     read = epoch * words + positions.begin + share * (positions.end - positions.begin)
     return (span[0] + (span[1] - span[0]) * read / (epochs * words)).float()
+
+
+def epoch_report(total: Float64[Tensor, ""], predicted: Float64[Tensor, ""]) -> dict[str, float]:
+    """The mean loss of an epoch and the number of its predictions; an error if the vectors are not finite any more."""
+    loss = float(total) / max(1.0, float(predicted))
+    if not math.isfinite(loss):
+        raise UserError(
+            "the word vectors have diverged: their loss is no longer a number",
+            todo="a lower model.learning_rate or a smaller model.block",
+        )
+    return {"loss": loss, "predictions": int(predicted)}
 
 
 def padded(rows: Int[Tensor, " rows"], table: Int[Tensor, " flat"], ends: Int64[Tensor, " owners"]) -> Tensor:

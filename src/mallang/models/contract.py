@@ -203,6 +203,14 @@ class Sized(Protocol):
         """The size of a hidden vector."""
 
 
+def encode_text(encoder: Any, batch: Batch) -> Encoded:
+    """What an encoder makes of the tokens of a batch; one that reads a source gets them as its source."""
+    if encoder.reads_source:
+        batch = Batch(tokens=batch.tokens, lengths=batch.lengths, source=batch.tokens, source_lengths=batch.lengths)
+    found: Encoded = encoder.encode(batch)
+    return found
+
+
 def is_fitted(module: ModuleType) -> bool:
     """Whether the model of a module learns without gradients."""
     return issubclass(module.Model, Fitted)

@@ -32,6 +32,7 @@ from mallang.layers.checks import check_sizes
 from mallang.layers.word_windows import (
     AliasTable,
     Positions,
+    epoch_report,
     keep_probability,
     learning_rates,
     padded,
@@ -151,13 +152,13 @@ class FastText(nn.Module):
         keep, negatives = keep_probability(self.counts, config.subsample), self.negatives()
         seed, span = int(torch.randint(2**31, ())), (config.learning_rate, 0.0)
         for epoch in range(config.epochs):
-            total, pairs, rates = 0.0, 0, torch.zeros(1)
+            (total, pairs), rates = torch.zeros(2, dtype=torch.float64, device=text.words.device), torch.zeros(1)
             for positions, random in windows(text, config.window, keep, (seed, epoch)):
                 rates = learning_rates(positions, config.block, epoch, config.epochs, len(text), span)
                 groups = self.groups(positions, negatives, random)
-                losses = logistic_updates_(self.table, self.output, groups, rates, config.block, "bag")
-                total, pairs = total + float(losses.sum()), pairs + positions.pairs
-            yield {"loss": total / max(1, pairs), "predictions": pairs, "learning_rate": float(rates[-1])}
+                total += logistic_updates_(self.table, self.output, groups, rates, config.block, "bag").sum()
+                pairs += positions.pairs
+            yield {**epoch_report(total, pairs), "learning_rate": float(rates[-1])}
 
     def negatives(self) -> AliasTable:
         """The distribution of negative samples."""
@@ -179,7 +180,7 @@ class FastText(nn.Module):
         for positions, random in windows(text_of(stream, self.vocabulary), self.config.window):
             groups = self.groups(positions, negatives, random)
             total += float(logistic_losses(self.table, self.output, groups, self.config.block, "bag").sum())
-            pairs += positions.pairs
+            pairs += int(positions.pairs)
         return total, pairs
 
 

@@ -28,6 +28,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
@@ -35,7 +36,9 @@ from mallang.data.batch import Batch
 from mallang.layers.cache import State
 from mallang.layers.checks import check_sizes
 from mallang.layers.dropout import Dropout, VariationalDropout, dropout_mask
+from mallang.layers.encoded import Encoded, EncoderDims
 from mallang.layers.head import Projection
+from mallang.layers.pooling import last_seen
 from mallang.layers.recurrent import Memory
 from mallang.layers.stateful import StatefulOutput
 from mallang.layers.weight_drop import WeightDropped
@@ -133,6 +136,16 @@ class RNNLM(nn.Module):
             x, memory = stack(x, None if memories is None else memories[number])
             after.append(memory)
         return self.output_dropout(x), x, after
+
+    def encode(self, batch: Batch) -> Encoded:
+        """The hidden vector of every token, read after `<s>` as in training; the last one is that of the text."""
+        begin = torch.full_like(batch.tokens[:, :1], self.vocabulary.bos)
+        hidden = self.read(torch.cat((begin, batch.tokens), dim=1), None)[0][:, 1:]
+        return Encoded(layers=[hidden], mask=batch.mask, pooled=last_seen(hidden, batch.mask))
+
+    def encoder_dims(self) -> EncoderDims:
+        """The sizes of what `encode` gives."""
+        return EncoderDims(pooled=self.layers()[-1].hidden_size, token=self.layers()[-1].hidden_size)
 
     def hidden_states(self, tokens: Int[Tensor, "rows time"]) -> list[Float[Tensor, "rows time _"]]:
         """Token embeddings, then the hidden states of every layer: contextual features of the tokens."""

@@ -34,7 +34,15 @@ from mallang.errors import UserError
 from mallang.kernels.word_vectors import Groups, logistic_losses, logistic_updates_, softmax_updates_
 from mallang.layers.checks import check_sizes
 from mallang.layers.huffman import HuffmanTree, huffman_tree
-from mallang.layers.word_windows import AliasTable, Positions, keep_probability, learning_rates, text_of, windows
+from mallang.layers.word_windows import (
+    AliasTable,
+    Positions,
+    epoch_report,
+    keep_probability,
+    learning_rates,
+    text_of,
+    windows,
+)  # fmt: skip
 from mallang.text.vocabulary import Vocabulary
 
 __all__ = ["SIZES", "Config", "Model", "Word2Vec"]
@@ -131,13 +139,13 @@ class Word2Vec(nn.Module):
         keep, objective = keep_probability(self.counts, config.subsample), Objective(config, self.counts)
         seed, span = int(torch.randint(2**31, ())), (config.learning_rate, config.final_learning_rate)
         for epoch in range(config.epochs):
-            total, predicted, rates = 0.0, 0, torch.zeros(1)
+            (total, predicted), rates = torch.zeros(2, dtype=torch.float64, device=text.words.device), torch.zeros(1)
             for positions, random in windows(text, config.window, keep, (seed, epoch)):
                 rates = learning_rates(positions, config.block, epoch, config.epochs, len(text), span)
                 groups = objective.groups(positions, random)
-                total += float(objective.update_(self.embedding.weight, self.output, groups, rates).sum())
+                total += objective.update_(self.embedding.weight, self.output, groups, rates).sum()
                 predicted += objective.predictions(positions)
-            yield {"loss": total / max(1, predicted), "predictions": predicted, "learning_rate": float(rates[-1])}
+            yield {**epoch_report(total, predicted), "learning_rate": float(rates[-1])}
 
     def held_out_loss(self, stream: Iterable[Batch]) -> tuple[float, int]:
         """The summed loss of a text, and the number of its predictions; windows are full, negatives always the same."""
@@ -145,7 +153,7 @@ class Word2Vec(nn.Module):
         for positions, random in windows(text_of(stream, self.vocabulary), self.config.window):
             groups = objective.groups(positions, random)
             total += float(objective.losses(self.embedding.weight, self.output, groups).sum())
-            predicted += objective.predictions(positions)
+            predicted += int(objective.predictions(positions))
         return total, predicted
 
 
@@ -162,11 +170,11 @@ class Objective:
         elif config.loss == "hierarchical-softmax":
             self.tree = huffman_tree(counts)
 
-    def predictions(self, positions: Positions) -> int:
+    def predictions(self, positions: Positions) -> Int64[Tensor, ""]:
         """How many words are predicted at these positions."""
         if self.config.architecture == "skip-gram":
             return positions.pairs
-        return int((positions.context >= 0).any(dim=1).sum())
+        return (positions.context >= 0).any(dim=1).sum()
 
     def groups(self, positions: Positions, random: torch.Generator) -> Groups:
         """The inputs, outputs and labels of every position."""

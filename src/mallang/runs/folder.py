@@ -35,7 +35,8 @@ KINDS: dict[str, Any] = {
     **dict.fromkeys(("status", "task", "model", "recipe", "mallang"), str),
     **dict.fromkeys(("format", "seed", "steps", "parameters", "tokens"), int),
     **dict.fromkeys(("seconds", "flops"), int | float),
-    **dict.fromkeys(("versions", "data", "tokenizers", "labels", "best", "fitted", "budget", "imported"), dict),
+    **dict.fromkeys(("versions", "data", "tokenizers", "vocabularies", "labels", "given"), dict),
+    **dict.fromkeys(("best", "fitted", "budget", "imported"), dict),
     **dict.fromkeys(("from", "weights"), str | None),
 }
 """The types of the values of run.json; it may hold others."""

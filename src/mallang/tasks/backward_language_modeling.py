@@ -64,5 +64,8 @@ class Verbs:
     def embed(self, texts: str | Iterable[str], *, words: bool = False) -> Any:
         """The vector of a text, or one row per text; with `words` the input embeddings of words."""
         given = [texts] if isinstance(texts, str) else list(texts)
-        found = (word_vectors if words else text_vectors)(self.model, self.tokenizer, given)
+        if words:
+            found = word_vectors(self.model, self.tokenizer, given)
+        else:
+            found = text_vectors(self.model, self.tokenizer, given, backward=True)
         return found[0] if isinstance(texts, str) else found

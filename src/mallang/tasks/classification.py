@@ -34,13 +34,14 @@ from mallang.errors import UserError
 from mallang.evaluation.score import Score
 from mallang.kernels.ngram_rows import NgramIndex
 from mallang.layers.encoded import Encoded
-from mallang.layers.hashed_bag import HashedBag, hashed_ngrams
-from mallang.layers.head import ClassificationHead, Headed, OrdinalHead
-from mallang.models.contract import Classifier, Encoder, longest_of, reads_sentences
+from mallang.layers.hashed_bag import BagLoss, HashedBag, hashed_ngrams
+from mallang.layers.head import ClassificationHead, Headed, OrdinalHead, mean_of
+from mallang.models.contract import Classifier, Encoder, encode_text, longest_of, reads_sentences
+from mallang.runs.given import Given
 from mallang.tasks.classifier import Verbs, predict, scores_of
 from mallang.tasks.contract import Better, Group, Loss
+from mallang.tasks.features import RECEIVES, features_of
 from mallang.text.tokenizer import Tokenizer
-from mallang.text.vocabulary import EOS, UNK
 
 __all__ = ["DEFAULTS", "SECTIONS", "Config", "Task", "Verbs"]
 
@@ -89,6 +90,8 @@ class Config:
     """Probability that an n-gram is left out of the bag in training."""
     bag_learning_rate_scale: float = 10.0
     """Learning rate of the bag, relative to optimizer.learning_rate: few texts have a gradient for an n-gram."""
+    bag_loss: BagLoss = "joint"
+    """joint: one loss for the sum of both logits; separate: a loss for each, and the mean of both predicts."""
 
     def __post_init__(self) -> None:
         for name in ("label_smoothing", "head_dropout", "word_dropout", "bpe_dropout", "bag_dropout"):
@@ -128,8 +131,15 @@ class Task:
     parts = ("loss",)
     metrics: Mapping[str, Better] = {"loss": "lower", "accuracy": "higher", "macro_f1": "higher"}
 
-    def __init__(self, config: Config, tokenizers: Mapping[str, Tokenizer], labels: Mapping[str, LabelSet]) -> None:
+    def __init__(
+        self,
+        config: Config,
+        tokenizers: Mapping[str, Tokenizer],
+        labels: Mapping[str, LabelSet],
+        given: Mapping[str, Given] | None = None,
+    ) -> None:
         self.config, self.tokenizers, self.text = config, tokenizers, tokenizers["text"]
+        self.features = features_of(given, "document" if config.documents else "text")
         self.labels = labels["label"]
         self.segments = Segments(self.text, "document")
         if config.documents and self.text.domains:
@@ -150,14 +160,21 @@ class Task:
         label: Kind = "labels" if config.kind == "multi" else "label"
         return {"label": label, **({"text": "document"} if config.documents else {})}
 
+    @classmethod
+    def receives(cls) -> Mapping[str, str]:
+        """The names of [given] that it accepts."""
+        return RECEIVES
+
     def arrays(self) -> Sequence[Column]:
-        """The tokens, the label, of documents the starts of their sentences, and the symbols of a bag."""
+        """The tokens, the label, of documents the starts of their sentences; what features and a bag need."""
         found = [
             Column(0, self.segments if self.config.documents else self.text),
             Column(1, self.labels, is_text=False),
         ]
         if self.config.documents:
             found.append(Column(0, Starts(self.segments), is_text=False))
+        if self.features is not None:
+            found += self.features.arrays()
         if self.bag is not None:
             kind: Kind = "document" if self.config.documents else "text"
             found.append(Column(0, Symbols(self.config.bag_unit, self.text.config, kind), is_text=False))
@@ -174,6 +191,8 @@ class Task:
                 )
             if self.config.freeze or self.config.head_dropout or self.bag:
                 raise UserError(f"task.freeze, head_dropout and bag_buckets are about a head, and {name} has none")
+            if self.features is not None:
+                raise UserError(f"given.features are read by a head, and {name} has none", todo="leave them out")
             whole: nn.Module = kind(config, self.text.vocabulary, len(self.labels))
             return whole
         if not issubclass(kind, Encoder):
@@ -188,11 +207,15 @@ class Task:
             )
         vocabularies = [self.text.vocabulary] * (2 if kind.reads_source else 1)
         encoder = kind(config, *vocabularies)
+        dim, features = encoder.encoder_dims().pooled, None
+        if self.features is not None:
+            dim, features = dim + self.features.dim, self.features.module()
         is_ordinal = self.config.kind == "ordinal"
         make, outputs = (OrdinalHead, 1) if is_ordinal else (ClassificationHead, len(self.labels))
-        bag = None if self.bag is None else HashedBag(self.bag.buckets, outputs, self.config.bag_dropout)
-        head = make(encoder.encoder_dims().pooled, len(self.labels), self.config.head_dropout, bag)
-        return Headed(encoder, head, frozen=self.config.freeze)
+        how = self.config.bag_dropout, self.config.bag_loss
+        bag = None if self.bag is None else HashedBag(self.bag.buckets, outputs, *how)
+        head = make(dim, len(self.labels), self.config.head_dropout, bag)
+        return Headed(encoder, head, frozen=self.config.freeze, features=features)
 
     def examples(self, corpus: Prepared, seed: int, epoch: int) -> Any:
         """The texts that an epoch reads; with BPE-dropout tokenized again."""
@@ -234,17 +257,20 @@ class Task:
         """A padded batch; with word dropout some tokens are `<unk>`."""
         examples = [example for (example,) in rows]
         if self.config.word_dropout:
-            share = self.config.word_dropout
-            examples = [(np.where(random.random(len(ids)) < share, UNK, ids), *others) for ids, *others in examples]
+            share, unk = self.config.word_dropout, self.text.vocabulary.unk
+            examples = [(np.where(random.random(len(ids)) < share, unk, ids), *others) for ids, *others in examples]
         return self.collate(examples)
 
     def collate(self, examples: Sequence[Sequence[Any]]) -> Batch:
         """A padded batch of examples, each with the arrays that `arrays` names."""
-        others = self.label_fields([label for _, label, *_ in examples])
+        others, vocabulary = self.label_fields([label for _, label, *_ in examples]), self.text.vocabulary
+        if self.features is not None:
+            place = 3 if self.config.documents else 2
+            others |= self.features.fields([example[place : place + 1] for example in examples])
         if self.bag is not None:
             others["ngrams"] = hashed_ngrams([each[-1] for each in examples], self.bag)
         if not self.config.documents:
-            tokens, lengths = pad_rows([ids for ids, *_ in examples], end=EOS)
+            tokens, lengths = pad_rows([ids for ids, *_ in examples], vocabulary.pad, end=vocabulary.eos)
             return Batch(tokens=tokens, lengths=lengths, **others)
         sentences: list[np.ndarray] = []
         rows: list[np.ndarray] = []
@@ -252,7 +278,7 @@ class Task:
             found = self.rows_of(ids, starts)
             rows.append(np.arange(len(sentences), len(sentences) + len(found)))
             sentences += found
-        tokens, lengths = pad_rows(sentences, end=EOS)
+        tokens, lengths = pad_rows(sentences, vocabulary.pad, end=vocabulary.eos)
         return Batch(tokens=tokens, lengths=lengths, sentences=pad_rows(rows, -1)[0], **others)
 
     def label_fields(self, labels: Sequence[Any]) -> dict[str, Tensor]:
@@ -270,8 +296,10 @@ class Task:
 
     def loss(self, model: Any, batch: Batch, carry: Any) -> Loss:
         """The summed loss of the texts, with the penalties of the model; correct texts are reported."""
-        logits, penalties = self.logits(model, batch)
-        losses, right = self.losses(logits, batch)
+        experts, penalties = self.experts(model, batch)
+        losses, right = self.losses(mean_of(experts), batch)
+        if len(experts) > 1:
+            losses = torch.stack([self.losses(logits, batch)[0] for logits in experts]).mean(dim=0)
         loss = losses.sum()
         report = {"nll": loss.detach(), "accuracy": right.sum()}
         for name, penalty in penalties.items():
@@ -281,17 +309,22 @@ class Task:
 
     def logits(self, model: Any, batch: Batch) -> tuple[Float[Tensor, "examples outputs"], Mapping[str, Tensor]]:
         """The logits of a batch, and the penalties that the encoder offers."""
+        experts, penalties = self.experts(model, batch)
+        return mean_of(experts), penalties
+
+    def experts(self, model: Any, batch: Batch) -> tuple[list[Float[Tensor, "examples outputs"]], Mapping[str, Tensor]]:
+        """All logits of a batch that have a loss of their own, and the penalties that the encoder offers."""
         if isinstance(model, Classifier):
-            return model.classify(batch), {}
+            return [model.classify(batch)], {}
         encoded = self.encoded(model.model, batch)
-        return model.head(encoded.pooled, batch.ngrams), encoded.penalties
+        pooled = encoded.pooled
+        if self.features is not None:
+            pooled = self.features.join(pooled, model.features, batch)
+        return model.head.experts(pooled, batch.ngrams), encoded.penalties
 
     def encoded(self, encoder: Any, batch: Batch) -> Encoded:
-        """What an encoder makes of a batch; one that reads a source gets the text as its source."""
-        if encoder.reads_source:
-            batch = Batch(tokens=batch.tokens, lengths=batch.lengths, source=batch.tokens, source_lengths=batch.lengths)
-        found: Encoded = encoder.encode(batch)
-        return found
+        """What an encoder makes of a batch."""
+        return encode_text(encoder, batch)
 
     def losses(self, logits: Tensor, batch: Batch) -> tuple[Float[Tensor, " examples"], Tensor]:
         """The loss of each example, 0 where it has no label, and whether the prediction is right."""

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from torch import Tensor, nn
 
 from mallang.data.batch import Batch, Shapes
-from mallang.data.columns import TOKENIZED, Column, Kind
+from mallang.data.columns import TOKENIZED, Column, Kind, LabelSet
 from mallang.data.corpus import Config as Data
 from mallang.data.filters import Filters
 from mallang.data.prepared import Prepared
@@ -24,6 +24,9 @@ from mallang.evaluation.label_predictions import Calibration, LabelPredictions
 from mallang.evaluation.score import Score
 from mallang.evaluation.tag_predictions import TagPredictions
 from mallang.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:  # schema.py needs this file, and opening a run needs schema.py
+    from mallang.runs.given import Given
 
 Better = Literal["lower", "higher"]
 Evaluated = Literal["texts", "bags of words", "log-probabilities", "labels", "tags", "word pairs"]
@@ -157,6 +160,33 @@ class Labeled(Protocol):
         """The arrays that a row becomes, in the order in which `prepare` gets them."""
 
 
+@runtime_checkable
+class Receiving(Protocol):
+    """A task that may be given other runs, by the names of [given] in a recipe.
+
+    Its class takes them by name as its last argument, `given`; it refuses a run that does not obey the contract that it
+    needs, usually `Encoder`.
+    """
+
+    @classmethod
+    def receives(cls) -> Mapping[str, str]:
+        """The names that it accepts, and what each is for."""
+
+
+@runtime_checkable
+class Marking(Protocol):
+    """A task whose texts have special tokens beyond pad, unk, bos and eos: its tokenizers are trained with them."""
+
+    @classmethod
+    def special_tokens(cls, config: Any) -> tuple[str, ...]:
+        """The names of these tokens: mask, cls, sep."""
+
+
+def special_tokens(kind: type[Any], config: Any) -> tuple[str, ...]:
+    """The special tokens that a task needs beyond the usual four; none for most tasks."""
+    return kind.special_tokens(config) if issubclass(kind, Marking) else ()
+
+
 def column_kinds(kind: type[Any], config: Any) -> Mapping[str, Kind]:
     """The kinds of a task's columns that are not plain text; none for most tasks."""
     return kind.kinds(config) if issubclass(kind, Labeled) else {}
@@ -166,6 +196,18 @@ def text_columns(kind: type[Any], config: Any) -> tuple[str, ...]:
     """The columns of a task that have a tokenizer."""
     kinds = column_kinds(kind, config)
     return tuple(column for column in kind.columns if kinds.get(column, "text") in TOKENIZED)
+
+
+def make_task(
+    kind: type[Any],
+    config: Any,
+    tokenizers: Mapping[str, Tokenizer],
+    labels: Mapping[str, LabelSet],
+    given: Mapping[str, Given],
+) -> Any:
+    """The task of a class, with the sets of labels and the given runs that it declares to take."""
+    arguments: list[Any] = [labels] if column_kinds(kind, config) else []
+    return kind(config, tokenizers, *arguments, **({"given": given} if given else {}))
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,10 @@ BATCH_TOKENS = 4096
 """Padded tokens per batch."""
 
 
-def text_vectors(model: object, tokenizer: Tokenizer, texts: Sequence[str]) -> Float32[np.ndarray, "texts dim"]:
-    """The fixed-size vector into which the model encodes each text."""
+def text_vectors(
+    model: object, tokenizer: Tokenizer, texts: Sequence[str], *, backward: bool = False
+) -> Float32[np.ndarray, "texts dim"]:
+    """The fixed-size vector into which the model encodes each text; a backward model reads it from its end."""
     if not isinstance(model, Encoder):
         raise UserError(
             f"{type(model).__name__} keeps no single vector of a text",
@@ -34,7 +36,7 @@ def text_vectors(model: object, tokenizer: Tokenizer, texts: Sequence[str]) -> F
         )
     if not texts:
         return text_vectors(model, tokenizer, [""])[:0]  # only the model knows the size of its vectors
-    ids = [[*row, EOS] for row in tokenizer.encode_batch(list(texts))]
+    ids = [[*(row[::-1] if backward else row), EOS] for row in tokenizer.encode_batch(list(texts))]
     device, found = device_of(model), dict[int, np.ndarray]()
     with inference(model):
         for group in by_length([len(row) for row in ids], BATCH_TOKENS):

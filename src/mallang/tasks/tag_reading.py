@@ -33,8 +33,8 @@ class Example:
 
     sentence: int
     """The number of the sentence."""
-    row: tuple[Any, Any, Any]
-    """Ids, tags and the positions of the words."""
+    row: tuple[Any, ...]
+    """Ids, tags and the positions of the words; with features also the ids and positions that they read."""
 
     @property
     def words(self) -> int:
@@ -110,14 +110,21 @@ def examples_of(
     read = ids_to_read(encoder, task.text, words, task.segments.ids_of([words])[0])
     ids_of = dict(zip(words, read, strict=True))
     longest, examples = task.longest(model), list[Example]()
+    features = [[]] * len(sentences) if task.features is None else task.features.segments.ids_of(sentences)
     for number, sentence in enumerate(sentences):
         ids = [ids_of[word] for word in sentence]
         labels = [0] * len(ids) if tags is None else tags[number]
         for begin, end in parts([len(word) for word in ids], longest):
-            starts = np.cumsum([0, *map(len, ids[begin:end])])[:-1]
-            flat = np.array([token for word in ids[begin:end] for token in word], dtype=np.int64)
-            examples.append(Example(number, (flat, np.array(labels[begin:end], dtype=np.int64), starts)))
+            flat, starts = flattened(ids[begin:end])
+            more = () if task.features is None else flattened(features[number][begin:end])
+            examples.append(Example(number, (flat, np.array(labels[begin:end], dtype=np.int64), starts, *more)))
     return examples
+
+
+def flattened(words: Sequence[Sequence[int]]) -> tuple[Int[np.ndarray, " tokens"], Int[np.ndarray, " words"]]:
+    """The ids of words one after the other, and the position of the first of each."""
+    starts = np.cumsum([0, *map(len, words)])[:-1]
+    return np.array([token for word in words for token in word], dtype=np.int64), starts
 
 
 def parts(lengths: Sequence[int], longest: int | None) -> list[tuple[int, int]]:

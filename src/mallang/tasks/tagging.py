@@ -4,7 +4,8 @@
     crf       all words together: emissions and transitions (Lafferty et al. 2001), with the rules of the tag scheme
 
 A word may be one token or several; its vector is that of its first token. The head of the task is put on any encoder
-with a vector for every token; a model with its own CRF (lstm_crf) has none. Tags are read in IOB1, IOB2 or BIOES as
+with a vector for every token; a model with its own CRF (lstm_crf) has none, unless `given.features` are joined to its
+vectors: then the CRF of the head takes its place. Tags are read in IOB1, IOB2 or BIOES as
 they come, learned in `task.scheme`, and predicted as the data writes them.
 """
 
@@ -30,12 +31,13 @@ from mallang.layers.crf import CRF
 from mallang.layers.head import Headed, TaggingHead
 from mallang.layers.pooling import first_of_words
 from mallang.layers.words import HidesWords
-from mallang.models.contract import Encoder, Tagger, longest_of
+from mallang.models.contract import Encoder, Tagger, encode_text, longest_of
+from mallang.runs.given import Given
 from mallang.tasks.contract import Better, Group, Loss
+from mallang.tasks.features import RECEIVES, features_of
 from mallang.tasks.tag_set import Learned, TagSet
 from mallang.tasks.tagger import Verbs, validation_scores
 from mallang.text.tokenizer import Tokenizer
-from mallang.text.vocabulary import EOS, SPECIALS, UNK
 from mallang.text.words import Split
 
 __all__ = ["DEFAULTS", "SECTIONS", "Config", "Task", "Verbs"]
@@ -90,8 +92,15 @@ class Task:
     parts = ("loss",)
     metrics: Mapping[str, Better] = {"loss": "lower", "accuracy": "higher", "f1": "higher"}
 
-    def __init__(self, config: Config, tokenizers: Mapping[str, Tokenizer], labels: Mapping[str, LabelSet]) -> None:
+    def __init__(
+        self,
+        config: Config,
+        tokenizers: Mapping[str, Tokenizer],
+        labels: Mapping[str, LabelSet],
+        given: Mapping[str, Given] | None = None,
+    ) -> None:
         self.config, self.tokenizers, self.text = config, tokenizers, tokenizers["words"]
+        self.features = features_of(given, "words")
         self.tags = TagSet(labels["tags"], config.scheme)
         self.segments = Segments(self.text, "words")
         self.hidden_from: int | None = None
@@ -103,21 +112,28 @@ class Task:
         """The kind of each column."""
         return {"words": "words", "tags": "tags"}
 
+    @classmethod
+    def receives(cls) -> Mapping[str, str]:
+        """The names of [given] that it accepts."""
+        return RECEIVES
+
     def arrays(self) -> Sequence[Column]:
-        """The tokens of all words, the tags, and the position of the first token of each word."""
+        """The tokens of all words, the tags, the first token of each word, and what the features need."""
         tags = Column(1, self.tags, is_text=False, like=2)
-        return [Column(0, self.segments), tags, Column(0, Starts(self.segments), is_text=False)]
+        features = [] if self.features is None else self.features.arrays()
+        return [Column(0, self.segments), tags, Column(0, Starts(self.segments), is_text=False), *features]
 
     def build(self, model: ModuleType, config: Any) -> nn.Module:
         """The encoder with a head for these tags, or a model with its own CRF."""
         name, kind = model.__name__.rsplit(".", 1)[-1], model.Model
-        own = issubclass(kind, Tagger) and self.config.head != "softmax"
+        own = issubclass(kind, Tagger) and self.config.head != "softmax" and self.features is None
         if not issubclass(kind, Encoder) and not own:
             raise UserError(
                 f"{name} encodes no text, so it cannot tag one",
                 todo="take an encoder, such as model.name=rnn_tagger or model.name=lstm_crf",
             )
-        if not own and self.config.head != "crf" and not self.config.constraints:
+        has_crf = own or self.config.head == "crf" or (issubclass(kind, Tagger) and self.config.head is None)
+        if not has_crf and not self.config.constraints:
             raise UserError("task.constraints is about a CRF, and there is none", todo="task.head=crf")
         if own and (self.config.freeze or self.config.head_dropout):
             raise UserError(
@@ -131,10 +147,16 @@ class Task:
         if own:
             return cast(nn.Module, built)
         if (dim := built.encoder_dims().token) is None:
-            raise UserError(f"{name} has no vector for a single word, so it cannot tag words")
-        crf = CRF(len(self.tags), constraints) if self.config.head == "crf" else None
+            raise UserError(
+                f"{name} has no vector for a single word, so it cannot tag words",
+                todo="take an encoder that has, such as model.name=rnn_tagger",
+            )
+        features = None
+        if self.features is not None:
+            dim, features = dim + self.features.dim, self.features.module()
+        crf = CRF(len(self.tags), constraints) if has_crf else None
         head = TaggingHead(dim, len(self.tags), self.config.head_dropout, crf)
-        return Headed(built, head, frozen=self.config.freeze)
+        return Headed(built, head, frozen=self.config.freeze, features=features)
 
     def examples(self, corpus: Prepared, seed: int, epoch: int) -> Any:
         """The sentences that an epoch reads."""
@@ -148,7 +170,7 @@ class Task:
         if ids is None:
             ids = np.concatenate([corpus[place][0] for place in range(len(corpus))])
         found: np.ndarray = np.bincount(ids, minlength=len(self.text.vocabulary)) == 1
-        found[: len(SPECIALS)] = False
+        found[list(self.text.vocabulary.specials)] = False
         return found
 
     def plan(
@@ -164,19 +186,22 @@ class Task:
 
     def with_unknown(self, ids: Any, random: np.random.Generator) -> Any:
         """The ids of a sentence with some words hidden: rare ones, and any."""
+        unk = self.text.vocabulary.unk
         if self.config.rare_dropout and self.is_rare is not None:
             drops = self.is_rare[ids] & (random.random(len(ids)) < self.config.rare_dropout)
-            ids = np.where(drops, UNK if self.hidden_from is None else ids + self.hidden_from, ids)
+            ids = np.where(drops, unk if self.hidden_from is None else ids + self.hidden_from, ids)
         if self.config.word_dropout:
-            ids = np.where(random.random(len(ids)) < self.config.word_dropout, UNK, ids)
+            ids = np.where(random.random(len(ids)) < self.config.word_dropout, unk, ids)
         return ids
 
     def collate(self, examples: Sequence[Sequence[Any]]) -> Batch:
-        """A padded batch of examples: ids, tags, and the positions of the words."""
-        tokens, lengths = pad_rows([ids for ids, *_ in examples], end=EOS)
-        tags, _ = pad_rows([tags for _, tags, _ in examples], IGNORE)
-        words, _ = pad_rows([starts for *_, starts in examples], -1)
-        return Batch(tokens=tokens, lengths=lengths, words=words, tags=tags)
+        """A padded batch of examples: the arrays of each."""
+        vocabulary = self.text.vocabulary
+        tokens, lengths = pad_rows([ids for ids, *_ in examples], vocabulary.pad, end=vocabulary.eos)
+        tags, _ = pad_rows([tags for _, tags, *_ in examples], IGNORE)
+        words, _ = pad_rows([starts for _, _, starts, *_ in examples], -1)
+        features = {} if self.features is None else self.features.fields([example[3:] for example in examples])
+        return Batch(tokens=tokens, lengths=lengths, words=words, tags=tags, **features)
 
     def counts(self, batch: Batch) -> dict[str, int]:
         """The number of words, and of tokens."""
@@ -209,11 +234,11 @@ class Task:
         if isinstance(model, Tagger):
             return model.emissions(batch), model.tag_crf(), {}
         assert batch.words is not None
-        read = batch
-        if model.model.reads_source:
-            read = Batch(tokens=batch.tokens, lengths=batch.lengths, source=batch.tokens, source_lengths=batch.lengths)
-        encoded = model.model.encode(read)
-        return model.head(first_of_words(encoded.layers[-1], batch.words)), model.head.crf, encoded.penalties
+        encoded = encode_text(model.model, batch)
+        vectors = first_of_words(encoded.layers[-1], batch.words)
+        if self.features is not None:
+            vectors = self.features.join(vectors, model.features, batch)
+        return model.head(vectors), model.head.crf, encoded.penalties
 
     def updates(self, model: nn.Module) -> list[Group]:
         """One parameter group with all parameters that are trained."""

@@ -14,19 +14,21 @@
 | wordpiece | a merged piece, ## within a word, as in BERT           | without the exact white space           |
 | unigram   | a likely piece, ▁ for a space before                   | exactly, but for unknown characters     |
 
-"Exactly" means the text after normalization. Text cannot spell a special token: "<s>" is three characters. `space` is
-for text that is tokenized already, where `<unk>` replaces rare words (the Penn Treebank, WikiText).
+"Exactly" means the text after normalization. Text cannot spell a special token: "<s>" is three characters, and "<mask>"
+too unless `encode_marked` is asked. `space` is for text that is tokenized already, where `<unk>` replaces rare words
+(the Penn Treebank, WikiText).
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import tokenizers
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers
@@ -34,8 +36,9 @@ from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers
 from mallang.errors import UserError, nearest
 from mallang.text import morphemes, pieces
 from mallang.text.pieces import Unit
+from mallang.text.tokenizer_files import damaged, names, paths, read, read_pipeline, read_special
 from mallang.text.unicode import Form
-from mallang.text.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Vocabulary
+from mallang.text.vocabulary import NAMES, OPTIONAL, SPECIALS, UNK, Vocabulary
 
 FORMAT = 1
 MOST = 10_000_000
@@ -45,8 +48,6 @@ SIDES = ("source_unit", "target_unit")
 BYTE_UNITS = ("byte", "byte-bpe")
 SPACED_UNITS = ("word", "bpe", "morpheme", "unigram")
 """Units whose pieces begin with the space before them; ▁ stands for that space in token names."""
-NOT_WORDS = frozenset((PAD, BOS, EOS))
-"""Special tokens that a text with unit space may spell but never means."""
 SPACE_MARK = str.maketrans(" ▁", "▁ ")
 DETOKENIZING = {
     **dict.fromkeys(get_args(Unit), "join"),
@@ -66,7 +67,7 @@ class Config:
     unit: Unit = "bpe"
     """The unit of a token."""
     vocabulary: int = 8000
-    """Maximum vocabulary size, with the four special tokens; the tags of domains are added to it."""
+    """Maximum vocabulary size, with the four special tokens; `<mask>` and others and the tags of domains are added."""
     normalization: Form = "NFC"
     """Unicode normalization form: NFC keeps the meaning, NFKC also folds ① into 1, none changes nothing."""
     lowercase: bool = False
@@ -131,11 +132,13 @@ class Encoding:
     tokens: list[str]
     offsets: list[tuple[int, int]]
     """The character span of each token in the original text."""
+    unk: int = UNK
+    """The id of what has no token."""
 
     def unknown_in(self, text: str) -> list[str]:
         """The parts of that text without a token; a literal `<unk>`, as in some corpora, has one."""
         places = zip(self.ids, self.offsets, strict=True)
-        pieces = [text[begin:end].strip() for token, (begin, end) in places if token == UNK]
+        pieces = [text[begin:end].strip() for token, (begin, end) in places if token == self.unk]
         return [piece for piece in pieces if piece != "<unk>"]
 
 
@@ -146,16 +149,27 @@ class Tokenizer:
         # The files are kept as they were read: another version of the library might write them differently.
         self.files = (pipeline, about)
         self.config = read_config(about, where[1])
-        self.backend = read_pipeline(pipeline, where[0])
+        special = read_special(about, where[1])
+        self.backend = read_pipeline(pipeline, where[0], has_usual=special.keys().isdisjoint(NAMES))
         self.backend.encode_special_tokens = True  # "<s>" in a text is text
         tokens = names(self.backend)
         if self.config.unit in SPACED_UNITS:
             tokens = [token.translate(SPACE_MARK) for token in tokens]
-        self.vocabulary = Vocabulary(tuple(tokens))
+        try:
+            self.vocabulary = Vocabulary.named(tokens, special)
+        except ValueError as error:
+            raise damaged(where[1], error) from error
+        self.not_words = self.vocabulary.specials - {self.vocabulary.unk}
+        """Special tokens that a text with unit space may spell but never means."""
 
     @classmethod
-    def train(cls, lines: Iterable[str], config: Config, domains: Iterable[str] = ()) -> Tokenizer:
-        """Train a tokenizer on lines of text, deterministically. Each domain gets a tag."""
+    def train(
+        cls, lines: Iterable[str], config: Config, domains: Iterable[str] = (), special: Iterable[str] = ()
+    ) -> Tokenizer:
+        """Train a tokenizer on lines of text, deterministically. Each domain gets a tag.
+
+        `special` are the names of special tokens that it has beyond the four: mask, cls, sep.
+        """
         normalizer, facts = normalizer_of(config), dict[str, str]()
         if config.unit == "morpheme":
             analyzer = morphemes.analyzer()
@@ -163,7 +177,7 @@ class Tokenizer:
             lines = morphemes.in_chunks(lines, normalizer, analyzer)
         counts = {} if config.unit == "byte" else pieces.count(lines, normalizer, pre_tokenizer_of(config.unit))
         model = pieces.learn(config.unit, counts, config.vocabulary, config.min_count)
-        return cls.around(model, config, facts, domains)
+        return cls.around(model, config, facts, domains, special)
 
     @classmethod
     def of_words(cls, tokens: Iterable[str], config: Config, domains: Iterable[str] = ()) -> Tokenizer:
@@ -174,7 +188,12 @@ class Tokenizer:
 
     @classmethod
     def around(
-        cls, model: models.Model, config: Config, facts: Mapping[str, str] | None = None, domains: Iterable[str] = ()
+        cls,
+        model: models.Model,
+        config: Config,
+        facts: Mapping[str, Any] | None = None,
+        domains: Iterable[str] = (),
+        special: Iterable[str] = (),
     ) -> Tokenizer:
         """The tokenizer around a model of the library; `facts` go into text.json."""
         backend = tokenizers.Tokenizer(model)
@@ -182,9 +201,16 @@ class Tokenizer:
         if (pre_tokenizer := pre_tokenizer_of(config.unit)) is not None:
             backend.pre_tokenizer = pre_tokenizer
         backend.decoder = decoder_of(config.unit)
-        backend.add_special_tokens([*SPECIALS, *(f"<{domain}>" for domain in domains)])
+        named, tags = {name: OPTIONAL[name] for name in special}, [f"<{domain}>" for domain in domains]
+        if taken := {*tags} & {*SPECIALS, *OPTIONAL.values()}:
+            raise UserError(f"a domain cannot have the name of a special token: {min(taken)}", todo="rename it")
+        backend.add_special_tokens([*SPECIALS, *named.values(), *tags])
         about = {"format": FORMAT, "tokenizers": tokenizers.__version__, "detokenizing": DETOKENIZING[config.unit]}
-        about |= {**(facts or {}), **{key: value for key, value in asdict(config).items() if key not in SIDES}}
+        about |= {
+            **(facts or {}),
+            **({"special": named} if named else {}),
+            **{key: value for key, value in asdict(config).items() if key not in SIDES},
+        }
         return cls(backend.to_str(), json.dumps(about, ensure_ascii=False, indent=2) + "\n")
 
     @classmethod
@@ -210,7 +236,7 @@ class Tokenizer:
     def domains(self) -> dict[str, int]:
         """The id of the tag of each domain it was trained with; text cannot spell a tag."""
         added = self.backend.get_added_tokens_decoder()
-        return {added[number].content[1:-1]: number for number in sorted(added) if number >= len(SPECIALS)}
+        return {added[number].content[1:-1]: number for number in sorted(added.keys() - self.vocabulary.specials)}
 
     @cached_property
     def analyzer(self) -> morphemes.Analyzer:
@@ -228,7 +254,14 @@ class Tokenizer:
         except (TypeError, UnicodeEncodeError) as error:
             raise pieces.not_text(text, "the text to encode") from error
         tokens = [self.vocabulary.tokens[number] for number in ids]
-        return Encoding(ids, tokens, self.spread(text, tokens, offsets))
+        return Encoding(ids, tokens, self.spread(text, tokens, offsets), self.vocabulary.unk)
+
+    def encode_marked(self, text: str) -> list[int]:
+        """The ids of a text that spells special tokens, such as `<mask>`; white space beside them is not read."""
+        known = {self.vocabulary.tokens[number]: number for _, number in self.vocabulary.optional}
+        parts = re.split(f"({'|'.join(map(re.escape, known))})", text) if known else [text]
+        ids = [[known[part]] if part in known else self.encode(part.strip()).ids for part in parts]
+        return [number for part in ids for number in part]
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of many texts, in one call of the library."""
@@ -257,14 +290,14 @@ class Tokenizer:
 
     def unspelled(self, ids: list[int]) -> list[int]:
         """The ids with `<unk>` for special tokens that a text spells, which only unit space allows."""
-        if self.config.unit != "space" or NOT_WORDS.isdisjoint(ids):
+        if self.config.unit != "space" or self.not_words.isdisjoint(ids):
             return ids
-        return [UNK if number in NOT_WORDS else number for number in ids]
+        return [self.vocabulary.unk if number in self.not_words else number for number in ids]
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of some tokens; special tokens are left out."""
         if self.config.unit == "space":  # with unit space `<unk>` is a word like others
-            return " ".join(self.vocabulary.tokens[i] for i in ids if i not in NOT_WORDS)
+            return " ".join(self.vocabulary.tokens[i] for i in ids if i not in self.not_words)
         text: str = self.backend.decode(list(ids), skip_special_tokens=True)
         return normalizers.NFC().normalize_str(text) if self.config.unit == "jamo" else text
 
@@ -334,21 +367,6 @@ def decoder_of(unit: Unit) -> decoders.Decoder:
     return decoders.WordPiece("##") if unit == "wordpiece" else decoders.Fuse()
 
 
-def paths(folder: Path, name: str) -> tuple[Path, Path]:
-    """The two files of a tokenizer."""
-    return folder / f"{name}.json", folder / ("text.json" if name == "tokenizer" else f"{name}.text.json")
-
-
-def read(path: Path) -> str:
-    """The content of a tokenizer file."""
-    try:
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"the tokenizer cannot be read: {error.strerror}", where=str(path)) from error
-    except ValueError as error:
-        raise damaged(str(path), error) from error
-
-
 def read_config(about: str, where: str) -> Config:
     """The Config that text.json holds."""
     try:
@@ -360,28 +378,3 @@ def read_config(about: str, where: str) -> Config:
         raise damaged(where, error) from error
     what = f"the tokenizer is of format {facts['format']}, and this version reads up to {FORMAT}"
     raise UserError(what, where=where, todo="git pull && pip install -e .")
-
-
-def read_pipeline(pipeline: str, where: str) -> tokenizers.Tokenizer:
-    """The tokenizer of the library, checked to begin with the special tokens."""
-    try:
-        backend = tokenizers.Tokenizer.from_str(pipeline)
-    except Exception as error:  # the library raises no narrower one
-        raise damaged(where, error) from error
-    vocabulary = backend.get_vocab()
-    if sorted(vocabulary.values()) != list(range(len(vocabulary))):
-        raise damaged(where, "ids are missing or occur twice")
-    if tuple(names(backend)[: len(SPECIALS)]) != SPECIALS:
-        raise damaged(where, f"the first tokens are not {' '.join(SPECIALS)}")
-    return backend
-
-
-def names(backend: tokenizers.Tokenizer) -> list[str]:
-    """The tokens in the order of their ids."""
-    vocabulary = backend.get_vocab()
-    return sorted(vocabulary, key=vocabulary.__getitem__)
-
-
-def damaged(where: str, why: object) -> UserError:
-    """The error for a damaged tokenizer file."""
-    return UserError(f"the tokenizer is damaged: {why}", where=where, todo="restore the file, or train again")

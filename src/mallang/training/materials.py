@@ -19,7 +19,8 @@ from mallang.find import find
 from mallang.recipe import Recipe
 from mallang.runs.files import unwritable
 from mallang.runs.folder import Run
-from mallang.tasks.contract import Labeled, Task, TextLayout, column_kinds, text_columns
+from mallang.runs.given import Given, open_given
+from mallang.tasks.contract import Labeled, Task, TextLayout, column_kinds, make_task, special_tokens, text_columns
 from mallang.text.tokenizer import Tokenizer
 from mallang.training.pretrained import with_extra_words
 
@@ -33,6 +34,7 @@ class Materials:
     train: Prepared
     valid: Prepared
     labels: Mapping[str, LabelSet] = field(default_factory=dict)
+    given: Mapping[str, Given] = field(default_factory=dict)
 
 
 def prepare_data(
@@ -54,17 +56,19 @@ def prepare_data(
         tokenizers = tokenizers_of(start, recipe, texts)
     else:
         tokenizers = with_extra_words(recipe, learn_tokenizers(recipe, rows, kind.columns, kinds))
+    check_special(recipe, tokenizers, start)
     labels = label_sets(folder, rows, kinds, recipe.data.header)
     if folder is not None and not (folder / "tokenizer.json").exists():
         save_tokenizers(folder, tokenizers)
-    task = kind(recipe.task, tokenizers, labels) if kinds else kind(recipe.task, tokenizers)
+    given = open_given(recipe.given, None if folder is None else Run.open(folder))
+    task = make_task(kind, recipe.task, tokenizers, labels, given)
     filters, anything = task.filters(recipe.data) if isinstance(task, TextLayout) else usual_filters(recipe.data)
     chosen = task.arrays() if isinstance(task, Labeled) else [tokenizers[column] for column in kind.columns]
     tags = tokenizers[texts[0]].domains
     prepared = prepare_split(rows, chosen, filters, tags)
     say(str(prepared.account))
     held_out = prepare_split(held_out_rows, chosen, anything, tags)
-    return Materials(task, corpus, prepared, held_out, labels)
+    return Materials(task, corpus, prepared, held_out, labels, given)
 
 
 def label_sets(
@@ -117,6 +121,18 @@ def tokenizers_of(start: Path, recipe: Recipe, columns: tuple[str, ...]) -> dict
     return run.tokenizers(columns)
 
 
+def check_special(recipe: Recipe, tokenizers: Mapping[str, Tokenizer], start: Path | None) -> None:
+    """Refuse tokenizers without the special tokens of the task."""
+    needed = special_tokens(find("tasks", recipe.task_name).Task, recipe.task)
+    for tokenizer in tokenizers.values():
+        if missing := [name for name in needed if name not in dict(tokenizer.vocabulary.optional)]:
+            raise UserError(
+                f"{recipe.task_name} needs the special token {missing[0]!r}, which the tokenizer"
+                f"{f' of {start}' if start else ''} does not have",
+                todo="leave --from out, or start from a run of a task that needs it too",
+            )
+
+
 def check_metric(recipe: Recipe, metrics: Iterable[str]) -> None:
     """Refuse a metric that the task does not have, before any work is done."""
     if recipe.train.metric not in metrics:
@@ -147,11 +163,14 @@ def learn_tokenizers(
     ]
     domains = tuple(dict.fromkeys((recipe.data.domains or {}).values()))
     names = [columns[place] for place in texts]
+    special = special_tokens(find("tasks", recipe.task_name).Task, recipe.task)
     if recipe.text.shared:
-        shared = Tokenizer.train((text for row in sample for text in row), recipe.text, domains)
+        shared = Tokenizer.train((text for row in sample for text in row), recipe.text, domains, special)
         return dict.fromkeys(names, shared)
     return {
-        column: Tokenizer.train((row[place] for row in sample), recipe.text.side(column), () if place else domains)
+        column: Tokenizer.train(
+            (row[place] for row in sample), recipe.text.side(column), () if place else domains, special
+        )
         for place, column in enumerate(names)
     }
 

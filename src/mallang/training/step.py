@@ -25,6 +25,7 @@ from mallang.errors import UserError
 from mallang.kernels.allocator import keep_pages
 from mallang.kernels.attention import sdpa_backend
 from mallang.layers.cache import map_nest
+from mallang.layers.frozen import running_modules
 from mallang.layers.recurrent import Recurrent
 from mallang.tasks.contract import Loss, Task
 from mallang.training.carry import leaves
@@ -65,7 +66,11 @@ class Step:
                 "a loss that is computed token by token, as in scheduled sampling, cannot be compiled",
                 todo="train.engine=eager, or on a GPU train.engine=cuda-graphs",
             )
-        if self.engine == "compile" and not one_shape and any(isinstance(part, Recurrent) for part in model.modules()):
+        if (
+            self.engine == "compile"
+            and not one_shape
+            and any(isinstance(part, Recurrent) for part in running_modules(model))
+        ):
             raise UserError(
                 "a recurrent model would be compiled again for every length of text",
                 todo="train.engine=eager, or on a GPU train.engine=cuda-graphs",
@@ -145,7 +150,8 @@ class Step:
         with without_garbage_collection(), captured:
             loss = self.compute(batch, totals, carry)
         # Buffers that a module replaces later, such as a growing position table, must outlive the graph.
-        return Recorded(graph, batch, totals, loss, list(self.model.buffers()), carry)
+        buffers = [buffer for part in running_modules(self.model) for buffer in part.buffers(recurse=False)]
+        return Recorded(graph, batch, totals, loss, buffers, carry)
 
     def on_device(self, totals: Sequence[int]) -> Tensor:
         """The counts as a tensor."""

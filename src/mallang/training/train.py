@@ -24,6 +24,8 @@ from mallang.models.contract import Fitted, is_fitted
 from mallang.recipe import Recipe
 from mallang.runs.beginning import await_run, begin, check_place, differences, locked
 from mallang.runs.folder import Run
+from mallang.runs.given import locate
+from mallang.runs.model import arguments_of
 from mallang.runs.own_files import INFO
 from mallang.runs.weights import own_weights
 from mallang.tasks.contract import Task, TextLayout
@@ -62,6 +64,9 @@ def train(recipe: Recipe, options: Options) -> Run:
         raise UserError("--fresh and torchrun --max-restarts: every restart would begin again", todo="--name NAME")
     is_off()  # a wrong MALLANG_KERNELS is refused before anything is written
     check_initial(recipe.train, options.start)
+    if options.fresh or not (options.folder / INFO).exists():  # one that resumes knows more about where they are
+        for name, folder in recipe.given.items():
+            locate(name, folder)
     device = distributed.own_device(options.device)
     check_device(recipe.train, device)
     world = distributed.connect(device)
@@ -133,6 +138,8 @@ def train_here(recipe: Recipe, run: Run, options: Options, world: World, device:
         run = run.update(vectors={"found": coverage.found, "words": coverage.words})
     model.to(device)
     size = "" if isinstance(model, Fitted) else f"{sum(p.numel() for p in model.parameters()):,} parameters "
+    for name, each in materials.given.items():
+        recorder.say(f"given.{name}: {type(each.model).__name__} of {each.folder}, frozen")
     recorder.say(f"{recipe.model_name}: {size}on {device}")  # the size of a fitted model is known afterwards
     valid_rows = list(materials.corpus.split("valid"))
     if isinstance(model, Fitted):
@@ -258,7 +265,10 @@ def remember_data(run: Run, materials: Materials, world: World) -> Run:
         return run
     sums = {column: tokenizer.fingerprint for column, tokenizer in materials.task.tokenizers.items()}
     labels = {column: each.fingerprint for column, each in materials.labels.items()}
-    return run.update(data=data, tokenizers=sums, **({"labels": labels} if labels else {}))
+    given = {name: each.fingerprint for name, each in materials.given.items()}
+    vocabularies = arguments_of(list(sums), reads_source=find("models", str(run.info["model"])).Model.reads_source)
+    more = {key: values for key, values in {"labels": labels, "given": given}.items() if values}
+    return run.update(data=data, tokenizers=sums, vocabularies=vocabularies, **more)
 
 
 def outcome_of(recipe: Recipe, loop: Loop) -> Outcome:
