@@ -39,6 +39,7 @@ from mallang.training.initial import check_initial, initialize
 from mallang.training.loop import Config, Loop, Plan, seed_everything
 from mallang.training.materials import Materials, prepare_data
 from mallang.training.optimizer import copies_of
+from mallang.training.pretrained import load_pretrained
 from mallang.training.record import Recorder
 from mallang.training.step import choose_engine
 from mallang.training.stopping import listening
@@ -131,6 +132,10 @@ def train_here(recipe: Recipe, run: Run, options: Options, world: World, device:
     seed_everything(recipe.seed, 0, 0)
     model = task.build(find("models", recipe.model_name), recipe.model)
     initialize(model, recipe.train, options.start, recorder.say)
+    read = next(iter(task.tokenizers.values())).vocabulary  # that of the source, where there is one
+    coverage = load_pretrained(model, recipe, run, read, options.start, recorder.say)
+    if coverage is not None and world.is_first:
+        run = run.update(vectors={"found": coverage.found, "words": coverage.words})
     model.to(device)
     size = "" if isinstance(model, Fitted) else f"{sum(p.numel() for p in model.parameters()):,} parameters "
     for name, each in materials.given.items():
