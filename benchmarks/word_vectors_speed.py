@@ -89,7 +89,7 @@ def check_kernels() -> None:
     import torch
 
     from mallang.kernels import gpu_word_vectors
-    from mallang.kernels.word_vectors import Groups
+    from mallang.kernels.logistic_groups import Groups
 
     tables = [torch.zeros(9, DIM, device="cuda") for _ in range(2)]
     rows = torch.ones(3, 4, dtype=torch.int32, device="cuda")

@@ -10,7 +10,8 @@ import torch.nn.functional as F
 from kernels.gpu import DEVICE, HAS_GPU, needs_gpu, needs_kernels
 from mallang.kernels import c_library, c_word_vectors, gpu_word_vectors
 from mallang.kernels.gpu_word_vectors import WORTH_IT, Sorted, gpu_logistic_updates_, is_at_hand
-from mallang.kernels.word_vectors import Groups, add_rows_, logistic_losses, logistic_updates_, softmax_updates_
+from mallang.kernels.logistic_groups import Groups, add_rows_
+from mallang.kernels.word_vectors import logistic_losses, logistic_updates_, softmax_updates_
 
 POOLINGS = ["none", "mean", "bag"]
 every_pooling = pytest.mark.parametrize("pooling", POOLINGS)

@@ -1,4 +1,4 @@
-"""Training steps of word vectors on a GPU, in triton: the same updates as word_vectors.py, block by block.
+"""Training steps of word vectors on a GPU, in triton: the same updates as logistic_groups.py, block by block.
 
     gradients     one program per group reads its rows of both tables and writes what each row shall take
     adding        one program per distinct row of the block sums what the row takes, in the order of the groups
@@ -20,9 +20,7 @@ from jaxtyping import Float32, Float64, Int, Int32, Int64
 from torch import Tensor
 
 from mallang.kernels.dispatch import tl, tried_once, triton
-
-if TYPE_CHECKING:
-    from mallang.kernels.word_vectors import Groups
+from mallang.kernels.logistic_groups import Groups, plain_logistic_updates_
 
 CAPTURED = 32
 """Blocks in a captured graph."""
@@ -49,8 +47,6 @@ def is_at_hand(
 @tried_once("word-vectors")
 def works() -> bool:
     """Self-test: whether the kernels agree with the plain version, with a captured graph and without."""
-    from mallang.kernels.word_vectors import Groups, plain_logistic_updates_
-
     random = torch.Generator("cuda").manual_seed(1)
     x, y = (torch.rand(40, 20, generator=random, device="cuda") - 0.5 for _ in range(2))
     ins, outs = (torch.randint(-1, 40, (2 * WORTH_IT, 5), generator=random, device="cuda").int() for _ in range(2))
