@@ -82,7 +82,7 @@ def read_stream(stream: io.BufferedReader, path: Path) -> Vectors:
     if not count or not dim or count * dim > MOST:
         raise UserError(f"the header promises {count} words of {dim} numbers", where=f"{path}, line 1")
     head = stream.read(READ)
-    rest = io.BufferedReader(Joined(head, stream), READ)
+    rest: io.BufferedReader = io.BufferedReader(Joined(head, stream), READ)
     if is_text(head, dim):
         return read_text(rest, path, dim=dim, first=2, count=count)
     return read_binary(rest, path, count, dim)
