@@ -33,7 +33,7 @@ SIZE = {"cpu": 2048, "cuda": 8192}
 """The side of the square matrices of the timed matmul."""
 LOCK = Path(tempfile.gettempdir(), f"mallang-benchmarks-{os.getuid()}.lock")
 """Benchmarks that run side by side share this lock during setup; timed turns hold it exclusively."""
-DECIDE = ("torch", "transformers", "ctranslate2", "joeynmt", "gensim")
+DECIDE = ("torch", "transformers", "ctranslate2", "joeynmt", "gensim", "flair")
 """Packages whose versions are part of a signature."""
 
 

@@ -3,7 +3,7 @@
 python -m benchmarks.peers
 
 `main` holds mallang and the packages in peers.txt. `joeynmt` is apart: what it asks for is too old for a current
-Python, so only what its training needs is installed.
+Python, so only what its training needs is installed. `flair` is apart: it needs an older transformers.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ JOEYNMT = (
 
 
 def main() -> None:
-    """Make both, or add to them what is missing."""
+    """Make them, or add to them what is missing."""
     own = environment("main")
     install(own, TORCH, "-r", str(ROOT / "benchmarks" / "peers.txt"), "-e", str(ROOT))
     joeynmt = environment("joeynmt")
     install(joeynmt, TORCH, "numpy", *JOEYNMT)
     install(joeynmt, "--no-deps", "joeynmt==2.3.0")
+    install(environment("flair"), TORCH, "flair==0.15.1")
 
 
 def environment(name: str) -> Path:

@@ -88,14 +88,14 @@ def check_kernels() -> None:
     """Fail now, with the reason, if the kernels do not run on this GPU."""
     import torch
 
-    from mallang.kernels import gpu_word_vectors
-    from mallang.kernels.logistic_groups import Groups
+    from mallang.kernels.gpu_word_vectors import gpu_logistic_updates_
+    from mallang.kernels.word_vectors import Groups, gpu_kernels_work
 
     tables = [torch.zeros(9, DIM, device="cuda") for _ in range(2)]
     rows = torch.ones(3, 4, dtype=torch.int32, device="cuda")
     groups, rates = Groups(rows, rows, torch.ones(3, 4, device="cuda")), torch.ones(2, device="cuda")
-    gpu_word_vectors.gpu_logistic_updates_(*tables, groups, rates, 2, "none")
-    if not gpu_word_vectors.works():
+    gpu_logistic_updates_(*tables, groups, rates, 2, "none")
+    if not gpu_kernels_work():
         raise RuntimeError("the kernels of word vectors do not agree with the plain version on this GPU")
 
 

@@ -68,7 +68,7 @@ def test_a_config_may_not_take_the_names_of_the_recipe() -> None:
         name: str = "x"
 
     module = ModuleType("clash")
-    module.Config, module.SIZES = Config, {}  # type: ignore[attr-defined]
+    module.Config, module.SIZES, module.Model = Config, {}, object  # type: ignore[attr-defined]
     with pytest.raises(TypeError, match="may not have a field named name"):
         schema._named_part("model", "clash", module)
 

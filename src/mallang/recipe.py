@@ -23,13 +23,14 @@ from mallang.recipe_layers import Layer, Values, check_top, elsewhere, lay, near
 
 if TYPE_CHECKING:
     from mallang.data.corpus import Config as DataConfig
+    from mallang.data.word_vectors import Config as VectorsConfig
     from mallang.decoding.contract import Config as DecodingConfig
     from mallang.text.tokenizer import Config as TextConfig
     from mallang.training.loop import Config as TrainConfig
     from mallang.training.optimizer import Config as OptimizerConfig
     from mallang.training.schedule import Config as ScheduleConfig
 else:  # they import torch, which reading a recipe does not need
-    DataConfig = DecodingConfig = TextConfig = TrainConfig = OptimizerConfig = ScheduleConfig = Any
+    DataConfig = DecodingConfig = TextConfig = TrainConfig = OptimizerConfig = ScheduleConfig = VectorsConfig = Any
 
 FOLDER = Path(__file__).parent / "recipes"
 
@@ -55,6 +56,8 @@ class Recipe:
     schedule: ScheduleConfig
     decoding: DecodingConfig | None
     """None where the task decodes nothing."""
+    vectors: VectorsConfig | None
+    """None where the model has no embedding of words."""
     resolved: Resolved
 
     @classmethod
@@ -193,15 +196,21 @@ class Resolved:
         whole["model"].pop("size", None)
         kinds: dict[str, Any] = {"paper": str, "reach": str, "seed": int}
         kinds |= {section: schema.config_class(section, chosen.get(section)) for section in self.sections}
-        parts: Values = dict.fromkeys(schema.OWNED)
+        parts: Values = dict.fromkeys((*schema.OWNED, "vectors"))
+        if "vectors" in whole["model"]:
+            kinds["vectors"] = schema.vectors_class()
+            whole["vectors"] = {
+                each.name: whole["model"].pop(each.name) for each in dataclasses.fields(kinds["vectors"])
+            }
         wrong = [(dotted, "should be a number that ends") for dotted, value in _flat(whole) if _is_endless(value)]
         if isinstance(whole["seed"], int) and whole["seed"] < 0:
             wrong.append(("seed", "should not be negative"))
-        for key, kind in kinds.items():
+        for part, kind in kinds.items():
+            key = "model" if part == "vectors" else part
             try:
                 # In JSON strict means what a reader of TOML expects: 1 is a float, "1" no number, a list fills a tuple.
-                given = json.dumps({key: whole[key]}, default=str)
-                parts[key] = getattr(schema.checker({key: kind}).model_validate_json(given), key)
+                given = json.dumps({key: whole[part]}, default=str)
+                parts[part] = getattr(schema.checker({key: kind}).model_validate_json(given), key)
             except ValidationError as error:
                 wrong += [(".".join(map(str, each["loc"][:2])), each["msg"]) for each in error.errors()]
             except UserError as error:

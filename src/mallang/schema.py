@@ -30,6 +30,8 @@ PLAIN = {
     "decoding": "mallang.decoding.contract",
 }
 """The other sections, and the module whose Config they fill."""
+VECTORS = "mallang.data.word_vectors"
+"""The module of the keys that [model] has beside those of its Config, where the model has an embedding of words."""
 NONE = {"const": "none"}
 """How a recipe says that a key has no value: TOML has no null."""
 GIVEN = "given"
@@ -104,6 +106,11 @@ def config_class(section: str, name: str | None = None) -> Any:
         return dict[str, str | None]
     module = importlib.import_module(PLAIN[section]) if section in PLAIN else find.find(NAMED[section], name or "")
     return module.Config
+
+
+def vectors_class() -> Any:
+    """The dataclass of the keys of [model] about pretrained vectors."""
+    return importlib.import_module(VECTORS).Config
 
 
 def generate() -> dict[str, Any]:
@@ -181,6 +188,8 @@ def _named_part(section: str, name: str, module: ModuleType) -> dict[str, Any]:
     if section == "model" and (sizes := _sizes(module.SIZES, defaults)):
         made["x-sizes"] = sizes
         extra["size"] = {"enum": list(sizes), "description": "Values to start from."}
+    if section == "model" and importlib.import_module("mallang.models.contract").takes_vectors(module):
+        extra |= _fields(vectors_class())["properties"]
     taken = set(extra) & set(made["properties"])
     if taken:
         raise TypeError(f"{module.__name__}.Config may not have a field named {' or '.join(sorted(taken))}")

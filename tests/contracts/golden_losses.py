@@ -31,6 +31,8 @@ STEPS = 20
 MOST = {"layers": 2, "decoder_layers": 2, "blocks": 2, "block_layers": 2, "heads": 4, "filters": 6}
 """The most of each size of a model; of all that ends in `dim` or `dims` the most is the `dim` that is asked for."""
 
+NO_VECTORS = {"vectors": "none", "freeze_vectors": "false", "scale_vectors": "true", "extra_words": 0}
+
 
 def is_fitted(name: str) -> bool:
     return contract.is_fitted(find("models", recipe.read(name).resolved()["model"]["name"]))
@@ -49,6 +51,8 @@ def small(name: str, *, dim: int, batch_tokens: int, context: int, steps: int, p
         for key, limit in most.items()
         if limit is not None and values["model"][key] is not None
     }
+    if values["model"].get("vectors"):  # they would not fit into a smaller embedding
+        changes |= {f"model.{key}": value for key, value in NO_VECTORS.items()}
     changes["text.vocabulary"] = min(values["text"]["vocabulary"], 400)
     changes["train.batch_tokens"] = min(values["train"]["batch_tokens"], batch_tokens)
     for key in ("context", "stride"):

@@ -21,6 +21,7 @@ from mallang.find import find, names
 from mallang.layers.encoded import Encoded
 from mallang.layers.head import OutputProjection
 from mallang.layers.stateful import Stateful
+from mallang.layers.words import SharedEmbedding
 from mallang.models import contract
 from mallang.tasks import contract as tasks
 from mallang.text.vocabulary import BOS, EOS, PAD
@@ -105,6 +106,20 @@ def test_the_input_embedding_has_a_vector_for_every_token_that_is_read(name: str
     table = model.input_embedding()
     read = model.source_vocabulary if model.reads_source else model.vocabulary
     assert isinstance(table, nn.Embedding) and len(table.weight) == len(read)
+    before = model(some_text(WORDS).batch()).detach()
+    with torch.no_grad():
+        table.weight.add_(1.0)
+    assert not torch.equal(model(some_text(WORDS).batch()), before), "the model does not read this table"
+
+
+@declaring(SharedEmbedding)
+def test_a_shared_embedding_has_the_spelling_of_every_row_that_is_no_special_token(name: str) -> None:
+    model = build(name, WORDS)
+    table, spellings = model.shared_embedding(), model.shared_spellings()
+    assert isinstance(table, nn.Embedding) and len(table.weight) == len(spellings)
+    specials = model.vocabulary.specials
+    words = {token for number, token in enumerate(model.vocabulary.tokens) if number not in specials}
+    assert words <= {word for row in spellings for word in row} and spellings.count(()) == len(specials)
     before = model(some_text(WORDS).batch()).detach()
     with torch.no_grad():
         table.weight.add_(1.0)

@@ -7,9 +7,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mallang.data.batch import IGNORE, VARYING, Batch, Shapes, rectangles
+from mallang.data.batch import DOUBLED, IGNORE, VARYING, Batch, Shapes, rectangles
 
-AXES = {"batch", "examples", "classes", *VARYING}
+AXES = {"batch", "examples", "classes", *VARYING, *DOUBLED}
 
 
 def full(rows=3, time=5, words=2, documents=None, sentences=2):
@@ -28,6 +28,10 @@ def full(rows=3, time=5, words=2, documents=None, sentences=2):
         words=torch.zeros(rows, words, dtype=torch.long),
         tags=torch.zeros(rows, words, dtype=torch.long),
         sentences=None if documents is None else torch.zeros(documents, sentences, dtype=torch.long),
+        ngrams=torch.ones(examples, 7, dtype=torch.long),
+        feature_tokens=torch.ones(examples, time + 3, dtype=torch.long),
+        feature_lengths=torch.full((examples,), time + 3),
+        feature_words=torch.zeros(examples, words, dtype=torch.long),
     )
 
 

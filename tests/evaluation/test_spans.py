@@ -1,9 +1,10 @@
-"""Spans against the tables of conlleval by enumeration, against nervaluate, and against tags written by hand."""
+"""Spans against the tables of conlleval by enumeration, against seqeval and nervaluate, and against tags by hand."""
 
 from __future__ import annotations
 
 import itertools
 import re
+import warnings
 
 import numpy as np
 import pytest
@@ -198,6 +199,19 @@ def test_scores_are_those_of_nervaluate(both):
     right, ours, gold = count_spans(outputs, golds).table.sum(axis=(0, 1)).tolist()
     assert right == theirs.correct
     assert shares(right, ours, gold) == pytest.approx([100 * theirs.precision, 100 * theirs.recall, 100 * theirs.f1])
+
+
+@given(tagged())
+@some
+def test_scores_are_those_of_seqeval(both):
+    metrics = pytest.importorskip("seqeval.metrics")
+    outputs, golds = both
+    with warnings.catch_warnings():  # it warns of tags in no scheme, and where there is no span
+        warnings.simplefilter("ignore")
+        names = (metrics.precision_score, metrics.recall_score, metrics.f1_score)
+        theirs = [100 * float(score(golds, outputs, zero_division=0)) for score in names]
+    right, ours, gold = count_spans(outputs, golds).table.sum(axis=(0, 1)).tolist()
+    assert shares(right, ours, gold) == pytest.approx(theirs)
 
 
 def test_a_known_report():

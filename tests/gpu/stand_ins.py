@@ -23,7 +23,7 @@ from mallang.data import registry, storage
 from mallang.data.corpus import Corpus, Joined, Rows
 from mallang.data.readers import Files
 from mallang.data.registry import DataSet, Entry, File
-from mallang.training import materials
+from mallang.training import materials, pretrained
 
 KOREAN = ("ko", "document", "question", "answer", "morpheme", "token")
 """Columns in Hangul; all others are in Latin letters."""
@@ -186,14 +186,26 @@ def with_span(files: Files, entry: Entry, folder: Path) -> Files:
 
 @contextmanager
 def in_registry(entries: Mapping[str, Entry]) -> Iterator[None]:
-    """While the block runs, these are the corpora of their names."""
-    before = registry._entries
+    """While the block runs, these are the corpora of their names; vectors of packages are random."""
+    before, installed = registry._entries, pretrained.packaged
     joined = {**before(), **entries}
     registry._entries = lambda: joined  # type: ignore[assignment]
+    pretrained.packaged = vectors  # type: ignore[assignment]
     try:
         yield
     finally:
-        registry._entries = before
+        registry._entries, pretrained.packaged = before, installed  # type: ignore[assignment]
+
+
+def vectors(name: str) -> Path:
+    """A folder with random vectors of the words of stand-ins, of the size that the name ends in: glove-6b-50d."""
+    folder = storage.cache_folder() / "vectors" / name
+    if not folder.exists():
+        folder.mkdir(parents=True)
+        size = int(name.rpartition("-")[2].removesuffix("d"))
+        np.save(folder / "table.npy", np.random.default_rng(1).standard_normal((LARGE.words, size), dtype=np.float32))
+        (folder / "table.txt").write_text("".join(f"{word(i, 'word')}\n" for i in range(LARGE.words)), "utf-8")
+    return folder
 
 
 @contextmanager

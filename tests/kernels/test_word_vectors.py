@@ -8,10 +8,9 @@ import torch
 import torch.nn.functional as F
 
 from kernels.gpu import DEVICE, HAS_GPU, needs_gpu, needs_kernels
-from mallang.kernels import c_library, c_word_vectors, gpu_word_vectors
-from mallang.kernels.gpu_word_vectors import WORTH_IT, Sorted, gpu_logistic_updates_, is_at_hand
-from mallang.kernels.logistic_groups import Groups, add_rows_
-from mallang.kernels.word_vectors import logistic_losses, logistic_updates_, softmax_updates_
+from mallang.kernels import c_library, c_word_vectors, gpu_word_vectors, word_vectors
+from mallang.kernels.gpu_word_vectors import WORTH_IT, Sorted, fits, gpu_logistic_updates_
+from mallang.kernels.word_vectors import Groups, add_rows_, logistic_losses, logistic_updates_, softmax_updates_
 
 POOLINGS = ["none", "mean", "bag"]
 every_pooling = pytest.mark.parametrize("pooling", POOLINGS)
@@ -262,11 +261,11 @@ def test_a_graph_that_is_replayed_gives_what_launches_give(pooling, monkeypatch)
 @needs_gpu
 def test_a_gpu_has_the_kernels():
     inputs, outputs, groups = problem(device="cuda")
-    assert gpu_word_vectors.works() and is_at_hand(inputs, outputs, groups, "none")
+    assert word_vectors.gpu_kernels_work() and fits(inputs, outputs, groups, "none")
     wide = torch.zeros(3, 4096, device="cuda")
-    assert not is_at_hand(wide, wide, groups, "none")
+    assert not fits(wide, wide, groups, "none")
 
 
 def test_they_are_for_a_gpu(monkeypatch):
-    monkeypatch.setattr(gpu_word_vectors, "works", lambda: True)
-    assert HAS_GPU or not is_at_hand(*problem(), "none")
+    monkeypatch.setattr(word_vectors, "gpu_kernels_work", lambda: True)
+    assert HAS_GPU or not fits(*problem(), "none")

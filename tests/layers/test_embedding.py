@@ -1,9 +1,11 @@
 import copy
 
+import numpy as np
 import pytest
 import torch
 
-from mallang.layers.embedding import Embedding, load_vectors
+from mallang.data.word_vectors import Vectors
+from mallang.layers.embedding import Embedding, load_vectors, spellings_of
 from mallang.layers.position import LearnedPositions, SinusoidalPositions
 from mallang.text.vocabulary import SPECIALS, Vocabulary
 
@@ -33,38 +35,60 @@ def test_a_tied_table_belongs_to_its_owner_alone():
 WORDS = Vocabulary((*SPECIALS, "▁the", "▁Cat", ",", "▁", "▁zzz", "the"))
 
 
-def vectors_loaded(**options):
+def filled(words, values, vocabulary=WORDS, spellings=None, scaled=False):
     torch.manual_seed(1)
-    table = torch.nn.Embedding(len(WORDS), 3)
+    table = torch.nn.Embedding(len(vocabulary), values.shape[1])
     before = table.weight.detach().clone()
-    words, matrix = ["the", "cat", ",", "Cat", "the", "dog"], 10 * torch.randn(6, 3)
-    return table, before, matrix, load_vectors(table, WORDS, words, matrix, **options)
+    coverage = load_vectors(table, spellings or spellings_of(vocabulary), Vectors(tuple(words), values), scaled=scaled)
+    return table.weight.detach(), before, coverage
 
 
 def test_known_words_get_their_vectors_without_the_mark_of_a_space():
-    table, before, matrix, coverage = vectors_loaded()
-    assert torch.equal(table.weight[[4, 5, 6, 9]], matrix[[0, 3, 2, 0]])  # the first of equal words, the exact case
-    assert (coverage.found, coverage.words, coverage.missing) == (4, 6, ("▁", "▁zzz"))
-    assert coverage.share == 4 / 6 and "4 of 6 tokens (66.7%)" in str(coverage)
+    values = 10 * np.random.default_rng(1).standard_normal((5, 3)).astype(np.float32)
+    table, before, coverage = filled(["the", "cat", ",", "Cat", "dog"], values)
+    assert np.array_equal(table[[4, 5, 6, 9]], values[[0, 3, 2, 0]])  # the exact case goes before others
+    assert (coverage.found, coverage.words, coverage.in_other_case, coverage.missing) == (4, 6, 0, ("▁", "zzz"))
+    assert coverage.share == 4 / 6 and str(coverage) == "4 of 6 words (66.7%) have a vector"
     others = [0, 1, 2, 3, 7, 8]
-    scale = matrix[[0, 3, 2, 0]].std() / before[others].std()
-    torch.testing.assert_close(table.weight[others].detach(), before[others] * scale)
-    assert table.weight.requires_grad and not vectors_loaded(static=True)[0].weight.requires_grad
+    scale = torch.tensor(values[[0, 3, 2, 0]]).std() / before.std()
+    torch.testing.assert_close(table[others], before[others] * scale)
 
 
-def test_a_word_in_lower_case_stands_for_its_capitals():
-    table = torch.nn.Embedding(len(WORDS), 2)
-    assert load_vectors(table, WORDS, ["cat"], torch.tensor([[1.0, 2.0]])).found == 1
-    assert table.weight[5].tolist() == [1.0, 2.0]
+def test_scaled_vectors_have_the_standard_deviation_of_the_initialization():
+    values = 10 * np.random.default_rng(1).standard_normal((5, 3)).astype(np.float32)
+    table, before, _ = filled(["the", "cat", ",", "Cat", "dog"], values, scaled=True)
+    found, others = torch.tensor(values[[0, 3, 2, 0]]), [0, 1, 2, 3, 7, 8]
+    torch.testing.assert_close(table[[4, 5, 6, 9]], found * before.std() / found.std())
+    assert torch.equal(table[others], before[others])
+
+
+def test_equal_numbers_have_no_spread_to_scale():
+    table, before, _ = filled(["the"], np.ones((1, 3), np.float32), scaled=True)
+    assert table[4].tolist() == [1.0, 1.0, 1.0] and torch.equal(table[:4], before[:4])
+
+
+@pytest.mark.parametrize(("known", "chosen"), [(["CAT", "cat"], 1), (["CAT", "cAT"], 0)])
+def test_a_word_in_lower_case_or_else_in_any_case_stands_for_another(known, chosen):
+    values = np.array([[1.0, 2.0], [3.0, 4.0]], dtype=np.float32)
+    table, _, coverage = filled(known, values)
+    assert np.array_equal(table[5], values[chosen])
+    assert (coverage.found, coverage.in_other_case) == (1, 1) and "1 of them in another case" in str(coverage)
+
+
+def test_a_row_that_several_words_share_takes_the_vector_of_its_first_spelling():
+    vocabulary = Vocabulary((*SPECIALS, "0000", "us"))
+    spellings = [(), (), (), (), ("0000", "1996", "1997"), ("us", "US")]
+    values = np.array([[1.0], [2.0], [3.0]], dtype=np.float32)
+    table, _, coverage = filled(["US", "1997", "1996"], values, vocabulary, spellings)
+    assert table[4:].flatten().tolist() == [3.0, 1.0] and coverage.in_other_case == 0
 
 
 def test_without_any_known_word_nothing_changes():
-    table = torch.nn.Embedding(len(WORDS), 2)
-    before = table.weight.detach().clone()
-    assert load_vectors(table, WORDS, ["dog"], torch.ones(1, 2)).share == 0.0
-    assert torch.equal(table.weight, before)
+    table, before, coverage = filled(["dog"], np.ones((1, 2), np.float32))
+    assert coverage.share == 0.0 and torch.equal(table, before)
 
 
 def test_vectors_of_another_size_are_refused():
-    with pytest.raises(ValueError, match=r"2 words of size 3 need a matrix of that shape, not \(2, 4\)"):
-        load_vectors(torch.nn.Embedding(len(WORDS), 3), WORDS, ["a", "b"], torch.ones(2, 4))
+    vectors = Vectors(("a",), np.ones((1, 4), np.float32))
+    with pytest.raises(ValueError, match="vectors of 4 numbers do not fit into an embedding of 3"):
+        load_vectors(torch.nn.Embedding(len(WORDS), 3), spellings_of(WORDS), vectors)

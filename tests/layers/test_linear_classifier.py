@@ -11,7 +11,8 @@ from sklearn.svm import LinearSVC
 
 from mallang.kernels import c_bag
 from mallang.kernels.coordinate_descent import Descent, Matrix, logistic_margin
-from mallang.layers.linear_classifier import balanced_costs, equal_costs, fit_linear
+from mallang.kernels.ngram_rows import Counted
+from mallang.layers.linear_classifier import balanced_costs, equal_costs, fit_linear, squared_log_count_ratios
 
 LOSSES = ("squared-hinge", "logistic")
 
@@ -30,8 +31,8 @@ def matrix_of(found: csr_matrix) -> Matrix:
     return Matrix(found.indptr.astype(np.int64), found.indices.astype(np.int32), found.data, found.shape[1])
 
 
-def solve(found, signs, costs, loss, tolerance=1e-6, passes=5000):
-    training = fit_linear(matrix_of(found), signs, costs, loss, tolerance=tolerance, passes=passes)
+def solve(found, signs, costs, loss, tolerance=1e-6, passes=5000, scales=None):
+    training = fit_linear(matrix_of(found), signs, costs, loss, tolerance=tolerance, passes=passes, scales=scales)
     measured = []
     while True:
         try:
@@ -110,16 +111,47 @@ def test_classes_do_not_disturb_each_other(loss):
         np.testing.assert_allclose(together[1][[k]], alone[1], atol=1e-4)
 
 
+@pytest.mark.usefixtures("bag_kernels")
+@pytest.mark.parametrize("loss", LOSSES)
+def test_scales_are_those_of_features_that_are_multiplied_by_their_roots(loss):
+    found, signs = data(seed=5, classes=2)
+    scales = np.random.default_rng(1).uniform(0, 3, (30, 2)).astype(np.float32)
+    scales[4] = 0  # a feature that is never used
+    weights, bias, _ = solve(found, signs, equal_costs(signs, 1.0), loss, scales=scales)
+    for k in range(2):
+        roots = np.sqrt(scales[:, k])
+        expected = of_scikit_learn(csr_matrix(found.multiply(roots)), signs[:, [k]], 1.0, loss)
+        np.testing.assert_allclose(weights[:, k], roots * expected[0][:, 0], atol=2e-3)
+        assert bias[k] == pytest.approx(expected[1][0], abs=2e-3)
+    assert not weights[4].any()
+
+
+def test_ratios_are_those_of_naive_bayes():
+    counts = np.array([[2, 0, 1], [1, 0, 0], [0, 3, 1], [0, 0, 0]])
+    signs = np.array([[1, -1], [1, 1], [-1, -1], [-1, 1]], np.int8)
+    sparse = csr_matrix(counts)
+    counted = Counted(sparse.indptr.astype(np.int64), sparse.indices, sparse.data.astype(np.int32), 3)
+    found = squared_log_count_ratios(counted, signs)
+    for k in range(2):
+        p = [1 + sum(counts[row, j] > 0 and signs[row, k] > 0 for row in range(4)) for j in range(3)]
+        q = [1 + sum(counts[row, j] > 0 and signs[row, k] < 0 for row in range(4)) for j in range(3)]
+        for j in range(3):
+            ratio = np.log((p[j] / sum(p)) / (q[j] / sum(q)))
+            assert found[j, k] == pytest.approx(ratio**2, rel=1e-5)
+
+
 @pytest.mark.skipif(c_bag.library() is None, reason="there are no C functions here")
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("classes", [1, 3])
-def test_a_pass_in_c_is_the_pass_in_numpy(loss, classes):
+@pytest.mark.parametrize("is_scaled", [False, True])
+def test_a_pass_in_c_is_the_pass_in_numpy(loss, classes, is_scaled):
     found, signs = data(seed=4, classes=classes)
+    scales = np.random.default_rng(2).uniform(0, 2, (30, classes)).astype(np.float32) if is_scaled else None
     order, passes = np.random.default_rng(1).permutation(80), []
     for library in (c_bag.library(), None):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(c_bag, "library", lambda found=library: found)
-            descent = Descent(matrix_of(found), signs, equal_costs(signs, 2.0), loss)
+            descent = Descent(matrix_of(found), signs, equal_costs(signs, 2.0), loss, scales)
             changes = [descent.run(order[: 80 - 20 * turn], bar=0.3) for turn in range(3)]
             scores = descent.matrix.scores(descent.weights.astype(np.float32), descent.bias.astype(np.float32))
         passes.append((changes, descent.alpha, descent.weights, descent.bias, descent.active, scores))

@@ -13,7 +13,7 @@ THE, CAPITAL, CAT, YEAR, OTHER, KOREA, CATS = range(4, 11)
 KINDS = ["cnn", "lstm", "none"]
 
 
-def made(kind="cnn", folds=True):
+def made(kind="cnn", folds="case-and-digits"):
     torch.manual_seed(1)
     spelling = None
     if kind == "cnn":
@@ -36,9 +36,20 @@ def test_words_that_differ_in_case_or_digits_share_a_row_and_no_characters(kind)
     assert torch.equal(own[0], own[1]) and torch.equal(own[2], own[3]) and not torch.equal(own[0], own[4])
     if kind != "none":
         assert not torch.equal(spelled[0], spelled[1]) and not torch.equal(spelled[2], spelled[3])
-    exact = made(kind, folds=False)
+    exact = made(kind, folds="nothing")
     assert len(exact.embedding.weight) == len(WORDS)
     assert not torch.equal(read(exact, THE)[0, :5], read(exact, CAPITAL)[0, :5])
+
+
+def test_case_alone_may_be_folded():
+    vectors = made("none", folds="case")
+    assert torch.equal(*read(vectors, THE, CAPITAL)) and not torch.equal(*read(vectors, YEAR, OTHER))
+
+
+def test_every_row_has_the_spellings_of_its_words_the_folded_form_first():
+    expected = [("the", "The"), ("cat",), ("0000", "1996", "2024"), ("한국",), ("cats", "CATS")]
+    assert made().spellings() == [*[()] * len(SPECIALS), *expected]
+    assert made(folds="nothing").spellings() == [*[()] * len(SPECIALS), *((word,) for word in WORDS.tokens[4:])]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -67,7 +78,7 @@ def test_without_characters_an_unknown_word_is_known_by_its_form_alone():
     vectors = made("none")
     assert vectors.ids_of_oov(["THE", "1850", "dog"]) == [THE, YEAR, UNK]
     vectors.forget_oov(0)
-    assert made("none", folds=False).ids_of_oov(["THE", "the"]) == [UNK, THE]
+    assert made("none", folds="nothing").ids_of_oov(["THE", "the"]) == [UNK, THE]
 
 
 def test_forgetting_unknown_words_puts_the_same_tables_back():

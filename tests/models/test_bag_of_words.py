@@ -148,6 +148,20 @@ def test_two_classes_in_balance_are_those_of_scikit_learn(classifier):
     np.testing.assert_allclose((found[:, 1] - found[:, 0]).numpy(), wanted, atol=1e-3)
 
 
+@pytest.mark.usefixtures("bag_kernels")
+def test_naive_bayes_scales_the_features_of_an_svm():
+    labels = np.array([label % 2 for label in LABELS])
+    model, made = fitted(task_of("01"), labels.tolist(), orders=(1, 2), naive_bayes=True, C=2.0)
+    features = TfidfVectorizer(analyzer="char", lowercase=False, ngram_range=(1, 2)).fit_transform(TEXTS)
+    occurs = features.toarray() > 0
+    p, q = 1 + occurs[labels == 1].sum(axis=0), 1 + occurs[labels == 0].sum(axis=0)
+    ratios = np.log((p / p.sum()) / (q / q.sum()))
+    scaled = features.multiply(ratios).tocsr()
+    oracle = LinearSVC(C=2.0, tol=1e-9, max_iter=100_000, random_state=0).fit(scaled, labels)
+    found = torch.cat([model.classify(batch) for batch in made])
+    np.testing.assert_allclose((found[:, 1] - found[:, 0]).numpy(), oracle.decision_function(scaled), atol=2e-3)
+
+
 def test_several_labels_are_a_classifier_each():
     sets = [[k for k in range(3) if (number + k) % (k + 2) == 0] for number in range(len(TEXTS))]
     assert [] in sets and any(len(each) > 1 for each in sets)

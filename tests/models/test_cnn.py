@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from mallang.data.batch import Batch, pad_rows
-from mallang.layers.embedding import load_vectors
+from mallang.data.word_vectors import Vectors
+from mallang.layers.embedding import load_vectors, spellings_of
 from mallang.models.cnn import CNN, Config
 from mallang.text.vocabulary import SPECIALS, Vocabulary
 
@@ -91,7 +92,8 @@ def test_characters_give_every_token_a_second_vector() -> None:
 def test_both_channels_start_from_the_same_vectors_and_one_is_trained() -> None:
     model, batch = make(channels="multichannel"), batch_of(ROWS)
     matrix = torch.randn(9, 5)
-    assert load_vectors(model.input_embedding(), WORDS, WORDS.tokens[4:], matrix, static=True).share == 1.0
+    vectors = Vectors(WORDS.tokens[4:], matrix.numpy())
+    assert load_vectors(model.input_embedding(), spellings_of(WORDS), vectors, scaled=False).share == 1.0
     static, trained = tables_of(model)
     assert torch.equal(static, trained) and torch.equal(static[4:], matrix)
     model(batch).sum().backward()

@@ -17,6 +17,7 @@ from mallang.runs.folder import Run
 from mallang.runs.given import open_given
 from mallang.runs.weights import own_weights
 from mallang.training import checkpoint
+from mallang.training.train import Options, train
 from runs.small_runs import run_of, write_lines, write_names, write_reviews
 
 
@@ -120,30 +121,35 @@ def test_the_features_have_a_say(trained: Path, tmp_path: Path, name: str) -> No
 
 @pytest.mark.parametrize("name", USERS)
 def test_a_run_resumes_exactly_with_it(trained: Path, tmp_path: Path, name: str) -> None:
-    home = copied(trained, tmp_path)
-    run = Run.open(home / "runs" / name)
+    run = Run.open(copied(trained, tmp_path) / "runs" / name)
+    wanted = resumed(run)
+    found = Run.open(run.folder).read_weights()
+    assert found.keys() == wanted.keys() and all(found[key].equal(wanted[key]) for key in wanted)
+
+
+def resumed(run: Run) -> dict[str, Tensor]:
+    """Train a finished run again from its checkpoint before the last; returns the weights that it had."""
     wanted = run.read_weights()
     (run.folder / "model.safetensors").unlink()
     [first, last] = checkpoint.found(run.folder / "checkpoints")
     assert (checkpoint.step_of(first), checkpoint.step_of(last)) == (2, 4)
     shutil.rmtree(last)
     run.update(status="training", weights=None)
-    recipe = read(str(run.folder)).build()
-    from mallang.training.train import Options, train
-
-    train(recipe, Options(folder=run.folder, quiet=True))
-    found = Run.open(run.folder).read_weights()
-    assert found.keys() == wanted.keys() and all(found[key].equal(wanted[key]) for key in wanted)
+    train(read(str(run.folder)).build(), Options(folder=run.folder, quiet=True))
+    return wanted
 
 
 def test_it_is_found_again_beside_the_run_wherever_both_are(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(trained)
-    run = run_of(trained / "runs/relative", "rnn_classifier", trained / "reviews.tsv", "given.features=runs/lm")
+    steps = ("train.steps=4", "train.validate_every=2")
+    run = run_of(trained / "runs/relative", "rnn_classifier", trained / "reviews.tsv", "given.features=runs/lm", *steps)
     before = outputs(run.folder)
     home = copied(trained, tmp_path)
     monkeypatch.chdir(tmp_path)
+    assert same(outputs(home / "runs/relative"), before)
+    resumed(Run.open(home / "runs/relative"))
     assert same(outputs(home / "runs/relative"), before)
     (home / "runs").rename(tmp_path / "models")  # not runs/NAME any more, but still beside each other
     Run.open(tmp_path / "models/relative").update(trained_in={})

@@ -71,19 +71,47 @@ def loop_logits(model, text) -> torch.Tensor:
     return total / max(1, len(buckets)) ** 0.5
 
 
+def logits_alone(task, model, batch) -> torch.Tensor:
+    """The logits of the network without its bag."""
+    bag, model.head.bag = model.head.bag, None
+    found = model.head(task.encoded(model.model, batch).pooled)
+    model.head.bag = bag
+    return found
+
+
 @pytest.mark.parametrize("kind", ["single", "ordinal", "multi"])
 def test_the_logits_of_the_bag_are_added_to_those_of_the_head(kind):
     task = task_of(kind=kind)
     model = model_of(task, dim=8)
     batch = task.collate(examples_of(task, TEXTS, LABELS[kind]))
     joined, _ = task.logits(model, batch)
-    bag, model.head.bag = model.head.bag, None
-    alone = model.head(task.encoded(model.model, batch).pooled)
-    model.head.bag = bag
-    for found, network, text in zip(joined, alone, TEXTS, strict=True):
+    for found, network, text in zip(joined, logits_alone(task, model, batch), TEXTS, strict=True):
         torch.testing.assert_close(found, network + loop_logits(model, text))
     if kind == "ordinal":
         assert (joined.diff(dim=1) < 0).all()
+
+
+@pytest.mark.parametrize("kind", ["single", "ordinal", "multi"])
+def test_with_separate_losses_each_learns_as_it_would_alone(kind):
+    """The mean of both logits predicts; the gradient of the network is half of what it would be without a bag."""
+    task = task_of(kind=kind, bag_loss="separate")
+    model = model_of(task, dim=8)
+    batch = task.collate(examples_of(task, TEXTS, LABELS[kind]))
+    network = logits_alone(task, model, batch)
+    bag = torch.stack([loop_logits(model, text) for text in TEXTS])
+    if kind == "ordinal":
+        shift = network - model.head.score(task.encoded(model.model, batch).pooled)
+        bag = bag + shift.detach()
+    found = task.loss(model, batch, None)
+    torch.testing.assert_close(task.logits(model, batch)[0], (network + bag) / 2)
+    each = [task.losses(logits, batch)[0].sum() for logits in (network, bag)]
+    torch.testing.assert_close(found.sums["loss"], (each[0] + each[1]) / 2)
+    right = task.losses((network + bag) / 2, batch)[1]
+    assert int(found.report["accuracy"]) == int(right.sum())
+    weight = model.head.score.weight if kind == "ordinal" else model.head.linear.weight
+    (alone,) = torch.autograd.grad(each[0], weight, retain_graph=True)
+    (together,) = torch.autograd.grad(found.sums["loss"], weight)
+    torch.testing.assert_close(together, alone / 2)
 
 
 @pytest.mark.parametrize("name, documents", [("cnn", False), ("han", True)])
@@ -172,6 +200,7 @@ def test_a_run_with_a_bag_is_saved_and_loaded(unit, tmp_path):
         ({"bag_buckets": 64, "bag_learning_rate_scale": 0.0}, "bag_learning_rate_scale must be above 0"),
         ({"bag_orders": (1, 2)}, "bag_orders has no effect without a bag"),
         ({"bag_unit": "word"}, "bag_unit has no effect without a bag"),
+        ({"bag_loss": "separate"}, "bag_loss has no effect without a bag"),
     ],
 )
 def test_wrong_options_are_refused(wrong, what):

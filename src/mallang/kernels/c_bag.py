@@ -24,8 +24,8 @@ SIGNATURES: Signatures = {
     "renumber": [Pointer, Count, Pointer, Pointer, Pointer],
     "linear_scores": [Pointer, Pointer, Pointer, Count, Pointer, Pointer, Count, Pointer],
     "descend": [
-        Pointer, Count, Pointer, Pointer, Pointer, Pointer, Pointer, Pointer, Count, Count, ctypes.c_double, Pointer,
-        Pointer, Pointer, Pointer, Pointer, Pointer,
+        Pointer, Count, Pointer, Pointer, Pointer, Pointer, Pointer, Pointer, Pointer, Count, Count, ctypes.c_double,
+        Pointer, Pointer, Pointer, Pointer, Pointer, Pointer,
     ],
 }  # fmt: skip
 

@@ -23,7 +23,7 @@ from mallang.kernels.c_library import Count, Pointer
 
 if TYPE_CHECKING:
     from mallang.kernels.glove import Entries, Table
-    from mallang.kernels.logistic_groups import Groups
+    from mallang.kernels.word_vectors import Groups
 
 POOLING = {"none": 0, "mean": 1, "bag": 2}
 ALONE_AGAIN, TOGETHER_AGAIN = 64, 16

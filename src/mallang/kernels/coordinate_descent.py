@@ -63,15 +63,21 @@ class Descent:
         signs: Int8[np.ndarray, "rows classes"],
         costs: Float64[np.ndarray, "classes 2"],
         loss: Loss,
+        scales: Float32[np.ndarray, "columns classes"] | None = None,
     ) -> None:
-        """`signs`: 1 where a row belongs to a class, else −1; `costs`: C of each class for sign −1 and for sign 1."""
+        """`signs`: 1 where a row belongs to a class, else −1; `costs`: C of each class for sign −1 and for sign 1.
+
+        With `scales` a weight is regularized by ½w²/s: as if its feature were multiplied by √s.
+        """
         self.matrix, self.signs, self.costs, self.loss = matrix, np.ascontiguousarray(signs), costs, loss
+        self.scales = scales
         rows, classes = signs.shape
-        squares = np.zeros(rows)
+        self.squares: Float64[np.ndarray, "rows classes"] = np.ones((rows, classes))  # of the constant feature
         filled = np.flatnonzero(np.diff(matrix.indptr))
-        if len(filled):
-            squares[filled] = np.add.reduceat(np.square(matrix.values, dtype=np.float64), matrix.indptr[filled])
-        self.squares: Float64[np.ndarray, " rows"] = squares + 1  # of the constant feature
+        squares = np.square(matrix.values, dtype=np.float64)
+        for k in range(classes if len(filled) else 0):
+            own = squares if scales is None else squares * scales[matrix.indices, k]
+            self.squares[filled, k] += np.add.reduceat(own, matrix.indptr[filled])
         self.alpha: Float64[np.ndarray, "rows classes"] = np.zeros((rows, classes))
         self.weights: Float64[np.ndarray, "columns classes"] = np.zeros((matrix.columns, classes))
         self.bias: Float64[np.ndarray, " classes"] = np.zeros(classes)
@@ -90,10 +96,10 @@ class Descent:
         doubles = (self.alpha, self.weights, self.bias, scratch)
         kernels.descend(
             address(order, np.int64), len(order), address(matrix.indptr, np.int64), address(matrix.indices, np.int32),
-            address(matrix.values, np.float32), address(self.squares, np.float64), address(self.signs, np.int8),
-            address(self.costs, np.float64), len(self.bias), int(self.loss == "logistic"), bar,
-            *(address(each, np.float64) for each in doubles), address(self.active, np.uint8),
-            address(change, np.float64),
+            address(matrix.values, np.float32), None if self.scales is None else address(self.scales, np.float32),
+            address(self.squares, np.float64), address(self.signs, np.int8), address(self.costs, np.float64),
+            len(self.bias), int(self.loss == "logistic"), bar, *(address(each, np.float64) for each in doubles),
+            address(self.active, np.uint8), address(change, np.float64),
         )  # fmt: skip
         return float(change[0])
 
@@ -101,10 +107,10 @@ class Descent:
         """The updates of one row, for all classes."""
         mine = slice(self.matrix.indptr[row], self.matrix.indptr[row + 1])
         indices, values = self.matrix.indices[mine], self.matrix.values[mine].astype(np.float64)
-        scores, square, before = values @ self.weights[indices] + self.bias, self.squares[row], self.alpha[row].copy()
+        scores, before = values @ self.weights[indices] + self.bias, self.alpha[row].copy()
         is_active = self.loss == "logistic"
         for k, sign in enumerate(self.signs[row].tolist()):
-            cost, margin = self.costs[k, int(sign > 0)], sign * scores[k]
+            cost, margin, square = self.costs[k, int(sign > 0)], sign * scores[k], self.squares[row, k]
             if self.loss == "logistic":
                 self.alpha[row, k] = cost * sigmoid(-logistic_margin(square, margin, cost, before[k]))
             else:
@@ -113,9 +119,10 @@ class Descent:
                 is_active |= bool(self.alpha[row, k] > 0 or slope <= bar)
         steps = self.alpha[row] - before
         self.active[row] = is_active
-        self.weights[indices] += np.outer(values, steps * self.signs[row])
+        added = np.outer(values, steps * self.signs[row])
+        self.weights[indices] += added if self.scales is None else added * self.scales[indices]
         self.bias += steps * self.signs[row]
-        return float(np.abs(steps).max() * square)
+        return float((np.abs(steps) * self.squares[row]).max())
 
 
 def sigmoid(x: float) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from mallang.data.word_vectors import Vectors
 from mallang.layers.dropout import Dropout
 from mallang.text.vocabulary import Vocabulary
 
@@ -64,60 +65,94 @@ class Embedding(nn.Module):
 
 @dataclass(frozen=True)
 class Coverage:
-    """How much of a vocabulary has a pretrained vector; special tokens are not counted."""
+    """How many words have a pretrained vector; special tokens are not counted."""
 
     found: int
-    words: int
+    in_other_case: int
+    """Those of them that the vectors have only in another case."""
     missing: tuple[str, ...]
-    """The tokens without a vector, in the order of their ids."""
+    """The words without a vector, in the order of their rows."""
+
+    @property
+    def words(self) -> int:
+        """The number of words."""
+        return self.found + len(self.missing)
 
     @property
     def share(self) -> float:
-        """The share of the tokens that have a vector, between 0 and 1."""
+        """The share of the words that have a vector, between 0 and 1."""
         return self.found / max(1, self.words)
 
     def __str__(self) -> str:
-        return f"{self.found:,} of {self.words:,} tokens ({self.share:.1%}) have a pretrained vector"
+        other = f", {self.in_other_case:,} of them in another case" if self.in_other_case else ""
+        return f"{self.found:,} of {self.words:,} words ({self.share:.1%}) have a vector{other}"
+
+
+Spellings = Sequence[Sequence[str]]
+"""How the word of every row of a table may be spelled, the best first; nothing for a special token."""
+
+
+def spellings_of(vocabulary: Vocabulary) -> list[tuple[str, ...]]:
+    """The spelling of every token, without the mark of the space before it."""
+    specials = vocabulary.specials
+    return [
+        () if number in specials else (token.removeprefix(SPACE) or token,)
+        for number, token in enumerate(vocabulary.tokens)
+    ]
 
 
 @torch.no_grad()
-def load_vectors(
-    embedding: nn.Embedding,
-    vocabulary: Vocabulary,
-    words: Sequence[str],
-    matrix: Float[Tensor, "words dim"],
-    *,
-    static: bool = False,
-) -> Coverage:
-    """Initialize the vectors of known words from pretrained ones; `static`: the table is not trained afterwards.
+def load_vectors(embedding: nn.Embedding, spellings: Spellings, vectors: Vectors, *, scaled: bool = True) -> Coverage:
+    """Initialize the vectors of known words from pretrained ones; those of other words stay random.
 
-    A token is looked up as it is spelled, without the mark of the space before it, then in lower case. Vectors of other
-    tokens keep their random values, scaled to the standard deviation of the pretrained ones (Kim 2014, section 4.3).
+    A word is looked up as it is spelled, then in lower case, then in any case. The pretrained vectors are scaled to the
+    standard deviation of the random ones, which the model was designed for; if not `scaled`, the random ones are scaled
+    to that of the pretrained ones (Kim 2014, section 4.3).
     """
-    if matrix.shape != (len(words), embedding.embedding_dim):
-        raise ValueError(
-            f"{len(words)} words of size {embedding.embedding_dim} need a matrix of that shape, not "
-            f"{tuple(matrix.shape)}"
-        )
-    rows = {word: row for row, word in reversed(list(enumerate(words)))}  # the first of equal words
+    dim = vectors.values.shape[1]
+    if dim != embedding.embedding_dim:
+        raise ValueError(f"vectors of {dim} numbers do not fit into an embedding of {embedding.embedding_dim}")
+    exact = {word: row for row, word in enumerate(vectors.words)}
+    folded: dict[str, int] = {}
+    for row, word in enumerate(vectors.words):
+        folded.setdefault(word.lower(), row)  # the first, which is the most frequent in most files
     places: dict[int, int] = {}
-    missing: list[int] = []
-    for number, token in enumerate(vocabulary.tokens):
-        if number in vocabulary.specials:
-            continue
-        word = token.removeprefix(SPACE) or token
-        row = rows.get(word, rows.get(word.lower()))
-        if row is None:
-            missing.append(number)
-        else:
-            places[number] = row
+    missing, others = list[str](), 0
+    for number, words in enumerate(spellings):
+        found = first_of(exact, words)
+        if found is None:
+            lower = [word.lower() for word in words]
+            found = first_of(exact, lower)
+            found = first_of(folded, lower) if found is None else found
+            others += found is not None
+        if found is not None:
+            places[number] = found
+        elif words:
+            missing.append(words[0])
     if places:
-        found = matrix[list(places.values())].to(embedding.weight)
-        others = [number for number in range(len(vocabulary)) if number not in places]
-        spread = embedding.weight[others].std()
-        if len(others) and spread > 0:
-            embedding.weight[others] *= found.std() / spread
-        embedding.weight[list(places)] = found
-    embedding.weight.requires_grad_(not static)
-    tokens = tuple(vocabulary.tokens[number] for number in missing)
-    return Coverage(len(places), len(places) + len(missing), tokens)
+        fill(embedding.weight, places, torch.from_numpy(vectors.values), scaled=scaled)
+    return Coverage(len(places), others, tuple(missing))
+
+
+def first_of(rows: Mapping[str, int], words: Sequence[str]) -> int | None:
+    """The row of the first of some words that has one."""
+    return next((rows[word] for word in words if word in rows), None)
+
+
+def fill(
+    weight: Float[Tensor, "rows dim"],
+    places: Mapping[int, int],
+    values: Float[Tensor, "words dim"],
+    *,
+    scaled: bool,
+) -> None:
+    """Copy vectors into some rows; these or the others are scaled, so that both have one standard deviation."""
+    found = values[list(places.values())].to(weight)
+    ratio = weight.std() / found.std()
+    if not ratio.isfinite() or ratio == 0:  # a single number, or equal ones, have no spread
+        ratio = torch.ones_like(ratio)
+    if scaled:
+        found *= ratio
+    else:
+        weight /= ratio
+    weight[list(places)] = found

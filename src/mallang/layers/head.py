@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -93,7 +94,7 @@ class Headed(nn.Module):
 class ClassificationHead(nn.Module):
     """Dropout and a linear layer from the vector of a text, or of a token, to one logit per class.
 
-    With a `bag` the logits of the text's hashed n-grams are added.
+    A `bag` adds the logits of the text's hashed n-grams.
     """
 
     def __init__(self, dim: int, classes: int, dropout: float = 0.0, bag: HashedBag | None = None) -> None:
@@ -107,8 +108,14 @@ class ClassificationHead(nn.Module):
         self, vectors: Float[Tensor, "*batch dim"], ngrams: Int[Tensor, "*batch ngrams"] | None = None
     ) -> Float[Tensor, "*batch classes"]:
         """One logit per class."""
+        return mean_of(self.experts(vectors, ngrams))
+
+    def experts(
+        self, vectors: Float[Tensor, "*batch dim"], ngrams: Int[Tensor, "*batch ngrams"] | None
+    ) -> list[Float[Tensor, "*batch classes"]]:
+        """All logits that have a loss of their own."""
         logits: Tensor = self.linear(self.dropout(vectors))
-        return logits if self.bag is None else logits + self.bag(ngrams)
+        return [logits] if self.bag is None else self.bag.beside(logits, ngrams)
 
 
 class OrdinalHead(nn.Module):
@@ -130,10 +137,21 @@ class OrdinalHead(nn.Module):
         self, vectors: Float[Tensor, "*batch dim"], ngrams: Int[Tensor, "*batch ngrams"] | None = None
     ) -> Float[Tensor, "*batch thresholds"]:
         """A logit per threshold, falling from the first to the last."""
+        return mean_of(self.experts(vectors, ngrams))
+
+    def experts(
+        self, vectors: Float[Tensor, "*batch dim"], ngrams: Int[Tensor, "*batch ngrams"] | None
+    ) -> list[Float[Tensor, "*batch thresholds"]]:
+        """All logits that have a loss of their own."""
         gaps = nn.functional.softplus(self.gaps)
         thresholds = self.first - torch.cat((gaps.new_zeros(1), gaps.cumsum(0)))
         score: Tensor = self.score(self.dropout(vectors))
-        return (score if self.bag is None else score + self.bag(ngrams)) + thresholds
+        return [each + thresholds for each in ([score] if self.bag is None else self.bag.beside(score, ngrams))]
+
+
+def mean_of(experts: Sequence[Float[Tensor, "*batch outputs"]]) -> Float[Tensor, "*batch outputs"]:
+    """The mean of the logits of several experts, whose prediction is the geometric mean of their probabilities."""
+    return experts[0] if len(experts) == 1 else torch.stack(list(experts)).mean(dim=0)
 
 
 class TaggingHead(nn.Module):

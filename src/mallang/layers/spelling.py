@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -116,15 +117,23 @@ def spelled(vocabulary: Vocabulary, longest: int, jamo: bool) -> tuple[Tensor, T
 
     A special token is one character of its own; Hangul may be decomposed into jamo.
     """
-    spellings: list[Sequence[str]] = [
-        [token] if number in vocabulary.specials else (decompose(token) if jamo else token)
+    specials = vocabulary.specials
+    texts = [
+        "" if number in specials else decompose(token) if jamo else token
         for number, token in enumerate(vocabulary.tokens)
     ]
-    inventory = sorted({letter for spelling in spellings for letter in spelling})
+    inventory = sorted({*"".join(texts), *(vocabulary.tokens[number] for number in specials)})
     ids = {letter: number for number, letter in enumerate(inventory, start=END + 1)}
-    rows = [[BEGIN, *(ids[letter] for letter in spelling[: longest - 2]), END] for spelling in spellings]
-    lengths = torch.tensor([len(row) for row in rows])
-    table = torch.full((len(rows), int(lengths.max())), NOTHING)
-    for number, row in enumerate(rows):
-        table[number, : len(row)] = torch.tensor(row)
-    return table, lengths, ids
+    # All at once: a vocabulary may have as many words as a file of word vectors.
+    cut = [text[: longest - 2] for text in texts]
+    codes = np.frombuffer("".join(cut).encode("utf-32-le", "surrogatepass"), np.uint32)
+    known, places = np.unique(codes, return_inverse=True)
+    sizes = np.array([len(text) for text in cut])
+    table = np.full((len(cut), max(1, sizes.max()) + 2), NOTHING)
+    table[:, 0] = BEGIN
+    numbers = np.array([ids[chr(code)] for code in known.tolist()], dtype=np.int64)
+    table[:, 1:-1][np.arange(table.shape[1] - 2) < sizes[:, None]] = numbers[places]
+    for number in specials:
+        table[number, 1], sizes[number] = ids[vocabulary.tokens[number]], 1
+    table[np.arange(len(table)), sizes + 1] = END
+    return torch.from_numpy(table), torch.from_numpy(sizes + 2), ids

@@ -20,17 +20,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from mallang.layers.embedding import Spellings
 from mallang.layers.recurrent import BidirectionalReader
 from mallang.layers.spelling import Spelling
 from mallang.text.vocabulary import Vocabulary
 
 DIGIT = re.compile(r"\d")
+Folds = Literal["case-and-digits", "case", "nothing"]
+"""What words may differ in and still share a learned vector."""
 
 
 @runtime_checkable
@@ -42,16 +45,28 @@ class HidesWords(Protocol):
         """What is added to the id of a token to hide the word."""
 
 
+@runtime_checkable
+class SharedEmbedding(Protocol):
+    """A model in which several tokens share a learned vector, so that its table has no row for each token."""
+
+    def shared_embedding(self) -> nn.Embedding:
+        """The table of learned vectors."""
+
+    def shared_spellings(self) -> Spellings:
+        """How the word of every row may be spelled."""
+
+
 class WordVectors(nn.Module):
     """The vectors of words: learned, and computed from characters if there is a `spelling`."""
 
     rows: Int[Tensor, " ids"]
 
-    def __init__(self, vocabulary: Vocabulary, dim: int, spelling: Spelling | None = None, *, folds: bool) -> None:
+    def __init__(self, vocabulary: Vocabulary, dim: int, spelling: Spelling | None = None, *, folds: Folds) -> None:
         super().__init__()
-        self.folds, self.unknown, self.hidden_from = folds, vocabulary.unk, len(vocabulary)
-        tokens = enumerate(vocabulary.tokens)
-        forms = [token if number in vocabulary.specials else self.form(token) for number, token in tokens]
+        self.folds, self.vocabulary = folds, vocabulary
+        self.unknown, self.hidden_from = vocabulary.unk, len(vocabulary)
+        tokens, specials = enumerate(vocabulary.tokens), vocabulary.specials
+        forms = [token if number in specials else self.form(token) for number, token in tokens]
         self.places = {form: row for row, form in enumerate(dict.fromkeys(forms))}
         """The row of every form."""
         self.firsts = {form: number for number, form in reversed(list(enumerate(forms)))}
@@ -70,7 +85,18 @@ class WordVectors(nn.Module):
 
     def form(self, word: str) -> str:
         """What words must have in common to share a row."""
-        return DIGIT.sub("0", word.lower()) if self.folds else word
+        lower = word if self.folds == "nothing" else word.lower()
+        return DIGIT.sub("0", lower) if self.folds == "case-and-digits" else lower
+
+    def spellings(self) -> list[tuple[str, ...]]:
+        """How the word of every row may be spelled: folded, then as the tokens that share it."""
+        found: list[list[str]] = [[] for _ in self.places]
+        specials = self.vocabulary.specials
+        for number, token in enumerate(self.vocabulary.tokens):
+            if number not in specials:
+                own = found[self.places[form := self.form(token)]]
+                own += [token] if own else [form, token]
+        return [tuple(dict.fromkeys(own)) for own in found]
 
     def forward(self, tokens: Int[Tensor, "rows time"]) -> Float[Tensor, "rows time dim"]:
         """The vectors of tokens."""

@@ -12,6 +12,11 @@ carry parts of words, so they need no morphological analysis.
 
 Training is dual coordinate descent, which reaches the optimum of LIBLINEAR's objective
 ½‖w‖² + C Σ loss(y (w·x + b)); the squared hinge or the logistic loss. Of two classes there is one classifier.
+
+With `naive_bayes` it is the NBSVM of Wang and Manning: every feature is multiplied by its log-count ratio r, which is
+the same as the regularization ½ Σ (w/r)² of the weights of the features as they are: informative n-grams may have large
+weights, others not. Where this differs from the paper: any values, not presence alone; the weights are not interpolated
+with their mean.
 """
 
 from __future__ import annotations
@@ -32,7 +37,7 @@ from mallang.errors import UserError
 from mallang.kernels.coordinate_descent import Matrix
 from mallang.kernels.ngram_rows import NgramIndex, Texts
 from mallang.layers.checks import check_sizes
-from mallang.layers.linear_classifier import balanced_costs, equal_costs, fit_linear
+from mallang.layers.linear_classifier import balanced_costs, equal_costs, fit_linear, squared_log_count_ratios
 from mallang.layers.tf_idf import Values, smooth_idf, weighted
 from mallang.text.vocabulary import Vocabulary
 
@@ -61,6 +66,8 @@ class Config:
     """Number of buckets, a power of two, that n-grams are hashed into; 0: every n-gram has its own weight."""
     classifier: Literal["svm", "logistic"] = "svm"
     """A linear SVM with squared hinge loss, or logistic regression."""
+    naive_bayes: bool = False
+    """NBSVM: scale every feature by its log-count ratio, the weight that naive Bayes gives it for a class."""
     C: float = 1.0
     """Inverse strength of the L2 regularization."""
     class_weights: Literal["none", "balanced"] = "none"
@@ -183,6 +190,7 @@ class BagOfWords(nn.Module):
             "logistic" if config.classifier == "logistic" else "squared-hinge",
             tolerance=config.tolerance,
             passes=config.passes,
+            scales=squared_log_count_ratios(counted, signs) if config.naive_bayes else None,
         )
         device = self.weight.device
         self.keys = torch.from_numpy(index.keys).to(device)

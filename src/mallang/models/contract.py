@@ -9,8 +9,8 @@ protocol.
     isinstance(model, Encoder)       it encodes a whole text as one vector
 
 `Autoregressive` (decoding/contract.py), `Observable` (layers/attention.py), `OutputProjection` (layers/head.py),
-`Stateful` (layers/stateful.py), `ReadsSpelling` (layers/spelling.py) and `HidesWords` (layers/words.py) are declared in
-the same way, beside the code that needs them.
+`Stateful` (layers/stateful.py), `ReadsSpelling` (layers/spelling.py), `HidesWords` and `SharedEmbedding`
+(layers/words.py) are declared in the same way, beside the code that needs them.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from mallang.data.batch import Batch
 from mallang.layers.crf import CRF
 from mallang.layers.encoded import Encoded, EncoderDims
+from mallang.layers.words import SharedEmbedding
 from mallang.text.vocabulary import Vocabulary
 
 
@@ -213,6 +214,12 @@ def encode_text(encoder: Any, batch: Batch) -> Encoded:
 def is_fitted(module: ModuleType) -> bool:
     """Whether the model of a module learns without gradients."""
     return issubclass(module.Model, Fitted)
+
+
+def takes_vectors(module: ModuleType) -> bool:
+    """Whether the model of a module can start from pretrained word vectors: it is trained, and has an embedding."""
+    kind = module.Model
+    return not is_fitted(module) and (issubclass(kind, InputEmbedding) or issubclass(kind, SharedEmbedding))
 
 
 def longest_of(model: object) -> int | None:

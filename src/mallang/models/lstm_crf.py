@@ -31,11 +31,12 @@ from mallang.layers.characters import Characters
 from mallang.layers.checks import check_sizes
 from mallang.layers.crf import CRF, Constraints
 from mallang.layers.dropout import VariationalDropout
+from mallang.layers.embedding import Spellings
 from mallang.layers.encoded import Encoded, EncoderDims
 from mallang.layers.pooling import first_of_words
 from mallang.layers.recurrent import BidirectionalReader
 from mallang.layers.spelling import NOTHING, Spelling
-from mallang.layers.words import CharacterLSTM, WordVectors
+from mallang.layers.words import CharacterLSTM, Folds, WordVectors
 from mallang.text.vocabulary import Vocabulary
 
 __all__ = ["LSTMCRF", "SIZES", "Config", "Model"]
@@ -51,8 +52,8 @@ class Config:
 
     embedding_dim: int = 100
     """Size of the vector of a word itself."""
-    fold_words: bool = True
-    """Words that differ in case or digits alone share that vector; characters are read as they are."""
+    fold_words: Folds = "case-and-digits"
+    """Words that differ in nothing else share that vector; characters are read as they are."""
     characters: Literal["cnn", "lstm", "none"] = "cnn"
     """How the characters of a word are read."""
     character_dim: int = 30
@@ -125,6 +126,14 @@ class LSTMCRF(nn.Module):
         """The vectors of words from both of their parts."""
         vectors: Tensor = self.words(tokens)
         return vectors
+
+    def shared_embedding(self) -> nn.Embedding:
+        """The learned vectors of words, which those that differ in case or digits alone share."""
+        return self.words.embedding
+
+    def shared_spellings(self) -> Spellings:
+        """How the word of every learned vector may be spelled."""
+        return self.words.spellings()
 
     def ids_of_oov(self, words: Sequence[str]) -> list[int]:
         """Input ids for out-of-vocabulary words: they are read from their characters."""

@@ -34,8 +34,8 @@ from mallang.errors import UserError
 from mallang.evaluation.score import Score
 from mallang.kernels.ngram_rows import NgramIndex
 from mallang.layers.encoded import Encoded
-from mallang.layers.hashed_bag import HashedBag, hashed_ngrams
-from mallang.layers.head import ClassificationHead, Headed, OrdinalHead
+from mallang.layers.hashed_bag import BagLoss, HashedBag, hashed_ngrams
+from mallang.layers.head import ClassificationHead, Headed, OrdinalHead, mean_of
 from mallang.models.contract import Classifier, Encoder, encode_text, longest_of, reads_sentences
 from mallang.runs.given import Given
 from mallang.tasks.classifier import Verbs, predict, scores_of
@@ -90,6 +90,8 @@ class Config:
     """Probability that an n-gram is left out of the bag in training."""
     bag_learning_rate_scale: float = 10.0
     """Learning rate of the bag, relative to optimizer.learning_rate: few texts have a gradient for an n-gram."""
+    bag_loss: BagLoss = "joint"
+    """joint: one loss for the sum of both logits; separate: a loss for each, and the mean of both predicts."""
 
     def __post_init__(self) -> None:
         for name in ("label_smoothing", "head_dropout", "word_dropout", "bpe_dropout", "bag_dropout"):
@@ -210,7 +212,8 @@ class Task:
             dim, features = dim + self.features.dim, self.features.module()
         is_ordinal = self.config.kind == "ordinal"
         make, outputs = (OrdinalHead, 1) if is_ordinal else (ClassificationHead, len(self.labels))
-        bag = None if self.bag is None else HashedBag(self.bag.buckets, outputs, self.config.bag_dropout)
+        how = self.config.bag_dropout, self.config.bag_loss
+        bag = None if self.bag is None else HashedBag(self.bag.buckets, outputs, *how)
         head = make(dim, len(self.labels), self.config.head_dropout, bag)
         return Headed(encoder, head, frozen=self.config.freeze, features=features)
 
@@ -293,8 +296,10 @@ class Task:
 
     def loss(self, model: Any, batch: Batch, carry: Any) -> Loss:
         """The summed loss of the texts, with the penalties of the model; correct texts are reported."""
-        logits, penalties = self.logits(model, batch)
-        losses, right = self.losses(logits, batch)
+        experts, penalties = self.experts(model, batch)
+        losses, right = self.losses(mean_of(experts), batch)
+        if len(experts) > 1:
+            losses = torch.stack([self.losses(logits, batch)[0] for logits in experts]).mean(dim=0)
         loss = losses.sum()
         report = {"nll": loss.detach(), "accuracy": right.sum()}
         for name, penalty in penalties.items():
@@ -304,13 +309,18 @@ class Task:
 
     def logits(self, model: Any, batch: Batch) -> tuple[Float[Tensor, "examples outputs"], Mapping[str, Tensor]]:
         """The logits of a batch, and the penalties that the encoder offers."""
+        experts, penalties = self.experts(model, batch)
+        return mean_of(experts), penalties
+
+    def experts(self, model: Any, batch: Batch) -> tuple[list[Float[Tensor, "examples outputs"]], Mapping[str, Tensor]]:
+        """All logits of a batch that have a loss of their own, and the penalties that the encoder offers."""
         if isinstance(model, Classifier):
-            return model.classify(batch), {}
+            return [model.classify(batch)], {}
         encoded = self.encoded(model.model, batch)
         pooled = encoded.pooled
         if self.features is not None:
             pooled = self.features.join(pooled, model.features, batch)
-        return model.head(pooled, batch.ngrams), encoded.penalties
+        return model.head.experts(pooled, batch.ngrams), encoded.penalties
 
     def encoded(self, encoder: Any, batch: Batch) -> Encoded:
         """What an encoder makes of a batch."""

@@ -147,7 +147,10 @@ class Task:
         if own:
             return cast(nn.Module, built)
         if (dim := built.encoder_dims().token) is None:
-            raise UserError(f"{name} has no vector for a single word, so it cannot tag words")
+            raise UserError(
+                f"{name} has no vector for a single word, so it cannot tag words",
+                todo="take an encoder that has, such as model.name=rnn_tagger",
+            )
         features = None
         if self.features is not None:
             dim, features = dim + self.features.dim, self.features.module()

@@ -180,11 +180,11 @@ class Tokenizer:
         return cls.around(model, config, facts, domains, special)
 
     @classmethod
-    def of_words(cls, tokens: Iterable[str], config: Config) -> Tokenizer:
+    def of_words(cls, tokens: Iterable[str], config: Config, domains: Iterable[str] = ()) -> Tokenizer:
         """A tokenizer of unit word or space with given tokens, special tokens first; ids follow their order."""
         names = (token.translate(SPACE_MARK) if config.unit in SPACED_UNITS else token for token in tokens)
         vocabulary = {name: number for number, name in enumerate(names)}
-        return cls.around(models.WordLevel(vocab=vocabulary, unk_token=SPECIALS[UNK]), config)
+        return cls.around(models.WordLevel(vocab=vocabulary, unk_token=SPECIALS[UNK]), config, domains=domains)
 
     @classmethod
     def around(

@@ -22,6 +22,7 @@ from mallang.runs.folder import Run
 from mallang.runs.given import Given, open_given
 from mallang.tasks.contract import Labeled, Task, TextLayout, column_kinds, make_task, special_tokens, text_columns
 from mallang.text.tokenizer import Tokenizer
+from mallang.training.pretrained import with_extra_words
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ def prepare_data(
     elif start is not None:
         tokenizers = tokenizers_of(start, recipe, texts)
     else:
-        tokenizers = learn_tokenizers(recipe, rows, kind.columns, kinds)
+        tokenizers = with_extra_words(recipe, learn_tokenizers(recipe, rows, kind.columns, kinds))
     check_special(recipe, tokenizers, start)
     labels = label_sets(folder, rows, kinds, recipe.data.header)
     if folder is not None and not (folder / "tokenizer.json").exists():

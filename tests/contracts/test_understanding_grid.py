@@ -1,0 +1,210 @@
+"""Every task that labels texts or words, with every model that can do it, learns miniworld in seconds.
+
+Each cell of the grid trains a model in about its tiny size with the real training loop, and on held-out rows its micro
+F1 must exceed that of the best constant prediction by MARGIN points. Models are found by their protocols and tasks by
+their columns, so that a new one is in the grid without being named here; what cannot learn a task is named in REFUSED
+with its message. One model per job is trained by `make test`, all by `make test-all`, all on a GPU by `make test-gpu`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, fields
+from functools import cache
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+import pytest
+import torch
+
+from contracts.tiny_models import CLASSIFIERS, ENCODERS, FITTED, NAMES, reads_documents, task_of
+from mallang import load, recipe
+from mallang.data import corpus as corpora
+from mallang.data.columns import TOKENIZED, LabelSet
+from mallang.errors import UserError
+from mallang.evaluation.spans import read_spans
+from mallang.find import find, names
+from mallang.models.contract import Tagger
+from mallang.tasks import classification, tagging
+from mallang.tasks.contract import column_kinds
+from mallang.training.train import Options, train
+
+MARGIN = 20.0
+"""Points of micro F1 above the best constant prediction."""
+SPLITS = {"train": 3000, "valid": 50, "test": 300}
+"""Rows that are read; the one validation, at the end, chooses nothing."""
+LEARNING = ("train.steps=400", "train.validate_every=400", "train.batch_sentences=32", "train.workers=0",
+            "optimizer.learning_rate=0.01", "schedule.name=constant")  # fmt: skip
+CHANGES = {
+    "autoencoder": ("model.dim=8",),  # its tiny code of two numbers cannot keep eleven topics apart
+    "char_cnn": ("text.unit=char",),
+    "grnn": ("model.dim=24",),  # the last of twelve states forgets the first words for longer than LEARNING
+}
+"""What a model needs besides, or in place of its tiny size."""
+TAGGERS = [name for name in NAMES if issubclass(find("models", name).Model, Tagger)]
+
+
+@dataclass(frozen=True)
+class Job:
+    """A task on two columns of miniworld."""
+
+    task: str
+    columns: tuple[str, str]
+    quick: str
+    """The model that `make test` trains."""
+    values: tuple[str, ...] = ()
+    """Recipe values besides the name of the task."""
+    by_spans: bool = False
+    """Tags spell spans, and these are scored."""
+
+    @property
+    def models(self) -> list[str]:
+        """All models whose protocols the task accepts."""
+        return sorted({*ENCODERS, *(CLASSIFIERS if self.task == "classification" else TAGGERS)})
+
+
+JOBS = {
+    "sentiment": Job("classification", ("ko", "sentiment"), "cnn"),
+    "topics": Job("classification", ("en", "topics"), "bag_of_means", ("task.kind=multi",)),
+    "rating": Job("classification", ("ko", "rating"), "rnn_classifier", ("task.kind=ordinal",)),
+    "parts of speech": Job("tagging", ("ko-tokens", "ko-pos"), "rnn_tagger", ("task.head=softmax",)),
+    "entities": Job("tagging", ("en-tokens", "en-ner"), "lstm_crf", ("task.head=crf",), by_spans=True),
+}
+REFUSED = {
+    ("rating", "bag_of_words"): "needs a head with ordered thresholds, and bag_of_words has none",
+    **{
+        (job, model): f"{model} has no vector for a single word, so it cannot tag words"
+        for job in ("parts of speech", "entities")
+        for model in ("autoencoder", "char_cnn")
+    },
+}
+"""The cells that are refused, each with its message: five of them."""
+CELLS = [(job, model) for job in JOBS for model in JOBS[job].models if (job, model) not in REFUSED]
+
+
+@cache
+def rows_of(job: str, split: str) -> list[tuple[str, ...]]:
+    """The first rows of a split."""
+    opened = corpora.open_corpus(corpora.Config(columns=list(JOBS[job].columns)), ("text", "label"))
+    return [row for row, _ in zip(opened.split(split), range(SPLITS[split]), strict=False)]
+
+
+def files_of(job: str, folder: Path) -> list[str]:
+    """Recipe values that name files with the rows of a job; words, tags and several labels are lists there."""
+    found = ['data.columns=["text", "label"]']
+    for split in SPLITS:
+        file = folder / f"{job.replace(' ', '-')}.{split}.jsonl"
+        if not file.exists():
+            cells = [[cell.split("\t") if "\t" in cell else cell for cell in row] for row in rows_of(job, split)]
+            lines = [json.dumps({"text": text, "label": label}) for text, label in cells]
+            file.write_text("\n".join(lines), encoding="utf-8")
+        found.append(f"data.{split}={file}")
+    return found
+
+
+def values_of(job: str, model: str) -> list[str]:
+    """The recipe values of a cell, data apart; no dropout, which delays learning."""
+    found = [f"task.name={JOBS[job].task}", *JOBS[job].values, "model.size=tiny", "train.threads=1"]
+    if JOBS[job].task == "classification":
+        found += ["text.unit=word", "text.vocabulary=2000", f"task.documents={str(reads_documents(model)).lower()}"]
+    if model not in FITTED:
+        names = [each.name for each in fields(find("models", model).Config)]
+        found += [*LEARNING, *(f"model.{name}=0.0" for name in names if name.endswith("dropout"))]
+    return [*found, *CHANGES.get(model, ())]
+
+
+def train_cell(job: str, model: str, data: Sequence[str], folder: Path, device: str) -> Any:
+    """The trained model of a cell."""
+    built = recipe.read(model, [*values_of(job, model), *data]).build()
+    return load(train(built, Options(folder=folder / "run", device=device, quiet=True)).folder, device=device)
+
+
+def decisions(job: str, cells: Sequence[str]) -> list[set[Hashable]]:
+    """What the cells of a column say: the labels of each text, the spans of each sentence, or the tag of each word."""
+    if JOBS[job].task == "classification":
+        return [set(cell.replace("|", "\t").split("\t")) - {""} for cell in cells]
+    if JOBS[job].by_spans:
+        return [set(read_spans(cell.split())) for cell in cells]
+    return [{tag} for cell in cells for tag in cell.split()]
+
+
+def micro_f1(found: Sequence[set[Hashable]], gold: Sequence[set[Hashable]]) -> float:
+    """In percent; where every decision is for exactly one label it is the accuracy."""
+    both = sum(len(ours & theirs) for ours, theirs in zip(found, gold, strict=True))
+    return 200 * both / (sum(map(len, found)) + sum(map(len, gold)))
+
+
+@cache
+def constant(job: str) -> float:
+    """The micro F1 of the best constant prediction: the most frequent labels, or the same tag for every word."""
+    known, gold = ([label for _, label in rows_of(job, split)] for split in ("train", "test"))
+    often = [label for label, _ in Counter(label for cell in known for label in cell.split("\t")).most_common()]
+    if JOBS[job].task == "tagging":
+        guesses = [["\t".join([tag] * len(cell.split("\t"))) for cell in gold] for tag in often]
+    else:
+        most = len(often) if "task.kind=multi" in JOBS[job].values else 1
+        guesses = [["\t".join(often[:size])] * len(gold) for size in range(1, most + 1)]
+    return max(micro_f1(decisions(job, guess), decisions(job, gold)) for guess in guesses)
+
+
+def check(job: str, model: str, data: Path, folder: Path, device: str) -> None:
+    """Train a cell and compare what it predicts with the best constant prediction."""
+    rows = rows_of(job, "test")
+    _, predicted = train_cell(job, model, files_of(job, data), folder, device).evaluate(rows)
+    found = micro_f1(decisions(job, predicted), decisions(job, [label for _, label in rows]))
+    assert found > constant(job) + MARGIN, f"{found:.1f} against {constant(job):.1f} of the best constant prediction"
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the rows of every job are kept."""
+    return tmp_path_factory.mktemp("grid")
+
+
+@pytest.mark.parametrize(
+    ("job", "model"),
+    [pytest.param(job, model, marks=[] if JOBS[job].quick == model else pytest.mark.slow) for job, model in CELLS],
+)
+def test_every_model_learns_every_task(job: str, model: str, data: Path, tmp_path: Path) -> None:
+    check(job, model, data, tmp_path, "cpu")
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize(("job", "model"), CELLS)
+def test_every_model_learns_every_task_on_a_gpu(job: str, model: str, data: Path, tmp_path: Path) -> None:
+    check(job, model, data, tmp_path, "cuda")
+
+
+@pytest.mark.parametrize(("job", "model"), REFUSED)
+def test_what_cannot_learn_a_task_says_why(job: str, model: str, data: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=REFUSED[job, model]) as caught:
+        train_cell(job, model, files_of(job, data), tmp_path, "cpu")
+    assert caught.value.todo and not (tmp_path / "run" / "model.safetensors").exists()
+
+
+def test_models_that_encode_no_text_are_refused() -> None:
+    """They are all that is not in the grid."""
+    tags = LabelSet.learn(["O\tI-PER"], "tags", "tags")
+    tasks = {
+        "classification": lambda name: task_of(name),
+        "tagging": lambda name: tagging.Task(tagging.Config(), {"words": task_of(name).text}, {"tags": tags}),
+    }
+    left = [(job.task, name) for job in JOBS.values() for name in NAMES if name not in job.models]
+    assert {("classification", "gpt"), ("tagging", "ngram"), ("tagging", "bag_of_words")} <= set(left)
+    for task, name in set(left):
+        module = find("models", name)
+        with pytest.raises(UserError, match=f"{name} encodes no text") as caught:
+            tasks[task](name).build(module, module.Config(**module.SIZES["tiny"]))
+        assert "such as model.name=" in (caught.value.todo or "")
+
+
+def test_every_task_with_labels_and_every_kind_of_it_has_a_job() -> None:
+    modules = {name: find("tasks", name) for name in names("tasks")}
+    tasks = {name: module for name, module in modules.items() if hasattr(module, "Task")}
+    kinds = {name: column_kinds(module.Task, module.Config()).values() for name, module in tasks.items()}
+    assert {name for name, found in kinds.items() if set(found) - set(TOKENIZED)} == {job.task for job in JOBS.values()}
+    named = {value.removeprefix("task.kind=") for job in JOBS.values() for value in job.values}
+    assert set(get_args(get_type_hints(classification.Config)["kind"])) - {"single"} <= named
+    assert all((name, job.quick) in CELLS for name, job in JOBS.items())
