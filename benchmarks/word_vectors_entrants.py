@@ -37,7 +37,7 @@ class Job:
     seed: int
     epochs: int
     options: dict[str, Any]
-    """Of our model, or of gensim's."""
+    """The configuration of our model, or arguments of gensim's."""
     unseen: str = ""
     """A file of words, one per line."""
     device: str = "cpu"

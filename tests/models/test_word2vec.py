@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from kernels.gpu import needs_gpu
 from mallang.data.batch import Batch
 from mallang.errors import UserError
 from mallang.layers.huffman import huffman_tree
@@ -181,6 +182,18 @@ def test_a_seed_gives_the_same_bits(architecture, loss):
     first, again, other = trained(1), trained(1), trained(2)
     assert torch.equal(first.embedding.weight, again.embedding.weight) and torch.equal(first.output, again.output)
     assert not torch.equal(first.embedding.weight, other.embedding.weight)
+
+
+@needs_gpu
+def test_a_seed_gives_the_same_bits_on_a_gpu():
+    text = [batch.to("cuda") for batch in batches(LINES * 400)]
+    found = []
+    for _ in range(2):
+        model = build(window=3, epochs=2, block=4, dim=100, learning_rate=0.05, final_learning_rate=0.01).cuda()
+        for _ in model.fit(text):
+            pass
+        found.append((model.embedding.weight, model.output))
+    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
 
 
 def test_words_of_like_contexts_have_like_vectors():
