@@ -4,8 +4,8 @@ python -m benchmarks.bag_entrants svm train.tsv valid.tsv         # logistic, sg
 python -m benchmarks.bag_entrants fasttext-train train.tsv valid.tsv model.bin words
 python -m benchmarks.bag_entrants fasttext-predict model.bin texts.txt
 
-A file holds texts and labels with a tab between. Features are TF-IDF of the characters 1 to 5, as ours are. The settings
-of scikit-learn are the fastest that are within 0.2 points of the best on the valid split of NSMC, of those in `SETTINGS`.
+A file holds texts and labels with a tab between. Features are TF-IDF of the characters 1 to 5, as ours are. The
+settings of scikit-learn are those in `SETTINGS` that are fastest within 0.2 points of the best on the valid split.
 """
 
 from __future__ import annotations
