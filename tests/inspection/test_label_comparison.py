@@ -79,6 +79,9 @@ def test_a_test_file_is_scored_by_the_same_models_and_does_not_choose(tmp_path):
     assert found.recommended.name == "bag of means" and tested["bag of means"] == pytest.approx(25.0)
     assert 25 <= tested["majority"] <= 75 and "accuracy on test" in str(found)
     assert compare_on(data, seconds=10.0, candidates=[]).systems[0].test is None
+    (tmp_path / "unlabeled.tsv").write_text("text\tlabel\na film\t\n")
+    with pytest.raises(UserError, match="unlabeled.tsv has no labeled texts"):
+        compare_on(data, test=str(tmp_path / "unlabeled.tsv"), candidates=[])
 
 
 @pytest.mark.parametrize(("count", "label"), [(10, None), (80, "same")])

@@ -162,6 +162,25 @@ def test_label_errors_of_any_model_and_of_rare_classes() -> None:
         label_errors.find_label_errors(Rows.of(given[:10], ("text", "label")))
 
 
+def test_every_fold_has_rows_to_validate_a_network_on() -> None:
+    """The folds divide rows by their hash: dev rows by the same hash would all be in the first fold."""
+    given = rows(100, 6)
+    for part in label_errors.divide(given, 5):
+        others = [row for row, out in zip(given, part, strict=True) if not out]
+        learned, held_out = label_errors.divided(others, fitted=False)
+        assert 0.05 < len(held_out) / len(others) < 0.4 and sorted(learned + held_out) == sorted(others)
+    for name in ("lstm_crf", "rnn-lm-miniworld"):
+        with pytest.raises(UserError, match=f"{name} is for (tagging|language_modeling)"):
+            label_errors.find_label_errors(Rows.of(given, ("text", "label")), model=name)
+
+
+def test_a_dev_set_with_a_new_label_is_named_as_such(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, dev = mallang.load(fresh), [*rows(40, 2), ("a film", "새로움")]
+    monkeypatch.setattr(label_report, "open_rows", lambda *_: (dev, ""))
+    found = label_report.label_report(fresh, model, rows(30, 3), "test")
+    assert found.fitted is None and "in the dev set, row 41, the label '새로움' does not occur" in found.notes[-1]
+
+
 def test_many_suspects_are_a_sign_of_a_weak_model() -> None:
     draw = random.Random(1)
     given = [(f"text {number}", draw.choice("abc")) for number in range(60)]

@@ -33,6 +33,7 @@ def test_what_was_written_is_read(tmp_path_factory: pytest.TempPathFactory, temp
     [
         {"format": 2}, {"weights": None}, {"temperature": 0}, {"temperature": -1.0}, {"temperature": True},
         {"temperature": "1"}, {"temperature": None}, {"thresholds": [0.5, "x"]}, {"thresholds": 3}, {"texts": "many"},
+        {"temperature": 10**400},
     ],
 )  # fmt: skip
 def test_what_is_damaged_is_no_calibration(tmp_path: Path, change: dict) -> None:

@@ -194,6 +194,9 @@ def test_damage_of_the_given_run_is_named(trained: Path, tmp_path: Path) -> None
     weights.write_bytes(weights.read_bytes()[:-1] + b"x")
     with pytest.raises(UserError, match=r"given.features = .*lm: .*model.safetensors is damaged"):
         open_given({"features": str(tmp_path / "lm")})
+    (tmp_path / "lm/recipe.toml").unlink()
+    with pytest.raises(UserError, match=r"given.features = .*lm: .*recipe.toml cannot be read: No such file"):
+        open_given({"features": str(tmp_path / "lm")})
 
 
 @pytest.mark.parametrize(

@@ -167,6 +167,18 @@ def test_words_beyond_the_maximum_length_of_the_encoder_have_zeros() -> None:
     assert text_task.logits(text_model, text_task.collate(rows(text_task, [" ".join(words * 9)])))[0].isfinite().all()
 
 
+@torch.no_grad()
+@pytest.mark.parametrize(("make", "text"), [(tagger, "\t".join(WORDS)), (classifier, " ".join(WORDS))])
+def test_padding_may_be_wider_than_what_the_encoder_can_read(make: Any, text: str) -> None:
+    """Shapes are few, so that a batch of 12 tokens is padded to 16."""
+    task, model = make(given("transformer_encoder", unit="char", positions="learned", max_length=12))
+    batch = task.collate(rows(task, [text, text]))
+    filled = Shapes(64).fill(batch)
+    assert batch.feature_tokens.shape[1] == 12 < filled.feature_tokens.shape[1]
+    both = [task.loss(model, each, None).sums["loss"] for each in (batch, filled)]
+    torch.testing.assert_close(*both)
+
+
 def test_what_the_model_cannot_see_is_learned_from_the_features() -> None:
     """The tagger knows no word; what tells the classes apart comes from the given encoder alone."""
     features = given("transformer_encoder", unit="word")

@@ -18,7 +18,10 @@ LONGEST = 30
 
 
 def check_header(rows: Rows, column: str, labels: LabelSet, given: bool | None) -> None:
-    """Refuse a first line that was taken for what it is not; `given` is what the user said of it, if anything."""
+    """Refuse a first line that was taken for what it is not; `given` is what the user said of it, if anything.
+
+    A line with the wanted names of all columns is a header, also where a label has the name of its column.
+    """
     files = rows.source.files if isinstance(rows.source, HeldOut) else rows.source
     if not isinstance(files, Files) or files.read not in ("tsv", "csv"):
         return
@@ -26,7 +29,7 @@ def check_header(rows: Rows, column: str, labels: LabelSet, given: bool | None) 
     _, first = next(readers.cells(path, files.read, strict=False))
     place = files.columns.index(rows.picks[rows.columns.index(column)])
     name = first[place].strip() if place < len(first) else ""
-    if files.header and name in labels.ids:
+    if files.header and given and name in labels.ids:
         raise UserError(
             f"the first line is read as a header, but {name!r} is also the {column} of rows: it is data",
             where=readers.at(path, 1),

@@ -175,6 +175,8 @@ def compare_on(
     """Train every candidate on a file of labeled texts and say which one to use."""
     rows, note = read_rows(data, columns)
     tested = read_rows(test, columns)[0] if test is not None else []
+    if test is not None and not tested:
+        raise UserError(f"{test} has no labeled texts", todo="give a file with texts and labels, or leave --test out")
     gold = np.array([label for _, label in rows], dtype=object)
     counts = Counter(gold.tolist())
     if len(rows) < FEWEST or len(counts) < 2:

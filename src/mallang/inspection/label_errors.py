@@ -25,11 +25,13 @@ from mallang.data import corpus as corpora
 from mallang.data import registry
 from mallang.data.columns import natural
 from mallang.data.corpus import Rows
+from mallang.data.held_out import place_of
 from mallang.data.miniworld_views import VIEWS
+from mallang.data.seen import fold
 from mallang.errors import UserError
 from mallang.evaluation.error_analysis import likely_label_errors
 from mallang.find import find
-from mallang.inspection.label_comparison import divide, write_rows
+from mallang.inspection.label_comparison import SHARE, divide, write_rows
 from mallang.loading import load
 from mallang.models.contract import is_fitted
 from mallang.training.train import Options, train
@@ -143,6 +145,7 @@ def find_label_errors(
     names = sorted(counts, key=natural)
     parts = [part for part in divide(rows, folds) if part.any()]
     what, name, overrides = QUICK.get(model, (model, model, ()))
+    check_model(name)
     shares = np.zeros((len(rows), len(names)))
     for number, part in enumerate(parts, start=1):
         say(f"fold {number} of {len(parts)}: {what}")
@@ -176,6 +179,17 @@ def right(shares: Float[np.ndarray, "rows classes"], golds: Int[np.ndarray, " ro
     return 100 * float((shares.argmax(axis=1) == golds).mean())
 
 
+def check_model(name: str) -> None:
+    """Refuse recipes that give a text something else than exactly one label."""
+    recipe = recipes.read(name).build()
+    if recipe.task_name != "classification" or recipe.task.kind == "multi":
+        what = "several labels per text" if recipe.task_name == "classification" else recipe.task_name
+        raise UserError(
+            f"{name} is for {what}, and rows with one label are judged by a classifier of one",
+            todo=f"--model {' or '.join(QUICK)}, or a model such as cnn",
+        )
+
+
 def predict_fold(
     rows: Sequence[tuple[str, str]],
     part: Bool[np.ndarray, " rows"],
@@ -201,10 +215,15 @@ def predict_fold(
 
 
 def divided(rows: Sequence[tuple[str, str]], *, fitted: bool) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
-    """Rows to train on, and to validate on: of a model that is fitted some of the same rows, for nothing is chosen."""
+    """Rows to train on, and to validate on: of a model that is fitted some of the same rows, for nothing is chosen.
+
+    The hash is not that of the folds, where rows with a low one are all in the first fold.
+    """
     if fitted:
         return list(rows), list(rows[:50])
-    (chosen,) = divide(rows, 1)
+    places = [place_of((fold(text), "dev")) for text, _ in rows]
+    chosen = [place <= max(SHARE, min(places)) for place in places]
     learned = [row for row, out in zip(rows, chosen, strict=True) if not out]
     known = {label for _, label in learned}
-    return learned, [row for row, out in zip(rows, chosen, strict=True) if out and row[1] in known]
+    held_out = [row for row, out in zip(rows, chosen, strict=True) if out and row[1] in known]
+    return learned, held_out or learned[:50]

@@ -229,7 +229,10 @@ def calibration_of(
     rows = hashlib.sha256(json.dumps(dev, ensure_ascii=False).encode("utf-8", "surrogatepass")).hexdigest()
     if is_kept and (kept := read_calibration(run)) is not None and kept.rows == rows:
         return kept, [told(kept), *here]
-    known = found if is_same else model.predictions([text for text, _ in dev], [label for _, label in dev])
+    try:
+        known = found if is_same else model.predictions([text for text, _ in dev], [label for _, label in dev])
+    except UserError as error:  # a label that training did not have: the file has changed since
+        return None, [f"probabilities are not calibrated: in the dev set, {error.where}, {error.what}"]
     calibration = fit_calibration(known)
     if not COLDEST * 1.01 < calibration.temperature < HOTTEST / 1.01:
         return None, ["probabilities are not calibrated: on the dev set every label is right, or none is"]

@@ -42,7 +42,7 @@ def read_calibration(run: Run) -> KeptCalibration | None:
         if found.temperature <= 0:
             return None
         return KeptCalibration(found, str(about["split"]), int(about["texts"]), str(about["rows"]))
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
 
 

@@ -95,7 +95,11 @@ def fingerprint_of(run: Run) -> str:
     """A sum over all that decides what a finished model computes."""
     if not run.is_finished:
         raise UserError(f"{run.folder} is not finished", todo="train it to its end first")
-    facts = [run.info.get("model"), run.info.get("weights"), run.info.get("tokenizers"), sha256(run.folder / RECIPE)]
+    try:
+        recipe = sha256(run.folder / RECIPE)
+    except OSError as error:
+        raise UserError(f"{run.folder / RECIPE} cannot be read: {error.strerror}", todo="restore the file") from error
+    facts = [run.info.get("model"), run.info.get("weights"), run.info.get("tokenizers"), recipe]
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 

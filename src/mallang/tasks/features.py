@@ -84,9 +84,14 @@ class Features:
     def join(self, vectors: Float[Tensor, "*rows dim"], features: Frozen, batch: Batch) -> Float[Tensor, "*rows both"]:
         """The vectors of texts or words with their features."""
         with torch.no_grad():
-            encoded = encode_text(features.module, read_batch(batch))
+            encoded = encode_text(features.module, self.read_batch(batch))
             found = self.word_vectors(encoded, batch.feature_words) if self.of_words else encoded.pooled
         return torch.cat((vectors, found.to(vectors.dtype)), dim=-1)
+
+    def read_batch(self, batch: Batch) -> Batch:
+        """What the given encoder reads of a batch; padding may be wider than it can read, tokens are not."""
+        assert batch.feature_tokens is not None and batch.feature_lengths is not None
+        return Batch(tokens=batch.feature_tokens[:, : self.longest], lengths=batch.feature_lengths)
 
     def word_vectors(
         self, encoded: Encoded, words: Int[Tensor, "examples words"] | None
@@ -96,9 +101,3 @@ class Features:
         layer = encoded.layers[-1]
         is_read = words < (layer.shape[1] if self.longest is None else self.longest - 1)
         return first_of_words(layer, words.clamp(max=layer.shape[1] - 1)) * is_read[:, :, None]
-
-
-def read_batch(batch: Batch) -> Batch:
-    """What the given encoder reads of a batch."""
-    assert batch.feature_tokens is not None and batch.feature_lengths is not None
-    return Batch(tokens=batch.feature_tokens, lengths=batch.feature_lengths)

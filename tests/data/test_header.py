@@ -1,0 +1,38 @@
+"""The first line of a table: a header, or data, and which guesses are refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mallang.data.columns import LabelSet
+from mallang.data.corpus import Config, open_corpus
+from mallang.data.header import check_header
+from mallang.errors import UserError
+
+ROWS = [("buy now", "spam"), ("see you", "ham"), ("cheap", "spam"), ("hello", "ham")]
+
+
+def check(path: Path, head: tuple[str, str], **options: object) -> list[str]:
+    """The labels that are learned from a file with this first line."""
+    path.write_text("".join(f"{text}\t{label}\n" for text, label in [head, *ROWS]), "utf-8")
+    rows = open_corpus(Config(corpus=None, train=str(path), **options), ("text", "label")).split("train")
+    labels = LabelSet.learn((label for _, label in rows), "label")
+    check_header(rows, "label", labels, options.get("header"))
+    return list(labels.names)
+
+
+def test_a_label_may_have_the_name_of_its_column(tmp_path: Path) -> None:
+    assert check(tmp_path / "a.tsv", ("mail", "spam"), columns=["mail", "spam"]) == ["ham", "spam"]
+
+
+def test_data_that_is_called_a_header_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="it is data"):
+        check(tmp_path / "a.tsv", ("good bye", "ham"), columns=[1, 2], header=True)
+
+
+def test_a_header_that_is_read_as_data_is_refused_unless_it_is_said_to_be_data(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="looks like a header"):
+        check(tmp_path / "a.tsv", ("mail", "kind"))
+    assert check(tmp_path / "a.tsv", ("mail", "kind"), header=False) == ["ham", "kind", "spam"]
