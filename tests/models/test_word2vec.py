@@ -208,6 +208,13 @@ def test_words_of_like_contexts_have_like_vectors():
 # ---- options ----
 
 
+def test_blocks_of_the_hierarchical_softmax_are_small():
+    """Its root takes the updates of every pair of a block: with those of negative sampling it would diverge."""
+    counts = torch.tensor([0, 0, 0, 0, 3, 2, 1])
+    assert [Objective(Config(loss=loss), counts).block for loss in LOSSES] == [256, 32, 256]
+    assert Objective(Config(loss="hierarchical-softmax", block=7), counts).block == 7
+
+
 def test_a_text_without_words_is_an_error():
     batch = Batch(tokens=torch.tensor([[1, 2, 3]]), lengths=torch.tensor([3]))
     with pytest.raises(UserError, match="no words"):
