@@ -31,8 +31,8 @@ CORPUS = "nsmc"
 MALLANG = "mallang"
 PEERS = {"svm": "LinearSVC", "logistic": "LogisticRegression", "sgd": "SGDClassifier"}
 """Classifiers of scikit-learn by their names in bag_entrants.py."""
-OURS = ("model.orders=[1,2,3,4,5]", "text.unit=char")
-"""The features of scikit-learn's TfidfVectorizer; the default C = 1 is that of both."""
+OURS = ("model.orders=[1,2,3,4,5]", "model.C=0.3", "text.unit=char")
+"""The features of scikit-learn's TfidfVectorizer, and the C of its LinearSVC."""
 LINES = (10_000, 100_000)
 """Sizes of the files to classify, beside the largest."""
 

@@ -20,15 +20,15 @@ PEER = "pytorch-crf"
 WORK = {"loss": "CRF loss and gradients", "decode": "CRF decoding"}
 
 
-def measure(rounds: int = 7, times: int = 40) -> dict[str, Result]:
-    """Mallang and pytorch-crf; `times` is how many batches a turn computes."""
+def measure(rounds: int = 7, times: int = 40, threads: int = 1) -> dict[str, Result]:
+    """Mallang and pytorch-crf; `times` is how many batches a turn computes. More threads help neither."""
     import torch
 
     device, began = "cuda" if torch.cuda.is_available() else "cpu", time.monotonic()
     found: dict[str, Result] = {}
     for work, title in WORK.items():
         for tags in SIZES:
-            outcomes = race(entrants_of(work, tags, times, device), rounds)
+            outcomes = race(entrants_of(work, tags, times, device, threads), rounds)
             rows = rows_of(outcomes)
             show(f"{title}, {tags} tags, {device}", [("", "words/s", "MiB", f"times {PEER}"), *rows])
             for label, speed, memory, ratio in rows:
@@ -36,7 +36,7 @@ def measure(rounds: int = 7, times: int = 40) -> dict[str, Result]:
                     system=label,
                     metric=f"{title} on {device}, words/s",
                     value=round(speed),
-                    protocol=f"{tags} tags, {BATCH} sentences of {SHORTEST} to {LONGEST} words, {threads()}; "
+                    protocol=f"{tags} tags, {BATCH} sentences of {SHORTEST} to {LONGEST} words, {threads} threads; "
                     f"in processes of their own, by turns of {times} batches, median of {rounds}",
                     seed=SEED,
                     seconds=round(time.monotonic() - began, 1),
@@ -45,12 +45,13 @@ def measure(rounds: int = 7, times: int = 40) -> dict[str, Result]:
     return found
 
 
-def entrants_of(work: str, tags: int, times: int, device: str) -> list[Entrant]:
+def entrants_of(work: str, tags: int, times: int, device: str, threads: int) -> list[Entrant]:
     """Ours and the peer."""
     options = {"work": work, "tags": tags, "times": times, "device": device}
+    here = {"OMP_NUM_THREADS": str(threads)}
     return [
-        Entrant(PEER, "benchmarks.crf_speed:theirs", options, needs=("torchcrf",)),
-        Entrant("mallang", "benchmarks.crf_speed:ours", options),
+        Entrant(PEER, "benchmarks.crf_speed:theirs", options, ("torchcrf",), here),
+        Entrant("mallang", "benchmarks.crf_speed:ours", options, environment=here),
     ]
 
 
@@ -61,13 +62,6 @@ def rows_of(outcomes: Mapping[str, Outcome]) -> list[tuple[str, float, float, An
         (label, one.rate, one.peak / 2**20, "?" if peer is None else round(one.rate / peer, 2))
         for label, one in outcomes.items()
     ]
-
-
-def threads() -> str:
-    """How many threads torch uses."""
-    import torch
-
-    return f"{torch.get_num_threads()} threads"
 
 
 def emissions_of(tags: int, device: str) -> tuple[Any, Any, Any, list[int]]:

@@ -16,15 +16,15 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.contest import Entrant, Outcome, peak_memory, race
 from benchmarks.report import Result, show
+from benchmarks.word_vectors_entrants import MIN_COUNT, Lines, batches, counted, fitted, read_lines, vocabulary_of
 
-DIM, WINDOW, NEGATIVES, MIN_COUNT, SAMPLE = 100, 5, 5, 5, 1e-3
+DIM, WINDOW, NEGATIVES, SAMPLE = 100, 5, 5, 1e-3
 PEER, FILE = "gensim, {} cores", "gensim, {} cores, corpus_file"
 OURS = {"cpu": "mallang, 2 cores", "cuda": "mallang, GPU"}
 METRIC = "skip-gram training, words/s"
@@ -157,8 +157,8 @@ class Training:
         self.folder, self.label, self.epochs = Path(folder), label, epochs
         if cores is not None:
             os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
-        self.lines = [line.split() for line in (self.folder / "text.txt").read_text("utf-8").splitlines()]
-        self.counts = Counter(word for line in self.lines for word in line)
+        self.lines = read_lines(self.folder / "text.txt")
+        self.counts = counted(self.lines)
         self.turns, self.made = 0, list[Any]()
 
     def __call__(self) -> float:
@@ -171,7 +171,7 @@ class Training:
         self.made.append(self.train(self.turns - WARM_UPS, self.lines, self.epochs))
         return float(self.epochs * self.counts.total())
 
-    def train(self, seed: int, lines: Sequence[Sequence[str]], epochs: int) -> Any:
+    def train(self, seed: int, lines: Lines, epochs: int) -> Any:
         """Train; what `vectors` takes."""
         raise NotImplementedError
 
@@ -197,43 +197,17 @@ class Ours(Training):
     def __init__(self, folder: str, label: str, epochs: int, rounds: int, device: str) -> None:
         import torch
 
-        from mallang.text.vocabulary import SPECIALS, Vocabulary
-
         super().__init__(folder, label, epochs, 2 if device == "cpu" else None)
         if device == "cpu":
             torch.set_num_threads(2)
-        frequent = [word for word, count in self.counts.most_common() if count >= MIN_COUNT]
-        self.device, self.vocabulary = device, Vocabulary((*SPECIALS, *frequent))
-        self.batches = {len(lines): self.encoded(lines) for lines in (self.lines, self.lines[: len(self.lines) // 10])}
+        self.device, self.vocabulary = device, vocabulary_of(self.counts)
+        texts = self.lines, self.lines[: len(self.lines) // 10]
+        self.batches = {len(lines): batches(lines, self.vocabulary, device) for lines in texts}
 
-    def encoded(self, lines: Sequence[Sequence[str]], size: int = 512) -> list[Any]:
-        """Lines as batches of ids."""
-        import torch
-
-        from mallang.data.batch import Batch
-
-        ids, rows = {word: number for number, word in enumerate(self.vocabulary.tokens)}, list[Any]()
-        for first in range(0, len(lines), size):
-            some = [
-                torch.tensor([ids.get(word, self.vocabulary.unk) for word in line])
-                for line in lines[first : first + size]
-            ]
-            tokens = torch.nn.utils.rnn.pad_sequence(some, batch_first=True, padding_value=self.vocabulary.pad)
-            rows.append(Batch(tokens=tokens, lengths=torch.tensor([len(line) for line in some])).to(self.device))
-        return rows
-
-    def train(self, seed: int, lines: Sequence[Sequence[str]], epochs: int) -> Any:
+    def train(self, seed: int, lines: Lines, epochs: int) -> Any:
         """The model, trained."""
-        import torch
-
-        from mallang.models.word2vec import Config, Model
-
-        torch.manual_seed(seed)
-        config = Config(dim=DIM, window=WINDOW, negatives=NEGATIVES, subsample=SAMPLE, epochs=epochs)
-        model = Model(config, self.vocabulary).to(self.device)
-        for _ in model.fit(self.batches[len(lines)]):
-            pass
-        return model
+        options = {"dim": DIM, "window": WINDOW, "negatives": NEGATIVES, "subsample": SAMPLE, "epochs": epochs}
+        return fitted("word2vec", options, self.vocabulary, self.batches[len(lines)], seed, self.device)
 
     def vectors(self, made: Any) -> tuple[Sequence[str], Any]:
         """The table of the model."""
@@ -258,7 +232,7 @@ class Theirs(Training):
             model.build_vocab_from_freq(dict(self.counts), corpus_count=len(self.lines))
             self.models.append(model)
 
-    def train(self, seed: int, lines: Sequence[Sequence[str]], epochs: int) -> Any:
+    def train(self, seed: int, lines: Lines, epochs: int) -> Any:
         """The next of the models, trained."""
         model, whole = self.models.pop(0), len(lines) == len(self.lines)
         if self.from_file and whole:

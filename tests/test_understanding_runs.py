@@ -16,7 +16,7 @@ from benchmarks.understanding_runs import Job, Place, bits, do, is_right  # noqa
 from mallang import recipe as recipes  # noqa: E402
 from mallang.errors import UserError  # noqa: E402
 
-ALL = ROOT / "benchmarks" / "understanding.toml"
+LISTS = [ROOT / "benchmarks" / f"{name}.toml" for name in ("understanding", "tagging")]
 LIST = """
 [defaults]
 overrides = ["train.epochs=1"]
@@ -50,8 +50,9 @@ def line_of(job, value, **more):
     }  # fmt: skip
 
 
-def test_every_system_of_the_list_can_be_trained():
-    for system in read_systems(ALL):
+@pytest.mark.parametrize("path", LISTS, ids=lambda path: path.stem)
+def test_every_system_of_a_list_can_be_trained(path):
+    for system in read_systems(path):
         for setting in system.settings:
             recipe = recipes.read(system.recipe, setting).build()
             assert recipe.task_name in ("classification", "tagging"), system.name
@@ -156,13 +157,13 @@ def test_systems_of_a_corpus_are_ordered_with_the_interval_of_their_difference(s
 
 
 def test_results_of_every_system_have_a_kind():
-    for system in read_systems(ALL):
+    for system in (system for path in LISTS for system in read_systems(path)):
         assert kind_of(f"{system.name}-test-accuracy-seed1").table == "understanding", system.name
 
 
 def test_a_run_needs_an_output_file(capsys):
     with pytest.raises(SystemExit):
-        parser().parse_args(["run", str(ALL)])
+        parser().parse_args(["run", str(LISTS[0])])
     assert "--out" in capsys.readouterr().err
 
 

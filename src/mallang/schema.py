@@ -188,13 +188,14 @@ def _named_part(section: str, name: str, module: ModuleType) -> dict[str, Any]:
     if section == "model" and (sizes := _sizes(module.SIZES, defaults)):
         made["x-sizes"] = sizes
         extra["size"] = {"enum": list(sizes), "description": "Values to start from."}
+    last: dict[str, Any] = {}
     if section == "model" and importlib.import_module("mallang.models.contract").takes_vectors(module):
-        extra |= _fields(vectors_class())["properties"]
-    taken = set(extra) & set(made["properties"])
+        last = _fields(vectors_class())["properties"]
+    taken = {*extra, *last} & set(made["properties"])
     if taken:
         raise TypeError(f"{module.__name__}.Config may not have a field named {' or '.join(sorted(taken))}")
     made["description"] = (module.__doc__ or "").strip().split("\n")[0]
-    made["properties"] = {**extra, **made["properties"]}
+    made["properties"] = {**extra, **made["properties"], **last}
     if section == "model":
         made["x-task"] = module.TASK
     if section == "task":

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from kernels.gpu import needs_gpu
 from mallang.data.batch import Batch
 from mallang.errors import UserError
 from mallang.layers.huffman import huffman_tree
@@ -183,6 +184,18 @@ def test_a_seed_gives_the_same_bits(architecture, loss):
     assert not torch.equal(first.embedding.weight, other.embedding.weight)
 
 
+@needs_gpu
+def test_a_seed_gives_the_same_bits_on_a_gpu():
+    text = [batch.to("cuda") for batch in batches(LINES * 400)]
+    found = []
+    for _ in range(2):
+        model = build(window=3, epochs=2, block=4, dim=100, learning_rate=0.05, final_learning_rate=0.01).cuda()
+        for _ in model.fit(text):
+            pass
+        found.append((model.embedding.weight, model.output))
+    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
+
+
 def test_words_of_like_contexts_have_like_vectors():
     lines = ["aca", "ada", "beb", "bfb"] * 100
     model = build(dim=8, epochs=20, block=8, learning_rate=0.1, final_learning_rate=0.01)
@@ -193,6 +206,13 @@ def test_words_of_like_contexts_have_like_vectors():
 
 
 # ---- options ----
+
+
+def test_blocks_of_the_hierarchical_softmax_are_small():
+    """Its root takes the updates of every pair of a block: with those of negative sampling it would diverge."""
+    counts = torch.tensor([0, 0, 0, 0, 3, 2, 1])
+    assert [Objective(Config(loss=loss), counts).block for loss in LOSSES] == [256, 32, 256]
+    assert Objective(Config(loss="hierarchical-softmax", block=7), counts).block == 7
 
 
 def test_a_text_without_words_is_an_error():

@@ -12,6 +12,7 @@ from mallang.data.batch import IGNORE, Shapes
 from mallang.data.columns import LabelSet
 from mallang.data.corpus import Rows
 from mallang.data.filters import Filters
+from mallang.data.mixture import Mixture, Part
 from mallang.data.prepared import prepare
 from mallang.errors import UserError
 from mallang.evaluation.spans import read_spans
@@ -165,6 +166,19 @@ def test_softmax_is_the_cross_entropy_of_every_word():
     assert int(found.report["accuracy"]) == right
 
 
+@torch.no_grad()
+def test_the_penalty_of_an_encoder_is_the_sum_over_sentences_of_any_length():
+    the_task = task()
+    model, rows = model_of(the_task, "self_attentive", penalty=0.5), examples(the_task)
+    alone = [the_task.loss(model, the_task.collate([row]), None) for row in rows]
+    penalties = [float(each.report["penalty"]) for each in alone]
+    assert len({len(row[1]) for row in rows}) > 1 and min(penalties) > 0
+    for batch in (the_task.collate(rows), Shapes(tokens=128, multiple=8).fill(the_task.collate(rows))):
+        together = the_task.loss(model, batch, None)
+        assert float(together.report["penalty"]) == pytest.approx(sum(penalties), rel=1e-5)
+        assert float(together.sums["loss"]) == pytest.approx(sum(float(each.sums["loss"]) for each in alone), rel=1e-5)
+
+
 @pytest.mark.parametrize(
     ("name", "head", "own"), [("lstm_crf", None, True), ("lstm_crf", "softmax", False), ("rnn_tagger", "crf", False)]
 )
@@ -238,6 +252,28 @@ def test_probabilities_and_n_best_are_those_of_all_tag_sequences():
         assert span.confidence == pytest.approx(float(shares[torch.tensor(having)].sum()), abs=1e-4)
 
 
+def test_there_are_no_more_n_best_than_tag_sequences():
+    """One word has as many taggings as the scheme allows for it; the impossible ones are left out."""
+    the_task = task(head="crf")
+    verbs = Verbs(the_task, model_of(the_task), None, 0)
+    found = verbs.tag("Peter", nbest=4 * len(the_task.tags))
+    possible = [name for name in the_task.tags.names if name == "O" or name.startswith("S-")]
+    assert len(found.nbest) == len(possible) < len(the_task.tags)
+    assert all(share > 0 for _, share in found.nbest)
+    assert sum(share for _, share in found.nbest) == pytest.approx(1.0, abs=1e-5)
+
+
+@settings(deadline=None, max_examples=60)
+@given(lengths=st.lists(st.integers(1, 9), min_size=1, max_size=12), longest=st.integers(2, 12))
+def test_parts_of_a_sentence_are_as_long_as_they_can_be(lengths, longest):
+    """No part is empty; a part that is too long is a single word; no word of the next part would still fit."""
+    found = parts(lengths, longest)
+    assert [place for begin, end in found for place in range(begin, end)] == list(range(len(lengths)))
+    for begin, end in found:
+        assert begin < end and (sum(lengths[begin:end]) < longest or end == begin + 1)
+        assert end == len(lengths) or sum(lengths[begin : end + 1]) >= longest
+
+
 def test_a_sentence_longer_than_the_model_is_tagged_in_parts():
     assert parts([2, 2, 2, 5], 5) == [(0, 2), (2, 3), (3, 4)] and parts([], 5) == [] and parts([9, 9], None) == [(0, 2)]
     the_task = task(head="crf")
@@ -286,6 +322,9 @@ def test_validation_is_the_loss_and_the_scores_of_evaluate(tmp_path):
     words = the_task.counts(batch)["loss"]
     with torch.no_grad():
         assert found["loss"] == pytest.approx(float(the_task.loss(model, batch, None).sums["loss"]) / words, rel=1e-4)
+        single = [("Boston", "I-LOC")]
+        alone = the_task.loss(model, the_task.collate(examples(the_task, single)), None).sums["loss"]
+    assert validate(the_task, model, single, tmp_path)[0].value == pytest.approx(float(alone), rel=1e-4)  # of one word
     assert [len(line.split()) for line in outputs] == [len(words.split("\t")) for words, _ in ROWS]
     assert {score.signature.rpartition("type:")[2] for score in scores[5:]} >= {"PER", "LOC", "ORG", "MISC"}
 
@@ -306,6 +345,17 @@ def test_rare_words_are_hidden_in_training_and_others_are_not(tmp_path):
     the_task = task(rows=rows, word_dropout=0.5)
     seen = [the_task.prepare(given, np.random.default_rng(seed)).tokens[0, 0] for seed in range(40)]
     assert {int(each) for each in seen} == {a, 1}
+
+
+def test_rare_words_of_several_corpora_are_rare_in_all_of_them_together(tmp_path):
+    """`b` occurs once in each, `c` once altogether, and the tags, which are numbers too, do not count."""
+    rows = [("a\ta\tb", "O\tO\tI-A"), ("a\tc", "O\tI-B"), ("b\ta", "I-C\tO")]
+    the_task = task(rows=rows, rare_dropout=0.5)
+    columns, arrays = ("words", "tags"), the_task.arrays()
+    corpora = [prepare(Rows.of(own, columns), arrays, Filters(), tmp_path) for own in (rows[:2], rows[2:])]
+    the_task.examples(Mixture([Part(each, 1.0) for each in corpora]), 1, 0)
+    assert the_task.is_rare is not None
+    assert np.flatnonzero(the_task.is_rare).tolist() == [the_task.text.vocabulary.id("c")]
 
 
 def test_tags_and_words_that_do_not_belong_together_are_refused_with_their_row(tmp_path):

@@ -34,6 +34,7 @@ from mallang.find import find
 from mallang.inspection.label_comparison import SHARE, divide, write_rows
 from mallang.loading import load
 from mallang.models.contract import is_fitted
+from mallang.tasks.contract import column_kinds
 from mallang.training.train import Options, train
 
 FOLDS, FEWEST = 5, 20
@@ -182,8 +183,9 @@ def right(shares: Float[np.ndarray, "rows classes"], golds: Int[np.ndarray, " ro
 def check_model(name: str) -> None:
     """Refuse recipes that give a text something else than exactly one label."""
     recipe = recipes.read(name).build()
-    if recipe.task_name != "classification" or recipe.task.kind == "multi":
-        what = "several labels per text" if recipe.task_name == "classification" else recipe.task_name
+    kind = column_kinds(find("tasks", recipe.task_name).Task, recipe.task).get("label")
+    if kind != "label":
+        what = "several labels per text" if kind == "labels" else recipe.task_name
         raise UserError(
             f"{name} is for {what}, and rows with one label are judged by a classifier of one",
             todo=f"--model {' or '.join(QUICK)}, or a model such as cnn",

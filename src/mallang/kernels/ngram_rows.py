@@ -208,7 +208,7 @@ class NgramIndex:
         indptr = np.zeros(rows + 1, np.int64)
         indices, counts = np.empty(bound, np.int32), np.empty(bound, np.int32)
         known = np.empty(bound, np.int64) if is_new else self.keys
-        bits = FIRST_BITS if is_new else max(1, (2 * len(known) + 1).bit_length())
+        bits = FIRST_BITS if is_new else max(1, (4 * len(known) // 3 + 1).bit_length())  # at most three in four filled
         if self.table is None:
             self._build(known[:0] if is_new else known, bits)
         elif self.counted + bound > MOST_ENTRIES:

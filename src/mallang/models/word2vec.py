@@ -50,6 +50,8 @@ __all__ = ["SIZES", "Config", "Model", "Word2Vec"]
 TASK = "word_vectors"
 USED_BY = {"negatives": "negative-sampling", "exponent": "negative-sampling"}
 """The loss that uses an option; options not listed here are used by all."""
+BLOCKS = {"negative-sampling": 256, "hierarchical-softmax": 32, "softmax": 256}
+"""Positions of a block."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,8 +78,11 @@ class Config:
     """The learning rate at the start; it decays linearly."""
     final_learning_rate: float = 1e-4
     """The learning rate at the end."""
-    block: int = 256
-    """Positions of the text whose updates are computed together, from the same vectors."""
+    block: int | None = None
+    """Positions of the text whose updates are computed together, from the same vectors.
+
+    none: 256, but 32 for hierarchical-softmax, since every path begins at the root, which takes all updates of a block.
+    """
 
     def __post_init__(self) -> None:
         check_sizes(self, "dim", "window", "negatives", "epochs", "block", dropouts=())
@@ -141,7 +146,7 @@ class Word2Vec(nn.Module):
         for epoch in range(config.epochs):
             (total, predicted), rates = torch.zeros(2, dtype=torch.float64, device=text.words.device), torch.zeros(1)
             for positions, random in windows(text, config.window, keep, (seed, epoch)):
-                rates = learning_rates(positions, config.block, epoch, config.epochs, len(text), span)
+                rates = learning_rates(positions, objective.block, epoch, config.epochs, len(text), span)
                 groups = objective.groups(positions, random)
                 total += objective.update_(self.embedding.weight, self.output, groups, rates).sum()
                 predicted += objective.predictions(positions)
@@ -162,6 +167,7 @@ class Objective:
 
     def __init__(self, config: Config, counts: Int64[Tensor, " words"]) -> None:
         self.config, self.counts = config, counts
+        self.block = config.block or BLOCKS[config.loss]
         self.negatives: AliasTable | None = None
         self.tree: HuffmanTree | None = None
         if config.loss == "negative-sampling":
@@ -192,15 +198,15 @@ class Objective:
     def update_(self, inputs: Tensor, outputs: Tensor, groups: Groups, rates: Tensor) -> Float64[Tensor, " groups"]:
         """Update both tables; the loss of every position."""
         if self.config.loss == "softmax":
-            return softmax_updates_(inputs, outputs, groups, rates, self.config.block, self.counts > 0)
-        return logistic_updates_(inputs, outputs, groups, rates, self.config.block, self.pooling)
+            return softmax_updates_(inputs, outputs, groups, rates, self.block, self.counts > 0)
+        return logistic_updates_(inputs, outputs, groups, rates, self.block, self.pooling)
 
     def losses(self, inputs: Tensor, outputs: Tensor, groups: Groups) -> Float64[Tensor, " groups"]:
         """The loss of every position."""
         if self.config.loss == "softmax":
-            rates = torch.zeros(-(-len(groups) // self.config.block))
+            rates = torch.zeros(-(-len(groups) // self.block))
             return self.update_(inputs, outputs, groups, rates)
-        return logistic_losses(inputs, outputs, groups, self.config.block, self.pooling)
+        return logistic_losses(inputs, outputs, groups, self.block, self.pooling)
 
     @property
     def pooling(self) -> Literal["none", "mean"]:

@@ -130,17 +130,14 @@ def train_here(recipe: Recipe, run: Run, options: Options, world: World, device:
     made = find("models", recipe.model_name)
     check_weights(lambda: task.build(made, recipe.model), sizes, copies_of(recipe.optimizer), device)
     seed_everything(recipe.seed, 0, 0)
-    model = task.build(find("models", recipe.model_name), recipe.model)
+    model = task.build(made, recipe.model)
     initialize(model, recipe.train, options.start, recorder.say)
     read = next(iter(task.tokenizers.values())).vocabulary  # that of the source, where there is one
     coverage = load_pretrained(model, recipe, run, read, options.start, recorder.say)
     if coverage is not None and world.is_first:
         run = run.update(vectors={"found": coverage.found, "words": coverage.words})
     model.to(device)
-    size = "" if isinstance(model, Fitted) else f"{sum(p.numel() for p in model.parameters()):,} parameters "
-    for name, each in materials.given.items():
-        recorder.say(f"given.{name}: {type(each.model).__name__} of {each.folder}, frozen")
-    recorder.say(f"{recipe.model_name}: {size}on {device}")  # the size of a fitted model is known afterwards
+    say_models(recipe, materials, model, device, recorder)
     valid_rows = list(materials.corpus.split("valid"))
     if isinstance(model, Fitted):
         return fit_here(recipe, run, materials, model, recorder, valid_rows)
@@ -174,6 +171,17 @@ def train_here(recipe: Recipe, run: Run, options: Options, world: World, device:
     if world.is_first:
         run = finish(run, recipe, outcome_of(recipe, loop))
     return run
+
+
+def say_models(
+    recipe: Recipe, materials: Materials, model: torch.nn.Module, device: torch.device, recorder: Recorder
+) -> None:
+    """Report the model with its size, and the models that it is given."""
+    for name, each in materials.given.items():
+        recorder.say(f"given.{name}: {type(each.model).__name__} of {each.folder}, frozen")
+    # The size of a fitted model is known afterwards.
+    size = "" if isinstance(model, Fitted) else f"{sum(p.numel() for p in model.parameters()):,} parameters "
+    recorder.say(f"{recipe.model_name}: {size}on {device}")
 
 
 def fit_here(
