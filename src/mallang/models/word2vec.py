@@ -79,10 +79,7 @@ class Config:
     final_learning_rate: float = 1e-4
     """The learning rate at the end."""
     block: int | None = None
-    """Positions of the text whose updates are computed together, from the same vectors.
-
-    none: 256, but 32 for hierarchical-softmax, since every path begins at the root, which takes all updates of a block.
-    """
+    """Positions of the text whose updates are computed from the same vectors; none: 256, hierarchical softmax 32."""
 
     def __post_init__(self) -> None:
         check_sizes(self, "dim", "window", "negatives", "epochs", "block", dropouts=())
