@@ -159,6 +159,8 @@ WRONG = [
     {"kind": "ordinal", "class_weights": "balanced"},
     {"word_dropout": 1.0},
     {"max_words": 0},
+    {"max_tokens": -1},
+    {"max_tokens": 5, "documents": True},
 ]
 
 
@@ -219,6 +221,24 @@ def test_a_tsv_trains_classifies_and_evaluates(tmp_path):
     assert raised.value.where == "row 2"
     with pytest.raises(UserError, match="there is no label"):
         model.evaluate([("good", " ")])
+
+
+def test_long_texts_are_examples_too(tmp_path):
+    lines = [f"{'so ' * 400}{'good' if n % 2 else 'bad'}\t{'yes' if n % 2 else 'no'}" for n in range(20)]
+    (tmp_path / "train.tsv").write_text("text\tlabel\n" + "\n".join(lines) + "\n", encoding="utf-8")
+    run = train_here(tmp_path, "train.batch_tokens=2048", "train.steps=200")
+    assert [str(each) for each in mallang.load(run.folder).classify(["so good", "so bad"])] == ["yes", "no"]
+
+
+def test_of_a_text_the_first_max_tokens_are_read(tmp_path):
+    write_tsv(tmp_path / "train.tsv")
+    model = mallang.load(train_here(tmp_path, "task.max_tokens=1").folder)
+    short, long, other = model.classify(["good", "good bad bad bad", "bad"])
+    assert short.probabilities == pytest.approx(long.probabilities, abs=1e-6) and str(short) != str(other)
+    tokens = task(max_tokens=3).arrays()[0].encoder
+    whole = task().arrays()[0].encoder
+    assert tokens.encode_batch(TEXTS) == [ids[:3] for ids in whole.encode_batch(TEXTS)]
+    assert tokens.fingerprint != whole.fingerprint != task(max_tokens=4).arrays()[0].encoder.fingerprint
 
 
 def test_other_labels_than_those_of_training_are_noticed(tmp_path):

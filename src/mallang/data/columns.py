@@ -32,6 +32,7 @@ from mallang.text.scheme_detection import SchemeDetector
 from mallang.text.sentences import split_sentences
 from mallang.text.tag_scheme import Scheme
 from mallang.text.tokenizer import Tokenizer
+from mallang.text.vocabulary import Vocabulary
 
 Kind = Literal["text", "words", "document", "label", "labels", "tags", "number"]
 TOKENIZED: tuple[Kind, ...] = ("text", "words", "document")
@@ -245,6 +246,28 @@ class Starts:
     def encode_batch(self, texts: list[str]) -> list[list[int]]:
         """The starts of the segments of every cell."""
         return [np.cumsum([0, *map(len, cell)])[:-1].tolist() for cell in self.of.segments(texts)]
+
+
+@dataclass(frozen=True)
+class Truncated:
+    """A tokenizer that reads only the first tokens of a text."""
+
+    tokenizer: Tokenizer
+    most: int
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """The tokens that there are."""
+        return self.tokenizer.vocabulary
+
+    @property
+    def fingerprint(self) -> str:
+        """A sum over all that decides how it encodes."""
+        return f"{self.tokenizer.fingerprint} first {self.most}"
+
+    def encode_batch(self, texts: list[str]) -> list[list[int]]:
+        """The first tokens of every text."""
+        return [ids[: self.most] for ids in self.tokenizer.encode_batch(texts)]
 
 
 @dataclass(frozen=True)

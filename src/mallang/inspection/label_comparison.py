@@ -56,15 +56,21 @@ class Candidate:
     is_for_documents: bool = False
 
 
+NBSVM = ("model.sublinear=true", "model.boundaries=true", "model.naive_bayes=true")
+SMALL_NETWORK = ("model.size=small", "task.max_tokens=400")
+"""The start of a text mostly says what it is about; a longer one would leave too few updates for the budget."""
 CANDIDATES = (
-    Candidate("bag of words", "bag_of_words", ("text.unit=word", "text.vocabulary=50000", "model.orders=[1,2]")),
-    Candidate("bag of characters", "bag_of_words", ("text.unit=char", "model.orders=[1,2,3,4]")),
-    Candidate("bag of means", "bag_of_means", ("model.size=small",)),
-    Candidate("CNN", "cnn", ("model.size=small",)),
-    Candidate("LSTM", "rnn_classifier", ("model.size=small",)),
+    Candidate(
+        "bag of words", "bag_of_words",
+        ("text.unit=word", "text.vocabulary=200000", "text.lowercase=true", "model.orders=[1,2]", *NBSVM),
+    ),
+    Candidate("bag of characters", "bag_of_words", ("text.unit=char", "model.orders=[1,2,3,4]", "model.C=0.3", *NBSVM)),
+    Candidate("bag of means", "bag_of_means", SMALL_NETWORK),
+    Candidate("CNN", "cnn", SMALL_NETWORK),
+    Candidate("LSTM", "rnn_classifier", SMALL_NETWORK),
     Candidate("HAN", "han", ("model.size=small", "task.documents=true"), is_for_documents=True),
-    Candidate("Transformer", "transformer_encoder", ("model.size=small",)),
-)
+    Candidate("Transformer", "transformer_encoder", SMALL_NETWORK),
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)

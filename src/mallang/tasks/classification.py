@@ -24,7 +24,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from mallang.data.batch import IGNORE, Batch, pad_rows
-from mallang.data.columns import Column, Kind, LabelSet, Segments, Starts
+from mallang.data.columns import Column, Kind, LabelSet, Segments, Starts, Truncated
 from mallang.data.documents import document_sizes, sentence_rows
 from mallang.data.prepared import Prepared
 from mallang.data.resegmented import Resegmented, dropouts_of
@@ -48,6 +48,7 @@ __all__ = ["DEFAULTS", "SECTIONS", "Config", "Task", "Verbs"]
 SECTIONS: tuple[str, ...] = ()
 """Sections of a recipe that this task reads besides those of every recipe."""
 DEFAULTS: dict[str, dict[str, Any]] = {
+    "data": {"max_length": 0},  # a long text is an example too
     "train": {"metric": "accuracy"},
     "schedule": {"name": "linear", "warmup": 0},
 }
@@ -74,6 +75,8 @@ class Config:
     """Probability that a merge of BPE is skipped in training, so that a word is read in other pieces each time."""
     freeze: bool = False
     """Train the head alone; the encoder, usually from another run (--from), stays as it is."""
+    max_tokens: int = 0
+    """Maximum number of tokens of a text that are read, from its start; 0: all."""
     documents: bool = False
     """Read a text as a document of sentences, for models with a level of sentences."""
     max_sentences: int = 64
@@ -103,6 +106,8 @@ class Config:
             raise ValueError("bpe_dropout has no effect on documents, whose sentences begin at fixed tokens")
         if self.class_weights != "none" and self.kind == "ordinal":
             raise ValueError("class_weights has no effect on kind = 'ordinal', whose thresholds order the classes")
+        if self.max_tokens < 0 or (self.max_tokens and self.documents):
+            raise ValueError("max_tokens is 0 or more, and 0 for documents, which max_sentences and max_words limit")
         for name in ("max_sentences", "max_words"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, but is {getattr(self, name)}")
@@ -167,10 +172,9 @@ class Task:
 
     def arrays(self) -> Sequence[Column]:
         """The tokens, the label, of documents the starts of their sentences; what features and a bag need."""
-        found = [
-            Column(0, self.segments if self.config.documents else self.text),
-            Column(1, self.labels, is_text=False),
-        ]
+        whole = self.segments if self.config.documents else self.text
+        tokens = Truncated(self.text, self.config.max_tokens) if self.config.max_tokens else whole
+        found = [Column(0, tokens), Column(1, self.labels, is_text=False)]
         if self.config.documents:
             found.append(Column(0, Starts(self.segments), is_text=False))
         if self.features is not None:
