@@ -30,6 +30,15 @@ def test_buckets_read_everything_once_within_the_budget(lengths, tokens, sentenc
     assert [again[k] for k in range(len(again))] == batches
 
 
+def test_an_example_over_the_budget_is_refused_or_alone_in_its_batch():
+    lengths = np.array([[3], [50], [4], [30], [5]], dtype=np.int32)
+    with pytest.raises(UserError, match="50 tokens does not fit into a batch of 20"):
+        Buckets(lengths, tokens=20, seed=1, epoch=0)
+    plan = Buckets(lengths, tokens=20, long_alone=True, seed=1, epoch=0)
+    batches = [sorted(i for (i,) in plan[k]) for k in range(len(plan))]
+    assert [1] in batches and [3] in batches and sorted(i for batch in batches for i in batch) == [0, 1, 2, 3, 4]
+
+
 def test_buckets_pad_less_than_random_batches_and_differ_by_epoch():
     lengths = np.random.default_rng(0).integers(1, 60, size=(2000, 2)).astype(np.int32)
     first, second = (Buckets(lengths, tokens=1000, seed=1, epoch=epoch) for epoch in (0, 1))

@@ -32,7 +32,7 @@ class Buckets(Sequence[Rows]):
 
     With a `multiple`, lengths count as rounded up to it: batches then have a short list of shapes (see `Shapes`).
     `rows` are the rows that each example takes, a document one for each sentence: `lengths` are then those of its
-    longest row. A document that is larger than the budget is a batch by itself.
+    longest row. A document that is larger than the budget is a batch by itself; a text too, if `long_alone`.
     """
 
     def __init__(
@@ -43,13 +43,14 @@ class Buckets(Sequence[Rows]):
         sentences: int | None = None,
         rows: Integer[np.ndarray, " examples"] | None = None,
         multiple: int = 1,
+        long_alone: bool = False,
         seed: int,
         epoch: int,
     ) -> None:
         if len(lengths) == 0:
             raise UserError("there is nothing to batch: the corpus is empty")
         longest = lengths.max(axis=1)
-        if int(longest.max()) > tokens:
+        if int(longest.max()) > tokens and not long_alone:
             raise UserError(
                 f"an example of {int(longest.max())} tokens does not fit into a batch of {tokens}",
                 todo="raise train.batch_tokens or lower data.max_length",

@@ -240,8 +240,9 @@ class Task:
             rows, widths = document_sizes(examples, 2, self.config.max_words, self.config.max_sentences)
             lengths = widths[:, None] + 1
         return Buckets(
-            lengths, tokens=tokens, sentences=sentences, rows=rows, multiple=multiple, seed=seed, epoch=epoch
-        )
+            lengths, tokens=tokens, sentences=sentences, rows=rows, multiple=multiple, long_alone=True,
+            seed=seed, epoch=epoch,
+        )  # fmt: skip
 
     def batches(self, examples: Sequence[Sequence[Any]], tokens: int) -> Iterator[tuple[list[int], Batch]]:
         """All examples in batches for inference, each with their numbers; those of similar length share a batch."""
