@@ -46,6 +46,8 @@ class Batch:
     source_lengths: Int[Tensor, " batch"] | None = field(default=None, metadata=axes("batch", 1))
     segments: Int[Tensor, "batch time"] | None = field(default=None, metadata=axes("batch time", 0))
     """Where several texts are packed into one row: the index of each token's text, from 1; padding has 0."""
+    token_types: Int[Tensor, "batch time"] | None = field(default=None, metadata=axes("batch time", 0))
+    """The segment of each token in BERT's sense: 0 in the first text of a pair, 1 in the second; padding has 0."""
     classes: Int[Tensor, " examples"] | None = field(default=None, metadata=axes("examples", IGNORE))
     """The class of each example; IGNORE where it has none."""
     class_sets: Float[Tensor, "examples classes"] | None = field(
