@@ -340,6 +340,17 @@ def command(monkeypatch: pytest.MonkeyPatch, *words: str) -> None:
     assert left.value.code in (0, None)
 
 
+def test_allow_bin_is_refused_where_it_has_no_effect(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.vec").write_text("1 2\nword 1 2\n")
+    monkeypatch.setattr("sys.argv", ["mallang", "import", "a.vec", "--allow-bin"])
+    with pytest.raises(SystemExit) as left:
+        main()
+    assert left.value.code == 2 and "--allow-bin has no effect on a.vec" in capsys.readouterr().err
+
+
 def test_import_train_from_it_and_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     """An imported BERT classifies and tags after `train --from`; both runs are loaded by transformers."""
     monkeypatch.chdir(tmp_path)

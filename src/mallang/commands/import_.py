@@ -59,7 +59,12 @@ def command(
     of a GPT-2, BERT or RoBERTa holds config.json, model.safetensors and tokenizer.json; a hub name is looked up in the
     local cache, and nothing is downloaded. The run is used like one that was trained here.
     """
-    if file.suffix == ".npy" or ending(file, VECTORS):
+    suffix = ending(file, SUFFIXES)
+    is_vectors = file.suffix == ".npy" or ending(file, VECTORS) is not None
+    is_model = file.is_dir() or (suffix is None and not is_vectors and not file.exists())
+    if allow_bin and not is_model:
+        raise UserError(f"--allow-bin has no effect on {file}, which is no model of transformers", todo="leave it out")
+    if is_vectors and not is_model:
         from mallang.interop.word_vectors import import_vectors
 
         own = name or file.name.removesuffix(ending(file, VECTORS) or ".npy")
@@ -67,8 +72,7 @@ def command(
         if not quiet:
             print(f"the run is in {made.folder}")
         return
-    suffix = ending(file, SUFFIXES)
-    if file.is_dir() or (suffix is None and not file.exists()):
+    if is_model:
         from mallang.interop.huggingface_models import import_model
 
         place = folder_of_run(runs, name or file.resolve().name)
