@@ -22,6 +22,7 @@ def full(rows=3, time=5, words=2, documents=None, sentences=2):
         source=torch.ones(rows, time + 1, dtype=torch.long),
         source_lengths=torch.full((rows,), time + 1),
         segments=torch.ones(rows, time, dtype=torch.long),
+        token_types=torch.ones(rows, time, dtype=torch.long),
         classes=torch.zeros(examples, dtype=torch.long),
         class_sets=torch.zeros(examples, 4),
         numbers=torch.zeros(examples),

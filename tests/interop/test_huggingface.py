@@ -12,6 +12,7 @@ from mallang.commands.main import main
 from mallang.data.batch import Batch
 from mallang.errors import UserError
 from mallang.interop import huggingface
+from mallang.layers.attention import record_attention
 
 transformers = pytest.importorskip("transformers")
 TEXTS = ["the cat sat on the mat", "나는 물을 마신다.", "a  <s> b\nc 👍", ""]
@@ -61,6 +62,22 @@ def test_an_imported_model_says_the_same(theirs, tmp_path):
         torch.testing.assert_close(found[..., 4:], expected[..., :end], atol=1e-5, rtol=1e-5)
         torch.testing.assert_close(found[..., 3], expected[..., end], atol=1e-5, rtol=1e-5)
         assert (found[..., :3] < -1e6).all()
+
+
+@torch.no_grad()
+def test_hidden_states_and_attentions_are_those_of_transformers(theirs, tmp_path):
+    verbs = imported(theirs, tmp_path)
+    reference = transformers.GPT2LMHeadModel.from_pretrained(theirs, attn_implementation="eager").eval()
+    end = reference.config.eos_token_id
+    ids = verbs.task.text.encode(TEXTS[0]).ids
+    batch = Batch(tokens=torch.tensor([[2, *ids]]), lengths=torch.tensor([len(ids) + 1]))
+    given = torch.tensor([[end, *(number - 4 for number in ids)]])
+    expected = reference(given, output_hidden_states=True, output_attentions=True)
+    with record_attention(verbs.model) as maps:
+        hidden = verbs.model(batch)
+    torch.testing.assert_close(hidden, expected.hidden_states[-1], atol=1e-5, rtol=1e-5)
+    for layer, weights in enumerate(expected.attentions):
+        torch.testing.assert_close(maps[f"decoder.{layer}.self"], weights, atol=1e-5, rtol=1e-5)
 
 
 def test_what_was_imported_goes_back_unchanged(theirs, tmp_path):

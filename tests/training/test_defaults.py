@@ -13,7 +13,18 @@ from mallang import recipe as recipes
 from mallang.data.corpus import open_corpus
 from mallang.errors import UserError
 from mallang.training import defaults
-from mallang.training.defaults import FEW, SHAPES, TIERS, Counted, fit_recipe, fitted, messages, tier_of, with_defaults
+from mallang.training.defaults import (
+    FEW,
+    SHAPES,
+    TIERS,
+    Counted,
+    fit_recipe,
+    fitted,
+    messages,
+    tier_of,
+    with_defaults,
+    with_fitted,
+)
 
 SIZES = {30: 600, 500: 9000, 5000: 90_000, 30_000: 550_000, 2_000_000: 30_000_000, 9_000_000: 150_000_000}
 """Numbers of pairs, and the tokens of one side."""
@@ -191,7 +202,7 @@ def test_one_file_is_enough_and_too_little_is_said_before_training(home: Path) -
 
 
 def test_a_run_that_starts_from_another_keeps_its_shape_and_tokenizer(home: Path) -> None:
-    resolved, _ = with_defaults(recipes.read("transformer", ["data.train=train.tsv"]), is_started=True)
+    resolved, _ = with_fitted(recipes.read("transformer", ["data.train=train.tsv"]), is_started=True)
     fits = [key for key, origin in resolved.origins.items() if origin.startswith("fitted")]
     assert fits and not any(key.startswith(("model.", "text.")) for key in fits)
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from mallang.commands.options import Plugin, Quiet, RunFolder, add_plugins, load_for
+from mallang.commands.options import Plugin, Quiet, RunFolder, add_plugins, check_run, load_for
 from mallang.errors import UserError
 
 EXAMPLES = (
@@ -17,6 +17,7 @@ EXAMPLES = (
     "mallang export runs/transformer-miniworld --to onnx",
     "mallang export runs/ngram-miniworld --to arpa --output miniworld.arpa.gz",
     "mallang export runs/my-gpt --to huggingface",
+    "mallang export runs/bert-miniworld --to huggingface --output my-bert",
     "mallang export runs/word2vec-miniworld --to word2vec --output vectors.bin",
 )
 
@@ -53,8 +54,8 @@ def command(
 ) -> None:
     """Write a trained Transformer for CTranslate2 or ONNX Runtime, or a model in a format of others.
 
-    --to arpa writes n-grams, --to huggingface a GPT for transformers, --to word2vec word vectors: as text, or binary
-    where the name of the file ends in .bin.
+    --to arpa writes n-grams, --to huggingface a GPT or a BERT for transformers, --to word2vec word vectors: as text, or
+    binary where the name of the file ends in .bin.
 
     The folder of a Transformer also holds the tokenizers and a script, so that it runs where there is neither mallang
     nor torch: python FOLDER/translate.py "a text".
@@ -66,7 +67,7 @@ def command(
         export_arpa(run, output, quiet)
         return
     if to is Format.huggingface:
-        export_gpt2(run, output or run / to.value, quiet)
+        export_huggingface(run, output or run / to.value, quiet)
         return
     if to is Format.word2vec:
         export_vectors(run, output or run / "vectors.txt", quiet)
@@ -98,15 +99,17 @@ def export_arpa(run: Path, output: Path | None, quiet: bool) -> None:
         print(f"{path}  {path.stat().st_size / 1e6:.1f} MB; KenLM and others read it")
 
 
-def export_gpt2(run: Path, folder: Path, quiet: bool) -> None:
-    """Write a GPT as a folder of transformers."""
-    from mallang.interop import huggingface
+def export_huggingface(run: Path, folder: Path, quiet: bool) -> None:
+    """Write a GPT or a BERT as a folder of transformers."""
+    from mallang.interop.huggingface_models import export_model
+    from mallang.loading import load
 
+    check_run(run)
     if folder.exists() and any(folder.iterdir()):
         raise UserError(f"{folder} is there already", todo="remove it, or --output FOLDER")
-    huggingface.export_gpt2(load_for(run, "language_modeling", "export --to huggingface", "cpu"), folder)
+    kind = export_model(load(run, "cpu"), folder)
     if not quiet:
-        print(f'{folder}; transformers loads it: AutoModelForCausalLM.from_pretrained("{folder}")')
+        print(f'{folder}; transformers loads it: {kind}.from_pretrained("{folder}")')
 
 
 def export_vectors(run: Path, path: Path, quiet: bool) -> None:

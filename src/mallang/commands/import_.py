@@ -14,6 +14,8 @@ EXAMPLES = (
     "mallang import news.arpa",
     "mallang import news.arpa.gz --name news",
     "mallang import models/gpt2",
+    "mallang import models/bert-base-uncased --name bert",
+    "mallang import klue/bert-base",
     "mallang import glove.6B.50d.txt --name glove",
 )
 SUFFIXES = (".arpa", ".arpa.gz", ".lm", ".lm.gz")
@@ -24,7 +26,7 @@ File = Annotated[
     Path,
     typer.Argument(
         metavar="PATH",
-        help="An ARPA file, word vectors, packed by gzip or not, or the folder of a GPT-2.",
+        help="An ARPA file, word vectors, or the folder or hub name of a GPT-2, BERT or RoBERTa.",
         show_default=False,
     ),
 ]
@@ -35,19 +37,34 @@ Name = Annotated[
     ),
 ]
 Runs = Annotated[Path, typer.Option("--runs", metavar="FOLDER", help="Where run folders are.")]
+AllowBin = Annotated[
+    bool,
+    typer.Option("--allow-bin", help="Read pickled weights (.bin) where there are no others.", show_default=False),
+]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Replace a run of that name.", show_default=False)]
 
 
 def command(
-    file: File, name: Name = None, runs: Runs = Path("runs"), fresh: Fresh = False, quiet: Quiet = False
+    file: File,
+    name: Name = None,
+    runs: Runs = Path("runs"),
+    allow_bin: AllowBin = False,
+    fresh: Fresh = False,
+    quiet: Quiet = False,
 ) -> None:
-    """Make a run of the n-grams in an ARPA file, of word vectors, or of a GPT-2 that transformers has saved.
+    """Make a run of the n-grams in an ARPA file, of word vectors, or of a model that transformers has saved.
 
     KenLM, SRILM and others write ARPA files; tokens are then what stands between spaces. Word vectors are in the text
     or binary format of word2vec, in GloVe's text format, or in a .npy file with a file of words beside it. The folder
-    of a GPT-2 holds config.json, model.safetensors and tokenizer.json. The run is used like one that was trained here.
+    of a GPT-2, BERT or RoBERTa holds config.json, model.safetensors and tokenizer.json; a hub name is looked up in the
+    local cache, and nothing is downloaded. The run is used like one that was trained here.
     """
-    if file.suffix == ".npy" or ending(file, VECTORS):
+    suffix = ending(file, SUFFIXES)
+    is_vectors = file.suffix == ".npy" or ending(file, VECTORS) is not None
+    is_model = file.is_dir() or (suffix is None and not is_vectors and not file.exists())
+    if allow_bin and not is_model:
+        raise UserError(f"--allow-bin has no effect on {file}, which is no model of transformers", todo="leave it out")
+    if is_vectors and not is_model:
         from mallang.interop.word_vectors import import_vectors
 
         own = name or file.name.removesuffix(ending(file, VECTORS) or ".npy")
@@ -55,14 +72,14 @@ def command(
         if not quiet:
             print(f"the run is in {made.folder}")
         return
-    if file.is_dir():
-        from mallang.interop.huggingface import import_gpt2
+    if is_model:
+        from mallang.interop.huggingface_models import import_model
 
-        imported = import_gpt2(file, folder_of_run(runs, name or file.resolve().name), fresh=fresh)
+        place = folder_of_run(runs, name or file.resolve().name)
+        imported = import_model(file, place, allow_bin=allow_bin, fresh=fresh)
         if not quiet:
             print(f"the run is in {imported.folder}")
         return
-    suffix = ending(file, SUFFIXES)
     if suffix is None:
         raise UserError(
             f"{file} is no file that can be imported: ARPA files end in .arpa or .arpa.gz, word vectors in .txt, .vec, "

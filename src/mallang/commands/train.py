@@ -34,6 +34,7 @@ EXAMPLES = (
     "mallang train transformer data.train=mine.tsv data.valid=held-out.tsv",
     "mallang train lexicon data.train=mine.tsv data.valid=held-out.tsv model.file=words.txt",
     "mallang train transformer-miniworld --seeds 1,2,3",
+    "mallang train bert --from runs/my-bert data.train=mine.tsv",
 )
 Start = Annotated[
     Path | None,
@@ -81,7 +82,7 @@ def command(
     add_plugins(plugin)
     from mallang.training.defaults import with_defaults
 
-    resolved, told = with_defaults(recipes.read(recipe, overrides or []), is_started=start is not None)
+    resolved, told = with_defaults(recipes.read(recipe, overrides or []), start=start)
     note_renamed(resolved, quiet)
     if show:
         print("\n".join(resolved.show()))

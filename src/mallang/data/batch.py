@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import pad
 
-from mallang.text.vocabulary import PAD
+from mallang.text.vocabulary import PAD, Vocabulary
 
 IGNORE = -100
 """The label of an example or a word that has none: no class has this number. Class 0 is an ordinary class."""
@@ -46,6 +46,8 @@ class Batch:
     source_lengths: Int[Tensor, " batch"] | None = field(default=None, metadata=axes("batch", 1))
     segments: Int[Tensor, "batch time"] | None = field(default=None, metadata=axes("batch time", 0))
     """Where several texts are packed into one row: the index of each token's text, from 1; padding has 0."""
+    token_types: Int[Tensor, "batch time"] | None = field(default=None, metadata=axes("batch time", 0))
+    """The segment of each token in BERT's sense: 0 in the first text of a pair, 1 in the second; padding has 0."""
     classes: Int[Tensor, " examples"] | None = field(default=None, metadata=axes("examples", IGNORE))
     """The class of each example; IGNORE where it has none."""
     class_sets: Float[Tensor, "examples classes"] | None = field(
@@ -178,6 +180,12 @@ def rectangles(batch: Batch) -> list[tuple[str, Tensor]]:
 def lengths_to_mask(lengths: Int[Tensor, " batch"], width: int) -> Bool[Tensor, "batch width"]:
     """True in the first `lengths[i]` positions of row i."""
     return torch.arange(width, device=lengths.device)[None, :] < lengths[:, None]
+
+
+def pad_texts(rows: Sequence[Any], vocabulary: Vocabulary) -> tuple[Int[Tensor, "rows width"], Int[Tensor, " rows"]]:
+    """Pad texts for an encoder, each with the special tokens that the vocabulary has for their begin and end."""
+    begin, end = vocabulary.frame
+    return pad_rows(rows, vocabulary.pad, begin=begin, end=end)
 
 
 def pad_rows(

@@ -15,16 +15,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import safetensors.torch
 import tokenizers
 import torch
 from torch import Tensor
 
 from mallang.errors import UserError
+from mallang.interop.huggingface_folder import checked, read_json, read_weights, sums, write_folder
 from mallang.interop.imported_run import write_imported
 from mallang.models.gpt import GPT, HF_NAMES, Config
 from mallang.recipe import Recipe
-from mallang.runs.files import load_tensors, sha256, to_json
 from mallang.runs.folder import Run
 from mallang.runs.weights import own_weights, set_weights
 from mallang.tasks import language_modeling
@@ -38,7 +37,7 @@ ACTIVATIONS = {"gelu_new": "gelu-tanh", "gelu_pytorch_tanh": "gelu-tanh", "gelu"
 FILES = ("config.json", "model.safetensors", "tokenizer.json")
 
 
-def import_gpt2(source: Path, folder: Path, *, fresh: bool = False) -> Run:
+def import_gpt2(source: Path, folder: Path, *, allow_bin: bool = False, fresh: bool = False) -> Run:
     """A finished run with the weights and the tokenizer of a GPT-2 folder."""
     about = read_json(source / "config.json")
     config = config_of(about, source / "config.json")
@@ -46,10 +45,10 @@ def import_gpt2(source: Path, folder: Path, *, fresh: bool = False) -> Run:
     layout = language_modeling.Config()
     recipe = Recipe.make(name=folder.name, task=layout, model=config, text=tokenizer.config)
     model = GPT(config, tokenizer.vocabulary)
-    given = load_tensors(source / "model.safetensors")
-    set_weights(model, to_ours(given, model, end), source / "model.safetensors")
+    given, files = read_weights(source, allow_bin=allow_bin)
+    set_weights(model, to_ours(given, model, end), files[0])
     card = f"A GPT-2 that was imported from {source.name}, not trained here."
-    sources = {name: sha256(source / name) for name in FILES}
+    sources = sums([source / "config.json", *files, source / "tokenizer.json"])
     return write_imported(folder, recipe, tokenizer, model, about=card, sources=sources, fresh=fresh)
 
 
@@ -77,15 +76,10 @@ def export_gpt2(verbs: language_modeling.Verbs, folder: Path) -> None:
     else:
         about |= {"bos_token_id": BOS, "eos_token_id": EOS, "pad_token_id": 0}
     about["vocab_size"] = len(weights["transformer.wte.weight"])
-    folder.mkdir(parents=True, exist_ok=True)
-    plain = {name: value.detach().cpu().contiguous() for name, value in weights.items()}
-    (folder / "model.safetensors").write_bytes(safetensors.torch.save(plain, metadata={"format": "pt"}))
-    (folder / "config.json").write_bytes(to_json(about))
-    (folder / "tokenizer.json").write_text(json.dumps(pipeline, ensure_ascii=False), "utf-8")
     names = [END] * 2 if imported else ["<s>", "</s>"]
-    (folder / "tokenizer_config.json").write_bytes(
-        to_json({"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": names[0], "eos_token": names[1]})
-    )
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": names[0], "eos_token": names[1]}
+    files = {"config.json": about, "tokenizer.json": pipeline, "tokenizer_config.json": settings}
+    write_folder(folder, weights, files)
 
 
 def config_of(about: Mapping[str, Any], where: Path) -> Config:
@@ -98,9 +92,7 @@ def config_of(about: Mapping[str, Any], where: Path) -> Config:
         "layer_norm_epsilon": 1e-5, "scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False,
         "add_cross_attention": False, "tie_word_embeddings": True,
     }  # fmt: skip
-    for key, value in expected.items():
-        if about.get(key, value) != value:
-            raise UserError(f"{key} = {about[key]!r} is not supported, only {value!r}", where=str(where))
+    checked(about, expected, where)
     if (activation := about.get("activation_function", "gelu_new")) not in ACTIVATIONS:
         raise UserError(f"the activation {activation!r} is not supported", where=str(where))
     try:
@@ -198,17 +190,3 @@ def renumbered(pipeline: Mapping[str, Any], specials: list[str], *, first: bool)
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     added = [{"id": vocabulary[token], "content": token, **flags} for token in specials]
     return {**pipeline, "model": {**pipeline["model"], "vocab": vocabulary}, "added_tokens": added}
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON file of their folder, or one clear message."""
-    try:
-        found = json.loads(path.read_text("utf-8"))
-    except FileNotFoundError as error:
-        todo = f"the folder of a model holds {', '.join(FILES)}; save it with save_pretrained"
-        raise UserError(f"{path} is missing", todo=todo) from error
-    except (OSError, ValueError, RecursionError) as error:
-        raise UserError(f"{path} cannot be read: {error}") from error
-    if not isinstance(found, dict):
-        raise UserError(f"{path} does not hold what it should: a JSON object")
-    return found

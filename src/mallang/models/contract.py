@@ -78,6 +78,14 @@ class Segmented(Protocol):
 
 
 @runtime_checkable
+class Marked(Protocol):
+    """A model whose texts have special tokens beyond pad, unk, bos and eos: its tokenizers are trained with them."""
+
+    marks: tuple[str, ...]
+    """The names of these tokens: mask, cls, sep. With cls and sep an encoder reads `<cls>` text `<sep>`."""
+
+
+@runtime_checkable
 class Hierarchical(Protocol):
     """A model that declares whether it reads documents sentence by sentence."""
 
@@ -230,6 +238,11 @@ def longest_of(model: object) -> int | None:
 def reads_sentences(model: object) -> bool:
     """Whether a model, or its class, reads documents sentence by sentence."""
     return model.reads_sentences if isinstance(model, Hierarchical) else False
+
+
+def marks_of(model: object) -> tuple[str, ...]:
+    """The special tokens that a model, or its class, needs beyond the usual four."""
+    return model.marks if isinstance(model, Marked) else ()
 
 
 def dim_of(config: object) -> int | None:

@@ -23,7 +23,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from mallang.data.batch import IGNORE, Batch, pad_rows
+from mallang.data.batch import IGNORE, Batch, pad_rows, pad_texts
 from mallang.data.columns import Column, Kind, LabelSet, Segments, Starts, Truncated
 from mallang.data.documents import document_sizes, sentence_rows
 from mallang.data.prepared import Prepared
@@ -234,11 +234,11 @@ class Task:
         self, corpus: Prepared, *, tokens: int, sentences: int | None = None, multiple: int = 1, seed: int, epoch: int
     ) -> Sequence[Rows]:
         """Batches of texts of similar length; documents by their sentences and their tokens."""
-        examples, rows = corpus.epoch(seed, epoch), None
-        lengths = examples.lengths[:, [0]] + 1
+        examples, rows, frame = corpus.epoch(seed, epoch), None, self.text.vocabulary.frame_length
+        lengths = examples.lengths[:, [0]] + frame
         if self.config.documents:
             rows, widths = document_sizes(examples, 2, self.config.max_words, self.config.max_sentences)
-            lengths = widths[:, None] + 1
+            lengths = widths[:, None] + frame
         return Buckets(
             lengths, tokens=tokens, sentences=sentences, rows=rows, multiple=multiple, long_alone=True,
             seed=seed, epoch=epoch,
@@ -246,11 +246,11 @@ class Task:
 
     def batches(self, examples: Sequence[Sequence[Any]], tokens: int) -> Iterator[tuple[list[int], Batch]]:
         """All examples in batches for inference, each with their numbers; those of similar length share a batch."""
-        rows = None
-        lengths = [len(ids) + 1 for ids, *_ in examples]
+        rows, frame = None, self.text.vocabulary.frame_length
+        lengths = [len(ids) + frame for ids, *_ in examples]
         if self.config.documents:
             found = [self.rows_of(ids, starts) for ids, _, starts, *_ in examples]
-            rows, lengths = [len(each) for each in found], [max(map(len, each)) + 1 for each in found]
+            rows, lengths = [len(each) for each in found], [max(map(len, each)) + frame for each in found]
         for group in by_length(lengths, tokens, rows=rows):
             yield group, self.collate([examples[place] for place in group])
 
@@ -275,7 +275,7 @@ class Task:
         if self.bag is not None:
             others["ngrams"] = hashed_ngrams([each[-1] for each in examples], self.bag)
         if not self.config.documents:
-            tokens, lengths = pad_rows([ids for ids, *_ in examples], vocabulary.pad, end=vocabulary.eos)
+            tokens, lengths = pad_texts([ids for ids, *_ in examples], vocabulary)
             return Batch(tokens=tokens, lengths=lengths, **others)
         sentences: list[np.ndarray] = []
         rows: list[np.ndarray] = []
@@ -283,7 +283,7 @@ class Task:
             found = self.rows_of(ids, starts)
             rows.append(np.arange(len(sentences), len(sentences) + len(found)))
             sentences += found
-        tokens, lengths = pad_rows(sentences, vocabulary.pad, end=vocabulary.eos)
+        tokens, lengths = pad_texts(sentences, vocabulary)
         return Batch(tokens=tokens, lengths=lengths, sentences=pad_rows(rows, -1)[0], **others)
 
     def label_fields(self, labels: Sequence[Any]) -> dict[str, Tensor]:

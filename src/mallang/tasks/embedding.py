@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float32
 from torch import nn
 
-from mallang.data.batch import Batch, pad_rows
+from mallang.data.batch import Batch, pad_texts
 from mallang.data.sampler import by_length
 from mallang.decoding.contract import device_of, inference
 from mallang.errors import UserError
@@ -19,7 +19,7 @@ from mallang.models.contract import Encoder, HiddenStates, InputEmbedding, Sourc
 from mallang.tasks.contract import Directed, Verbs
 from mallang.tasks.out_of_vocabulary import forget_oov, ids_to_read
 from mallang.text.tokenizer import Tokenizer
-from mallang.text.vocabulary import BOS, EOS
+from mallang.text.vocabulary import BOS
 
 BATCH_TOKENS = 4096
 """Padded tokens per batch."""
@@ -36,14 +36,15 @@ def text_vectors(
         )
     if not texts:
         return text_vectors(model, tokenizer, [""])[:0]  # only the model knows the size of its vectors
-    ids = [[*(row[::-1] if backward else row), EOS] for row in tokenizer.encode_batch(list(texts))]
+    ids = [row[::-1] if backward else row for row in tokenizer.encode_batch(list(texts))]
+    vocabulary = tokenizer.vocabulary
     device, found = device_of(model), dict[int, np.ndarray]()
     with inference(model):
-        for group in by_length([len(row) for row in ids], BATCH_TOKENS):
-            source, lengths = pad_rows([ids[place] for place in group])
+        for group in by_length([len(row) + vocabulary.frame_length for row in ids], BATCH_TOKENS):
+            source, lengths = pad_texts([ids[place] for place in group], vocabulary)
             batch = Batch(tokens=source, lengths=lengths)
             if isinstance(model, SourceReader) and model.reads_source:
-                start = torch.full((len(group), 1), BOS)
+                start = torch.full((len(group), 1), vocabulary.bos)
                 batch = Batch(tokens=start, lengths=torch.ones_like(lengths), source=source, source_lengths=lengths)
             pooled = model.encode(batch.to(device)).pooled.float().cpu().numpy()
             found.update(zip(group, pooled, strict=True))

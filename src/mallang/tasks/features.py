@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mallang.data.batch import Batch, pad_rows
+from mallang.data.batch import Batch, pad_rows, pad_texts
 from mallang.data.columns import Column, Kind, Segments, Starts
 from mallang.find import find
 from mallang.layers.encoded import Encoded
@@ -72,13 +72,14 @@ class Features:
 
     def fields(self, rows: Sequence[Sequence[Any]]) -> dict[str, Tensor]:
         """The fields of a batch from those arrays of each example."""
-        vocabulary, most = self.given.tokenizer.vocabulary, None if self.longest is None else self.longest - 1
+        vocabulary = self.given.tokenizer.vocabulary
+        most = None if self.longest is None else self.longest - vocabulary.frame_length
         read = [row[0][::-1] if self.backward else row[0] for row in rows]
-        tokens, lengths = pad_rows([ids[:most] for ids in read], vocabulary.pad, end=vocabulary.eos)
+        tokens, lengths = pad_texts([ids[:most] for ids in read], vocabulary)
         found = {"feature_tokens": tokens, "feature_lengths": lengths}
         if self.of_words:
             starts = [len(row[0]) - 1 - row[1] if self.backward else row[1] for row in rows]
-            found["feature_words"] = pad_rows(starts, -1)[0]
+            found["feature_words"] = pad_rows([each + vocabulary.frame_length - 1 for each in starts], -1)[0]
         return found
 
     def join(self, vectors: Float[Tensor, "*rows dim"], features: Frozen, batch: Batch) -> Float[Tensor, "*rows both"]:

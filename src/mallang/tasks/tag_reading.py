@@ -114,7 +114,7 @@ def examples_of(
     for number, sentence in enumerate(sentences):
         ids = [ids_of[word] for word in sentence]
         labels = [0] * len(ids) if tags is None else tags[number]
-        for begin, end in parts([len(word) for word in ids], longest):
+        for begin, end in parts([len(word) for word in ids], longest, task.text.vocabulary.frame_length):
             flat, starts = flattened(ids[begin:end])
             more = () if task.features is None else flattened(features[number][begin:end])
             examples.append(Example(number, (flat, np.array(labels[begin:end], dtype=np.int64), starts, *more)))
@@ -127,13 +127,13 @@ def flattened(words: Sequence[Sequence[int]]) -> tuple[Int[np.ndarray, " tokens"
     return np.array([token for word in words for token in word], dtype=np.int64), starts
 
 
-def parts(lengths: Sequence[int], longest: int | None) -> list[tuple[int, int]]:
-    """Where to cut a sentence of words with so many tokens, so that each part and its `</s>` fit into the model."""
+def parts(lengths: Sequence[int], longest: int | None, frame: int = 1) -> list[tuple[int, int]]:
+    """Where to cut a sentence of words with so many tokens, so that each part and its special tokens fit."""
     if not lengths:
         return []
     bounds, filled = [0], 0
     for place, length in enumerate(lengths):
-        if longest is not None and place > bounds[-1] and filled + length > longest - 1:
+        if longest is not None and place > bounds[-1] and filled + length > longest - frame:
             bounds.append(place)
             filled = 0
         filled += length
@@ -142,9 +142,9 @@ def parts(lengths: Sequence[int], longest: int | None) -> list[tuple[int, int]]:
 
 def batches(task: Task, model: nn.Module, examples: Sequence[Example]) -> Iterator[tuple[list[int], Read]]:
     """Batches of examples of similar length: their places, and what the model has read."""
-    device = device_of(model)
+    device, frame = device_of(model), task.text.vocabulary.frame_length
     with inference(model):
-        for group in by_length([len(each.row[0]) + 1 for each in examples], BATCH_TOKENS) if examples else ():
+        for group in by_length([len(each.row[0]) + frame for each in examples], BATCH_TOKENS) if examples else ():
             batch = task.collate([examples[place].row for place in group]).to(device)
             emissions, crf, _ = task.emissions(model, batch)
             yield group, Read(batch, emissions, crf)

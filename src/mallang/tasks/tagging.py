@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from mallang.data.batch import IGNORE, Batch, pad_rows
+from mallang.data.batch import IGNORE, Batch, pad_rows, pad_texts
 from mallang.data.columns import Column, Kind, LabelSet, Segments, Starts, split_cell
 from mallang.data.prepared import Prepared
 from mallang.data.sampler import Buckets, Rows
@@ -177,7 +177,7 @@ class Task:
         self, corpus: Prepared, *, tokens: int, sentences: int | None = None, multiple: int = 1, seed: int, epoch: int
     ) -> Sequence[Rows]:
         """Batches of sentences of similar length."""
-        lengths = corpus.epoch(seed, epoch).lengths[:, [0]] + 1
+        lengths = corpus.epoch(seed, epoch).lengths[:, [0]] + self.text.vocabulary.frame_length
         return Buckets(lengths, tokens=tokens, sentences=sentences, multiple=multiple, seed=seed, epoch=epoch)
 
     def prepare(self, rows: list[tuple[Any, ...]], random: np.random.Generator) -> Batch:
@@ -197,9 +197,9 @@ class Task:
     def collate(self, examples: Sequence[Sequence[Any]]) -> Batch:
         """A padded batch of examples: the arrays of each."""
         vocabulary = self.text.vocabulary
-        tokens, lengths = pad_rows([ids for ids, *_ in examples], vocabulary.pad, end=vocabulary.eos)
+        tokens, lengths = pad_texts([ids for ids, *_ in examples], vocabulary)
         tags, _ = pad_rows([tags for _, tags, *_ in examples], IGNORE)
-        words, _ = pad_rows([starts for _, _, starts, *_ in examples], -1)
+        words, _ = pad_rows([np.asarray(starts) + vocabulary.frame_length - 1 for _, _, starts, *_ in examples], -1)
         features = {} if self.features is None else self.features.fields([example[3:] for example in examples])
         return Batch(tokens=tokens, lengths=lengths, words=words, tags=tags, **features)
 

@@ -150,10 +150,11 @@ class Tokenizer:
         self.files = (pipeline, about)
         self.config = read_config(about, where[1])
         special = read_special(about, where[1])
-        self.backend = read_pipeline(pipeline, where[0], has_usual=special.keys().isdisjoint(NAMES))
+        is_own = special.keys().isdisjoint(NAMES)
+        self.backend = read_pipeline(pipeline, where[0], has_usual=is_own)
         self.backend.encode_special_tokens = True  # "<s>" in a text is text
         tokens = names(self.backend)
-        if self.config.unit in SPACED_UNITS:
+        if self.config.unit in SPACED_UNITS and is_own:  # SentencePiece writes ▁ itself
             tokens = [token.translate(SPACE_MARK) for token in tokens]
         try:
             self.vocabulary = Vocabulary.named(tokens, special)

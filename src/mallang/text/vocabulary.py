@@ -85,6 +85,17 @@ class Vocabulary:
         return found
 
     @property
+    def frame(self) -> tuple[int | None, int]:
+        """What an encoder reads before and after a text: `<cls>` and `<sep>` if there are both, else only `</s>`."""
+        found = dict(self.optional)
+        return (found["cls"], found["sep"]) if {"cls", "sep"} <= found.keys() else (None, self.eos)
+
+    @property
+    def frame_length(self) -> int:
+        """The number of tokens in `frame`."""
+        return 1 if self.frame[0] is None else 2
+
+    @property
     def specials(self) -> frozenset[int]:
         """The ids of the special tokens."""
         return frozenset((self.pad, self.unk, self.bos, self.eos, *dict(self.optional).values()))

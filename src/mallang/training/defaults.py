@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from mallang import find, schema
@@ -22,7 +23,8 @@ from mallang.data.corpus import Rows, open_corpus
 from mallang.data.held_out import place_of
 from mallang.errors import UserError
 from mallang.recipe import Recipe, Resolved
-from mallang.recipe_layers import Layer, Values
+from mallang.recipe_layers import Values
+from mallang.training.started import beneath, is_bare, like_start
 
 MOST_ROWS = 2_000_000
 """Rows that are counted at most; further rows matter only for the held-out share: 0.05% of longer files."""
@@ -158,13 +160,20 @@ class Counted:
         return f"{self.examples:,} {self.kind}{'' if self.examples == 1 else 's'}{more}"
 
 
-def with_defaults(resolved: Resolved, *, is_started: bool = False) -> tuple[Resolved, list[str]]:
+def with_defaults(resolved: Resolved, *, start: Path | None = None) -> tuple[Resolved, list[str]]:
     """The recipe with fitted defaults beneath the given values, and messages for the user; often nothing changes.
 
     A run that starts from another run's weights keeps the model size and tokenizer of that run.
     """
     if not is_bare(resolved):
         return resolved, []
+    if start is not None:
+        resolved = like_start(resolved, start)
+    return with_fitted(resolved, is_started=start is not None)
+
+
+def with_fitted(resolved: Resolved, *, is_started: bool) -> tuple[Resolved, list[str]]:
+    """The recipe with defaults that fit the size of its training text."""
     recipe = resolved.build()
     if recipe.data.train is None or recipe.data.corpora is not None:
         return resolved, []
@@ -176,12 +185,6 @@ def with_defaults(resolved: Resolved, *, is_started: bool = False) -> tuple[Reso
         return resolved, []
     values = agreeing(values, resolved)
     return beneath(resolved, values, f"fitted to {counted}"), messages(counted, values)
-
-
-def beneath(resolved: Resolved, values: Values, origin: str = "fitted") -> Resolved:
-    """The recipe with these values beneath the given ones."""
-    named = {**values, "model": {"name": resolved.values["model"]["name"], **values.get("model", {})}}
-    return replace(resolved, layers=(Layer(origin, named), *resolved.layers))
 
 
 def agreeing(values: Values, resolved: Resolved) -> Values:
@@ -214,17 +217,12 @@ def builds(resolved: Resolved) -> bool:
     return True
 
 
-def fit_recipe(recipe: Recipe, say: Callable[[str], None], *, is_started: bool = False) -> Recipe:
+def fit_recipe(recipe: Recipe, say: Callable[[str], None], *, start: Path | None = None) -> Recipe:
     """`with_defaults` for a recipe that is already built, such as one read by Python code; `say` gets the messages."""
-    resolved, lines = with_defaults(recipe.resolved, is_started=is_started)
+    resolved, lines = with_defaults(recipe.resolved, start=start)
     for line in lines:
         say(line)
     return recipe if resolved is recipe.resolved else resolved.build()
-
-
-def is_bare(resolved: Resolved) -> bool:
-    """Whether the user named a model and no recipe: all values come from the command line."""
-    return all(layer.origin == "command line" for layer in resolved.layers)
 
 
 def count(rows: Rows) -> Counted:

@@ -16,6 +16,7 @@ from mallang.data.prepared import Prepared
 from mallang.decoding.contract import DEFAULTS
 from mallang.errors import UserError, nearest
 from mallang.find import find
+from mallang.models.contract import marks_of
 from mallang.recipe import Recipe
 from mallang.runs.files import unwritable
 from mallang.runs.folder import Run
@@ -121,15 +122,23 @@ def tokenizers_of(start: Path, recipe: Recipe, columns: tuple[str, ...]) -> dict
     return run.tokenizers(columns)
 
 
+def special_of(recipe: Recipe) -> tuple[str, ...]:
+    """The special tokens beyond the usual four: those of the task, then those of the model."""
+    task = special_tokens(find("tasks", recipe.task_name).Task, recipe.task)
+    return tuple(dict.fromkeys((*task, *marks_of(find("models", recipe.model_name).Model))))
+
+
 def check_special(recipe: Recipe, tokenizers: Mapping[str, Tokenizer], start: Path | None) -> None:
-    """Refuse tokenizers without the special tokens of the task."""
-    needed = special_tokens(find("tasks", recipe.task_name).Task, recipe.task)
+    """Refuse tokenizers without the special tokens of the task and the model."""
+    marks = marks_of(find("models", recipe.model_name).Model)
     for tokenizer in tokenizers.values():
-        if missing := [name for name in needed if name not in dict(tokenizer.vocabulary.optional)]:
+        known = dict(tokenizer.vocabulary.optional)
+        if missing := [name for name in special_of(recipe) if name not in known]:
+            needing = recipe.model_name if missing[0] in marks else recipe.task_name
             raise UserError(
-                f"{recipe.task_name} needs the special token {missing[0]!r}, which the tokenizer"
+                f"{needing} needs the special token {missing[0]!r}, which the tokenizer"
                 f"{f' of {start}' if start else ''} does not have",
-                todo="leave --from out, or start from a run of a task that needs it too",
+                todo="leave --from out, or start from a run of a task or a model that needs it too",
             )
 
 
@@ -163,7 +172,7 @@ def learn_tokenizers(
     ]
     domains = tuple(dict.fromkeys((recipe.data.domains or {}).values()))
     names = [columns[place] for place in texts]
-    special = special_tokens(find("tasks", recipe.task_name).Task, recipe.task)
+    special = special_of(recipe)
     if recipe.text.shared:
         shared = Tokenizer.train((text for row in sample for text in row), recipe.text, domains, special)
         return dict.fromkeys(names, shared)

@@ -72,7 +72,7 @@ def train(recipe: Recipe, options: Options) -> Run:
     world = distributed.connect(device)
     console = options.console or drawing(stderr=True)
     say = Recorder(options.folder, console=console, quiet=options.quiet or not world.is_first).say
-    recipe = fit_recipe(recipe, say, is_started=options.start is not None)
+    recipe = fit_recipe(recipe, say, start=options.start)
     try:
         if is_fitted(find("models", recipe.model_name)):
             fitting.check_used(recipe, processes=world.size, started=options.start is not None)

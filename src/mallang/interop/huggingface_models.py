@@ -1,0 +1,41 @@
+"""Models of `transformers`: which import reads a folder, and which export writes a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from mallang.errors import UserError
+from mallang.interop import huggingface, huggingface_bert
+from mallang.interop.huggingface_folder import CONFIG, locate, read_json
+from mallang.layers.head import Headed
+from mallang.models.bert import BERT
+from mallang.models.gpt import GPT
+from mallang.runs.folder import Run
+from mallang.tasks import language_modeling
+
+IMPORTS = {"gpt2": huggingface.import_gpt2, **dict.fromkeys(huggingface_bert.TYPES, huggingface_bert.import_bert)}
+"""What reads each model_type."""
+
+
+def import_model(source: Path, folder: Path, *, allow_bin: bool = False, fresh: bool = False) -> Run:
+    """A finished run of a folder, or of a name in the local cache of the hub."""
+    found = locate(source)
+    kind = read_json(found / CONFIG).get("model_type")
+    if kind not in IMPORTS:
+        raise UserError(
+            f"the model is of type {kind!r}, which cannot be imported: {', '.join(IMPORTS)} can",
+            where=str(found / CONFIG),
+        )
+    return IMPORTS[kind](found, folder, allow_bin=allow_bin, fresh=fresh)
+
+
+def export_model(verbs: Any, folder: Path) -> str:
+    """Write a run as a folder of theirs; returns the class of `transformers` that loads it."""
+    model = verbs.model.model if isinstance(verbs.model, Headed) else verbs.model
+    if isinstance(model, BERT):
+        return huggingface_bert.export_bert(verbs, folder)
+    if isinstance(model, GPT) and isinstance(verbs, language_modeling.Verbs):
+        huggingface.export_gpt2(verbs, folder)
+        return "AutoModelForCausalLM"
+    raise UserError(f"transformers has no {type(model).__name__} like ours", todo="export a gpt or a bert")
