@@ -76,11 +76,13 @@ def results_of(lines: Sequence[Mapping[str, Any]]) -> dict[str, Result]:
         mine, regret = line["test"][line["recommended"]], line["test"][best] - line["test"][line["recommended"]]
         table.append((line["corpus"], line["recommended"], mine, f"{best} {line['test'][best]:.2f}", regret))
         scores = ", ".join(f"{name} {value:.2f}" for name, value in line["test"].items())
+        why = f"; on the rows held out: {line['recommended']} {line['held out'][line['recommended']]:.2f}"
+        why += f", {best} {line['held out'][best]:.2f}" if regret else ""
         found[f"regret-{line['corpus']}"] = Result(
             system=line["recommended"], corpus=CORPORA[line["corpus"]][0], split="test",
             metric="regret of compare, points", value=round(regret, 2),
             seconds=line["seconds"], commit=line["commit"], hardware=line["hardware"],
-            protocol=f"{line['budget']:g} s of training each on {line['device']}, {line['folds']} folds; {scores}",
+            protocol=f"{line['budget']:g} s of training each on {line['device']}, {line['folds']} folds; {scores}{why}",
         )  # fmt: skip
     show("regret of the recommended model", table)
     return found
