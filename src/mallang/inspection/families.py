@@ -43,6 +43,7 @@ MEMBERS = {
     "bahdanau": "recurrent with attention",
     "luong": "recurrent with attention",
     "transformer": "Transformer",
+    "bert": "Transformer",
     "gpt": "Transformer",
     "modern_gpt": "Transformer",
 }
