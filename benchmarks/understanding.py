@@ -16,7 +16,8 @@ A list names systems; `defaults` may say whatever a system may, and its override
 
 Every job that ends adds one line of JSON to the output file at once. A line of a sweep has no score on test. After
 `--seconds` no job is started, nor before that if its cost is more than the time left; `--done` names earlier output,
-so that the same command resumes. `--work` keeps run folders: the final run with the first seed then needs no training.
+so that the same command resumes; what failed is tried again. `--work` keeps run folders: the final run with the first
+seed then needs no training.
 """
 
 from __future__ import annotations
@@ -126,6 +127,22 @@ def todo(
     return sorted((job for job in jobs if job.key not in known), key=lambda job: (STAGES.index(job.stage), -job.cost))
 
 
+def succeeded(lines: Iterable[Line]) -> list[Line]:
+    """The lines of the jobs that did not fail."""
+    return [line for line in lines if "failed" not in line]
+
+
+def read_stages(text: str) -> list[Stage]:
+    """The stages that are named in a list with commas, in their order."""
+    named = [part.strip() for part in text.split(",")]
+    unknown = [part for part in named if part not in STAGES]
+    if unknown:
+        raise UserError(
+            f"--stages {text}: there is no stage {' or '.join(map(repr, unknown))}", todo="--stages sweep,final"
+        )
+    return [stage for stage in STAGES if stage in named]
+
+
 def plan(arguments: argparse.Namespace) -> None:
     """Say which jobs there are and about how long they take; leave with 1 where one cannot be trained."""
     wrong = 0
@@ -163,8 +180,9 @@ def chosen(arguments: argparse.Namespace) -> list[System]:
 def run(arguments: argparse.Namespace) -> None:
     """Do what is to be done, several jobs at once; every job that ends is written at once."""
     began = time.monotonic()
-    systems, stages = chosen(arguments), [stage for stage in STAGES if stage in arguments.stages.split(",")]
-    lines = [line for path in (*arguments.done, arguments.out) if path.exists() for line in read_lines(path)]
+    systems, stages = chosen(arguments), read_stages(arguments.stages)
+    earlier = [line for path in (*arguments.done, arguments.out) if path.exists() for line in read_lines(path)]
+    lines = succeeded(earlier)  # what failed in an earlier command is tried again, once per command
     hardware = f"{report.hardware()}; {arguments.workers} runs at once"
     about = {"commit": arguments.commit or report.commit(), "hardware": hardware}
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
@@ -185,8 +203,9 @@ def run(arguments: argparse.Namespace) -> None:
                     stream.write(json.dumps(line, ensure_ascii=False) + "\n")
                 print(f"{time.monotonic() - began:6.0f} s  {understanding_results.summary(line)}", flush=True)
         workers.close()
-    left = todo(systems, lines, stages)
-    print(f"{len(left)} jobs are left" + "".join(f"\n  {job.stage} {job.folder}" for job in left))
+    left = todo(systems, succeeded(lines), stages)
+    failed = len(lines) - len(succeeded(lines))
+    print(f"{len(left)} jobs are left, {failed} failed" + "".join(f"\n  {job.stage} {job.folder}" for job in left))
 
 
 class Workers:

@@ -8,7 +8,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # the benchmarks are not installed
-from benchmarks import understanding_results  # noqa: E402
+from benchmarks import understanding, understanding_results  # noqa: E402
 from benchmarks.kinds import kind_of  # noqa: E402
 from benchmarks.understanding import STAGES, parser, read_systems, todo  # noqa: E402
 from benchmarks.understanding_runs import Job, Place, bits, do, is_right  # noqa: E402
@@ -82,6 +82,53 @@ def test_a_failed_setting_is_not_chosen(systems):
     }
     failed = [line | {"failed": "no memory"} for line in lines]
     assert {job.system for job in todo(systems, failed, STAGES)} == {"slow"}
+
+
+class Instant:
+    """Workers that end every job at once; it fails if its system is `failing`."""
+
+    failing, has_room = "", True
+
+    def __init__(self, count, place):
+        self.running = []
+
+    def start(self, job):
+        self.running.append(job)
+
+    def jobs(self):
+        return self.running
+
+    def wait(self):
+        ended, self.running = self.running, []
+        return [line_of(job, 80.0) | ({"failed": "no memory"} if job.system == self.failing else {}) for job in ended]
+
+    def close(self):
+        pass
+
+
+def test_a_failed_job_is_left_and_tried_again_by_the_next_command(tmp_path, monkeypatch, capsys):
+    path, out = tmp_path / "list.toml", tmp_path / "lines.jsonl"
+    path.write_text("".join(f'[[systems]]\nname = "{name}"\nseeds = [1]\n' for name in ("good", "bad")), "utf-8")
+    arguments = parser().parse_args(["run", str(path), "--out", str(out), "--commit", "x"])
+    monkeypatch.setattr(understanding, "Workers", Instant)
+    monkeypatch.setattr(understanding_results, "summary", str)
+    monkeypatch.setattr(Instant, "failing", "bad")
+    arguments.do(arguments)
+    assert "1 jobs are left, 1 failed\n  final bad" in capsys.readouterr().out
+    monkeypatch.setattr(Instant, "failing", "")
+    arguments.do(arguments)
+    assert "0 jobs are left, 0 failed" in capsys.readouterr().out
+    assert [line["system"] for line in understanding_results.read_lines(out)].count("good") == 1
+    assert [line["system"] for line in understanding_results.read_lines(out) if "failed" not in line].count("bad") == 1
+
+
+@pytest.mark.parametrize("stages", ["swep", "sweep,finals", ""])
+def test_a_misspelled_stage_is_refused(tmp_path, stages):
+    path = tmp_path / "list.toml"
+    path.write_text('[[systems]]\nname = "cnn-miniworld"\n', "utf-8")
+    arguments = parser().parse_args(["run", str(path), "--out", str(tmp_path / "lines.jsonl"), "--stages", stages])
+    with pytest.raises(UserError, match="there is no stage"):
+        arguments.do(arguments)
 
 
 def write_tsv(path, rows):

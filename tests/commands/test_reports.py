@@ -157,6 +157,16 @@ def test_classify_says_that_it_is_calibrated_and_ignores_what_is_not_for_its_wei
     assert not path.exists()
 
 
+def test_uncalibrated_is_refused_where_it_has_no_effect(home: Path, report: dict) -> None:
+    bare = shutil.copytree(home / "runs/bag", home / "runs/bare")
+    ended = mallang("classify", bare, "great film", "--uncalibrated", cwd=home)
+    assert ended.code == 2 and "labels are the same" in ended.err
+    (bare / "calibration.json").unlink()
+    for option in ("--scores", "--json"):
+        ended = mallang("classify", bare, "great film", option, "--uncalibrated", cwd=home)
+        assert ended.code == 2 and "has no temperature" in ended.err and not ended.out
+
+
 def test_the_folder_of_a_report(home: Path, report: dict) -> None:
     ended = ran("evaluate", "runs/bag", "--report", "report", cwd=home)
     assert "the report is in report: report.json, errors.tsv, report.md, confusion.svg, reliability.svg" in ended.err

@@ -19,7 +19,7 @@ from mallang.tasks.translation import Config, Task
 from mallang.text.tokenizer import Config as Text
 from mallang.text.tokenizer import Tokenizer
 from mallang.text.vocabulary import BOS, PAD
-from mallang.training.loop import seed_everything
+from mallang.training.seeding import seed_everything
 
 MODELS = [
     name

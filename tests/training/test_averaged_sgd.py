@@ -62,7 +62,7 @@ def test_the_mean_is_that_of_all_weights_since_it_began_and_training_goes_on_wit
             each.zero_grad()
             each(torch.randn(4, 3)).square().sum().backward()
             torch.optim.SGD(each.parameters(), lr=0.1).step()
-        mean.update(model)
+        mean.update(model, torch.zeros(()))
         with mean.in_place_of(model):  # before it begins, the weights themselves
             if not seen:
                 assert torch.equal(model.weight, plain.weight)
@@ -89,8 +89,8 @@ def test_a_mean_that_was_saved_goes_on_as_it_would_have() -> None:
         if number == 3:
             saved = {name: value.clone() for name, value in mean.weights.items()}
             other.restore(saved, Trigger(began=0).updates(number))
-        mean.update(model)
-        other.update(model)
+        mean.update(model, torch.zeros(()))
+        other.update(model, torch.zeros(()))
     assert all(torch.equal(value, other.weights[name]) for name, value in mean.weights.items())
 
 

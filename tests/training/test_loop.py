@@ -19,9 +19,10 @@ from mallang.tasks.contract import Group, Loss
 from mallang.training import checkpoint, optimizer
 from mallang.training.diagnosis import check_health
 from mallang.training.distributed import World
-from mallang.training.loop import Config, Loop, Plan, seed_everything
+from mallang.training.loop import Config, Loop, Plan
 from mallang.training.record import FILE, Recorder, read, without_clock
 from mallang.training.schedule import Config as Schedule
+from mallang.training.seeding import seed_everything
 from mallang.training.stopping import Stop
 
 WORDS = 11

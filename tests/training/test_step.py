@@ -18,7 +18,7 @@ from mallang.tasks import language_modeling
 from mallang.tasks.translation import Config, Task
 from mallang.text.tokenizer import Config as Text
 from mallang.text.tokenizer import Tokenizer
-from mallang.training.loop import seed_everything
+from mallang.training.seeding import seed_everything
 from mallang.training.step import Step, choose_engine
 
 CPU = torch.device("cpu")

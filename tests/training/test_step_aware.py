@@ -25,6 +25,7 @@ from mallang.training.distributed import World
 from mallang.training.loop import Loop, Plan
 from mallang.training.record import FILE, Recorder, read, without_clock
 from mallang.training.schedule import Config as Rates
+from mallang.training.seeding import seed_everything
 from mallang.training.step import Step
 from mallang.training.stopping import Stop
 from training.test_distributed import RECIPE, RUN, torchrun
@@ -101,7 +102,7 @@ def test_a_replayed_step_sees_the_new_probability(name):
         for number in (1, 1, 1, 4, 30, 1):
             task.at_step(number)
             model.zero_grad(set_to_none=False)
-            loops.seed_everything(1, 1, 0)
+            seed_everything(1, 1, 0)
             loss = step.run(batch, [10])
             gradient = sum(float(p.grad.norm()) for p in model.parameters() if p.grad is not None)
             losses.append((float(loss.sums["loss"]), float(loss.report["own"]), gradient))

@@ -78,9 +78,16 @@ def command(
     if uncertain is not None and (scores or fitted_thresholds):
         option = "--scores" if scores else "--fitted-thresholds"
         raise UserError(f"{option} has no effect with --uncertain", todo="leave it out")
+    shows_probabilities = scores or json or uncertain is not None
+    if uncalibrated and not shows_probabilities:
+        raise UserError(
+            "--uncalibrated has no effect: labels are the same without it", todo="leave it out, or --scores"
+        )
     model = load_for(run, None, "classify", device)
+    if uncalibrated:
+        check_calibration(run, model)
     given = note_none(read_texts(texts, file), "classify", quiet=quiet)
-    if (scores or json or uncertain is not None) and not uncalibrated and not quiet:
+    if shows_probabilities and not uncalibrated and not quiet:
         note_calibration(model)
     if uncertain is not None:
         print_uncertain(run, model, given, uncertain, by=by, calibrated=not uncalibrated, json=json, quiet=quiet)  # type: ignore[arg-type]
@@ -92,6 +99,17 @@ def command(
                 print(json_line({**line, "probabilities": found.probabilities}))
             else:
                 print(f"{found.probability:.4f}\t{found.label}" if scores else found.label)
+
+
+def check_calibration(run: Path, model: Any) -> None:
+    """Refuse --uncalibrated where the run has no temperature that it could leave out."""
+    from mallang.tasks.contract import Calibrated
+
+    if not isinstance(model, Calibrated) or model.calibration is None:
+        raise UserError(
+            f"--uncalibrated has no effect: {run} has no temperature, its probabilities are not calibrated",
+            todo=f"leave it out; `mallang evaluate {run}` fits a temperature",
+        )
 
 
 def note_calibration(model: Any) -> None:

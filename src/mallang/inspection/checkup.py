@@ -140,6 +140,9 @@ def examine_training(entries: Sequence[Mapping[str, Any]], words: int | None = N
 
 def falling(train: Sequence[Mapping[str, Any]]) -> Finding | None:
     """Whether the training loss is finite and decreases."""
+    # Updates with a non-finite gradient are skipped; a non-finite loss before the last line was recovered from.
+    passed = [each for each in train[:-1] if "skipped_updates" not in each or math.isfinite(float(each["loss"]))]
+    train = [*passed, *train[-1:]]
     losses = [float(entry["loss"]) for entry in train]
     broken = next((entry for entry in train if not math.isfinite(float(entry["loss"]))), None)
     remedy = (

@@ -27,8 +27,8 @@ from mallang.runs.folder import Run
 from mallang.runs.own_files import RECIPE
 from mallang.tasks import generation, translator
 from mallang.tasks.contract import TextLayout
-from mallang.training.loop import seed_everything
 from mallang.training.materials import Materials, prepare_data
+from mallang.training.seeding import seed_everything
 
 FILE = "cost.json"
 BATCHES, TOKENS = 32, 512

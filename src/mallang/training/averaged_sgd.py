@@ -61,8 +61,8 @@ class Mean(Average):
             self.weights = {name: value.clone() for name, value in own_weights(self.model).items()}
 
     @torch.no_grad()
-    def update(self, model: nn.Module) -> None:
-        """Add the current weights to the mean."""
+    def update(self, model: nn.Module, skipped: Tensor) -> None:
+        """Add the current weights to the mean; after a skipped update they are the previous ones once more."""
         if not self.weights:
             return
         self.count += 1

@@ -24,6 +24,7 @@ from mallang.training.carry import Carries
 from mallang.training.loop import Config, Loop
 from mallang.training.progress import Progress
 from mallang.training.schedule import Config as Schedule
+from mallang.training.skipping import Skipping
 from mallang.training.stopping import Stop
 
 TRIAL = 0.1
@@ -185,7 +186,7 @@ def restore(loop: Loop, weights: dict[str, torch.Tensor]) -> None:
     loop.average = average_of(loop.model, loop.plan.optimizer, loop.config.ema_decay, loop.config.final)
     loop.step, loop.saved, loop.progress = 0, 0, Progress()
     loop.carries = Carries(loop.each_step, loop.world)
-    loop.sums, loop.norm, loop.waited = {}, torch.zeros(()), 0.0
+    loop.sums, loop.norm, loop.waited, loop.skipping = {}, torch.zeros(()), 0.0, Skipping()
 
 
 def wait(device: torch.device) -> None:

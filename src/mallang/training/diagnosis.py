@@ -44,6 +44,11 @@ def check_health(
     )
 
 
+def has_finite_weights(model: nn.Module) -> bool:
+    """Whether no weight is NaN or infinite; this waits for the device."""
+    return all(bool(torch.isfinite(parameter).all()) for parameter in model.parameters())
+
+
 def broken_part(model: nn.Module) -> str:
     """A sentence that names the first parameter or gradient with a NaN or infinity."""
     for name, parameter in model.named_parameters():

@@ -36,6 +36,7 @@ class Outcome:
     best: float | None
     """The best validation score."""
     best_step: int
+    skipped_updates: int = 0
 
 
 def finish(run: Run, recipe: Recipe, outcome: Outcome) -> Run:
@@ -50,6 +51,7 @@ def finish(run: Run, recipe: Recipe, outcome: Outcome) -> Run:
         parameters=sum(parameter.numel() for parameter in outcome.model.parameters()),
         tokens=outcome.tokens,
         best={"step": outcome.best_step, recipe.train.metric: finite(outcome.best)},
+        **({"skipped_updates": outcome.skipped_updates} if outcome.skipped_updates else {}),
     )
 
 

@@ -16,7 +16,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -32,13 +31,15 @@ from mallang.training import optimizer as optimizers
 from mallang.training.averaged_sgd import Mean, average_of
 from mallang.training.carry import Carries
 from mallang.training.checkpoint import Checkpoint
-from mallang.training.diagnosis import check_health
+from mallang.training.diagnosis import check_health, has_finite_weights
 from mallang.training.distributed import World
 from mallang.training.precision import Precision
 from mallang.training.progress import Progress
 from mallang.training.record import Recorder
 from mallang.training.schedule import Config as Schedule
 from mallang.training.schedule import multiplier
+from mallang.training.seeding import seed_everything
+from mallang.training.skipping import Skipping
 from mallang.training.step import Engine, Step
 from mallang.training.stopping import Stop
 
@@ -158,7 +159,7 @@ class Loop:
         self.carries = Carries(self.each_step, self.world)
         self.batches = len(plan.source.plan(0))
         self.sums: dict[str, Tensor] = {}
-        self.norm = torch.zeros(())
+        self.norm, self.skipping = torch.zeros(()), Skipping()
         self.waited = 0.0
         """Seconds since the last log line in which the next batches were not ready."""
 
@@ -241,9 +242,9 @@ class Loop:
             self.remember({**loss.sums, **loss.report})
         self.world.sum_gradients(self.parameters)
         self.norm = optimizers.clip_gradients(self.parameters, self.plan.optimizer)
-        self.optimizer.step()
+        skipped = self.skipping.update(self.optimizer, self.norm)
         if self.average is not None:
-            self.average.update(self.model)
+            self.average.update(self.model, skipped)
         self.progress.position = drawn[-1][1]
         self.progress.counts = {name: self.progress.counts.get(name, 0) + total for name, total in summed.items()}
         self.progress.tokens += max(totals)
@@ -289,9 +290,16 @@ class Loop:
             self.progress.sums = dict(zip(sorted(self.sums), summed.tolist(), strict=True))
 
     def check(self, loss: float | None = None) -> None:
-        """Stop with an error on NaN, infinity, divergence or zero gradients."""
+        """Stop with an error on NaN, infinity, divergence or zero gradients; report the first skipped update."""
+        norm, before, skipped = float(self.norm), self.progress.skipped_updates, int(self.skipping.count)
+        self.progress.skipped_updates = skipped
+        if skipped and not before:
+            self.plan.recorder.say(f"step {self.step}  skipped updates: {skipped}; their gradient norm was not finite")
+        is_finite = math.isfinite(norm) and math.isfinite(loss or 0.0)
+        if not is_finite and skipped and not self.skipping.is_hopeless(self.step) and has_finite_weights(self.model):
+            return
         check_health(
-            self.model, step=self.step, rate=self.optimizer.param_groups[0]["lr"], norm=float(self.norm), loss=loss,
+            self.model, step=self.step, rate=self.optimizer.param_groups[0]["lr"], norm=norm, loss=loss,
             first_loss=self.progress.first_loss, saved=self.saved,
         )  # fmt: skip
 
@@ -303,7 +311,7 @@ class Loop:
         means = {name: value / max(1, counts.get(name, default)) for name, value in progress.sums.items()}
         loss = sum(means[part] for part in self.task.parts)
         self.check(loss)
-        progress.first_loss = loss if progress.first_loss is None else progress.first_loss
+        progress.first_loss = loss if progress.first_loss is None and math.isfinite(loss) else progress.first_loss
         self.sums, progress.sums, progress.counts = {}, {}, {}
         if not self.world.is_first:
             return
@@ -313,6 +321,7 @@ class Loop:
             kind="train", step=self.step, epoch=progress.position.epoch, **means, rate=rate, norm=float(self.norm),
             tokens=progress.tokens, seconds=round(progress.seconds, 3), tokens_per_second=round(speed),
             seconds_waited=round(waited, 3),
+            **({"skipped_updates": progress.skipped_updates} if progress.skipped_updates else {}),
         )  # fmt: skip
         left = (self.total - self.step) * progress.seconds / max(1, self.step)
         self.plan.recorder.show(self.step, f"loss {loss:.4f}  {speed:,.0f} tokens/s  {left:,.0f} s left")
@@ -376,6 +385,7 @@ class Loop:
             optimizers.restore_optimizer(self.optimizer, self.names, dict(saved.tensors["optimizer"]))
             self.step = self.saved = saved.step
             self.progress = Progress.from_json({k: v for k, v in saved.state.items() if k != "validated"})
+            self.skipping = Skipping(self.progress.skipped_updates)
             self.carries.restore(saved.tensors.get("carry"), self.model, self.progress.position.place)
             if self.average is not None:
                 self.average.restore(saved.tensors.get("average", {}), self.progress.trigger.updates(self.step))
@@ -388,13 +398,3 @@ class Loop:
             self.plan.recorder.say(f"resuming from step {self.step}")
         if self.world.is_first:
             self.plan.recorder.cut_back(self.step)
-
-
-def seed_everything(seed: int, step: int, micro_batch: int) -> None:
-    """Seed the random generators of one micro-batch from these three numbers alone."""
-    state = int(np.random.SeedSequence((seed, step, micro_batch)).generate_state(1, np.uint64)[0])
-    # As torch.manual_seed, which also records a stack trace for every absent device type: 1.5 ms per call.
-    torch.default_generator.manual_seed(state)
-    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        for each in torch.cuda.default_generators:
-            each.manual_seed(state)

@@ -80,6 +80,8 @@ class Muon(torch.optim.Optimizer):
     ) -> None:
         super().__init__(matrices, {"lr": rate, "weight_decay": 0.0, "momentum": momentum})
         self.own, self.rest, self.pieces = list(self.param_groups), rest, pieces or {}
+        self.found_inf: Tensor | None = None
+        """1 to skip an update, 0 to make it, on the device: the name by which torch's fused optimizers know it."""
         if rest is not None:
             self.param_groups.extend(rest.param_groups)
             rest.state = self.state  # the saved and restored state is that of both
@@ -90,10 +92,11 @@ class Muon(torch.optim.Optimizer):
         for group in self.own:
             self.update(group, [parameter for parameter in group["params"] if parameter.grad is not None])
         if self.rest is not None:
+            self.rest.found_inf = self.found_inf  # type: ignore[attr-defined]
             self.rest.step()
 
     def update(self, group: Mapping[str, Any], parameters: list[Tensor]) -> None:
-        """Update these matrices, batched by shape."""
+        """Update these matrices, batched by shape, unless `found_inf` says to skip the update."""
         if not parameters:
             return
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
@@ -101,9 +104,15 @@ class Muon(torch.optim.Optimizer):
             if "momentum" not in self.state[parameter]:
                 self.state[parameter]["momentum"] = torch.zeros_like(parameter)
         memories = [self.state[parameter]["momentum"] for parameter in parameters]
+        decayed = 1 - group["lr"] * group["weight_decay"]
+        if self.found_inf is not None:
+            # With the momentum as its gradient, the momentum does not change.
+            for gradient, memory in zip(gradients, memories, strict=True):
+                torch.where(self.found_inf.bool(), memory, gradient, out=gradient)
+            decayed = torch.where(self.found_inf.bool(), 1.0, decayed)
         torch._foreach_lerp_(memories, gradients, 1 - group["momentum"])
         wanted = torch._foreach_lerp(gradients, memories, group["momentum"])
-        torch._foreach_mul_(parameters, 1 - group["lr"] * group["weight_decay"])
+        torch._foreach_mul_(parameters, decayed)
         alike: dict[tuple[int, int], list[tuple[Tensor, Tensor]]] = defaultdict(list)
         for parameter, change in zip(parameters, wanted, strict=True):
             sizes = list(self.pieces.get(parameter, [len(parameter)]))
@@ -113,6 +122,8 @@ class Muon(torch.optim.Optimizer):
                 alike[pair[1].shape[0], pair[1].shape[1]].append(pair)
         for (_, longer), pairs in alike.items():
             changes = orthogonal(torch.stack([piece for _, piece in pairs]))
+            if self.found_inf is not None:
+                changes = changes * (1 - self.found_inf)
             places = [place for place, _ in pairs]
             torch._foreach_add_(places, list(changes.unbind()), alpha=-group["lr"] * 0.2 * math.sqrt(longer))
 

@@ -88,7 +88,7 @@ def build(config: Config, groups: Sequence[Group], model: nn.Module | None = Non
                     {"params": chosen, "scale": group.scale, "weight_decay": decay, "lr": config.learning_rate}
                 )
     if config.name in ("sgd", "asgd"):
-        return torch.optim.SGD(parts, lr=config.learning_rate, momentum=config.momentum or 0.0)
+        return torch.optim.SGD(parts, lr=config.learning_rate, momentum=config.momentum or 0.0, fused=True)
     kind = torch.optim.AdamW if config.name == "adamw" else torch.optim.Adam
     return kind(parts, lr=config.learning_rate, betas=config.betas, eps=config.epsilon, fused=True)
 
@@ -140,12 +140,12 @@ class Average:
         self.weights = {name: value.detach().clone() for name, value in own_weights(model).items()}
 
     @torch.no_grad()
-    def update(self, model: nn.Module) -> None:
-        """Update the average with the current weights."""
+    def update(self, model: nn.Module, skipped: Tensor) -> None:
+        """Update the average with the current weights, unless the update of the weights was `skipped` (1, else 0)."""
         for name, value in own_weights(model).items():
             mean = self.weights[name]
             if mean.is_floating_point():
-                mean.lerp_(value, 1 - self.keep)
+                mean.lerp_(torch.where(skipped.bool(), mean, value), 1 - self.keep)
             else:
                 mean.copy_(value)
 

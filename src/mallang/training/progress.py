@@ -24,6 +24,8 @@ class Progress:
     stopped: bool = False
     first_loss: float | None = None
     """The mean loss of the first log line, with which later ones are compared to detect divergence."""
+    skipped_updates: int = 0
+    """Updates that were skipped because their gradient norm was not finite."""
     tokens: int = 0
     seconds: float = 0.0
     sums: dict[str, float] = field(default_factory=dict)

@@ -36,11 +36,12 @@ from mallang.training.distributed import World
 from mallang.training.finishing import Outcome, final_weights, finish
 from mallang.training.fit import Trial, fitted, restored
 from mallang.training.initial import check_initial, initialize
-from mallang.training.loop import Config, Loop, Plan, seed_everything
+from mallang.training.loop import Config, Loop, Plan
 from mallang.training.materials import Materials, prepare_data
 from mallang.training.optimizer import copies_of
 from mallang.training.pretrained import load_pretrained
 from mallang.training.record import Recorder
+from mallang.training.seeding import seed_everything
 from mallang.training.step import choose_engine
 from mallang.training.stopping import listening
 
@@ -292,4 +293,5 @@ def outcome_of(recipe: Recipe, loop: Loop) -> Outcome:
         seconds=progress.seconds,
         best=progress.best,
         best_step=progress.best_step,
+        skipped_updates=progress.skipped_updates,
     )
