@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from mallang.data.word_vectors import Config as VectorsConfig
     from mallang.decoding.contract import Config as DecodingConfig
     from mallang.text.tokenizer import Config as TextConfig
-    from mallang.training.loop import Config as TrainConfig
     from mallang.training.optimizer import Config as OptimizerConfig
+    from mallang.training.options import Config as TrainConfig
     from mallang.training.schedule import Config as ScheduleConfig
 else:  # they import torch, which reading a recipe does not need
     DataConfig = DecodingConfig = TextConfig = TrainConfig = OptimizerConfig = ScheduleConfig = VectorsConfig = Any

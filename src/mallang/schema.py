@@ -24,7 +24,7 @@ NAMED = {"task": "tasks", "model": "models"}
 PLAIN = {
     "text": "mallang.text.tokenizer",
     "data": "mallang.data.corpus",
-    "train": "mallang.training.loop",
+    "train": "mallang.training.options",
     "optimizer": "mallang.training.optimizer",
     "schedule": "mallang.training.schedule",
     "decoding": "mallang.decoding.contract",

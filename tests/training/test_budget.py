@@ -15,7 +15,8 @@ from mallang import recipe as recipes
 from mallang.runs.folder import Run
 from mallang.training import budget
 from mallang.training.budget import Budget, Costs, is_alone, is_enough, plan_updates, time_left
-from mallang.training.loop import Config, Loop
+from mallang.training.loop import Loop
+from mallang.training.options import Config
 from mallang.training.stopping import Stop
 from mallang.training.train import Options, train
 from training.test_distributed import torchrun

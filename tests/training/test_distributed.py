@@ -44,7 +44,8 @@ from mallang.training import checkpoint as checkpoints
 from mallang.training import distributed
 from mallang.training.checkpoint import Checkpoint
 from mallang.training.distributed import World, buckets, connect, disconnect, naming_lost_process, number, own_device
-from mallang.training.loop import Config, Loop
+from mallang.training.loop import Loop
+from mallang.training.options import Config
 from mallang.training.stopping import Stop
 from training.test_loop import make
 

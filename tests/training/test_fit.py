@@ -12,8 +12,8 @@ from mallang import recipe as recipes
 from mallang.data.batch import Shapes
 from mallang.errors import UserError
 from mallang.training.fit import Trial, fitted, largest, restored
-from mallang.training.loop import Config
 from mallang.training.materials import prepare_data
+from mallang.training.options import Config
 from mallang.training.train import check_device
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

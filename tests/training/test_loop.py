@@ -19,7 +19,8 @@ from mallang.tasks.contract import Group, Loss
 from mallang.training import checkpoint, optimizer
 from mallang.training.diagnosis import check_health
 from mallang.training.distributed import World
-from mallang.training.loop import Config, Loop, Plan
+from mallang.training.loop import Loop, Plan
+from mallang.training.options import Config
 from mallang.training.record import FILE, Recorder, read, without_clock
 from mallang.training.schedule import Config as Schedule
 from mallang.training.seeding import seed_everything

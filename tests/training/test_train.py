@@ -12,8 +12,8 @@ from mallang.recipe import read
 from mallang.training import checkpoint
 from mallang.training.checkpoint import Checkpoint
 from mallang.training.finishing import final_weights
-from mallang.training.loop import Config
 from mallang.training.materials import Materials, learn_tokenizers, thin
+from mallang.training.options import Config
 from mallang.training.train import source_of
 
 

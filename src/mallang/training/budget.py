@@ -21,7 +21,8 @@ from mallang.runs.folder import Run
 from mallang.runs.weights import own_weights, set_weights
 from mallang.training.averaged_sgd import average_of
 from mallang.training.carry import Carries
-from mallang.training.loop import Config, Loop
+from mallang.training.loop import Loop
+from mallang.training.options import Config
 from mallang.training.progress import Progress
 from mallang.training.schedule import Config as Schedule
 from mallang.training.skipping import Skipping

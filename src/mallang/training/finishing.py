@@ -17,7 +17,7 @@ from mallang.runs.folder import Run
 from mallang.runs.own_files import WEIGHTS
 from mallang.training import checkpoint as checkpoints
 from mallang.training.checkpoint import mean_weights
-from mallang.training.loop import Config
+from mallang.training.options import Config
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,7 +22,7 @@ from mallang.data.prepared import Prepared
 from mallang.data.sampler import Rows
 from mallang.errors import UserError
 from mallang.tasks.contract import Task, TextLayout
-from mallang.training.loop import Config
+from mallang.training.options import Config
 from mallang.training.step import Step
 
 SPARE = 0.1

@@ -13,7 +13,7 @@ from mallang.layers.initialization import torch_defaults
 from mallang.runs.folder import Run
 from mallang.runs.own_files import WEIGHTS
 from mallang.runs.weights import own_weights, set_some_weights, set_weights, without_head
-from mallang.training.loop import Config
+from mallang.training.options import Config
 
 
 def check_initial(config: Config, start: Path | None) -> None:

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -33,91 +32,15 @@ from mallang.training.carry import Carries
 from mallang.training.checkpoint import Checkpoint
 from mallang.training.diagnosis import check_health, has_finite_weights
 from mallang.training.distributed import World
-from mallang.training.precision import Precision
+from mallang.training.options import Config
 from mallang.training.progress import Progress
 from mallang.training.record import Recorder
 from mallang.training.schedule import Config as Schedule
 from mallang.training.schedule import multiplier
 from mallang.training.seeding import seed_everything
 from mallang.training.skipping import Skipping
-from mallang.training.step import Engine, Step
+from mallang.training.step import Step
 from mallang.training.stopping import Stop
-
-
-@dataclass(frozen=True, kw_only=True)
-class Config:
-    """Length of training, batch size, validation, checkpoints, precision and engine."""
-
-    steps: int | None = None
-    """Total number of updates; either this or `epochs`."""
-    epochs: int | None = None
-    """Passes over the data; 10 where neither is given, nor `seconds`."""
-    batch_tokens: int = 4096
-    """Padded tokens per micro-batch, counted on its longer side."""
-    batch_sentences: int | None = None
-    """Maximum number of examples per micro-batch."""
-    gradient_accumulation: int = 1
-    """Gradient accumulation: micro-batches per process and update."""
-    micro_batches: int | None = None
-    """Micro-batches per update over all processes, independent of their number; replaces `gradient_accumulation`."""
-    validate_every: int | None = None
-    """Updates between validations; default: once per epoch."""
-    save_every: int | None = None
-    """Updates between checkpoints, besides those that every validation writes."""
-    log_every: int = 50
-    """Updates between two log lines."""
-    metric: str = "loss"
-    """The validation metric that selects the best checkpoint: `loss`, or another metric of the task."""
-    patience: int | None = None
-    """Early stopping: validations without improvement before training stops."""
-    seconds: float | None = None
-    """Alone: as many updates as fit into this time, measured when the run starts and written to run.json. With steps
-    or epochs: training stops at the first validation after this many seconds."""
-    keep: int = 1
-    """Validated checkpoints that are kept, and averaged with `final = "average"`."""
-    final: Literal["best", "last", "average", "ema"] = "best"
-    """Final weights: best validation, last step, average of the kept checkpoints, or EMA."""
-    ema_decay: float = 0.0
-    """Decay of the exponential moving average (EMA) of the weights, such as 0.999; 0: no EMA."""
-    precision: Precision = "auto"
-    """auto: bf16 autocast on a GPU, fp32 on a CPU; bf16-weights: all in bf16 with fp32 master weights, faster; fp8:
-    bf16-weights with FP8 matmuls, faster still."""
-    initialization: Literal["paper", "default"] = "paper"
-    """Initialization as in the model's paper, or PyTorch's defaults for each layer, as an ablation."""
-    auto_micro_batch: bool = False
-    """Split the tokens of an update into as few micro-batches as fit into the GPU's memory."""
-    engine: Engine = "auto"
-    """Run a step eagerly, as replayed CUDA graphs, or compiled; auto: cuda-graphs on a GPU, eager on a CPU."""
-    workers: int = 1
-    """Data loader processes; 0: batches are prepared in the training process."""
-    threads: int | None = None
-    """CPU threads: one is fastest for tiny models, and another number changes the last bits of the results."""
-    tensorboard: bool = False
-    """Also write TensorBoard files."""
-
-    def __post_init__(self) -> None:
-        if self.steps is not None and self.epochs is not None:
-            raise ValueError(f"steps = {self.steps} and epochs = {self.epochs} cannot both decide how long to train")
-        if self.final == "ema" and not self.ema_decay:
-            raise ValueError('final = "ema" needs ema_decay above 0, such as 0.999')
-        if not 0.0 <= self.ema_decay < 1.0:
-            raise ValueError(f"ema_decay must lie between 0 and 1, but is {self.ema_decay}")
-        if self.ema_decay and self.final not in ("ema", "best"):
-            raise ValueError(f'ema_decay has no effect on final = "{self.final}": choose best or ema')
-        if self.keep > 1 and self.final != "average":
-            raise ValueError(f'keep = {self.keep} checkpoints are only of use with final = "average"')
-        if self.auto_micro_batch and self.micro_batches is not None:
-            raise ValueError("auto_micro_batch chooses the number of micro-batches: leave micro_batches out")
-        if self.micro_batches is not None and self.gradient_accumulation > 1:
-            raise ValueError("micro_batches and gradient_accumulation cannot both be given")
-        for name in ("steps", "epochs", "batch_tokens", "batch_sentences", "gradient_accumulation", "micro_batches",
-                     "validate_every", "save_every", "log_every", "patience", "seconds", "keep",
-                     "threads"):  # fmt: skip
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1, but is {value}")
-        if self.workers < 0:
-            raise ValueError(f"workers must not be negative, but is {self.workers}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -36,9 +36,10 @@ from mallang.training.distributed import World
 from mallang.training.finishing import Outcome, final_weights, finish
 from mallang.training.fit import Trial, fitted, restored
 from mallang.training.initial import check_initial, initialize
-from mallang.training.loop import Config, Loop, Plan
+from mallang.training.loop import Loop, Plan
 from mallang.training.materials import Materials, prepare_data
 from mallang.training.optimizer import copies_of
+from mallang.training.options import Config
 from mallang.training.pretrained import load_pretrained
 from mallang.training.record import Recorder
 from mallang.training.seeding import seed_everything
