@@ -13,6 +13,7 @@ A list names systems; `defaults` may say whatever a system may, and its override
     cost = 20                                          # about how many seconds a run takes; the longest come first
     settings = [[], ["model.dropout=0.3"]]             # the sweep: trained with the first seed, scored on dev alone
     seeds = [1, 2, 3]                                  # the final runs, with the setting that is best on dev
+    start = "minilm"                                   # fine-tuning: the folder of an imported run, as in --from
 
 Every job that ends adds one line of JSON to the output file at once. A line of a sweep has no score on test. After
 `--seconds` no job is started, nor before that if its cost is more than the time left; `--done` names earlier output,
@@ -45,7 +46,7 @@ from mallang import recipe as recipes
 from mallang.errors import UserError
 
 STAGES: tuple[Stage, ...] = ("sweep", "final")
-KEYS = ("name", "recipe", "overrides", "settings", "seeds", "cost")
+KEYS = ("name", "recipe", "overrides", "settings", "seeds", "cost", "start")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +59,8 @@ class System:
     """Overrides; the first is taken where there is nothing to choose, and where scores are equal."""
     seeds: tuple[int, ...]
     cost: float
+    start: str | None = None
+    """A run whose weights training starts from."""
 
     def jobs(self, stage: Stage, lines: Sequence[Line]) -> list[Job]:
         """The jobs of a stage; of the final one, none before the sweep is complete."""
@@ -68,7 +71,8 @@ class System:
             chosen, seeds = (() if setting is None else (setting,)), self.seeds
         return [
             Job(
-                stage=stage, system=self.name, recipe=self.recipe, overrides=overrides, seed=seed, cost=self.cost
+                stage=stage, system=self.name, recipe=self.recipe, overrides=overrides, seed=seed, cost=self.cost,
+                start=self.start,
             )
             for overrides in chosen
             for seed in seeds
@@ -114,6 +118,7 @@ def system_of(given: Mapping[str, Any], defaults: Mapping[str, Any], path: Path)
         settings=tuple(dict.fromkeys((*common, *setting) for setting in values["settings"])),
         seeds=tuple(values["seeds"]),
         cost=float(values["cost"]),
+        start=values.get("start"),
     )
 
 

@@ -36,6 +36,8 @@ class Job:
     seed: int
     cost: float
     """About how many seconds it takes."""
+    start: str | None = None
+    """A run whose weights training starts from."""
 
     @property
     def key(self) -> tuple[Any, ...]:
@@ -96,7 +98,8 @@ def measured(job: Job, place: Place) -> Line:
     recipe = recipes.read(job.recipe, [*job.overrides, f"seed={job.seed}"]).build()
     info = finished(folder)
     if info is None:
-        info = train(recipe, Options(folder=folder, device=place.device, quiet=True, fresh=True)).info
+        start = None if job.start is None else Path(job.start)
+        info = train(recipe, Options(folder=folder, device=place.device, quiet=True, fresh=True, start=start)).info
         shutil.rmtree(folder / "checkpoints", ignore_errors=True)
     model = mallang.load(folder, device=place.device)
     splits = opened(recipe)
