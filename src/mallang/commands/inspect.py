@@ -30,6 +30,7 @@ from mallang.errors import UserError
 if TYPE_CHECKING:
     from mallang.inspection.alignment import Seen
     from mallang.inspection.attention_by_label import WordAttention
+    from mallang.inspection.highlights import Highlights
 
 EXAMPLES = (
     'mallang inspect runs/transformer-miniworld "유나는 지난주에 배를 탔다."',
@@ -40,6 +41,7 @@ EXAMPLES = (
     'mallang inspect runs/gpt-miniworld "유나는 지난주에" --words --search method=greedy',
     'mallang inspect runs/han-imdb "Slow at first. The end is great!" --out review.html',
     "mallang inspect runs/han-imdb --word good --split test --out good.png",
+    'mallang inspect runs/cnn-imdb "Slow at first. The end is great!" --attribution integrated --out review.html',
 )
 PICTURES = (".png", ".svg")
 PAGES = (".html", ".htm")
@@ -74,6 +76,17 @@ Word = Annotated[
         help="Classifiers: the attention to this word, or to 좋* and the like, by label over a split.",
     ),
 ]  # fmt: skip
+Attribution = Annotated[
+    str | None,
+    typer.Option(
+        "--attribution", metavar="METHOD", show_default=False,
+        help="Classifiers and taggers: what each token adds to the score; integrated gradients, or gradient × input.",
+    ),
+]  # fmt: skip
+Label = Annotated[
+    str | None,
+    typer.Option("--label", metavar="LABEL", help="With --attribution: not the predicted label.", show_default=False),
+]
 Predicted = Annotated[
     bool, typer.Option("--predicted", help="With --word: by predicted labels, not those given.", show_default=False)
 ]
@@ -93,6 +106,8 @@ def command(
     split: Split = None,
     data: Data = None,
     predicted: Predicted = False,
+    attribution: Attribution = None,
+    label: Label = None,
     search: Search = None,
     domain: Domain = None,
     json: Json = False,
@@ -110,6 +125,9 @@ def command(
     A classifier that pools by attention (han, self_attentive) has one weight per word, and maybe one per sentence: its
     texts are printed with the words in colors, or drawn with --out. --word shows how its attention to one word is
     distributed over the texts of each label.
+
+    --attribution integrated, or gradient, shows what every token adds to the score of the predicted label, or of
+    --label, in two colors: for any classifier with embeddings, and for every word of a tagger.
     """
     from mallang.inspection.highlights import pools_by_attention
     from mallang.loading import load
@@ -122,6 +140,12 @@ def command(
         return
     refuse({"--split": split, "--data": data, "--predicted": predicted}, "without --word")
     given = read_plain(texts, file)
+    if attribution is not None:
+        refuse({"--head": head, **others}, "with --attribution")
+        check_out(out or run / "attribution.html", len(given), None)
+        show_attribution(load(run, device), given, out, attribution, label, words, json, quiet)
+        return
+    refuse({"--label": label}, "without --attribution")
     if tree:
         refuse({"--layer": layer, "--head": head, "--words": words, "--target": target}, "on a search tree")
         place = None if json and out is None else check_tree(out or run / "search-tree.html", len(given))
@@ -170,13 +194,41 @@ def show_highlights(
     model: Any, texts: Sequence[str], out: Path | None, head: str | None, words: bool, json: bool, quiet: bool
 ) -> None:
     """Print each text with the words that the classifier attends to, or write a page or figures."""
-    from mallang import console
-    from mallang.inspection.highlight_figures import draw_highlights, in_plain_text, in_terminal, write_page
     from mallang.inspection.highlights import as_plain, highlights_of
 
     found = highlights_of(model, list(texts), head=head, words=words)
-    for each in found if json else ():
-        print(json_format.dumps(as_plain(each), ensure_ascii=False), flush=True)
+    show_shaded(found, [as_plain(each) for each in found], out, json, quiet)
+
+
+def show_attribution(
+    model: Any,
+    texts: Sequence[str],
+    out: Path | None,
+    method: Any,
+    label: str | None,
+    words: bool,
+    json: bool,
+    quiet: bool,
+) -> None:
+    """Print each text with what its words add to the score of a label, or write a page or figures."""
+    from mallang.inspection.attributions import as_plain, attribution_highlights, attributions_of
+
+    found = attributions_of(model, texts, method, label)
+    shown = [attribution_highlights(model, each, words=words) for each in found]
+    if out is not None and out.suffix.lower() in PICTURES and not out.is_dir():
+        check_out(out, len(shown), None)  # a tagger has several of one text
+    show_shaded(shown, [as_plain(*pair) for pair in zip(found, shown, strict=True)], out, json, quiet)
+
+
+def show_shaded(
+    found: Sequence[Highlights], plain: Sequence[dict[str, Any]], out: Path | None, json: bool, quiet: bool
+) -> None:
+    """Print texts with shaded words, or their plain values as JSON; or write a page or figures."""
+    from mallang import console
+    from mallang.inspection.highlight_figures import draw_highlights, in_plain_text, in_terminal, write_page
+
+    for values in plain if json else ():
+        print(json_format.dumps(values, ensure_ascii=False), flush=True)
     if out is not None:
         is_folder = out.is_dir() or not out.suffix
         make_folder(out if is_folder else out.parent)

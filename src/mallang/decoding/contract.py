@@ -264,12 +264,25 @@ def limits(batch: Batch, config: Config, model: object = None) -> list[int]:
 @contextmanager
 def inference(model: object) -> Iterator[None]:
     """Inference mode: no gradients, no dropout; afterwards every module is back in its previous mode."""
+    with without_dropout(model), torch.inference_mode(), sdpa_backend(device_of(model), longest=SHORT):
+        yield
+
+
+@contextmanager
+def evaluating(model: object) -> Iterator[None]:
+    """Evaluation mode with gradients; without cuDNN, which differentiates recurrent layers in training mode only."""
+    with without_dropout(model), torch.enable_grad(), torch.backends.cudnn.flags(enabled=False):
+        yield
+
+
+@contextmanager
+def without_dropout(model: object) -> Iterator[None]:
+    """All modules in evaluation mode; afterwards each is back in its previous mode."""
     training = [part for part in model.modules() if part.training] if isinstance(model, nn.Module) else []
     try:
         for part in training:
             part.training = False
-        with torch.inference_mode(), sdpa_backend(device_of(model), longest=SHORT):
-            yield
+        yield
     finally:
         for part in training:
             part.training = True

@@ -30,7 +30,7 @@ from torch import Tensor, nn
 
 from mallang.data.batch import Batch
 from mallang.data.streams import windows_batch
-from mallang.decoding.contract import device_of
+from mallang.decoding.contract import device_of, evaluating
 from mallang.errors import UserError, require
 from mallang.inspection.figures import check_format, families, save
 from mallang.inspection.loss_by_position import Words, fitting, layout_of, read, streamed, tokens_by_word
@@ -136,18 +136,6 @@ def gradient_norms(model: nn.Module, batch: Batch) -> dict[str, Float[Tensor, "r
             norms.append([gradient.float().norm(dim=-1).cpu() for gradient in gradients])
     found = {name: torch.stack(each, dim=1) for name, each in zip(vectors, zip(*norms, strict=True), strict=True)}
     return {name: each[..., -inputs_of(batch)[name].shape[1] :] for name, each in found.items()}
-
-
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode with gradients; without cuDNN, which differentiates recurrent layers in training mode only."""
-    was_training = model.training
-    model.eval()
-    try:
-        with torch.enable_grad(), torch.backends.cudnn.flags(enabled=False):
-            yield
-    finally:
-        model.train(was_training)
 
 
 @contextmanager

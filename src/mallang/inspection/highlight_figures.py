@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,11 @@ from mallang.inspection.highlights import Highlights
 
 WORD, SENTENCE = (66, 135, 245), (214, 64, 69)
 """The color of the heaviest word, and of the heaviest sentence."""
+AGAINST = (214, 64, 69)
+"""The color of a word with a negative weight."""
+SIGNS = "blue raises the score, red lowers it"
+TITLES = {False: "What the classifier attended to", True: "Where the answer comes from"}
+"""The title of a page of attention, and of one of attributions."""
 LEAST = 0.05
 """Shades below this share of the darkest are left white."""
 STYLE = """
@@ -29,14 +35,15 @@ span { border-radius: 3px; padding: .1rem 0; } .end { color: #8a8a94; font-size:
 
 def write_page(path: Path, found: Sequence[Highlights]) -> Path:
     """All texts as one HTML file without scripts: nothing is loaded, and every text is escaped."""
+    title = TITLES[any(each.signed for each in found)]
     body = "\n".join(part for number, each in enumerate(found, start=1) for part in section(number, each))
     policy = "default-src 'none'; style-src 'unsafe-inline'"
     path.write_text(
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>Attention</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
-        f"<h1>What the classifier attended to</h1>\n{body}\n</body>\n</html>\n",
+        f"<title>{title}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
+        f"<h1>{title}</h1>\n{body}\n</body>\n</html>\n",
         "utf-8",
     )
     return path
@@ -46,6 +53,8 @@ def section(number: int, found: Highlights) -> Iterator[str]:
     """The lines of one text: its label, and a paragraph per sentence."""
     darkest, heaviest = found.darkest()
     yield f"<h2>{number}. {html.escape(drawable(found.label))} <small>{found.probability:.3f}</small></h2>"
+    for note in notes_of(found):
+        yield f"<p><small>{html.escape(drawable(note))}</small></p>"
     for sentence in found.sentences:
         weight = ""
         if found.has_sentences:
@@ -54,10 +63,20 @@ def section(number: int, found: Highlights) -> Iterator[str]:
         for piece, shade in zip(sentence.pieces, sentence.shades(), strict=True):
             text = html.escape(drawable(piece.text))
             kind = ' class="end"' if piece is sentence.pieces[-1] else ""
-            style = background(shade / darkest, WORD)
+            style = background(abs(shade) / darkest, color_of(shade))
             space = " " if piece.spaced else ""
             words += f'{space}<span{kind} style="{style}" title="{piece.weight:.4f}">{text}</span>'
         yield f"<p>{weight}<span>{words.strip()}</span></p>"
+
+
+def notes_of(found: Highlights) -> list[str]:
+    """What must be known to read the weights, and which color means what."""
+    return [*found.notes, SIGNS] if found.signed else list(found.notes)
+
+
+def color_of(shade: float) -> tuple[int, int, int]:
+    """The color of a word: one for each sign."""
+    return AGAINST if shade < 0 else WORD
 
 
 def background(share: float, color: tuple[int, int, int]) -> str:
@@ -72,13 +91,15 @@ def in_terminal(found: Highlights) -> Any:
     darkest, heaviest = found.darkest()
     line = Text()
     line.append(f"{visible(found.label)} {found.probability:.3f}\n", style="bold")
+    for note in notes_of(found):
+        line.append(f"{visible(note)}\n", style="dim")
     for sentence in found.sentences:
         if found.has_sentences:
             line.append(f"{sentence.weight:.3f}", style=shaded(sentence.weight / heaviest, SENTENCE))
             line.append(" ")
         for piece, shade in zip(sentence.pieces, sentence.shades(), strict=True):
             line.append(" " if piece.spaced and piece is not sentence.pieces[0] else "")
-            line.append(visible(piece.text), style=shaded(shade / darkest, WORD))
+            line.append(visible(piece.text), style=shaded(abs(shade) / darkest, color_of(shade)))
         line.append("\n")
     return line
 
@@ -95,12 +116,14 @@ def mixed(share: float, color: tuple[int, int, int]) -> str:
 
 def in_plain_text(found: Highlights) -> str:
     """Highlights without colors, for pipes: words with more than an even share of weight have it in brackets."""
-    lines = [f"{visible(found.label)} {found.probability:.3f}"]
+    lines = [f"{visible(found.label)} {found.probability:.3f}", *map(visible, found.notes)]
+    sign = "+" if found.signed else ""
     for sentence in found.sentences:
-        even = 1.0 / len(sentence.pieces)
+        total = sum(abs(piece.weight) for piece in sentence.pieces) if found.signed else 1.0
+        even = total / len(sentence.pieces)
         words = [
             f"{' ' if piece.spaced else ''}{visible(piece.text)}"
-            + (f"[{piece.weight:.3f}]" if piece.weight > even else "")
+            + (f"[{piece.weight:{sign}.3f}]" if abs(piece.weight) > even else "")
             for piece in sentence.pieces
         ]
         weight = f"{sentence.weight:.3f} " if found.has_sentences else ""
@@ -110,6 +133,8 @@ def in_plain_text(found: Highlights) -> str:
 
 WIDTH, LINE, LETTER = 9.0, 0.3, 11
 """Width of a figure and height of its lines in inches; size of its letters in points."""
+NOTE = 95
+"""Letters of a line of notes."""
 
 
 def draw_highlights(path: Path, found: Highlights) -> Path:
@@ -132,6 +157,9 @@ def draw_highlights(path: Path, found: Highlights) -> Path:
         return x + float(made.get_window_extent(renderer).width / figure.dpi)
 
     put(f"{found.label}   {found.probability:.3f}", left, None)
+    for note in (part for each in notes_of(found) for part in textwrap.wrap(each, NOTE)):
+        line += 1
+        put(note, left, None)
     for sentence in found.sentences:
         line, x = line + 1, left
         if found.has_sentences:
@@ -140,7 +168,7 @@ def draw_highlights(path: Path, found: Highlights) -> Path:
         begin = x
         for piece, shade in zip(sentence.pieces, sentence.shades(), strict=True):
             x += 0.07 if piece.spaced and x > begin else 0.0
-            color = mixed(shade / darkest, WORD) if shade >= LEAST * darkest else None
+            color = mixed(abs(shade) / darkest, color_of(shade)) if abs(shade) >= LEAST * darkest else None
             if (end := put(piece.text, x, color)) > WIDTH - 0.2 and x > begin:
                 placed.pop()[0].remove()
                 line, x = line + 1, begin

@@ -63,10 +63,14 @@ class Highlights:
     sentences: tuple[Sentence, ...]
     has_sentences: bool
     """Whether the model has weights of sentences; otherwise the text is a single one."""
+    notes: tuple[str, ...] = ()
+    """What must be known to read the weights."""
+    signed: bool = False
+    """Whether weights are attributions, which may be negative, and not attention."""
 
     def darkest(self) -> tuple[float, float]:
-        """The largest shade of a piece, and the largest weight of a sentence."""
-        shades = [shade for sentence in self.sentences for shade in sentence.shades()]
+        """The largest shade of a piece, whatever its sign, and the largest weight of a sentence."""
+        shades = [abs(shade) for sentence in self.sentences for shade in sentence.shades()]
         return max([1e-9, *shades]), max(sentence.weight for sentence in self.sentences)
 
 
@@ -182,7 +186,7 @@ def view_of(weights: Float[Tensor, "rows views time"], head: str | None) -> Floa
 def spelled_rows(task: Any, text: str) -> list[tuple[str, list[tuple[int, int]]]]:
     """The rows of a text as they are read: the sentence each is from, and where its tokens lie in that."""
     if not task.config.documents:
-        return [(text, spans_of(task.text, text))]
+        return [(text, spans_of(task.text, text)[: task.config.max_tokens or None])]
     sentences = split_cell(text, "document")
     spans = [spans_of(task.text, sentence) or [(0, len(sentence))] for sentence in sentences]  # one `<unk>`
     owners = np.repeat(np.arange(len(spans)), [len(each) for each in spans])

@@ -120,6 +120,10 @@ class CNN(nn.Module):
         """The word embeddings; of two channels the static ones, which the trained ones start from."""
         return self.embedding
 
+    def token_lookups(self) -> list[nn.Module]:
+        """The word embeddings of all channels, and the characters."""
+        return [part for part in (self.embedding, self.trained_change, self.spelling) if part is not None]
+
     def init_weights(self) -> None:
         """Xavier for the filters, the paper's U(−0.25, 0.25) for embeddings, zero for the change of a channel."""
         xavier(self)

@@ -23,6 +23,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from mallang.data.batch import Batch
+from mallang.errors import UserError
 from mallang.layers.crf import CRF
 from mallang.layers.encoded import Encoded, EncoderDims
 from mallang.layers.words import SharedEmbedding
@@ -146,6 +147,14 @@ class InputEmbedding(Protocol):
 
 
 @runtime_checkable
+class TokenLookups(Protocol):
+    """A model that looks up more than the input embedding of a token, such as its spelling."""
+
+    def token_lookups(self) -> Sequence[nn.Module]:
+        """The modules that turn input tokens into vectors, each token by itself."""
+
+
+@runtime_checkable
 class WordVectors(Protocol):
     """A model that learns one vector per word, whatever the context."""
 
@@ -217,6 +226,17 @@ def encode_text(encoder: Any, batch: Batch) -> Encoded:
         batch = Batch(tokens=batch.tokens, lengths=batch.lengths, source=batch.tokens, source_lengths=batch.lengths)
     found: Encoded = encoder.encode(batch)
     return found
+
+
+def token_lookups(model: object) -> Sequence[nn.Module]:
+    """The modules that turn the input tokens of a model into vectors, each token by itself."""
+    if isinstance(model, TokenLookups):
+        return model.token_lookups()
+    if isinstance(model, InputEmbedding):
+        return [model.input_embedding()]
+    raise UserError(
+        f"{type(model).__name__} has no vectors of single tokens", todo="use a model that has, such as cnn or bert"
+    )
 
 
 def is_fitted(module: ModuleType) -> bool:

@@ -135,6 +135,10 @@ class LSTMCRF(nn.Module):
         """How the word of every learned vector may be spelled."""
         return self.words.spellings()
 
+    def token_lookups(self) -> list[nn.Module]:
+        """The word vectors, with both of their parts."""
+        return [self.words]
+
     def ids_of_oov(self, words: Sequence[str]) -> list[int]:
         """Input ids for out-of-vocabulary words: they are read from their characters."""
         return self.words.ids_of_oov(words)

@@ -114,6 +114,10 @@ class RNNClassifier(nn.Module):
         """The word embeddings."""
         return self.embedding
 
+    def token_lookups(self) -> list[nn.Module]:
+        """The word embeddings, and the characters."""
+        return [part for part in (self.embedding, self.spelling) if part is not None]
+
     def init_weights(self) -> None:
         """N(0, 0.1) for embeddings; recurrent.py initializes the recurrent layers."""
         nn.init.normal_(self.embedding.weight, std=0.1)

@@ -22,6 +22,7 @@ from mallang.evaluation.label_predictions import (
 from mallang.evaluation.score import Score
 from mallang.layers.head import Headed
 from mallang.models.contract import Encoder
+from mallang.tasks.attribution import Method
 from mallang.tasks.contract import Evaluated
 
 if TYPE_CHECKING:
@@ -169,6 +170,19 @@ class Verbs:
         else:
             found = self.vectors(given)
         return found[0] if alone else found
+
+    def attribution(
+        self, texts: str | Iterable[str], *, method: Method = "integrated", label: str | None = None
+    ) -> Any:
+        """How much every token of a text, or of each, adds to the logit of a label: of the predicted one by default.
+
+        `method` is "gradient" (gradient × input) or "integrated" (integrated gradients).
+        """
+        from mallang.tasks.class_attribution import attributions
+
+        given = [texts] if isinstance(texts, str) else list(texts)
+        found = attributions(self, given, method, label)
+        return found[0] if isinstance(texts, str) else found
 
     @property
     def encoder(self) -> Any:

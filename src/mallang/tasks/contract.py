@@ -259,6 +259,14 @@ class Calibrated(Protocol):
 
 
 @runtime_checkable
+class Attributing(Protocol):
+    """Verbs that attribute the score of a label to the tokens of a text."""
+
+    def attribution(self, texts: Any, *, method: Any = ..., label: str | None = None) -> Any:
+        """An `Attribution` of a text, or of each; where every word has a label, a list of one per word."""
+
+
+@runtime_checkable
 class PredictsLabels(Protocol):
     """Verbs that predict labels, with a probability for each."""
 

@@ -13,6 +13,7 @@ from mallang.errors import UserError
 from mallang.evaluation.score import Score
 from mallang.evaluation.spans import Span, read_spans
 from mallang.evaluation.tag_predictions import TagPredictions
+from mallang.tasks.attribution import Method
 from mallang.tasks.contract import Evaluated
 from mallang.tasks.out_of_vocabulary import forget_oov
 from mallang.tasks.tag_reading import Read, batches, encoder_of, examples_of, predict
@@ -97,6 +98,21 @@ class Verbs:
         for place, example in enumerate(examples):
             whole[example.sentence].append(found[place])
         return whole
+
+    def attribution(
+        self, texts: str | Iterable[str], *, method: Method = "integrated", label: str | None = None
+    ) -> Any:
+        """How much every word of a text adds to the score of each predicted tag: a list of one attribution per word.
+
+        Several texts have a list each. A tag cannot be chosen: `label` must be None.
+        """
+        from mallang.tasks.tag_attribution import tag_attributions
+
+        if label is not None:
+            raise UserError("every word has a tag of its own, so no label can be chosen", todo="leave out the label")
+        given = [texts] if isinstance(texts, str) else list(texts)
+        found = [tag_attributions(self, text, method) for text in given]
+        return found[0] if isinstance(texts, str) else found
 
     def tag_predictions(self, rows: Sequence[tuple[str, ...]]) -> TagPredictions:
         """The predicted tags of rows beside their gold tags, with probabilities."""

@@ -1,0 +1,87 @@
+"""The attribution of classes: how much every token of a text adds to the logit of a label."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from jaxtyping import Float
+from torch import Tensor
+
+from mallang.data.batch import Batch
+from mallang.decoding.contract import device_of
+from mallang.errors import UserError, nearest
+from mallang.tasks.attribution import (
+    Attribution,
+    Method,
+    attribute,
+    attributed_rows,
+    baseline_token,
+    check_method,
+    kept_tokens,
+)
+
+if TYPE_CHECKING:
+    from mallang.tasks.classifier import Verbs
+
+ORDINAL = 0
+"""The output of an ordinal head that is explained: thresholds share one scale, so every output has these weights."""
+
+
+def attributions(verbs: Verbs, texts: Sequence[Any], method: Method, label: str | None = None) -> list[Attribution]:
+    """The attribution of each text: of the label that is named, else of the most probable one."""
+    check_method(method)
+    check_label(verbs, label)
+    found = verbs.classify(texts)
+    return [
+        attribution_of(verbs, text, example, own.probabilities, method, label)
+        for text, example, own in zip(texts, verbs.examples(texts), found, strict=True)
+    ]
+
+
+def check_label(verbs: Verbs, label: str | None) -> None:
+    """Refuse a label that there is not, or that has no logit of its own."""
+    names = verbs.task.labels.names
+    if label is not None and verbs.task.config.kind == "ordinal":
+        raise UserError("ratings lie on one scale, so no label has a score of its own", todo="leave out the label")
+    if label is not None and label not in names:
+        raise UserError(f"there is no label {label!r}", todo=nearest(label, names))
+
+
+def attribution_of(
+    verbs: Verbs,
+    text: Any,
+    example: Sequence[Any],
+    probabilities: dict[str, float],
+    method: Method,
+    label: str | None,
+) -> Attribution:
+    """The attribution of one text, which is read as this example."""
+    task, device, vocabulary = verbs.task, device_of(verbs.model), verbs.task.text.vocabulary
+    chosen = max(probabilities, key=probabilities.__getitem__) if label is None else label
+    is_ordinal = task.config.kind == "ordinal"
+    output = ORDINAL if is_ordinal else task.labels.names.index(chosen)
+
+    def copies(count: int) -> Batch:
+        return task.collate([example] * count).to(device)
+
+    def score(batch: Batch) -> Float[Tensor, " copies"]:
+        return task.logits(verbs.model, batch)[0][:, output].float()
+
+    found = attribute(verbs.model, verbs.encoder, copies, score, vocabulary, method)
+    batch = copies(1)
+    others = {"the given features": task.features is not None, "the bag of n-grams": task.bag is not None}
+    return Attribution(
+        input=text,
+        label=chosen,
+        probability=probabilities[chosen],
+        score_name="the scale of the ratings" if is_ordinal else f"the logit of {chosen}",
+        method=method,
+        rows=attributed_rows(found, batch, vocabulary),
+        score=found.score,
+        baseline_score=found.baseline_score,
+        baseline=vocabulary.tokens[baseline_token(vocabulary)],
+        kept=kept_tokens(batch, vocabulary),
+        steps=found.steps,
+        constant=tuple(name for name, is_there in others.items() if is_there),
+    )
