@@ -7,7 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mallang.data.batch import DOUBLED, IGNORE, VARYING, Batch, Shapes, rectangles
+from mallang.data.batch import DOUBLED, IGNORE, VARYING, Batch, Shapes, pad_pairs, rectangles
+from mallang.text.vocabulary import SPECIALS, Vocabulary
 
 AXES = {"batch", "examples", "classes", *VARYING, *DOUBLED}
 
@@ -82,3 +83,30 @@ def test_moving_and_sending_keep_every_field():
     for copy in (moved, build(*arguments)):
         for each in fields(Batch):
             assert torch.equal(getattr(copy, each.name), getattr(batch, each.name)), each.name
+
+
+@pytest.mark.parametrize(
+    ("vocabulary", "row", "types"),
+    [
+        (
+            Vocabulary((*SPECIALS, "<cls>", "<sep>"), optional=(("cls", 4), ("sep", 5))),
+            [4, 7, 8, 5, 9, 5],
+            [0, 0, 0, 0, 1, 1],
+        ),
+        (
+            Vocabulary((*SPECIALS, "<cls>", "<sep>"), optional=(("cls", 4), ("sep", 5)), pair_separators=2),
+            [4, 7, 8, 5, 5, 9, 5],
+            [0, 0, 0, 0, 0, 1, 1],
+        ),
+        (Vocabulary(SPECIALS), [7, 8, 3, 9, 3], [0, 0, 0, 1, 1]),
+    ],
+    ids=["BERT", "RoBERTa", "without cls"],
+)
+def test_the_texts_of_a_pair_are_joined_with_the_segment_of_every_token(vocabulary, row, types):
+    tokens, lengths, segments = pad_pairs([[7, 8], [7]], [[9], []], vocabulary)
+    assert tokens[0].tolist() == row
+    assert segments[0].tolist() == types
+    short = [each for each in row if each not in (8, 9)]
+    assert tokens[1].tolist() == [*short, 0, 0]
+    assert segments[1].tolist() == [*[0] * (len(short) - 1), 1, 0, 0]
+    assert lengths.tolist() == [len(row), len(row) - 2] == [2 + 1 + vocabulary.pair_frame_length, len(short)]

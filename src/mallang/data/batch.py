@@ -188,6 +188,23 @@ def pad_texts(rows: Sequence[Any], vocabulary: Vocabulary) -> tuple[Int[Tensor, 
     return pad_rows(rows, vocabulary.pad, begin=begin, end=end)
 
 
+def pad_pairs(
+    firsts: Sequence[Any], seconds: Sequence[Any], vocabulary: Vocabulary
+) -> tuple[Int[Tensor, "rows width"], Int[Tensor, " rows"], Int[Tensor, "rows width"]]:
+    """Pad pairs of texts, each joined to one row, with their lengths and the segment of every token.
+
+    `<cls>` first `<sep>` second `<sep>`, or first `</s>` second `</s>` where the vocabulary has no `<cls>`.
+    """
+    begin, end = vocabulary.frame
+    between = np.full(vocabulary.pair_separators, end, dtype=np.int64)
+    rows = [np.concatenate((one, between, two)) for one, two in zip(firsts, seconds, strict=True)]
+    tokens, lengths = pad_rows(rows, vocabulary.pad, begin=begin, end=end)
+    starts = torch.tensor([len(one) + len(between) + (begin is not None) for one in firsts], dtype=torch.int64)
+    places = torch.arange(tokens.shape[1])[None, :]
+    types = (places >= starts[:, None]) & (places < lengths[:, None])
+    return tokens, lengths, types.long()
+
+
 def pad_rows(
     rows: Sequence[Any], value: int = PAD, *, begin: int | None = None, end: int | None = None
 ) -> tuple[Int[Tensor, "rows width"], Int[Tensor, " rows"]]:

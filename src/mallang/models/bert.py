@@ -192,9 +192,10 @@ class Embeddings(nn.Module):
     def forward(
         self, tokens: Int[Tensor, "batch time"], types: Int[Tensor, "batch time"] | None = None
     ) -> Float[Tensor, "batch time dim"]:
-        """The vectors of the tokens; without types all are of the first segment."""
+        """The vectors of the tokens; without types, or with a single one, all are of the first segment."""
         check_length(tokens.shape[1], self.max_length)
-        segment = self.token_types.weight[0] if types is None else self.token_types(types)
+        is_single = types is None or self.token_types.num_embeddings == 1
+        segment = self.token_types.weight[0] if is_single else self.token_types(types)
         summed = self.words(tokens) + self.positions(tokens.shape[1], self.offset) + segment
         x: Tensor = self.dropout(self.norm(summed))
         return x

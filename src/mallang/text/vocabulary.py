@@ -31,6 +31,8 @@ class Vocabulary:
     eos: int = EOS
     optional: tuple[tuple[str, int], ...] = ()
     """The names and ids of the special tokens beyond these four."""
+    pair_separators: int = 1
+    """How many separators stand between the texts of a pair: 2 in RoBERTa."""
 
     @classmethod
     def named(cls, tokens: Sequence[str], special: Mapping[str, str]) -> Vocabulary:
@@ -94,6 +96,11 @@ class Vocabulary:
     def frame_length(self) -> int:
         """The number of tokens in `frame`."""
         return 1 if self.frame[0] is None else 2
+
+    @property
+    def pair_frame_length(self) -> int:
+        """The number of special tokens around and between the texts of a pair."""
+        return self.frame_length + self.pair_separators
 
     @property
     def specials(self) -> frozenset[int]:
