@@ -1,7 +1,8 @@
 """The first losses of every recipe, as they were before the last change to the code: refactoring leaves them alone.
 
-    python -m contracts.golden_losses check    every loss, bit for bit, on the same kind of machine
-    python -m contracts.golden_losses write    after a change that is meant to change the numbers
+    python -m contracts.golden_losses check            every loss, bit for bit, on the same kind of machine
+    python -m contracts.golden_losses write            after a change that is meant to change the numbers
+    python -m contracts.golden_losses write NAME ...   these recipes alone, such as new ones
 
 (with PYTHONPATH=src:tests). Recipes keep all their options; sizes shrink to what a CPU trains in seconds, yet large
 enough for the kernels of a CPU to run. `test_recipe_training.py` compares them on any machine, to four digits.
@@ -13,7 +14,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -82,11 +83,11 @@ def losses(name: str, folder: Path, steps: int = STEPS) -> list[float]:
     return [entry[key] for entry in read(folder / FILE) for key in ("loss", "nll") if key in entry]
 
 
-def all_losses() -> dict[str, list[float]]:
+def all_losses(names: Sequence[str] = ()) -> dict[str, list[float]]:
     with tempfile.TemporaryDirectory() as folder:
         os.environ["MALLANG_CACHE"] = folder
         with corpora():
-            return {name: losses(name, Path(folder, "runs", name)) for name in recipe.names()}
+            return {name: losses(name, Path(folder, "runs", name)) for name in names or recipe.names()}
 
 
 def differences(found: Mapping[str, list[float]], wanted: Mapping[str, list[float]]) -> list[str]:
@@ -102,19 +103,21 @@ def differences(found: Mapping[str, list[float]], wanted: Mapping[str, list[floa
     return told
 
 
-def main(verb: str) -> int:
+def main(verb: str, *names: str) -> int:
     import torch
 
     torch.set_num_threads(1)
-    found = all_losses()
+    found, golden = all_losses(names), json.loads(GOLDEN.read_text("utf-8"))
     if verb == "write":
-        GOLDEN.write_text(json.dumps(found, indent=0) + "\n", encoding="utf-8")
+        kept = {name: golden[name] for name in recipe.names() if name in golden} if names else {}
+        merged = dict(sorted((kept | found).items()))
+        GOLDEN.write_text(json.dumps(merged, indent=0) + "\n", encoding="utf-8")
         print(f"{len(found)} recipes written to {GOLDEN}")
         return 0
-    told = differences(found, json.loads(GOLDEN.read_text("utf-8")))
+    told = differences(found, {name: golden[name] for name in names} if names else golden)
     print("\n".join(told) or f"{len(found)} recipes: every loss as before")
     return 1 if told else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(*sys.argv[1:]))

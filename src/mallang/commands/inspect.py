@@ -129,7 +129,6 @@ def command(
     --attribution integrated, or gradient, shows what every token adds to the score of the predicted label, or of
     --label, in two colors: for any classifier with embeddings, and for every word of a tagger.
     """
-    from mallang.inspection.highlights import pools_by_attention
     from mallang.loading import load
 
     add_plugins(plugin)
@@ -146,22 +145,43 @@ def command(
         show_attribution(load(run, device), given, out, attribution, label, words, json, quiet)
         return
     refuse({"--label": label}, "without --attribution")
+    options = {**read_search(search), "domain": domain}
     if tree:
         refuse({"--layer": layer, "--head": head, "--words": words, "--target": target}, "on a search tree")
         place = None if json and out is None else check_tree(out or run / "search-tree.html", len(given))
         model = load(run, device)
-        show_trees(model, given, place, json, quiet, {**read_search(search), "domain": domain})
+        show_trees(model, given, place, json, quiet, options)
         return
-    where = None if json and out is None else check_out(out or run / "attention.html", len(given), layer)
-    if target is not None and len(given) != 1:
-        raise UserError(f"--target is the output of one text, but {len(given)} were given", todo="give one text")
+    options["target"] = target
+    show_attention(run, device, given, out, layer, head, words, json, quiet, others, options)
+
+
+def show_attention(
+    run: Path,
+    device: str,
+    texts: Sequence[str],
+    out: Path | None,
+    layer: list[str] | None,
+    head: str | None,
+    words: bool,
+    json: bool,
+    quiet: bool,
+    others: dict[str, Any],
+    options: dict[str, Any],
+) -> None:
+    """Print or draw what a model attends to: maps, or the words of a classifier that pools by attention."""
+    from mallang.inspection.highlights import pools_by_attention
+    from mallang.loading import load
+
+    if options["target"] is not None and len(texts) != 1:
+        raise UserError(f"--target is the output of one text, but {len(texts)} were given", todo="give one text")
+    where = None if json and out is None else check_out(out or run / "attention.html", len(texts), layer)
     model = load(run, device)
     if pools_by_attention(model):
         refuse(others, "on a classifier that has one weight per word")
-        show_highlights(model, given, where if out else None, head, words, json, quiet)
+        show_highlights(model, texts, where if out else None, head, words, json, quiet)
         return
-    options: dict[str, Any] = {**read_search(search), "domain": domain, "target": target}
-    show_maps(model, given, where, layer, head, words, json, quiet, options)
+    show_maps(model, texts, where, layer, head, words, json, quiet, options)
 
 
 def show_maps(
