@@ -122,12 +122,10 @@ def command(
     attends to the source unless --layer names another. --json prints the numbers, one line per text, and writes no file
     unless --out names one. --tree shows the search tree, one file per text.
 
-    A classifier that pools by attention (han, self_attentive) has one weight per word, and maybe one per sentence: its
-    texts are printed with the words in colors, or drawn with --out. --word shows how its attention to one word is
-    distributed over the texts of each label.
+    A classifier that pools by attention (han, self_attentive) has one weight per word: its texts are printed in colors,
+    or drawn with --out. --word shows how its attention to one word is distributed over the texts of each label.
 
-    --attribution integrated, or gradient, shows what every token adds to the score of the predicted label, or of
-    --label, in two colors: for any classifier with embeddings, and for every word of a tagger.
+    --attribution shows what every token adds to the score of the predicted label, or of --label, in two colors.
     """
     from mallang.loading import load
 
