@@ -109,6 +109,17 @@ class Encoder(Protocol):
 
 
 @runtime_checkable
+class Layered(Protocol):
+    """A model that declares its layers in order, so that fine-tuning can treat them differently."""
+
+    def layer_groups(self) -> Sequence[Sequence[nn.Module | nn.Parameter]]:
+        """The parts of the embedding, then those of every layer from the lowest to the highest.
+
+        Each parameter belongs to one group; what follows the layers belongs to the highest.
+        """
+
+
+@runtime_checkable
 class Classifier(Protocol):
     """A model with an output of its own for every class; its constructor takes the number of classes last."""
 

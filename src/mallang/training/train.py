@@ -20,6 +20,7 @@ from mallang.evaluation.score import Score
 from mallang.find import find
 from mallang.kernels.dispatch import is_off
 from mallang.kernels.memory import check_weights
+from mallang.layers.recomputation import recompute_blocks
 from mallang.models.contract import Fitted, is_fitted
 from mallang.recipe import Recipe
 from mallang.runs.beginning import await_run, begin, check_place, differences, locked
@@ -143,6 +144,7 @@ def train_here(recipe: Recipe, run: Run, options: Options, world: World, device:
     valid_rows = list(materials.corpus.split("valid"))
     if isinstance(model, Fitted):
         return fit_here(recipe, run, materials, model, recorder, valid_rows)
+    recipe = with_recomputation(recipe, model)
     if recipe.train.auto_micro_batch:
         recipe = with_fitted_batches(recipe, run, materials, model, world)
     loop = Loop(
@@ -184,6 +186,18 @@ def say_models(
     # The size of a fitted model is known afterwards.
     size = "" if isinstance(model, Fitted) else f"{sum(p.numel() for p in model.parameters()):,} parameters "
     recorder.say(f"{recipe.model_name}: {size}on {device}")
+
+
+def with_recomputation(recipe: Recipe, model: torch.nn.Module) -> Recipe:
+    """Let the blocks compute their activations again if the recipe says so; captured graphs could not do that."""
+    if not recipe.train.gradient_checkpointing:
+        return recipe
+    if not recompute_blocks(model):
+        raise UserError(
+            f"train.gradient_checkpointing has no effect on {recipe.model_name}: it has no blocks that are trained",
+            todo="leave it out",
+        )
+    return replace(recipe, train=replace(recipe.train, engine="eager"))
 
 
 def fit_here(
