@@ -251,7 +251,8 @@ class Task(FineTuned):
         """The number of texts with a label, and of tokens."""
         found = {"loss": int(is_labeled(batch).sum()), "tokens": int(batch.lengths.sum())}
         if self.config.lm_weight:
-            found["lm"] = found["lm_nll"] = int((batch.lengths - 1).sum())
+            found |= dict.fromkeys(("nll", "accuracy", "divergence"), found["loss"])
+            found |= dict.fromkeys(("lm", "lm_nll"), int((batch.lengths - 1).sum()))
         return found
 
     def loss(self, model: Any, batch: Batch, carry: Any) -> Loss:

@@ -134,8 +134,8 @@ def train_here(recipe: Recipe, run: Run, options: Options, world: World, device:
     check_weights(lambda: task.build(made, recipe.model), sizes, copies_of(recipe.optimizer), device)
     seed_everything(recipe.seed, 0, 0)
     model = task.build(made, recipe.model)
-    initialize(model, recipe.train, options.start, recorder.say)
     read = next(iter(task.tokenizers.values())).vocabulary  # that of the source, where there is one
+    initialize(model, recipe.train, options.start, recorder.say, read)
     coverage = load_pretrained(model, recipe, run, read, options.start, recorder.say)
     if coverage is not None and world.is_first:
         run = run.update(vectors={"found": coverage.found, "words": coverage.words})
