@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import safetensors.torch
 import torch
 
 from contracts.tiny_models import ENCODERS, examples_of, make, task_of
@@ -14,6 +17,7 @@ from mallang.data.columns import LabelSet
 from mallang.errors import UserError
 from mallang.find import find
 from mallang.layers.lora import adapters, merge_adapters
+from mallang.loading import assemble, load
 from mallang.models.contract import Layered
 from mallang.recipe import read
 from mallang.runs.folder import Run
@@ -92,11 +96,13 @@ def rows_in(folder: Path) -> list[str]:
     return [f"data.train={folder / 'train.tsv'}", f"data.valid={folder / 'train.tsv'}", "text.unit=word"]
 
 
-def trained(folder: Path, name: str, *overrides: str, model: str = "bert", start: Path | None = None) -> Run:
+def trained(
+    folder: Path, name: str, *overrides: str, model: str = "bert", start: Path | None = None, quiet: bool = True
+) -> Run:
     values = [*rows_in(folder), "task.name=classification", "model.size=tiny", "train.threads=1", "train.workers=0",
               "train.batch_sentences=8", "optimizer.learning_rate=0.01", "schedule.name=constant"]  # fmt: skip
     recipe = read(model, [*values, *overrides]).build()
-    return train(recipe, Options(folder=folder / name, device="cpu", quiet=True, start=start))
+    return train(recipe, Options(folder=folder / name, device="cpu", quiet=quiet, start=start))
 
 
 def test_a_frozen_layer_stays_bit_equal_until_its_update_and_starts_with_a_fresh_optimizer_state(
@@ -304,3 +310,81 @@ def test_gradient_checkpointing_trains_the_same_weights(tmp_path: Path) -> None:
     for wrong in ("train.engine=compile", "train.precision=bf16-weights"):
         with pytest.raises(UserError, match="gradient_checkpointing needs"):
             trained(tmp_path, "none", *options, "train.gradient_checkpointing=true", wrong)
+
+
+def test_a_run_of_lora_has_merged_weights_and_its_adapter_apart(tmp_path: Path) -> None:
+    base = trained(tmp_path, "base", "train.steps=2")
+    options = "train.final=last", "task.lora_rank=2", "task.lora_alpha=6", "task.lora_targets=['query', 'value', 'ffn']"
+    run = trained(tmp_path, "tuned", *options, "train.steps=4", "optimizer.weight_decay=0.1", start=base.folder)
+    merged, before = run.read_weights(), base.read_weights()
+    assert merged.keys() == before.keys()
+    adapter = safetensors.torch.load_file(run.folder / "adapter.safetensors")
+    assert {name for name in adapter if ".lora_" not in name} == {"head.linear.weight", "head.linear.bias"}
+    dim, adapted = 128, 0
+    for name, value in before.items():
+        place = name.removesuffix("weight")
+        if f"{place}lora_up" not in adapter or not name.endswith("weight"):
+            assert torch.equal(merged[name], adapter.get(name, value)), name
+            continue
+        down, up = adapter[f"{place}lora_down"], adapter[f"{place}lora_up"]
+        change = torch.zeros_like(value)
+        if "query_key_value" in name:  # query and value have each their own A and B, the key has none
+            change[:dim], change[2 * dim :] = 3 * up[:dim] @ down[:2], 3 * up[dim:] @ down[2:]
+        else:
+            change = 3 * up @ down
+        torch.testing.assert_close(merged[name], value + change, rtol=1e-6, atol=1e-6)
+        assert change.abs().sum() > 0
+        adapted += 1
+    assert adapted == 2 * 3
+    newest = checkpoint.read(checkpoint.found(run.folder / "checkpoints")[-1]).tensors["model"]
+    assert all(torch.equal(newest[name], value) for name, value in before.items() if name.startswith("model."))
+    applied = assemble(run, newest, torch.device("cpu")).predictions(["good so", "bad"]).logits
+    loaded = load(run.folder, device="cpu")
+    assert not adapters(loaded.model)
+    np.testing.assert_allclose(loaded.predictions(["good so", "bad"]).logits, applied, rtol=1e-5, atol=1e-6)
+    with pytest.raises(UserError, match="nothing has trained them"):
+        trained(tmp_path, "alone", *options, "train.steps=1")
+
+
+def test_a_language_model_becomes_a_classifier_and_gets_the_tokens_around_texts(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    values = rows_in(tmp_path)
+    values[:2] = [f"data.train={tmp_path / 'lines.txt'}", f"data.valid={tmp_path / 'lines.txt'}"]
+    (tmp_path / "lines.txt").write_text("good so good\nbad so bad\n" * 10, encoding="utf-8")
+    quick = "model.size=tiny", "train.steps=2", "train.workers=0", "train.batch_tokens=64"
+    recipe = read("gpt", [*values, *quick]).build()
+    base = train(recipe, Options(folder=tmp_path / "base", device="cpu", quiet=True))
+    options = "task.lm_weight=0.5", "train.steps=30", "schedule.warmup=0", "optimizer.learning_rate=0.02"
+    run = trained(tmp_path, "tuned", *options, model="gpt", start=base.folder, quiet=False)
+    assert "the head is new; new rows for <start> <delimiter> <extract>" in " ".join(capfd.readouterr().err.split())
+    before, after = (Tokenizer.load(each.folder).vocabulary for each in (base, run))
+    assert after.tokens == (*before.tokens, "<start>", "<delimiter>", "<extract>") and not before.optional
+    assert after.frame == (len(before), len(before) + 2) and after.between == len(before) + 1
+    loaded = load(run.folder, device="cpu")
+    assert [str(each) for each in loaded.classify(["good so", "bad so"])] == ["yes", "no"]
+    again = trained(tmp_path, "again", "train.steps=1", model="gpt", start=run.folder)
+    assert Tokenizer.load(again.folder).fingerprint == Tokenizer.load(run.folder).fingerprint
+    lines = [json.loads(line) for line in (run.folder / "metrics.jsonl").read_text("utf-8").splitlines()]
+    [last] = [line for line in lines if line["kind"] == "train"][-1:]
+    assert last["lm"] == pytest.approx(0.5 * last["lm_nll"]) and 0 < last["accuracy"] <= 1
+
+
+def test_the_auxiliary_loss_is_the_sum_over_all_tokens_but_the_first() -> None:
+    task = task_of("gpt", lm_weight=0.5)
+    model: Any = make(task, "gpt")
+    batch = task.collate(examples_of("gpt", 5))
+    loss, counts = task.loss(model, batch, None), task.counts(batch)
+    expected = 0.0
+    for row, length in zip(batch.tokens, batch.lengths, strict=True):
+        with torch.no_grad():
+            alone = replace(batch, tokens=row[None, :length], lengths=length[None])
+            shares = model.model.output(model.model(alone))[0].log_softmax(dim=-1)
+        expected -= sum(float(shares[place, row[place + 1]]) for place in range(int(length) - 1))
+    assert float(loss.report["lm_nll"]) == pytest.approx(expected, rel=1e-5)
+    assert float(loss.sums["lm"].detach()) == pytest.approx(0.5 * expected, rel=1e-5)
+    assert counts["lm"] == int(batch.lengths.sum()) - 5 and task.parts == ("loss", "lm")
+    with pytest.raises(UserError, match="an encoder that is a language model"):
+        make(task_of("bert", lm_weight=0.5), "bert")
+    with pytest.raises(ValueError, match="lm_weight and freeze exclude each other"):
+        Config(lm_weight=0.5, freeze=True)

@@ -10,7 +10,7 @@ is added to W, and the layer is an ordinary one again.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
 import torch
@@ -106,6 +106,11 @@ def adapt(model: nn.Module, targets: Sequence[Target], rank: int, scale: float, 
 def adapters(model: nn.Module) -> dict[str, LoRALinear]:
     """The adapted layers of a model by name."""
     return {name: part for name, part in model.named_modules() if isinstance(part, LoRALinear)}
+
+
+def are_adapted(names: Iterable[str]) -> bool:
+    """Whether weights of these names hold updates beside the frozen weights, not merged into them."""
+    return any(name.endswith((".lora_down", ".lora_up")) for name in names)
 
 
 def merge_adapters(model: nn.Module) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 
@@ -13,13 +14,19 @@ from mallang.layers.initialization import torch_defaults
 from mallang.runs.folder import Run
 from mallang.runs.own_files import WEIGHTS
 from mallang.runs.weights import own_weights, set_some_weights, set_weights, with_new_rows, without_head
+from mallang.tasks.finetuning import FineTuning
 from mallang.text.tokenizer import Tokenizer
 from mallang.text.vocabulary import Vocabulary
 from mallang.training.options import Config
 
 
-def check_initial(config: Config, start: Path | None) -> None:
-    """Refuse an initialization that another run's weights would replace."""
+def check_initial(config: Config, task: Any, start: Path | None) -> None:
+    """Refuse an initialization that another run's weights would replace, and LoRA of weights that nothing trained."""
+    if start is None and isinstance(task, FineTuning) and task.lora_rank:
+        raise UserError(
+            f"task.lora_rank = {task.lora_rank} keeps the weights of the encoder, but nothing has trained them",
+            todo="--from RUN, or leave task.lora_rank out",
+        )
     if start is not None and config.initialization != "paper":
         raise UserError(
             f"train.initialization = {config.initialization!r} has no effect: --from gives the initial weights",

@@ -66,7 +66,7 @@ def train(recipe: Recipe, options: Options) -> Run:
     if options.fresh and distributed.may_restart():
         raise UserError("--fresh and torchrun --max-restarts: every restart would begin again", todo="--name NAME")
     is_off()  # a wrong MALLANG_KERNELS is refused before anything is written
-    check_initial(recipe.train, options.start)
+    check_initial(recipe.train, recipe.task, options.start)
     if options.fresh or not (options.folder / INFO).exists():  # one that resumes knows more about where they are
         for name, folder in recipe.given.items():
             locate(name, folder)
