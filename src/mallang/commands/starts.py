@@ -29,9 +29,9 @@ def run_to_start_from(source: Path | None, runs: Path, *, quiet: bool = False) -
         try:
             locate(source)
         except UserError as error:
-            missing = find.no_run(source)
-            what = f"{missing.what}, and no model of that name in the cache of the hub"
-            raise UserError(what, todo=missing.todo) from error
+            if source.parent.is_dir():  # a name that is misspelled, in a folder that is there
+                raise find.no_run(source) from error
+            raise
     place = folder_of_run(runs, source.resolve().name)
     if not is_imported(locate(source), place):
         if int(os.environ.get("WORLD_SIZE", "1")) > 1:

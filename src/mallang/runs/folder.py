@@ -39,6 +39,7 @@ KINDS: dict[str, Any] = {
     **dict.fromkeys(("versions", "data", "tokenizers", "vocabularies", "labels", "given"), dict),
     **dict.fromkeys(("best", "fitted", "budget", "imported"), dict),
     **dict.fromkeys(("from", "weights"), str | None),
+    "layer_mix": list,
 }
 """The types of the values of run.json; it may hold others."""
 

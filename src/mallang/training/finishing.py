@@ -44,6 +44,7 @@ class Outcome:
 
 def finish(run: Run, recipe: Recipe, outcome: Outcome) -> Run:
     """Write the weights and the model card, and mark the run as finished."""
+    mix = mix_of(outcome.weights)
     run.write_weights(merged(run, outcome))
     replace_file(run.folder / "card.md", card_of(recipe, run, outcome).encode("utf-8", "backslashreplace"))
     return run.update(
@@ -55,7 +56,14 @@ def finish(run: Run, recipe: Recipe, outcome: Outcome) -> Run:
         tokens=outcome.tokens,
         best={"step": outcome.best_step, recipe.train.metric: finite(outcome.best)},
         **({"skipped_updates": outcome.skipped_updates} if outcome.skipped_updates else {}),
+        **({"layer_mix": mix} if mix else {}),
     )
+
+
+def mix_of(weights: Mapping[str, Tensor]) -> list[float] | None:
+    """The weights that the head gives to the layers, from the lowest, if it has learned a mix of them."""
+    scores = weights.get("head.mix.scores")
+    return None if scores is None else [round(each, 4) for each in scores.softmax(dim=0).tolist()]
 
 
 def merged(run: Run, outcome: Outcome) -> Mapping[str, Tensor]:
