@@ -232,7 +232,7 @@ def test_documents_are_read_as_a_whole() -> None:
     ("make", "name", "says"),
     [
         (tagger, "ngram", "given.features = runs/x: NGram.* encodes no text"),
-        (classifier, "gpt", "given.features = runs/x: .* encodes no text"),
+        (classifier, "modern_gpt", "given.features = runs/x: .* encodes no text"),
         (classifier, "han", "given.features = runs/x: .* reads documents in sentences"),
         (tagger, "autoencoder", "given.features = runs/x: .* has no vector for a single word"),
     ],

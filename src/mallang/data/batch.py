@@ -197,16 +197,35 @@ def pad_pairs(
 ) -> tuple[Int[Tensor, "rows width"], Int[Tensor, " rows"], Int[Tensor, "rows width"]]:
     """Pad pairs of texts, each joined to one row, with their lengths and the segment of every token.
 
-    `<cls>` first `<sep>` second `<sep>`, or first `</s>` second `</s>` where the vocabulary has no `<cls>`.
+    `<cls>` first `<sep>` second `<sep>`, or `<start>` first `<delimiter>` second `<extract>` as in GPT-1, or first
+    `</s>` second `</s>` where the vocabulary has none of these.
     """
     begin, end = vocabulary.frame
-    between = np.full(vocabulary.pair_separators, end, dtype=np.int64)
+    between = np.full(vocabulary.pair_separators, vocabulary.between, dtype=np.int64)
     rows = [np.concatenate((one, between, two)) for one, two in zip(firsts, seconds, strict=True)]
     tokens, lengths = pad_rows(rows, vocabulary.pad, begin=begin, end=end)
     starts = torch.tensor([len(one) + len(between) + (begin is not None) for one in firsts], dtype=torch.int64)
     places = torch.arange(tokens.shape[1])[None, :]
     types = (places >= starts[:, None]) & (places < lengths[:, None])
     return tokens, lengths, types.long()
+
+
+def pad_both_orders(
+    firsts: Sequence[Any], seconds: Sequence[Any], vocabulary: Vocabulary
+) -> tuple[Int[Tensor, "twice width"], Int[Tensor, " twice"], Int[Tensor, "twice width"]]:
+    """Pad pairs of texts that have no order, as GPT-1 reads similar texts: all pairs, then all pairs turned around.
+
+    The vector of a pair is the sum of both: `pooled.view(2, pairs, -1).sum(dim=0)`.
+    """
+    return pad_pairs([*firsts, *seconds], [*seconds, *firsts], vocabulary)
+
+
+def pad_choices(
+    contexts: Sequence[Any], choices: Sequence[Sequence[Any]], vocabulary: Vocabulary
+) -> tuple[Int[Tensor, "rows width"], Int[Tensor, " rows"], Int[Tensor, "rows width"]]:
+    """Pad contexts with several choices, a row per choice: all rows of the first context, then those of the second."""
+    pairs = [(context, choice) for context, own in zip(contexts, choices, strict=True) for choice in own]
+    return pad_pairs([context for context, _ in pairs], [choice for _, choice in pairs], vocabulary)
 
 
 def pad_rows(

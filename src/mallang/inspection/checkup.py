@@ -65,6 +65,12 @@ def open_model(run: Run, device: str) -> Any:
     return assemble(run, newest.tensors.get("average", newest.tensors["model"]), choose_device(device))
 
 
+def facts_of(run: Run) -> dict[str, str]:
+    """What run.json says of the model: how the head weighs the layers, if it has learned to."""
+    mix = run.info.get("layer_mix")
+    return {"mix of layers": " ".join(f"{weight:.2f}" for weight in mix) + ", from the lowest"} if mix else {}
+
+
 def examine_files(run: Run) -> list[Finding]:
     """Whether the files of a run are unchanged and its weights are finite."""
     findings = []

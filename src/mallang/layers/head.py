@@ -14,6 +14,7 @@ from mallang.kernels.projection import project
 from mallang.layers.crf import CRF
 from mallang.layers.frozen import Frozen
 from mallang.layers.hashed_bag import HashedBag
+from mallang.layers.mix import LayerMix
 
 
 class Projection(nn.Module):
@@ -66,17 +67,33 @@ class Capped(nn.Module):
 class Headed(nn.Module):
     """A model and the head that a task puts on it; their weights are saved as `model.*` and `head.*`.
 
-    `features` is the encoder of another run whose vectors the head reads beside those of the model.
+    `features` is the encoder of another run whose vectors the head reads beside those of the model. `mix` is part of
+    the head: the vectors that it reads are then a learned mix of the layers of the model.
     """
 
     def __init__(
-        self, model: nn.Module, head: nn.Module, *, frozen: bool = False, features: Frozen | None = None
+        self,
+        model: nn.Module,
+        head: nn.Module,
+        *,
+        frozen: bool = False,
+        features: Frozen | None = None,
+        mix: LayerMix | None = None,
     ) -> None:
         super().__init__()
         self.model, self.head, self.is_frozen, self.features = model, head, frozen, features
+        # In a tuple, so that torch does not register it again: its weights are saved as `head.mix.*`.
+        self.mixes: tuple[LayerMix, ...] = () if mix is None else (mix,)
+        if mix is not None:
+            head.add_module("mix", mix)
         if frozen:
             model.requires_grad_(False)
             model.eval()
+
+    @property
+    def mix(self) -> LayerMix | None:
+        """The mix of layers, if there is one."""
+        return self.mixes[0] if self.mixes else None
 
     @property
     def config(self) -> Any:

@@ -120,7 +120,14 @@ class TransformerEncoder(nn.Module):
     def encoder_dims(self) -> EncoderDims:
         """The sizes of what `encode` gives."""
         dim = self.config.dim
-        return EncoderDims(pooled=2 * dim if self.config.pooling == "mean-max" else dim, token=dim)
+        text = 2 * dim if self.config.pooling == "mean-max" else dim
+        return EncoderDims(pooled=text, token=dim, layers=self.config.layers)
+
+    def layer_groups(self) -> list[list[nn.Module | nn.Parameter]]:
+        """The embedding, and the blocks; the norm after them goes with the highest."""
+        first = [self.embedding, *([] if self.class_token is None else [self.class_token])]
+        *lower, last = self.encoder
+        return [first, *([block] for block in lower), [last, self.encoder_norm]]
 
     def input_embedding(self) -> nn.Embedding:
         """The word embeddings."""

@@ -4,6 +4,7 @@ recipe.toml            every value, resolved          model.safetensors     the 
 run.json               status, seed, versions, sums    tokenizer.json        how text becomes ids (and text.json)
 metrics.jsonl          the log of training             labels.COLUMN.json    the names of the labels of a column
 card.md                the model card                  calibration.json      the temperature fitted on the dev set
+adapter.safetensors    what LoRA has trained, alone
 checkpoints/           where an unfinished run resumes
 """
 
@@ -38,6 +39,7 @@ KINDS: dict[str, Any] = {
     **dict.fromkeys(("versions", "data", "tokenizers", "vocabularies", "labels", "given"), dict),
     **dict.fromkeys(("best", "fitted", "budget", "imported"), dict),
     **dict.fromkeys(("from", "weights"), str | None),
+    "layer_mix": list,
 }
 """The types of the values of run.json; it may hold others."""
 

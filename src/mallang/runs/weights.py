@@ -80,6 +80,21 @@ def listed(title: str, names: Sequence[str], most: int = 6) -> str:
     return f"{title}: {', '.join(names[:most])}{more}"
 
 
+def with_new_rows(
+    model: nn.Module, weights: Mapping[str, Tensor], known: int, words: int
+) -> tuple[dict[str, Tensor], list[str]]:
+    """Weights of a model whose vocabulary has got more words at its end, and the names of the tables that have grown.
+
+    The first `known` of the rows for `words` words are those of the weights; the others keep their initialization.
+    """
+    own, grown = own_weights(model), dict[str, Tensor]()
+    for name, value in fit_names(weights, own).items():
+        mine = own.get(name)
+        if mine is not None and value.shape == (known, *mine.shape[1:]) and len(mine) == words > known:
+            grown[name] = torch.cat((value.to(mine), mine[known:]))
+    return {**weights, **grown}, list(grown)
+
+
 def set_some_weights(model: nn.Module, weights: Mapping[str, Tensor], where: Path | str) -> Partial:
     """Load the weights that fit into a model by name and shape; refuse where none does."""
     own = own_weights(model)

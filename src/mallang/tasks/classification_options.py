@@ -8,10 +8,11 @@ from typing import Literal
 from mallang.data.symbols import SymbolUnit
 from mallang.kernels.ngram_rows import NgramIndex
 from mallang.layers.hashed_bag import BagLoss
+from mallang.tasks.finetuning import FineTuning
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class Options(FineTuning):
     """The kind of labels, the loss, and the head."""
 
     kind: Literal["single", "multi", "ordinal"] = "single"
@@ -26,8 +27,8 @@ class Options:
     """Probability that a token is read as `<unk>` in training."""
     bpe_dropout: float = 0.0
     """Probability that a merge of BPE is skipped in training, so that a word is read in other pieces each time."""
-    freeze: bool = False
-    """Train the head alone; the encoder, usually from another run (--from), stays as it is."""
+    lm_weight: float = 0.0
+    """Weight of an auxiliary language model's loss on the same texts, as in GPT-1, such as 0.5; 0: none."""
     max_tokens: int = 0
     """Maximum number of tokens of a text that are read, from its start; 0: all."""
     documents: bool = False
@@ -64,7 +65,15 @@ class Options:
         for name in ("max_sentences", "max_words"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, but is {getattr(self, name)}")
+        if self.mix_layers and self.documents:
+            raise ValueError("mix_layers mixes layers of tokens, and documents are read by words and sentences")
+        if self.lm_weight < 0:
+            raise ValueError(f"lm_weight must not be negative, but is {self.lm_weight}")
+        for name in ("documents", "word_dropout", "freeze"):
+            if self.lm_weight and getattr(self, name):
+                raise ValueError(f"lm_weight and {name} exclude each other: leave one of them out")
         self.check_bag()
+        self.check_tuning()
 
     def check_bag(self) -> None:
         """Refuse impossible n-grams, and options of a bag where there is none."""

@@ -111,6 +111,17 @@ class StepAware(Protocol):
 
 
 @runtime_checkable
+class Unfreezing(Protocol):
+    """A task that trains some parameters only from a later update on."""
+
+    def unfreeze(self, model: nn.Module, step: int) -> bool:
+        """Called before update `step`, counted from 1: set what requires a gradient; whether anything changed.
+
+        It depends on the step alone, so that a resumed run trains the same parameters. `updates` has them all.
+        """
+
+
+@runtime_checkable
 class RateScaled(Protocol):
     """A task that scales the learning rate by batch."""
 

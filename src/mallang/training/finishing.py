@@ -8,13 +8,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import safetensors.torch
 import torch
 from torch import Tensor, nn
 
+from mallang.layers.lora import are_adapted, merge_adapters
 from mallang.recipe import Recipe
 from mallang.runs.files import replace_file, sha256
 from mallang.runs.folder import Run
-from mallang.runs.own_files import WEIGHTS
+from mallang.runs.own_files import ADAPTER, WEIGHTS
+from mallang.runs.weights import own_weights, set_weights
 from mallang.training import checkpoint as checkpoints
 from mallang.training.checkpoint import mean_weights
 from mallang.training.options import Config
@@ -41,7 +44,8 @@ class Outcome:
 
 def finish(run: Run, recipe: Recipe, outcome: Outcome) -> Run:
     """Write the weights and the model card, and mark the run as finished."""
-    run.write_weights(outcome.weights)
+    mix = mix_of(outcome.weights)
+    run.write_weights(merged(run, outcome))
     replace_file(run.folder / "card.md", card_of(recipe, run, outcome).encode("utf-8", "backslashreplace"))
     return run.update(
         status="finished",
@@ -52,7 +56,26 @@ def finish(run: Run, recipe: Recipe, outcome: Outcome) -> Run:
         tokens=outcome.tokens,
         best={"step": outcome.best_step, recipe.train.metric: finite(outcome.best)},
         **({"skipped_updates": outcome.skipped_updates} if outcome.skipped_updates else {}),
+        **({"layer_mix": mix} if mix else {}),
     )
+
+
+def mix_of(weights: Mapping[str, Tensor]) -> list[float] | None:
+    """The weights that the head gives to the layers, from the lowest, if it has learned a mix of them."""
+    scores = weights.get("head.mix.scores")
+    return None if scores is None else [round(each, 4) for each in scores.softmax(dim=0).tolist()]
+
+
+def merged(run: Run, outcome: Outcome) -> Mapping[str, Tensor]:
+    """The final weights; with LoRA merged ones, and what was trained is also written apart, to a small file."""
+    if not are_adapted(outcome.weights):
+        return outcome.weights
+    set_weights(outcome.model, outcome.weights, run.folder)
+    trained = {name for name, each in outcome.model.named_parameters() if each.requires_grad}
+    adapter = {name: value.cpu().contiguous() for name, value in outcome.weights.items() if name in trained}
+    replace_file(run.folder / ADAPTER, safetensors.torch.save(adapter, metadata={"format": "pt"}))
+    merge_adapters(outcome.model)
+    return own_weights(outcome.model)
 
 
 def final_weights(folder: Path, config: Config, best_step: int, say: Callable[[str], None]) -> Mapping[str, Tensor]:

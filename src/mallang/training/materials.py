@@ -16,12 +16,14 @@ from mallang.data.prepared import Prepared
 from mallang.decoding.contract import DEFAULTS
 from mallang.errors import UserError, nearest
 from mallang.find import find
-from mallang.models.contract import marks_of
+from mallang.models.contract import frame_marks_of, marks_of
 from mallang.recipe import Recipe
 from mallang.runs.files import unwritable
 from mallang.runs.folder import Run
 from mallang.runs.given import Given, open_given
 from mallang.tasks.contract import Labeled, Task, TextLayout, column_kinds, make_task, special_tokens, text_columns
+from mallang.tasks.finetuning import FineTuned
+from mallang.text.added_words import with_special_tokens
 from mallang.text.tokenizer import Tokenizer
 from mallang.training.pretrained import with_extra_words
 
@@ -119,13 +121,27 @@ def tokenizers_of(start: Path, recipe: Recipe, columns: tuple[str, ...]) -> dict
             + "\n  ".join(changes),
             todo=f"take the recipe of that run: mallang train {start} --from {start} data.train=…",
         )
-    return run.tokenizers(columns)
+    return {column: with_frame_marks(recipe, each) for column, each in run.tokenizers(columns).items()}
+
+
+def with_frame_marks(recipe: Recipe, tokenizer: Tokenizer) -> Tokenizer:
+    """The tokenizer of a language model with the special tokens that it reads under the head of a task."""
+    known = dict(tokenizer.vocabulary.optional)
+    missing = [name for name in frame_marks(recipe) if name not in known]
+    return with_special_tokens(tokenizer, missing) if missing else tokenizer
+
+
+def frame_marks(recipe: Recipe) -> tuple[str, ...]:
+    """The special tokens that the model reads around texts where the task puts a head on it."""
+    has_head = issubclass(find("tasks", recipe.task_name).Task, FineTuned)
+    return frame_marks_of(find("models", recipe.model_name).Model) if has_head else ()
 
 
 def special_of(recipe: Recipe) -> tuple[str, ...]:
     """The special tokens beyond the usual four: those of the task, then those of the model."""
     task = special_tokens(find("tasks", recipe.task_name).Task, recipe.task)
-    return tuple(dict.fromkeys((*task, *marks_of(find("models", recipe.model_name).Model))))
+    model = marks_of(find("models", recipe.model_name).Model)
+    return tuple(dict.fromkeys((*task, *model, *frame_marks(recipe))))
 
 
 def check_special(recipe: Recipe, tokenizers: Mapping[str, Tokenizer], start: Path | None) -> None:
