@@ -20,6 +20,7 @@ from mallang.find import find
 from mallang.models.electra import ELECTRA, Config
 from mallang.recipe import read
 from mallang.tasks import replaced_token
+from mallang.tasks.masked_texts import masked_rows
 from mallang.text.tokenizer import Config as Text
 from mallang.text.tokenizer import Tokenizer
 from mallang.training.seeding import seed_everything
@@ -94,7 +95,7 @@ def test_the_loss_is_that_of_explicit_loops() -> None:
     seed_everything(1, 2, 3)
     loss = asked.loss(model, batch, None)
     seed_everything(1, 2, 3)
-    logits, _ = replaced_token.masked_logits(model, batch)
+    logits = model.generator_logits(masked_rows(model.generator_hidden(batch), batch))
     found = iter(replaced_token.sample(logits).tolist())
     masked, originals = batch.masked, batch.originals
     assert masked is not None and originals is not None
@@ -186,7 +187,18 @@ def test_a_model_without_a_generator_is_refused() -> None:
 
 def test_a_resumed_run_ends_with_the_same_weights_and_is_fine_tuned(tmp_path: Path) -> None:
     """Dropout is on, and two micro-batches make an update: masks and samples are drawn again exactly."""
-    changes = [*TINY, "model.dropout=0.1", "train.gradient_accumulation=2", "train.steps=6", "train.save_every=2"]
+    lines = ["민수가 사과를 먹는다\tgood", "영희는 서울에 간다\tbad", "고양이가 작은 물을 마신다\tgood"]
+    (tmp_path / "some.tsv").write_text("\n".join(lines * 20) + "\n", "utf-8")
+    own = [f"data.{split}={tmp_path / 'some.tsv'}" for split in ("train", "valid")]
+    changes = [
+        *TINY,
+        *own,
+        "data.columns=[1]",
+        "model.dropout=0.1",
+        "train.gradient_accumulation=2",
+        "train.steps=6",
+        "train.save_every=2",
+    ]
 
     def run(name: str, *more: str) -> Path:
         recipe = read("electra-miniworld", [*changes, *more]).build()
@@ -205,8 +217,8 @@ def test_a_resumed_run_ends_with_the_same_weights_and_is_fine_tuned(tmp_path: Pa
     assert verbs.embed("민수가 간다").shape == (16,)
     classifier = read(
         "electra-miniworld",
-        [*TINY, "task.name=classification", "model.pretraining_heads=none", "train.steps=2",
-         'data.columns=["ko", "sentiment"]'],
+        [*TINY, *own, "task.name=classification", "model.pretraining_heads=none", "train.steps=2",
+         "data.columns=[1, 2]"],
     ).build()  # fmt: skip
     tuned = train(classifier, Options(folder=tmp_path / "tuned", device="cpu", quiet=True, start=whole))
     names = tuned.read_weights().keys()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NoReturn, Protocol, runtime_checkable
 
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from mallang.errors import UserError
@@ -19,10 +19,18 @@ from mallang.layers.position import LearnedPositions, check_length
 
 @runtime_checkable
 class Layered(Protocol):
-    """An encoder that gives the vectors of tokens between all of its layers, for distillation."""
+    """An encoder that gives the vectors of tokens between all of its layers, for distillation.
+
+    `encode` is both together: the layers after the first, and the text of the last one.
+    """
 
     def layers_of(self, batch: Any) -> list[Float[Tensor, "batch time dim"]]:
         """The vectors of the tokens before the first block, then after every block."""
+
+    def text_vector(
+        self, hidden: Float[Tensor, "batch time dim"], mask: Bool[Tensor, "batch time"]
+    ) -> Float[Tensor, "batch pooled"]:
+        """One vector of each text, from those of its tokens after the last block."""
 
 
 class Embeddings(nn.Module):

@@ -22,7 +22,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from mallang.data.batch import Batch
@@ -131,10 +131,17 @@ class ALBERT(nn.Module):
     def encode(self, batch: Batch) -> Encoded:
         """The vectors of the tokens after every layer, and one vector of the text."""
         layers = self.layers_of(batch)[1:]
+        return Encoded(layers, batch.mask, self.text_vector(layers[-1], batch.mask))
+
+    def text_vector(
+        self, hidden: Float[Tensor, "batch time dim"], mask: Bool[Tensor, "batch time"]
+    ) -> Float[Tensor, "batch dim"]:
+        """One vector of each text, from those of its tokens after the last layer."""
         if self.config.pooling == "mean":
-            return Encoded(layers, batch.mask, masked_mean(layers[-1], batch.mask))
-        text = layers[-1][:, 0] if self.config.pooling == "first" else self.pooled(layers[-1])
-        return Encoded(layers, batch.mask, text)
+            text = masked_mean(hidden, mask)
+        else:
+            text = hidden[:, 0] if self.config.pooling == "first" else self.pooled(hidden)
+        return text
 
     def pooled(self, hidden: Float[Tensor, "batch time dim"]) -> Float[Tensor, "batch dim"]:
         """tanh of a linear layer over the vector of the first token, [CLS]."""

@@ -20,7 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from mallang.data.batch import Batch
@@ -110,8 +110,14 @@ class DistilBERT(nn.Module):
     def encode(self, batch: Batch) -> Encoded:
         """The vectors of the tokens after every block, and one vector of the text."""
         layers = self.layers_of(batch)[1:]
-        text = masked_mean(layers[-1], batch.mask) if self.config.pooling == "mean" else layers[-1][:, 0]
-        return Encoded(layers, batch.mask, text if self.pooler is None else self.pooler(text).relu())
+        return Encoded(layers, batch.mask, self.text_vector(layers[-1], batch.mask))
+
+    def text_vector(
+        self, hidden: Float[Tensor, "batch time dim"], mask: Bool[Tensor, "batch time"]
+    ) -> Float[Tensor, "batch dim"]:
+        """One vector of each text, from those of its tokens after the last layer."""
+        text = masked_mean(hidden, mask) if self.config.pooling == "mean" else hidden[:, 0]
+        return text if self.pooler is None else self.pooler(text).relu()
 
     def output(self, hidden: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch words"]:
         """One logit per word, for what a masked token was."""

@@ -137,8 +137,14 @@ class ELECTRA(nn.Module):
     def encode(self, batch: Batch) -> Encoded:
         """The vectors of the tokens after every block of the discriminator, and one vector of the text."""
         layers = self.layers_of(batch)[1:]
-        text = masked_mean(layers[-1], batch.mask) if self.config.pooling == "mean" else layers[-1][:, 0]
-        return Encoded(layers, batch.mask, text if self.pooler is None else F.gelu(self.pooler(text)))
+        return Encoded(layers, batch.mask, self.text_vector(layers[-1], batch.mask))
+
+    def text_vector(
+        self, hidden: Float[Tensor, "batch time dim"], mask: Bool[Tensor, "batch time"]
+    ) -> Float[Tensor, "batch dim"]:
+        """One vector of each text, from those of its tokens after the last layer."""
+        text = masked_mean(hidden, mask) if self.config.pooling == "mean" else hidden[:, 0]
+        return text if self.pooler is None else F.gelu(self.pooler(text))
 
     def replaced_logits(self, hidden: Float[Tensor, "batch time dim"]) -> Float[Tensor, "batch time"]:
         """One logit per token: that it was replaced."""

@@ -12,7 +12,7 @@ all tokens; no gradient passes through the samples. They come from the generator
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -20,19 +20,19 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Float32, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from mallang.data.batch import IGNORE, Batch, pad_rows, pad_texts
-from mallang.data.masking import mask_tokens
+from mallang.data.batch import IGNORE, Batch
 from mallang.data.prepared import Prepared
 from mallang.data.sampler import Buckets, Rows, by_length
 from mallang.decoding.contract import device_of
 from mallang.errors import UserError
 from mallang.evaluation.score import Score
 from mallang.models.contract import ReplacedTokens
+from mallang.tasks import encoding
 from mallang.tasks.contract import Better, Group, Loss
-from mallang.tasks.embedding import text_vectors, word_vectors
+from mallang.tasks.masked_texts import MaskedTexts, asked_tokens, masked_labels, masked_rows
 from mallang.text.tokenizer import Tokenizer
 
 __all__ = ["DEFAULTS", "SECTIONS", "Config", "Task", "Verbs"]
@@ -83,7 +83,7 @@ class Task:
 
     def __init__(self, config: Config, tokenizers: Mapping[str, Tokenizer]) -> None:
         self.config, self.tokenizers, self.text = config, tokenizers, tokenizers["text"]
-        self.special = np.array(sorted(self.text.vocabulary.specials))
+        self.masking = MaskedTexts(self.text.vocabulary, config.mask_rate, 0.0, config.kept_share)
 
     @classmethod
     def special_tokens(cls, config: Config) -> tuple[str, ...]:
@@ -124,18 +124,7 @@ class Task:
 
     def collate(self, texts: Sequence[np.ndarray], random: np.random.Generator) -> Batch:
         """A padded batch of texts: masked, with the masked positions and what was there."""
-        vocabulary, config = self.text.vocabulary, self.config
-        first = vocabulary.frame_length - 1
-        found = [
-            mask_tokens(
-                ids, ~np.isin(ids, self.special), random, rate=config.mask_rate, mask_id=vocabulary.mask,
-                random_share=0.0, kept_share=config.kept_share, vocabulary=self.special,
-            ) for ids in texts
-        ]  # fmt: skip
-        tokens, lengths = pad_texts([corrupted for corrupted, _ in found], vocabulary)
-        masked, _ = pad_rows([places + first for _, places in found], -1)
-        originals, _ = pad_rows([ids[places] for ids, (_, places) in zip(texts, found, strict=True)], IGNORE)
-        return Batch(tokens=tokens, lengths=lengths, masked=masked, originals=originals)
+        return self.masking.collate(texts, random)
 
     def counts(self, batch: Batch) -> dict[str, int]:
         """The masked tokens for the generator, all tokens for the discriminator."""
@@ -148,12 +137,11 @@ class Task:
 
     def loss(self, model: Any, batch: Batch, carry: Any) -> Loss:
         """The summed losses of generator and discriminator, and how often each is right."""
-        assert batch.originals is not None
-        logits, is_masked = masked_logits(model, batch)
-        wanted = batch.originals if batch.originals.is_cuda else batch.originals[is_masked]
-        losses = F.cross_entropy(logits, wanted.flatten(), ignore_index=IGNORE, reduction="sum")
+        wanted = masked_labels(batch)
+        logits = model.generator_logits(masked_rows(model.generator_hidden(batch), batch)).float()
+        losses = F.cross_entropy(logits, wanted, ignore_index=IGNORE, reduction="sum")
         found = sample(logits.detach())
-        right = ((logits.argmax(dim=1) == wanted.flatten()) & (wanted.flatten() != IGNORE)).sum()
+        right = (logits.argmax(dim=1) == wanted).sum()
         corrupted, original = replaced_tokens(batch, found)
         seen = Batch(tokens=corrupted, lengths=batch.lengths, token_types=batch.token_types)
         scores, real = model.replaced_logits(model(seen)).float(), asked_tokens(batch)
@@ -173,7 +161,7 @@ class Task:
         return [Group(list(model.named_parameters()))]
 
     def validate(self, model: nn.Module, corpus: Prepared, rows: Sequence[tuple[str, ...]], metric: str) -> list[Score]:
-        """Both losses, how often each network is right, and how many tokens were replaced, always by the same draws."""
+        """The losses, how often each network is right, and how many tokens were replaced, always by the same draws."""
         texts = [corpus[place][0] for place in range(len(corpus))]
         device, random = device_of(model), np.random.default_rng(SEED)
         sums: dict[str, float] = {}
@@ -210,27 +198,6 @@ class Task:
         ]  # fmt: skip
 
 
-def masked_logits(
-    model: ReplacedTokens, batch: Batch
-) -> tuple[Float[Tensor, "rows words"], Bool[Tensor, "batch masked"]]:
-    """The generator's logits at the masked positions alone, and which of `batch.masked` are such positions.
-
-    On a CPU only those have a row; on a GPU all have one, since a choice would synchronize with the host.
-    """
-    assert batch.masked is not None
-    hidden, is_masked = model.generator_hidden(batch), batch.masked >= 0
-    places = batch.masked.clamp(min=0)[:, :, None].expand(-1, -1, hidden.shape[-1])
-    chosen = hidden.gather(1, places)
-    logits = model.generator_logits(chosen.flatten(0, 1) if chosen.is_cuda else chosen[is_masked])
-    return logits.float(), is_masked
-
-
-def asked_tokens(batch: Batch) -> Bool[Tensor, "batch time"]:
-    """The tokens that the discriminator is asked about: all but padding, and rows that fill up a batch."""
-    assert batch.masked is not None
-    return batch.mask & (batch.masked >= 0).any(dim=1, keepdim=True)
-
-
 def sample(logits: Float[Tensor, "rows words"]) -> Int[Tensor, " rows"]:
     """A word for each row, drawn from its softmax: exponential noise makes the argmax such a draw, without the host."""
     return (logits - torch.empty_like(logits).exponential_().log()).argmax(dim=1)
@@ -251,18 +218,7 @@ def replaced_tokens(
     return wide.scatter(1, places, samples)[:, :time], wide.scatter(1, places, batch.originals)[:, :time]
 
 
-class Verbs:
+class Verbs(encoding.Verbs):
     """An encoder that was trained to find replaced tokens."""
 
     task_name = "replaced_token"
-    verbs = ("embed",)
-    compared_by = None
-
-    def __init__(self, task: Task, model: Any, config: None, max_length: int) -> None:
-        self.task, self.model, self.config, self.max_length = task, model, config, max_length
-
-    def embed(self, texts: str | Iterable[str], *, words: bool = False) -> Float32[np.ndarray, "*texts dim"]:
-        """The vector of a text, or one row per text; with `words` the embeddings of words."""
-        given = [texts] if isinstance(texts, str) else list(texts)
-        found = (word_vectors if words else text_vectors)(self.model, self.task.text, given)
-        return found[0] if isinstance(texts, str) else found

@@ -20,8 +20,17 @@ from mallang.models.contract import marks_of
 from mallang.recipe import Recipe
 from mallang.runs.files import unwritable
 from mallang.runs.folder import Run
-from mallang.runs.given import Given, open_given
-from mallang.tasks.contract import Labeled, Task, TextLayout, column_kinds, make_task, special_tokens, text_columns
+from mallang.runs.given import Given, locate, open_given
+from mallang.tasks.contract import (
+    Distilling,
+    Labeled,
+    Task,
+    TextLayout,
+    column_kinds,
+    make_task,
+    special_tokens,
+    text_columns,
+)
 from mallang.text.tokenizer import Tokenizer
 from mallang.training.pretrained import with_extra_words
 
@@ -55,6 +64,8 @@ def prepare_data(
         tokenizers = Run.open(folder).tokenizers(texts)
     elif start is not None:
         tokenizers = tokenizers_of(start, recipe, texts)
+    elif issubclass(kind, Distilling):
+        tokenizers = tokenizers_of(teacher_of(kind, recipe), recipe, texts)
     else:
         tokenizers = with_extra_words(recipe, learn_tokenizers(recipe, rows, kind.columns, kinds))
     check_special(recipe, tokenizers, start)
@@ -70,6 +81,14 @@ def prepare_data(
     say(str(prepared.account))
     held_out = prepare_split(held_out_rows, chosen, anything, tags)
     return Materials(task, corpus, prepared, held_out, labels, given)
+
+
+def teacher_of(kind: type[Distilling], recipe: Recipe) -> Path:
+    """The folder of the run that a model learns from."""
+    name = kind.learns_from()
+    if name not in recipe.given:
+        raise UserError(f"{recipe.task_name} learns from another run", todo=f"given.{name}=runs/NAME")
+    return locate(name, recipe.given[name]).folder
 
 
 def label_sets(
@@ -115,7 +134,7 @@ def tokenizers_of(start: Path, recipe: Recipe, columns: tuple[str, ...]) -> dict
     changes = [f"text.{key}: {theirs[key]} → {ours[key]}" for key in ours if theirs[key] != ours[key]]
     if changes:
         raise UserError(
-            f"a run that starts from {start} keeps its tokenizer, but the recipe wants another:\n  "
+            f"a run that starts or learns from {start} keeps its tokenizer, but the recipe wants another:\n  "
             + "\n  ".join(changes),
             todo=f"take the recipe of that run: mallang train {start} --from {start} data.train=…",
         )
