@@ -41,7 +41,8 @@ def load(path: Path | str | Sequence[Path | str], device: str = "auto", weights:
     """A trained model with the verbs of its task: `mallang.load("runs/x").translate("...")`.
 
     Several runs, `mallang.load(["runs/a", "runs/b"])`, are an ensemble, which averages their probabilities.
-    `weights="int8"` quantizes its matrices to int8: faster and smaller on a CPU, and nearly as good.
+    `weights="int8"` quantizes its matrices to int8: faster and smaller on a CPU, and nearly as good. A calibration in
+    the run folder was fitted for the float32 weights, so that probabilities by int8 weights are not calibrated.
     """
     if not isinstance(path, Path | str):
         return load_ensemble(path, device, weights)
@@ -49,7 +50,7 @@ def load(path: Path | str | Sequence[Path | str], device: str = "auto", weights:
     check_weights(weights, place)
     run = Run.open(path)
     verbs = assemble(run, run.read_weights(), place, weights)
-    if isinstance(verbs, Calibrated) and (kept := read_calibration(run)) is not None:
+    if weights == "float32" and isinstance(verbs, Calibrated) and (kept := read_calibration(run)) is not None:
         verbs.calibration = kept.calibration
     return verbs
 

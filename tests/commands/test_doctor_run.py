@@ -60,8 +60,9 @@ def test_a_run_of_one_step_is_not(untrained: Path) -> None:
 
 def test_a_language_model_that_learned_nothing_is_told_from_one_that_did(tmp_path: Path) -> None:
     (tmp_path / "book.txt").write_text("a cat sat on a mat\nthe dog ate the cat\n" * 20, "utf-8")
-    common = ("rnn-lm-miniworld", *(f"data.{split}=book.txt" for split in ("train", "valid", "test")), "text.unit=word")
-    for name, steps in (("short", 2), ("long", 300)):
+    common = ("rnn-lm-miniworld", *(f"data.{split}=book.txt" for split in ("train", "valid", "test")), "text.unit=word",
+              "model.size=tiny", "optimizer.learning_rate=0.02")  # fmt: skip
+    for name, steps in (("short", 2), ("long", 60)):
         ended = mallang("train", *common, f"train.steps={steps}", "train.epochs=none", "--name", name, cwd=tmp_path)
         assert ended.code == 0, ended.err
     backward = ("task.name=backward_language_modeling", "train.steps=2", "train.epochs=none", "--name", "backward")
@@ -69,6 +70,38 @@ def test_a_language_model_that_learned_nothing_is_told_from_one_that_did(tmp_pat
     for name in ("short", "backward"):
         assert "hardly learned" in names(examined(tmp_path / "runs" / name))
     assert "hardly learned" not in names(examined(tmp_path / "runs" / "long"))
+
+
+@pytest.mark.parametrize("task", ["classifier", "tagger"])
+def test_a_run_that_gives_one_label_is_told_from_one_that_learned(tmp_path: Path, task: str) -> None:
+    model, suffix = {"classifier": ("bag-of-means", "tsv"), "tagger": ("rnn-tagger", "conll")}[task]
+
+    def write(name: str, rare: int) -> str:
+        """Animals, of which one in `rare` is a dog."""
+        labels = [("dog", "B-DOG") if n % rare == 0 else ("cat", "O") for n in range(40)]
+        form = "a {0} number {2}\t{1}\n" if task == "classifier" else "a O\n{0} {1}\nnumber{2} O\n\n"
+        rows = "".join(form.format(*label, n) for n, label in enumerate(labels))
+        (tmp_path / f"{name}.{suffix}").write_text(rows, "utf-8")
+        return f"{name}.{suffix}"
+
+    even, rare = write("even", 2), write("rare", 39)
+    for data, steps in ((even, 60), (rare, 10)):
+        files = [f"data.{split}={data}" for split in ("train", "valid", "test")]
+        options = ("text.unit=space", "train.batch_sentences=8", "train.epochs=none", f"train.steps={steps}")
+        rate = ("optimizer.learning_rate=0.05", "--name", Path(data).stem)
+        ended = mallang("train", model, *files, *options, *rate, cwd=tmp_path)
+        assert ended.code == 0, ended.err
+    good, poor = (examined(tmp_path / "runs" / name, "--data", tmp_path / even, "-v") for name in ("even", "rare"))
+    assert "one output" in names(poor) and poor["serious"] >= 1
+    assert good["serious"] == 0 and not names(good) & {"one output", "hardly learned", "missing labels"}
+    assert good["notes"] == [] and good["facts"]["outputs"].startswith("2 different labels")
+    wanted = {"B-DOG", "O"} if task == "classifier" else {"O B-DOG O", "O O O"}
+    assert {row["output"] for row in good["outputs"]} == wanted == {row["reference"] for row in good["outputs"]}
+    strange = tmp_path / f"strange.{suffix}"
+    strange.write_text((tmp_path / even).read_text("utf-8").replace("number", "動物動物動物"), "utf-8")
+    assert "other script" in names(examined(tmp_path / "runs/even", "--data", strange))
+    strange.write_text((tmp_path / even).read_text("utf-8").replace("B-DOG", "B-CAT"), "utf-8")
+    assert "B-CAT" in examined(tmp_path / "runs/even", "--data", strange)["notes"][-1]
 
 
 def test_own_pairs_and_how_many(trained: Path, tmp_path: Path) -> None:

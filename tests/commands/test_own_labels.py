@@ -160,7 +160,7 @@ def test_ratings_have_an_error_and_a_kappa(topics: Path) -> None:
 
 def test_labels_that_were_changed_at_random_are_found(tmp_path: Path) -> None:
     """Seeded noise on miniworld: what is shown first is wrong several times more often than chance."""
-    from mallang.inspection.label_errors import labeled_rows
+    from mallang.inspection.labeled_rows import labeled_rows
 
     draw = random.Random(7)
     rows = draw.sample(list(labeled_rows("miniworld", "valid", ["en", "sentiment"])), 400)

@@ -62,6 +62,17 @@ def test_filling_keeps_what_was_there_and_marks_what_was_not(rows, time, words, 
     assert all(value.shape[1] % 8 == 0 for _, value in rectangles(filled))
 
 
+@given(width=st.integers(1, 40), longest=st.integers(1, 40), multiple=st.sampled_from([1, 8, 16]))
+def test_no_width_is_rounded_up_beyond_the_positions_of_a_model(width, longest, multiple):
+    found = Shapes(200, multiple=multiple, longest=longest).rounded(width)
+    assert width <= found <= max(width + multiple - 1, multiple)
+    if width <= longest:
+        assert found <= longest and (found % multiple == 0 or found == longest)
+    else:  # the other side of a pair, which need not have this limit
+        assert found % multiple == 0
+    assert Shapes(24, longest=12).fill(full(rows=1, time=10, words=10)).tokens.shape == (2, 12)
+
+
 def test_class_zero_is_a_class_and_added_rows_have_none():
     filled = Shapes(64, multiple=8).fill(full(rows=2, time=5))
     assert len(filled) == 8

@@ -32,6 +32,14 @@ def test_data_that_is_called_a_header_is_refused(tmp_path: Path) -> None:
         check(tmp_path / "a.tsv", ("good bye", "ham"), columns=[1, 2], header=True)
 
 
+def test_a_header_with_the_wanted_names_stays_one_where_that_is_also_said(tmp_path: Path) -> None:
+    """A class may have the name of the column: `spam` is both here."""
+    named = {"columns": ["mail", "spam"], "header": True}
+    assert check(tmp_path / "a.tsv", ("mail", "spam"), **named) == ["ham", "spam"]
+    with pytest.raises(UserError, match="if it is a header, data.columns by name"):
+        check(tmp_path / "a.tsv", ("mail", "spam"), columns=[1, 2], header=True)
+
+
 def test_a_header_that_is_read_as_data_is_refused_unless_it_is_said_to_be_data(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="looks like a header"):
         check(tmp_path / "a.tsv", ("mail", "kind"))

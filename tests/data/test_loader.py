@@ -4,12 +4,14 @@ import itertools
 import os
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from mallang.data import loader
 from mallang.data.batch import Batch, lengths_to_mask, pad_rows
 from mallang.data.loader import Position, Source, load
 from mallang.data.sampler import Buckets
@@ -38,6 +40,32 @@ def read(start=None, count=40, **options):
 def test_workers_change_nothing():
     alone, helped = read(), read(workers=2)
     assert all(torch.equal(a.tokens, b.tokens) and p == q for (a, p), (b, q) in zip(alone, helped, strict=True))
+
+
+SPAWNING = """
+import multiprocessing
+from data.test_loader import *
+multiprocessing.set_start_method("spawn")
+alone, helped = read(count=4), read(count=4, workers=1)
+assert all(torch.equal(a.tokens, b.tokens) for (a, _), (b, _) in zip(alone, helped))
+"""
+
+
+def test_workers_need_nothing_pickled_whatever_the_usual_start_method():
+    """Python 3.14 no longer forks by itself."""
+    path = os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])
+    program = f"if __name__ == '__main__':\n{textwrap.indent(SPAWNING, '    ')}"
+    done = subprocess.run(
+        [sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": path}, timeout=60, capture_output=True
+    )
+    assert done.returncode == 0, done.stderr.decode()
+
+
+def test_where_nothing_is_forked_the_batches_are_the_same(monkeypatch):
+    alone = read(count=4)
+    monkeypatch.setattr(loader, "can_fork", lambda: False)
+    monkeypatch.setattr(loader, "leave_signals", lambda worker: pytest.fail("a worker was started"))
+    assert all(torch.equal(a.tokens, b.tokens) for (a, _), (b, _) in zip(alone, read(count=4, workers=2), strict=True))
 
 
 @pytest.mark.parametrize("place", [1, 13, 27, 39])

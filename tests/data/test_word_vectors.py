@@ -40,7 +40,7 @@ def check(found):
         ("crlf.txt", TEXT.replace(b"\n", b"\r\n")),
         ("v.bin", binary()),
         ("gensim.bin", binary(b"")),
-        ("v.txt.gz", gzip.compress(TEXT)),
+        ("v.txt.gz", gzip.compress(TEXT, mtime=0)),
         ("v.bin.xz", lzma.compress(binary())),
     ],
 )
@@ -121,7 +121,7 @@ def test_what_is_wrong_is_said(data, message, tmp_path):
 
 
 def test_a_packed_file_that_is_cut(tmp_path):
-    (tmp_path / "v.txt.gz").write_bytes(gzip.compress(TEXT)[:-12])
+    (tmp_path / "v.txt.gz").write_bytes(gzip.compress(TEXT, mtime=0)[:-12])
     with pytest.raises(UserError, match="damaged"):
         read_vectors(tmp_path / "v.txt.gz")
 

@@ -18,6 +18,7 @@ from mallang.inspection.label_comparison import (
     majority,
     scores_of,
 )
+from mallang.inspection.labeled_rows import labeled_rows
 from mallang.inspection.systems import Value
 
 MEANS = Candidate("bag of means", "bag_of_means", ("model.dim=8", "text.unit=word", "optimizer.learning_rate=0.1"))
@@ -59,7 +60,7 @@ def test_scores_equal_explicit_counts():
 
 
 def test_a_file_is_compared_and_described(tmp_path):
-    found = compare_on(write(tmp_path / "my.tsv"), seconds=10.0, candidates=[MEANS])
+    found = compare_on(write(tmp_path / "my.tsv"), seconds=5.0, candidates=[MEANS])
     assert [system.name for system in found.systems] == ["bag of means", "majority"] and found.folds == 5
     assert found.rows == 80 and found.recommended.scores["accuracy"].mean > 90
     assert "use bag of means" in str(found) and "majority" in found.to_markdown()
@@ -74,7 +75,7 @@ def test_a_test_file_is_scored_by_the_same_models_and_does_not_choose(tmp_path):
     # Every label is the wrong one, but for one row in four: the worst model on these rows is the best on the others.
     rows = [(f"{('good', 'bad')[n % 2]} film", ("no", "yes")[n % 2]) for n in range(3)] + [("bad film", "no")]
     other.write_text("text\tlabel\n" + "".join(f"{text}\t{label}\n" for text, label in rows), encoding="utf-8")
-    found = compare_on(data, test=str(other), seconds=10.0, candidates=[MEANS])
+    found = compare_on(data, test=str(other), seconds=5.0, candidates=[MEANS])
     tested = {system.name: system.test for system in found.systems}
     assert found.recommended.name == "bag of means" and tested["bag of means"] == pytest.approx(25.0)
     assert 25 <= tested["majority"] <= 75 and "accuracy on test" in str(found)
@@ -92,6 +93,18 @@ def test_too_little_to_compare_is_refused(tmp_path, count, label):
         path.write_text(path.read_text().replace("\tyes", f"\t{label}").replace("\tno\n", f"\t{label}\n"))
     with pytest.raises(UserError, match="too few to compare models"):
         compare_on(str(path), candidates=[MEANS])
+
+
+def test_a_header_is_no_row_of_labeled_texts(tmp_path):
+    """`mail` and `kind` are not usual names: the first line would be a row with a label of its own."""
+    path = write(tmp_path / "my.tsv")
+    table = (tmp_path / "my.tsv").read_text("utf-8").replace("text\tlabel", "mail\tkind")
+    (tmp_path / "my.tsv").write_text(table, "utf-8")
+    for read in (labeled_rows, lambda path: compare_on(path, candidates=[])):
+        with pytest.raises(UserError, match=r"looks like a header(.|\n)*--columns TEXT,LABEL by name"):
+            read(path)
+    assert len(list(labeled_rows(path, columns=["mail", "kind"]))) == 80
+    assert len(list(labeled_rows(path, columns=[1, "2"]))) == 81
 
 
 def test_a_candidate_that_cannot_train_is_named(tmp_path):

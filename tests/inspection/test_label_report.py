@@ -21,6 +21,7 @@ from mallang.runs.calibration import KeptCalibration, read_calibration, write_ca
 from mallang.runs.folder import Run
 from mallang.training.train import Options, train
 
+SPLITS = ("train", "valid")
 WORDS = {"좋음": ("great", "훌륭한"), "나쁨": ("awful", "지루한")}
 
 
@@ -100,6 +101,17 @@ def test_python_gives_what_the_command_gives(fresh: Path) -> None:
     temperature = model.calibration.temperature
     logits = model.predictions(["great film"]).logits[0].astype(float) / temperature
     assert found.probability == pytest.approx(np.exp(logits.max()) / np.exp(logits).sum())
+
+
+def test_int8_weights_do_not_take_the_temperature_of_the_float32_ones(tmp_path: Path) -> None:
+    given = [f"data.{name}={write(tmp_path / f'{name}.tsv', rows(40, seed))}" for seed, name in enumerate(SPLITS)]
+    recipe = read("bag_of_means", [*given, "text.unit=word", "model.dim=8", "train.steps=3"]).build()
+    folder = train(recipe, Options(folder=tmp_path / "run", device="cpu", quiet=True)).folder
+    write_calibration(Run.open(folder), KeptCalibration(Calibration(3.0), "valid", 40, "rows"))
+    plain, small = (mallang.load(folder, device="cpu", weights=weights) for weights in ("float32", "int8"))
+    assert plain.classify("great film") != plain.classify("great film", calibrated=False)
+    assert small.calibration is None
+    assert small.classify("great film") == small.classify("great film", calibrated=False)
 
 
 def test_files_without_matplotlib(fresh: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

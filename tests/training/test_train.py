@@ -8,11 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mallang.data.corpus import Rows
+from mallang.data.loader import BatchDataset, BatchRequest, Position
+from mallang.find import find
+from mallang.models.contract import longest_of
 from mallang.recipe import read
 from mallang.training import checkpoint
 from mallang.training.checkpoint import Checkpoint
 from mallang.training.finishing import final_weights
-from mallang.training.materials import Materials, learn_tokenizers, thin
+from mallang.training.materials import Materials, learn_tokenizers, prepare_data, thin
 from mallang.training.options import Config
 from mallang.training.train import source_of
 
@@ -102,3 +105,28 @@ def test_lengths_are_rounded_up_only_for_engines_that_prepare_for_each_shape(dev
     assert task.asked["multiple"] == (source.shapes.multiple if rounded else 1)
     assert (task.asked["multiple"] > 1) is rounded
     assert task.asked["sentences"] == 7 and task.asked["epoch"] == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("bert", []),
+        ("transformer_encoder", ["model.positions=learned"]),
+        ("gpt", ["data.columns=[1]"]),
+    ],
+)
+def test_no_batch_for_a_captured_graph_is_wider_than_the_positions_of_the_model(tmp_path, name, options):
+    """Of ten positions, widths rounded up to eight and sixteen would leave the table."""
+    rows = [f"{'말 ' * length}\t{'ab'[length % 2]}" for length in (1, 2, 3, 5, 7, 8, 8)]
+    (tmp_path / "rows.tsv").write_text("\n".join(rows) + "\n", "utf-8")
+    files = [f"data.{split}={tmp_path / 'rows.tsv'}" for split in ("train", "valid")]
+    sizes = ["model.size=tiny", "model.max_length=10", "train.batch_tokens=24", "train.engine=cuda-graphs"]
+    recipe = read(name, [*files, *sizes, "text.unit=space", "data.drop_duplicates=false", *options]).build()
+    materials = prepare_data(recipe, None)
+    model = materials.task.build(find("models", recipe.model_name), recipe.model)
+    source = source_of(recipe, materials, torch.device("cuda"), longest=longest_of(model))
+    dataset = BatchDataset(source)
+    batches = [dataset[BatchRequest(0, 0, rows), Position()][0] for rows in source.plan(0)]
+    assert {batch.tokens.shape[1] for batch in batches} == {8, 10}
+    for batch in batches:
+        assert materials.task.loss(model, batch, None).sums["loss"].isfinite()

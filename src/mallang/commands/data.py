@@ -190,7 +190,8 @@ def label_errors(
     Every row is predicted by a model that was trained on other rows only (cross-validation). A row is shown if another
     label than its own is confidently more probable (confident learning, Northcutt et al. 2021).
     """
-    from mallang.inspection.label_errors import find_label_errors, labeled_rows
+    from mallang.inspection.label_errors import find_label_errors
+    from mallang.inspection.labeled_rows import labeled_rows
 
     chosen = labeled_rows(target, split, [name.strip() for name in columns.split(",")] if columns else None)
 

@@ -33,7 +33,6 @@ from mallang.find import ROOT
 
 if TYPE_CHECKING:
     from mallang.inspection.checkup import Report
-    from mallang.inspection.health import Training
     from mallang.runs.folder import Run
 
 EXAMPLES = (
@@ -58,8 +57,6 @@ UNUSABLE = {
     "NaN weights": "weights are NaN or infinite",
 }
 """Findings after which no output is worth a look, and why."""
-MOST = 1_000_000
-"""Training lines that are compared with the outputs."""
 RunToExamine = Annotated[
     Path | None,
     typer.Argument(
@@ -150,7 +147,7 @@ def examine_run(folder: Path, split: str | None, data: str | None, limit: int, d
     unusable = [UNUSABLE[finding.name] for finding in report.findings if finding.serious and finding.name in UNUSABLE]
     if unusable:
         report.notes.append(f"outputs were not looked at: {unusable[0]}")
-    elif not issubclass(find("tasks", run.task).Verbs, Writing):
+    elif not (issubclass(find("tasks", run.task).Verbs, Writing) or checkup.gives_labels(run)):
         report.notes.append(f"outputs were not looked at: a run for {run.task.replace('_', ' ')} writes nothing")
     else:
         listen(run, report, (split, data, limit), device)
@@ -188,24 +185,7 @@ def listen(run: Run, report: Report, given: tuple[str | None, str | None, int], 
         return
     kind = "pairs" if len(rows[0]) > 1 else "texts"
     report.facts["texts"] = f"{len(rows)} {kind} of {', '.join(part.name for part in parts)}"
-    checkup.examine_outputs(model, rows, domains, read_training(run, report), report)
-
-
-def read_training(run: Run, report: Report) -> Training | None:
-    """What the training text is like, where it can still be read."""
-    import itertools
-
-    from mallang.data.corpus import open_corpus
-    from mallang.find import find
-    from mallang.inspection.checkup import training_of
-
-    try:
-        task = find("tasks", run.task).Task
-        rows = open_corpus(run.data(), task.columns).split("train")
-        return training_of(itertools.islice(rows, MOST), task.columns, open_ended=task.open_ended)
-    except UserError as error:
-        report.notes.append(f"the training text cannot be read, so nothing was compared with it: {error.what}")
-        return None
+    checkup.examine_outputs(model, rows, domains, checkup.read_training(run, report), report)
 
 
 def show_report(report: Report, *, as_json: bool, quiet: bool) -> None:

@@ -124,7 +124,8 @@ def from_arrays(arrays: dict[str, Any]) -> Batch:
 class Shapes:
     """A short list of batch shapes, for engines that compile or capture every shape.
 
-    Widths are rounded up to a multiple, and every batch of one width has the same number of rows.
+    Widths are rounded up to a multiple, but not beyond what the model reads; every batch of one width has the same
+    number of rows.
     """
 
     tokens: int
@@ -132,6 +133,8 @@ class Shapes:
     sentences: int | None = None
     """Maximum number of rows."""
     multiple: int = 8
+    longest: int | None = None
+    """The maximum number of positions that the model has, which need not be a multiple; None: it has no limit."""
 
     def fill(self, batch: Batch) -> Batch:
         """The batch padded to the next of these shapes; added positions are masked and have no labels."""
@@ -158,8 +161,9 @@ class Shapes:
         return self.rounded(size) if axis in VARYING else {"batch": rows, "examples": examples}.get(axis, size)
 
     def rounded(self, width: int) -> int:
-        """A width, rounded up to the multiple."""
-        return -(-width // self.multiple) * self.multiple
+        """A width, rounded up to the multiple, or to `longest` where that comes first."""
+        found = -(-width // self.multiple) * self.multiple
+        return found if self.longest is None or width > self.longest else min(found, self.longest)
 
     def doubled(self, size: int) -> int:
         """A size, rounded up to the multiple, twice it, four times it …: for batches with several varying sizes."""

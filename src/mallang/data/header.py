@@ -29,11 +29,11 @@ def check_header(rows: Rows, column: str, labels: LabelSet, given: bool | None) 
     _, first = next(readers.cells(path, files.read, strict=False))
     place = files.columns.index(rows.picks[rows.columns.index(column)])
     name = first[place].strip() if place < len(first) else ""
-    if files.header and given and name in labels.ids:
+    if files.header and given and not files.wanted_names and name in labels.ids:
         raise UserError(
             f"the first line is read as a header, but {name!r} is also the {column} of rows: it is data",
             where=readers.at(path, 1),
-            todo="data.header=false, with data.columns by number: '[1, 2]'",
+            todo="data.header=false, with data.columns by number: '[1, 2]'; if it is a header, data.columns by name",
         )
     if files.header or given is not None or not all(is_name(cell) for cell in first):
         return

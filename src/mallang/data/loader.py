@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import itertools
 import signal
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -91,7 +92,12 @@ def load(
     step: int | None = None,
     pin_memory: bool = False,
 ) -> Iterator[tuple[Batch, Position]]:
-    """The infinite sequence of this process's batches from a position on, prepared by `workers` processes."""
+    """The infinite sequence of this process's batches from a position on, prepared by `workers` processes.
+
+    Workers are forked: they share the corpus, and the task, which may hold tensors on a GPU, need not be pickled. Where
+    no process can be forked safely, batches are prepared in this process; they are the same.
+    """
+    workers = workers if can_fork() else 0
     loader = DataLoader(
         BatchDataset(source),
         sampler=InfiniteSampler(source, start, rank, processes, step),
@@ -100,6 +106,7 @@ def load(
         worker_init_fn=leave_signals,
         num_workers=workers,
         pin_memory=pin_memory,
+        multiprocessing_context="fork" if workers else None,
         prefetch_factor=4 if workers else None,
     )
     batches = iter(loader)
@@ -112,6 +119,11 @@ def load(
     finally:
         if end is not None:
             atexit.unregister(end)
+
+
+def can_fork() -> bool:
+    """Whether a process with threads may be forked: on Linux; frameworks of macOS do not survive it."""
+    return sys.platform == "linux"
 
 
 def leave_signals(worker: int) -> None:

@@ -117,9 +117,10 @@ def _table(path: Path, kind: Kind, wanted: Wanted) -> Described:
     """A .tsv or .csv: the first line is a header if it has the wanted names."""
     _, first = _first(readers.cells(path, kind, strict=False), path)
     numbers = tuple(str(place) for place in range(1, len(first) + 1))
-    header = wanted.are_named_in(first) if wanted.header is None else wanted.header
+    is_named = wanted.are_named_in(first)
+    header = is_named if wanted.header is None else wanted.header
     known = tuple(cell.strip() for cell in first) if header else numbers
-    files = Files(kind, (path,), known, header=header)
+    files = Files(kind, (path,), known, header=header, wanted_names=is_named)
     if wanted.given or not wanted.roles or (header and wanted.found_in(known)):
         picks = wanted.pick(known, str(path))
     elif len(known) < len(wanted.roles):

@@ -39,6 +39,8 @@ class Files:
     columns: tuple[str, ...]
     header: bool = False
     """The first line of the table names its columns."""
+    wanted_names: bool = False
+    """The first line has the names of the columns that were asked for: it can be nothing but a header."""
     span: tuple[int, int] | None = None
     """The first and the last byte (excluded) that belong to this split."""
     where: tuple[str, str] | None = None

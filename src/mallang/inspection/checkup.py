@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from mallang.data.columns import split_cell
+from mallang.data.corpus import open_corpus
 from mallang.errors import UserError
-from mallang.inspection.health import Finding, Outputs, Training, examine, examine_text, rows_of
+from mallang.find import find
+from mallang.inspection.health import Finding, Outputs, Training, examine, examine_text, other_script, rows_of
+from mallang.inspection.label_health import Labels, examine_labels
 from mallang.loading import assemble, load
 from mallang.runs.device import choose_device
 from mallang.runs.files import load_tensors, sha256
 from mallang.runs.folder import Run
 from mallang.runs.own_files import WEIGHTS
+from mallang.tasks.contract import Evaluating, Labeled, Writing
 from mallang.text.tokenizer import Tokenizer
 from mallang.training import checkpoint, record
+
+MOST = 1_000_000
+"""Training lines that are compared with the outputs."""
 
 
 @dataclass
@@ -209,8 +218,26 @@ def improving(valid: Sequence[Mapping[str, Any]]) -> Finding | None:
     return Finding("ended early", False, what, "train longer: more train.steps or train.epochs")
 
 
+def gives_labels(run: Run) -> bool:
+    """Whether the run is for labels of texts or of their words."""
+    return issubclass(find("tasks", run.task).Task, Labeled)
+
+
+def read_training(run: Run, report: Report) -> Training | None:
+    """What the training text is like, where it can still be read."""
+    try:
+        task = find("tasks", run.task).Task
+        rows = itertools.islice(open_corpus(run.data(), task.columns).split("train"), MOST)
+        if gives_labels(run):  # what is written is one of few labels, so the text alone is compared
+            return training_of(((row[0],) for row in rows), ("text",), open_ended=True)
+        return training_of(rows, task.columns, open_ended=task.open_ended)
+    except UserError as error:
+        report.notes.append(f"the training text cannot be read, so nothing was compared with it: {error.what}")
+        return None
+
+
 def training_of(rows: Iterable[Sequence[str]], columns: Sequence[str], *, open_ended: bool) -> Training:
-    """Statistics of the training text of a task with these columns."""
+    """Statistics of the training text of a task with these columns, of which the outputs are one."""
     if len(columns) > 1:
         return Training.of(rows)
     found = Training.of((text, text) for (text,) in rows)
@@ -220,13 +247,16 @@ def training_of(rows: Iterable[Sequence[str]], columns: Sequence[str], *, open_e
 
 
 def examine_outputs(
-    model: Any,
+    model: Writing | Evaluating,
     rows: Sequence[Sequence[str]],
     domains: Sequence[str | None],
     training: Training | None,
     report: Report,
 ) -> None:
     """Generate outputs for some texts and add them, their statistics and findings about them to the report."""
+    if not isinstance(model, Writing):
+        look_at_labels(model, [row for row in rows if row[1].strip()], training, report)
+        return
     written = model.write_rows(rows, domains)
     found = Outputs(written.sources, written.outputs, written.references, written.cut)
     report.outputs += [
@@ -244,6 +274,28 @@ def examine_outputs(
     report.facts["outputs"] = f"{len(set(outputs))} different ones for {len(set(sources))} different texts"
     findings = examine(found, training)
     report.findings += [of_language_model(each) for each in findings] if model.task.open_ended else findings
+
+
+def look_at_labels(model: Evaluating, rows: Sequence[Sequence[str]], training: Training | None, report: Report) -> None:
+    """Let a classifier or tagger label some texts; what is found is added to the report."""
+    if not rows:
+        report.notes.append("outputs were not looked at: there are no gold labels to compare them with")
+        return
+    try:
+        _, outputs = model.evaluate(rows)
+    except UserError as error:  # such as a label that training did not have
+        place = f", {error.where}" if error.where else ""
+        report.notes.append(f"outputs were not looked at: {error.what}{place}")
+        return
+    has_tags = model.evaluated == "tags"
+    found = Labels.of(rows, outputs, tags=has_tags)
+    texts, golds = ([" ".join(split_cell(row[at], "words")) if has_tags else row[at] for row in rows] for at in (0, 1))
+    triples = zip(texts, outputs, golds, strict=True)
+    report.outputs += [{"source": text, "output": output, "reference": gold} for text, output, gold in triples]
+    report.facts.update(found.facts())
+    if training is not None and (strange := other_script("text", texts, training.scripts["text"])) is not None:
+        report.findings.append(strange)
+    report.findings += examine_labels(found)
 
 
 def of_language_model(finding: Finding) -> Finding:

@@ -25,13 +25,14 @@ from jaxtyping import Bool, Float, Shaped
 
 from mallang import recipe as recipes
 from mallang import schema
-from mallang.data import corpus as corpora
+from mallang.data.corpus import Rows
 from mallang.data.held_out import place_of
 from mallang.errors import UserError
 from mallang.evaluation.score import RESAMPLES, SEED
 from mallang.inspection import comparison_figure, comparison_tables
 from mallang.inspection.comparison_tables import Table
 from mallang.inspection.figures import check_format, families, save
+from mallang.inspection.labeled_rows import labeled_rows
 from mallang.inspection.systems import Value
 from mallang.loading import load
 from mallang.training.train import Options, train
@@ -179,8 +180,9 @@ def compare_on(
     say: Callable[[str], None] = lambda text: None,
 ) -> LabelComparison:
     """Train every candidate on a file of labeled texts and say which one to use."""
-    rows, note = read_rows(data, columns)
-    tested = read_rows(test, columns)[0] if test is not None else []
+    opened = labeled_rows(data, columns=columns)
+    rows = texts_and_labels(opened)
+    tested = [] if test is None else texts_and_labels(labeled_rows(test, columns=columns))
     if test is not None and not tested:
         raise UserError(f"{test} has no labeled texts", todo="give a file with texts and labels, or leave --test out")
     gold = np.array([label for _, label in rows], dtype=object)
@@ -193,7 +195,7 @@ def compare_on(
     folds = FOLDS if len(rows) < SMALL else 1
     parts = [part for part in divide(rows, folds) if part.any()]
     asked = np.any(parts, axis=0)
-    systems, notes = [majority(gold, parts, asked, tested)], [note] if note else []
+    systems, notes = [majority(gold, parts, asked, tested)], [opened.note] if opened.note else []
     words = sum(len(text.split()) for text, _ in rows) / len(rows)
     for candidate in candidates:
         if candidate.model not in schema.names("model") or (candidate.is_for_documents and words < LONG):
@@ -211,11 +213,9 @@ def compare_on(
     )  # fmt: skip
 
 
-def read_rows(path: str, columns: Sequence[str | int] | None) -> tuple[list[tuple[str, str]], str]:
-    """The labeled texts of a file, and a note on how it was read."""
-    config = corpora.Config(corpus=None, train=path, columns=list(columns) if columns else None)
-    opened = corpora.open_corpus(config, ("text", "label")).split("train")
-    return [(text, label) for text, label in opened if text.strip() and label.strip()], opened.note or ""
+def texts_and_labels(data: Rows) -> list[tuple[str, str]]:
+    """The rows that have both."""
+    return [(text, label) for text, label in data if text.strip() and label.strip()]
 
 
 def divide(rows: Sequence[tuple[str, str]], folds: int) -> Iterator[Bool[np.ndarray, " rows"]]:

@@ -21,12 +21,9 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from mallang import recipe as recipes
-from mallang.data import corpus as corpora
-from mallang.data import registry
 from mallang.data.columns import natural
 from mallang.data.corpus import Rows
 from mallang.data.held_out import place_of
-from mallang.data.miniworld_views import VIEWS
 from mallang.data.seen import fold
 from mallang.errors import UserError
 from mallang.evaluation.error_analysis import likely_label_errors
@@ -107,19 +104,6 @@ class LabelErrors:
             "found": len(self.suspects),
             "suspects": [asdict(each) for each in self.suspects[: most or None]],
         }
-
-
-def labeled_rows(target: str, split: str = "train", columns: Sequence[str] | None = None) -> Rows:
-    """The texts and labels of a file, or of a split of a named corpus."""
-    is_named = target in (*VIEWS, *registry.names()) and not Path(target).is_file()
-    chosen: list[str | int] | None = list(columns) if columns else None
-    if not is_named and not Path(target).suffix and not Path(target).exists() and target != "-":
-        registry.entry(target)  # says which corpus comes near it
-    if is_named:
-        config = corpora.Config(corpus=target, columns=chosen)
-    else:
-        config = corpora.Config(corpus=None, train=target, columns=chosen)
-    return corpora.open_corpus(config, ("text", "label")).split(split)
 
 
 def find_label_errors(

@@ -26,6 +26,7 @@ from mallang.data.batch import Batch
 from mallang.errors import UserError
 from mallang.layers.crf import CRF
 from mallang.layers.encoded import Encoded, EncoderDims
+from mallang.layers.head import Headed
 from mallang.layers.words import SharedEmbedding
 from mallang.text.vocabulary import Vocabulary
 
@@ -265,8 +266,9 @@ def takes_vectors(module: ModuleType) -> bool:
 
 
 def longest_of(model: object) -> int | None:
-    """The maximum number of tokens that a model can read or generate; None: it has no limit."""
-    return model.longest if isinstance(model, Bounded) else None
+    """The maximum number of tokens that a model, or the one below a head, can read or generate; None: no limit."""
+    inner = model.model if isinstance(model, Headed) else model
+    return inner.longest if isinstance(inner, Bounded) else None
 
 
 def reads_sentences(model: object) -> bool:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mallang.data.columns import LabelSet
+from mallang.errors import UserError
 from mallang.evaluation.label_predictions import Calibration
 from mallang.runs.files import replace_file, to_json
 from mallang.runs.folder import Run
@@ -39,10 +41,10 @@ def read_calibration(run: Run) -> KeptCalibration | None:
         if about["format"] != FORMAT or about["weights"] is None or about["weights"] != run.info.get("weights"):
             return None
         found = Calibration(number(about["temperature"]), thresholds_of(about["thresholds"]))
-        if found.temperature <= 0:
+        if found.temperature <= 0 or not fits_labels(found, LabelSet.load(run.folder, "label")):
             return None
         return KeptCalibration(found, str(about["split"]), int(about["texts"]), str(about["rows"]))
-    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
+    except (UserError, OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
 
 
@@ -55,8 +57,16 @@ def write_calibration(run: Run, kept: KeptCalibration) -> Path:
     return run.folder / FILE
 
 
+def fits_labels(found: Calibration, labels: LabelSet) -> bool:
+    """Whether there is a threshold, which is a probability, for each of several labels, and none for a single one."""
+    if labels.kind != "labels":
+        return found.thresholds is None
+    chosen = found.thresholds or ()
+    return len(chosen) == len(labels) and all(0 <= each <= 1 for each in chosen)
+
+
 def thresholds_of(values: Any) -> tuple[float, ...] | None:
-    """Probabilities, one per label, if there are any."""
+    """Finite numbers, if there are any."""
     return None if values is None else tuple(number(value) for value in values)
 
 

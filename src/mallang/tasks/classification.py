@@ -313,7 +313,7 @@ class Task:
 
     def longest(self, model: nn.Module) -> int | None:
         """The maximum number of tokens that the model reads."""
-        return longest_of(model.model if isinstance(model, Headed) else model)
+        return longest_of(model)
 
 
 def is_labeled(batch: Batch) -> Bool[Tensor, " examples"]:

@@ -132,7 +132,10 @@ class Verbs:
             raise UserError("thresholds are for runs with several labels per text", todo="leave them out")
         found = None if self.calibration is None else self.calibration.array()
         if found is None:
-            raise UserError("this run has no fitted thresholds", todo="`mallang evaluate RUN` fits them on the dev set")
+            raise UserError(
+                "this run has no fitted thresholds",
+                todo="`mallang evaluate RUN` fits them on the dev set, for float32 weights",
+            )
         return found
 
     def predictions(self, texts: Sequence[str], golds: Sequence[str] | None = None) -> LabelPredictions:

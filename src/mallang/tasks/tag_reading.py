@@ -16,6 +16,7 @@ from mallang.data.batch import IGNORE, Batch
 from mallang.data.sampler import by_length
 from mallang.decoding.contract import device_of, inference
 from mallang.errors import UserError
+from mallang.evaluation.spans import read_spans
 from mallang.layers.crf import CRF, continuations
 from mallang.layers.head import Headed
 from mallang.tasks.out_of_vocabulary import forget_oov, ids_to_read
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 BATCH_TOKENS = 16_384
 """Padded tokens per batch of inference."""
+Several = tuple[tuple[str, ...], float]
+"""A sequence of tags and its probability."""
 
 
 @dataclass(frozen=True)
@@ -169,3 +172,48 @@ def predict(
 def encoder_of(model: nn.Module) -> nn.Module:
     """The model below the head of a task."""
     return model.model if isinstance(model, Headed) else model
+
+
+@dataclass(frozen=True)
+class Part:
+    """The tags of a sentence, or of a part of it, with all that is known of them."""
+
+    tags: list[str]
+    probabilities: list[float]
+    spans: list[tuple[str, int, int, float]]
+    """Type, first word, first word after it, confidence."""
+    nbest: list[Several]
+
+
+def parts_of(task: Task, read: Read, sizes: Sequence[int], nbest: int) -> list[Part]:
+    """What is known of the rows of a batch, which have so many words."""
+    best = read.best().clamp(min=0)
+    sums = read.probabilities() @ task.tags.alike.to(best.device)
+    chosen = sums.gather(2, best[:, :, None])[:, :, 0].clamp(max=1.0).tolist()
+    tags = [task.tags.decode(row[:size]) for row, size in zip(best.tolist(), sizes, strict=True)]
+    spans = [read_spans(row) if task.tags.scheme is not None else [] for row in tags]
+    places = [(row, first, after) for row, found in enumerate(spans) for _, first, after in found]
+    sure = iter(read.confidence(best, places, task.tags.names))
+    several = n_best_of(task, read, sizes, nbest) if nbest > 1 else [[] for _ in sizes]
+    return [
+        Part(
+            row,
+            chosen[number][: sizes[number]],
+            [(kind, first, after, next(sure)) for kind, first, after in spans[number]],
+            several[number],
+        )
+        for number, row in enumerate(tags)
+    ]
+
+
+def n_best_of(task: Task, read: Read, sizes: Sequence[int], count: int) -> list[list[Several]]:
+    """The most probable tag sequences of every row; fewer where there are no more."""
+    ids, shares = read.n_best(count)
+    return [
+        [
+            (tuple(task.tags.decode(tags[:size])), share)
+            for tags, share in zip(rows, probabilities, strict=True)
+            if share > 0
+        ]
+        for rows, probabilities, size in zip(ids.tolist(), shares.tolist(), sizes, strict=True)
+    ]

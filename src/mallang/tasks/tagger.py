@@ -11,20 +11,17 @@ from torch import nn
 from mallang.data.columns import split_cell
 from mallang.errors import UserError
 from mallang.evaluation.score import Score
-from mallang.evaluation.spans import Span, read_spans
+from mallang.evaluation.spans import Span
 from mallang.evaluation.tag_predictions import TagPredictions
 from mallang.tasks.attribution import Method
 from mallang.tasks.contract import Evaluated
 from mallang.tasks.out_of_vocabulary import forget_oov
-from mallang.tasks.tag_reading import Read, batches, encoder_of, examples_of, predict
+from mallang.tasks.tag_reading import Part, Several, batches, encoder_of, examples_of, parts_of, predict
 from mallang.tasks.tag_scores import all_scores, quick_scores
 from mallang.text.words import Word, joined, split_words
 
 if TYPE_CHECKING:
     from mallang.tasks.tagging import Task
-
-Several = tuple[tuple[str, ...], float]
-"""A sequence of tags and its probability."""
 
 
 @dataclass(frozen=True)
@@ -154,17 +151,6 @@ class Verbs:
         return words, tags
 
 
-@dataclass(frozen=True)
-class Part:
-    """The tags of a sentence, or of a part of it, with all that is known of them."""
-
-    tags: list[str]
-    probabilities: list[float]
-    spans: list[tuple[str, int, int, float]]
-    """Type, first word, first word after it, confidence."""
-    nbest: list[Several]
-
-
 def span_confidences(parts: Sequence[Part]) -> dict[Span, float]:
     """The confidence of every span of a sentence."""
     found, place = dict[Span, float](), 0
@@ -172,40 +158,6 @@ def span_confidences(parts: Sequence[Part]) -> dict[Span, float]:
         found |= {Span(kind, place + first, place + after): share for kind, first, after, share in part.spans}
         place += len(part.tags)
     return found
-
-
-def parts_of(task: Task, read: Read, sizes: Sequence[int], nbest: int) -> list[Part]:
-    """What is known of the rows of a batch, which have so many words."""
-    best = read.best().clamp(min=0)
-    sums = read.probabilities() @ task.tags.alike.to(best.device)
-    chosen = sums.gather(2, best[:, :, None])[:, :, 0].clamp(max=1.0).tolist()
-    tags = [task.tags.decode(row[:size]) for row, size in zip(best.tolist(), sizes, strict=True)]
-    spans = [read_spans(row) if task.tags.scheme is not None else [] for row in tags]
-    places = [(row, first, after) for row, found in enumerate(spans) for _, first, after in found]
-    sure = iter(read.confidence(best, places, task.tags.names))
-    several = n_best_of(task, read, sizes, nbest) if nbest > 1 else [[] for _ in sizes]
-    return [
-        Part(
-            row,
-            chosen[number][: sizes[number]],
-            [(kind, first, after, next(sure)) for kind, first, after in spans[number]],
-            several[number],
-        )
-        for number, row in enumerate(tags)
-    ]
-
-
-def n_best_of(task: Task, read: Read, sizes: Sequence[int], count: int) -> list[list[Several]]:
-    """The most probable tag sequences of every row; fewer where there are no more."""
-    ids, shares = read.n_best(count)
-    return [
-        [
-            (tuple(task.tags.decode(tags[:size])), share)
-            for tags, share in zip(rows, probabilities, strict=True)
-            if share > 0
-        ]
-        for rows, probabilities, size in zip(ids.tolist(), shares.tolist(), sizes, strict=True)
-    ]
 
 
 def tagging(text: str, words: list[Word], parts: list[Part]) -> Tagging:

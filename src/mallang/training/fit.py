@@ -21,6 +21,7 @@ from mallang.data.loader import gather
 from mallang.data.prepared import Prepared
 from mallang.data.sampler import Rows
 from mallang.errors import UserError
+from mallang.models.contract import longest_of
 from mallang.tasks.contract import Task, TextLayout
 from mallang.training.options import Config
 from mallang.training.step import Step
@@ -69,7 +70,7 @@ class Trial:
         try:
             kept = [torch.empty_like(p) for p in self.model.parameters() for _ in range(copies)]
             step = Step(self.task, self.model, self.device, self.config.precision, "eager")
-            for batch in largest(self.task, self.corpus, tokens, self.config.batch_sentences):
+            for batch in largest(self.task, self.corpus, tokens, self.config.batch_sentences, longest_of(self.model)):
                 step.run(batch, [1] * len(self.task.parts))
             torch.cuda.synchronize(self.device)
             free, size = torch.cuda.mem_get_info(self.device)
@@ -83,9 +84,17 @@ class Trial:
             torch.cuda.empty_cache()
 
 
-def largest(task: Task, corpus: Prepared, tokens: int, sentences: int | None) -> list[Batch]:
+def shapes_of(task: object, tokens: int, sentences: int | None, longest: int | None) -> Shapes | None:
+    """The shapes that batches are padded to where an engine needs few shapes; `longest` is the model's limit."""
+    found = task.shapes(tokens, sentences) if isinstance(task, TextLayout) else Shapes(tokens, sentences)
+    return None if found is None else replace(found, longest=longest)
+
+
+def largest(
+    task: Task, corpus: Prepared, tokens: int, sentences: int | None, longest: int | None = None
+) -> list[Batch]:
     """The batch with the most tokens on all sides, and the one with the most rows, padded as training pads them."""
-    shapes = task.shapes(tokens, sentences) if isinstance(task, TextLayout) else Shapes(tokens, sentences)
+    shapes = shapes_of(task, tokens, sentences, longest)
     multiple = shapes.multiple if shapes else 1
     plan = task.plan(corpus, tokens=tokens, sentences=sentences, multiple=multiple, seed=0, epoch=0)
     examples, random = task.examples(corpus, 0, 0), np.random.default_rng(0)

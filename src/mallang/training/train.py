@@ -12,7 +12,6 @@ import torch
 from rich.console import Console
 
 from mallang.console import drawing
-from mallang.data.batch import Shapes
 from mallang.data.loader import Source
 from mallang.data.prepared import Prepared
 from mallang.errors import UserError
@@ -20,7 +19,7 @@ from mallang.evaluation.score import Score
 from mallang.find import find
 from mallang.kernels.dispatch import is_off
 from mallang.kernels.memory import check_weights
-from mallang.models.contract import Fitted, is_fitted
+from mallang.models.contract import Fitted, is_fitted, longest_of
 from mallang.recipe import Recipe
 from mallang.runs.beginning import await_run, begin, check_place, differences, locked
 from mallang.runs.folder import Run
@@ -34,7 +33,7 @@ from mallang.training.budget import is_alone, settle
 from mallang.training.defaults import fit_recipe
 from mallang.training.distributed import World
 from mallang.training.finishing import Outcome, final_weights, finish
-from mallang.training.fit import Trial, fitted, restored
+from mallang.training.fit import Trial, fitted, restored, shapes_of
 from mallang.training.initial import check_initial, initialize
 from mallang.training.loop import Loop, Plan
 from mallang.training.materials import Materials, prepare_data
@@ -153,7 +152,7 @@ def train_here(recipe: Recipe, run: Run, options: Options, world: World, device:
             seed=recipe.seed,
             task=task,
             model=model,
-            source=source_of(recipe, materials, device, world.size),
+            source=source_of(recipe, materials, device, world.size, longest_of(model)),
             validate=lambda: scores_of(task, model, materials.valid, valid_rows, recipe),
             folder=run.folder,
             device=device,
@@ -223,15 +222,19 @@ def with_fitted_batches(recipe: Recipe, run: Run, materials: Materials, model: t
     return replace(recipe, train=restored(recipe.train, world.share(known)))
 
 
-def source_of(recipe: Recipe, materials: Materials, device: torch.device, processes: int = 1) -> Source:
-    """The source of the loop's batches; an engine that captures or compiles per shape gets a short list of shapes."""
+def source_of(
+    recipe: Recipe, materials: Materials, device: torch.device, processes: int = 1, longest: int | None = None
+) -> Source:
+    """The source of the loop's batches; an engine that captures or compiles per shape gets a short list of shapes.
+
+    No shape is wider than `longest`, the number of positions that the model has.
+    """
     task, config = materials.task, recipe.train
     few_shapes = device.type == "cuda" and choose_engine(config.engine, device) != "eager"
     # Batches with carried state must know the number of micro-batches per update.
     is_carried = isinstance(task, TextLayout) and task.carries
     streams = {"streams": config.micro_batches or config.gradient_accumulation * processes} if is_carried else {}
-    shapes_of = task.shapes if isinstance(task, TextLayout) else Shapes
-    shapes = shapes_of(config.batch_tokens, config.batch_sentences) if few_shapes else None
+    shapes = shapes_of(task, config.batch_tokens, config.batch_sentences, longest) if few_shapes else None
     return Source(
         examples=lambda epoch: task.examples(materials.train, recipe.seed, epoch),
         plan=lambda epoch: task.plan(
