@@ -25,7 +25,15 @@ from mallang.runs.folder import Run
 from mallang.runs.given import open_given
 from mallang.runs.own_files import WEIGHTS
 from mallang.runs.weights import set_weights
-from mallang.tasks.contract import Calibrated, Joining, column_kinds, make_task, text_columns
+from mallang.tasks.contract import (
+    Calibrated,
+    Distilling,
+    Joining,
+    column_kinds,
+    kept_weights,
+    make_task,
+    text_columns,
+)
 
 Weights = Literal["float32", "int8"]
 
@@ -56,7 +64,7 @@ def assemble(run: Run, trained: Mapping[str, Tensor], place: torch.device, weigh
     model = task.build(find("models", recipe.model_name), recipe.model)
     if not are_adapted(trained):  # a finished run has merged weights, a checkpoint has not
         merge_adapters(model)
-    set_weights(model, trained, run.folder / WEIGHTS)
+    set_weights(model, kept_weights(module.Task, trained), run.folder / WEIGHTS)
     merge_adapters(model)
     fold_weights(model)
     model = model.to(place).eval()
@@ -78,7 +86,8 @@ def open_task(run: Run, recipe: Recipe) -> Any:
                 where=str(run.folder / f"labels.{column}.json"),
                 todo="restore the file, or train again",
             )
-    return make_task(kind, recipe.task, tokenizers, labels, open_given(recipe.given, run))
+    given = {} if issubclass(kind, Distilling) else open_given(recipe.given, run)
+    return make_task(kind, recipe.task, tokenizers, labels, given)
 
 
 def load_ensemble(paths: Sequence[Path | str], device: str, weights: Weights) -> Any:

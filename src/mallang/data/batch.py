@@ -19,7 +19,7 @@ IGNORE = -100
 """The label of an example or a word that has none: no class has this number. Class 0 is an ordinary class."""
 VARYING = ("time", "source", "words")
 """The axes that are padded in width; rows are padded along `batch` and `examples`."""
-DOUBLED = ("sentences", "ngrams", "features")
+DOUBLED = ("sentences", "ngrams", "features", "masked")
 """The axes whose width varies beside that of `time`: they are padded to few widths, each twice the one before."""
 
 
@@ -71,6 +71,11 @@ class Batch:
     """The position of the first of those tokens of each word; −1 where there is no word."""
     ngrams: Int[Tensor, "examples ngrams"] | None = field(default=None, metadata=axes("examples ngrams", 0))
     """The hashed n-grams of each example, from 1; 0 where there is none."""
+
+    masked: Int[Tensor, "batch masked"] | None = field(default=None, metadata=axes("batch masked", -1))
+    """The positions whose token is to be predicted, such as those that `<mask>` hides; −1 where there is none."""
+    originals: Int[Tensor, "batch masked"] | None = field(default=None, metadata=axes("batch masked", IGNORE))
+    """The token that was at each of those positions; IGNORE where there is none."""
 
     @property
     def mask(self) -> Bool[Tensor, "batch time"]:

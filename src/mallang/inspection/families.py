@@ -43,7 +43,10 @@ MEMBERS = {
     "bahdanau": "recurrent with attention",
     "luong": "recurrent with attention",
     "transformer": "Transformer",
+    "albert": "Transformer",
     "bert": "Transformer",
+    "distilbert": "Transformer",
+    "electra": "Transformer",
     "gpt": "Transformer",
     "modern_gpt": "Transformer",
 }

@@ -26,21 +26,17 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from mallang.data.batch import Batch
-from mallang.errors import UserError
-from mallang.layers.attention import SelfAttention, padding_mask
-from mallang.layers.block import Block, Blocks
+from mallang.layers.attention import padding_mask
+from mallang.layers.bidirectional import Embeddings, MaskedLMHead, make_block, missing, normal_weights
+from mallang.layers.block import Blocks
 from mallang.layers.checks import check_sizes
-from mallang.layers.dropout import Dropout
 from mallang.layers.encoded import Encoded, EncoderDims
-from mallang.layers.feedforward import ACTIVATIONS, FeedForward
-from mallang.layers.head import Projection
 from mallang.layers.linear import Linear
 from mallang.layers.pooling import masked_mean
-from mallang.layers.position import LearnedPositions, check_length
 from mallang.text.vocabulary import Vocabulary
 
 __all__ = ["BERT", "SIZES", "Config", "Model"]
@@ -104,11 +100,21 @@ class BERT(nn.Module):
     def __init__(self, config: Config, vocabulary: Vocabulary) -> None:
         super().__init__()
         self.config, self.vocabulary = config, vocabulary
-        self.embedding = Embeddings(config, len(vocabulary))
-        self.encoder = Blocks(make_block(config) for _ in range(config.layers))
+        self.embedding = Embeddings(
+            len(vocabulary), config.dim, config.max_length, token_types=config.token_types,
+            offset=config.position_offset, epsilon=config.norm_epsilon, dropout=config.dropout,
+        )  # fmt: skip
+        self.encoder = Blocks(
+            make_block(
+                config.dim, config.heads, config.hidden_dim, activation=config.activation, dropout=config.dropout,
+                attention_dropout=config.attention_dropout, epsilon=config.norm_epsilon,
+            ) for _ in range(config.layers)
+        )  # fmt: skip
         self.pooler = Linear(config.dim, config.dim) if config.pooler else None
         heads = config.pretraining_heads
-        self.masked_lm = MaskedLMHead(config, self.embedding.words) if heads != "none" else None
+        self.masked_lm = None
+        if heads != "none":
+            self.masked_lm = MaskedLMHead(config.dim, self.embedding.words, config.activation, config.norm_epsilon)
         self.next_sentence = Linear(config.dim, 2) if heads == "both" else None
         self.init_weights()
 
@@ -117,42 +123,46 @@ class BERT(nn.Module):
         return self.layers_of(batch)[-1]
 
     def layers_of(self, batch: Batch) -> list[Float[Tensor, "batch time dim"]]:
-        """The vectors of the tokens after every block; only padding is hidden from them."""
-        x, mask, layers = self.embedding(batch.tokens, batch.token_types), padding_mask(batch.mask), []
+        """The vectors of the tokens before the first block and after every block; only padding is hidden from them."""
+        layers, mask = [self.embedding(batch.tokens, batch.token_types)], padding_mask(batch.mask)
         for block in self.encoder:
-            x = block(x, mask)
-            layers.append(x)
+            layers.append(block(layers[-1], mask))
         return layers
 
     def encode(self, batch: Batch) -> Encoded:
         """The vectors of the tokens after every block, and one vector of the text."""
-        layers = self.layers_of(batch)
+        layers = self.layers_of(batch)[1:]
+        return Encoded(layers, batch.mask, self.text_vector(layers[-1], batch.mask))
+
+    def text_vector(
+        self, hidden: Float[Tensor, "batch time dim"], mask: Bool[Tensor, "batch time"]
+    ) -> Float[Tensor, "batch dim"]:
+        """One vector of each text, from those of its tokens after the last layer."""
         if self.config.pooling == "mean":
-            text = masked_mean(layers[-1], batch.mask)
+            text = masked_mean(hidden, mask)
         else:
-            text = layers[-1][:, 0] if self.config.pooling == "first" else self.pooled(layers[-1])
-        return Encoded(layers, batch.mask, F.normalize(text, dim=1) if self.config.normalized else text)
+            text = hidden[:, 0] if self.config.pooling == "first" else self.pooled(hidden)
+        return F.normalize(text, dim=1) if self.config.normalized else text
 
     def pooled(self, hidden: Float[Tensor, "batch time dim"]) -> Float[Tensor, "batch dim"]:
         """tanh of a linear layer over the vector of the first token, [CLS]."""
-        vectors: Tensor = missing("pooler", "pooler=true") if self.pooler is None else self.pooler(hidden[:, 0]).tanh()
+        if self.pooler is None:
+            missing(self, "pooler", "pooler=true")
+        vectors: Tensor = self.pooler(hidden[:, 0]).tanh()
         return vectors
 
     def output(self, hidden: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch words"]:
         """One logit per word, for what a masked token was."""
-        logits: Tensor = (
-            missing("masked LM head", "pretraining_heads=masked-lm")
-            if self.masked_lm is None
-            else self.masked_lm(hidden)
-        )
+        if self.masked_lm is None:
+            missing(self, "masked LM head", "pretraining_heads=masked-lm")
+        logits: Tensor = self.masked_lm(hidden)
         return logits
 
     def next_sentence_logits(self, hidden: Float[Tensor, "batch time dim"]) -> Float[Tensor, "batch 2"]:
         """Two logits per pair of texts: the second follows the first, it does not."""
-        head = self.next_sentence
-        logits: Tensor = (
-            missing("next sentence head", "pretraining_heads=both") if head is None else head(self.pooled(hidden))
-        )
+        if self.next_sentence is None:
+            missing(self, "next sentence head", "pretraining_heads=both")
+        logits: Tensor = self.next_sentence(self.pooled(hidden))
         return logits
 
     def encoder_dims(self) -> EncoderDims:
@@ -176,68 +186,7 @@ class BERT(nn.Module):
 
     def init_weights(self) -> None:
         """N(0, 0.02) for every matrix, zero for every bias."""
-        for module in self.modules():
-            if isinstance(module, nn.Linear | nn.Embedding):
-                nn.init.normal_(module.weight, std=0.02)
-            if isinstance(module, nn.Linear):
-                nn.init.zeros_(module.bias)
-
-
-class Embeddings(nn.Module):
-    """dropout(norm(token + position + token type))."""
-
-    def __init__(self, config: Config, words: int) -> None:
-        super().__init__()
-        self.max_length, self.offset = config.max_length, config.position_offset
-        self.words = nn.Embedding(words, config.dim)
-        self.positions = LearnedPositions(config.dim, config.max_length + config.position_offset)
-        self.token_types = nn.Embedding(config.token_types, config.dim)
-        self.norm = nn.LayerNorm(config.dim, config.norm_epsilon)
-        self.dropout = Dropout(config.dropout)
-
-    def forward(
-        self, tokens: Int[Tensor, "batch time"], types: Int[Tensor, "batch time"] | None = None
-    ) -> Float[Tensor, "batch time dim"]:
-        """The vectors of the tokens; without types, or with a single one, all are of the first segment."""
-        check_length(tokens.shape[1], self.max_length)
-        is_single = types is None or self.token_types.num_embeddings == 1
-        segment = self.token_types.weight[0] if is_single else self.token_types(types)
-        summed = self.words(tokens) + self.positions(tokens.shape[1], self.offset) + segment
-        x: Tensor = self.dropout(self.norm(summed))
-        return x
-
-
-class MaskedLMHead(nn.Module):
-    """A linear layer with activation and norm, then the word embeddings as a decoder, with a bias of its own."""
-
-    def __init__(self, config: Config, words: nn.Embedding) -> None:
-        super().__init__()
-        self.transform = Linear(config.dim, config.dim)
-        self.activation = ACTIVATIONS[config.activation]
-        self.norm = nn.LayerNorm(config.dim, config.norm_epsilon)
-        self.decoder = Projection(config.dim, words.num_embeddings, words, bias=True)
-
-    def forward(self, hidden: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch words"]:
-        """One logit per word."""
-        logits: Tensor = self.decoder(self.norm(self.activation(self.transform(hidden))))
-        return logits
-
-
-def make_block(config: Config) -> Block:
-    """One block: self-attention and the feed-forward network, each followed by a norm."""
-    share = config.dim // config.heads
-    return Block(
-        SelfAttention(config.dim, config.heads, share, share, config.attention_dropout),
-        FeedForward(config.dim, config.hidden_dim or 4 * config.dim, config.activation),
-        norm="post",
-        dropout=config.dropout,
-        epsilon=config.norm_epsilon,
-    )
-
-
-def missing(part: str, todo: str) -> Any:
-    """Refuse what needs a part that this model was built without."""
-    raise UserError(f"this BERT was built without its {part}", todo=f"model.{todo}")
+        normal_weights(self)
 
 
 def shape(layers: int, dim: int, heads: int, **changes: Any) -> dict[str, Any]:

@@ -14,10 +14,10 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from torch import nn
+from torch import Tensor, nn
 
 from mallang.errors import UserError
 from mallang.find import no_run
@@ -42,6 +42,8 @@ class Given:
     """The task that it was trained for."""
     fingerprint: str
     """A sum over its weights, its recipe and its tokenizers."""
+    head: Mapping[str, Tensor] = field(default_factory=dict)
+    """The weights of the head that its task put on the model, by their names in it; empty where there is none."""
 
     def unfit(self, why: str, todo: str) -> UserError:
         """The error for a model that does not obey the contract that a task needs."""
@@ -59,7 +61,7 @@ def open_one(name: str, folder: str, run: Run | None) -> Given:
     with naming(name, other.folder):
         trained = open_model(other)
     model = trained.model.requires_grad_(False).eval()
-    return Given(name, other.folder, model, trained.tokenizer, other.task, fingerprint_of(other))
+    return Given(name, other.folder, model, trained.tokenizer, other.task, fingerprint_of(other), trained.head)
 
 
 def locate(name: str, folder: str, run: Run | None = None) -> Run:

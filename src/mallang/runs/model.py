@@ -6,10 +6,10 @@ whose vectors they read.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
-from torch import nn
+from torch import Tensor, nn
 
 from mallang.errors import UserError
 from mallang.find import find
@@ -17,7 +17,7 @@ from mallang.models.contract import Classifier, Tagger
 from mallang.renamed import fit_names
 from mallang.runs.folder import Run
 from mallang.runs.own_files import WEIGHTS
-from mallang.runs.weights import own_weights, set_weights, without_head
+from mallang.runs.weights import head_alone, own_weights, set_weights, without_head
 from mallang.text.tokenizer import Tokenizer
 
 
@@ -29,6 +29,8 @@ class TrainedModel:
     """In eval mode, on the CPU."""
     tokenizer: Tokenizer
     """The tokenizer of the text that it reads: of the source, if it reads one."""
+    head: Mapping[str, Tensor] = field(default_factory=dict)
+    """The weights of the head that its task put on the model, by their names in it."""
 
 
 def open_model(run: Run) -> TrainedModel:
@@ -41,12 +43,13 @@ def open_model(run: Run) -> TrainedModel:
     tokenizers = run.tokenizers(tuple(columns.values()))
     vocabularies = {argument: tokenizers[column].vocabulary for argument, column in columns.items()}
     model: nn.Module = kind(recipe.model, **vocabularies)
-    weights = without_head(run.read_weights())
+    whole = run.read_weights()
+    weights, head = without_head(whole), head_alone(whole)
     if isinstance(model, Tagger):  # it was built as an encoder: its own CRF is left out
         own = own_weights(model)
         weights = {name: tensor for name, tensor in fit_names(weights, own).items() if name in own}
     set_weights(model, weights, run.folder / WEIGHTS)
-    return TrainedModel(model.eval(), tokenizers[columns.get("source_vocabulary", columns["vocabulary"])])
+    return TrainedModel(model.eval(), tokenizers[columns.get("source_vocabulary", columns["vocabulary"])], head)
 
 
 def vocabularies_of(run: Run, *, reads_source: bool) -> dict[str, str]:

@@ -57,6 +57,12 @@ def without_head(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name.removeprefix("model."): value for name, value in weights.items() if name.startswith("model.")}
 
 
+def head_alone(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The weights of a task's head, without those of the model; empty where there is no head."""
+    is_headed = are_headed(weights)
+    return {n.removeprefix("head."): value for n, value in weights.items() if is_headed and n.startswith("head.")}
+
+
 @dataclass(frozen=True)
 class Partial:
     """What became of weights that were loaded in part."""

@@ -35,7 +35,7 @@ from mallang.evaluation.score import Score
 from mallang.kernels.ngram_rows import NgramIndex
 from mallang.layers.encoded import Encoded
 from mallang.layers.hashed_bag import HashedBag, hashed_ngrams
-from mallang.layers.head import ClassificationHead, Headed, OrdinalHead, mean_of
+from mallang.layers.head import ClassificationHead, OrdinalHead, mean_of
 from mallang.models.contract import Classifier, Encoder, encode_text, longest_of, reads_sentences
 from mallang.runs.given import Given
 from mallang.tasks.classification_options import Options

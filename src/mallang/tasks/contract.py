@@ -185,6 +185,26 @@ class Receiving(Protocol):
 
 
 @runtime_checkable
+class Distilling(Protocol):
+    """A task whose model learns from a given run: it has the tokenizers of that run, and needs it in training alone."""
+
+    @classmethod
+    def learns_from(cls) -> str:
+        """The name of that run in [given]."""
+
+    @classmethod
+    def left_out(cls) -> str:
+        """What the names of the weights begin with that serve training alone: a finished run leaves them out."""
+
+
+def kept_weights(kind: type[Any], weights: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """The weights of a model that a finished run of a task keeps: all of them for most tasks."""
+    if not issubclass(kind, Distilling):
+        return weights
+    return {name: value for name, value in weights.items() if not name.startswith(kind.left_out())}
+
+
+@runtime_checkable
 class Marking(Protocol):
     """A task whose texts have special tokens beyond pad, unk, bos and eos: its tokenizers are trained with them."""
 

@@ -71,7 +71,7 @@ class Verbs:
     verbs = ("embed",)
     compared_by = None
 
-    def __init__(self, task: Task, model: Any, config: None, max_length: int) -> None:
+    def __init__(self, task: Any, model: Any, config: None, max_length: int) -> None:
         self.task, self.model, self.config, self.max_length = task, model, config, max_length
 
     def embed(self, texts: str | Iterable[str], *, words: bool = False) -> Float32[np.ndarray, "*texts dim"]:

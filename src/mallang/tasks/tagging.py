@@ -28,7 +28,7 @@ from mallang.data.sampler import Buckets, Rows
 from mallang.errors import UserError
 from mallang.evaluation.score import Score
 from mallang.layers.crf import CRF
-from mallang.layers.head import Headed, TaggingHead
+from mallang.layers.head import TaggingHead
 from mallang.layers.pooling import first_of_words
 from mallang.layers.words import HidesWords
 from mallang.models.contract import Encoder, Tagger, longest_of

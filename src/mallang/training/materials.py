@@ -20,8 +20,17 @@ from mallang.models.contract import frame_marks_of, marks_of
 from mallang.recipe import Recipe
 from mallang.runs.files import unwritable
 from mallang.runs.folder import Run
-from mallang.runs.given import Given, open_given
-from mallang.tasks.contract import Labeled, Task, TextLayout, column_kinds, make_task, special_tokens, text_columns
+from mallang.runs.given import Given, locate, open_given
+from mallang.tasks.contract import (
+    Distilling,
+    Labeled,
+    Task,
+    TextLayout,
+    column_kinds,
+    make_task,
+    special_tokens,
+    text_columns,
+)
 from mallang.tasks.finetuning import FineTuned
 from mallang.text.added_words import with_special_tokens
 from mallang.text.tokenizer import Tokenizer
@@ -57,6 +66,8 @@ def prepare_data(
         tokenizers = Run.open(folder).tokenizers(texts)
     elif start is not None:
         tokenizers = tokenizers_of(start, recipe, texts)
+    elif issubclass(kind, Distilling):
+        tokenizers = tokenizers_of(teacher_of(kind, recipe), recipe, texts)
     else:
         tokenizers = with_extra_words(recipe, learn_tokenizers(recipe, rows, kind.columns, kinds))
     check_special(recipe, tokenizers, start)
@@ -72,6 +83,14 @@ def prepare_data(
     say(str(prepared.account))
     held_out = prepare_split(held_out_rows, chosen, anything, tags)
     return Materials(task, corpus, prepared, held_out, labels, given)
+
+
+def teacher_of(kind: type[Distilling], recipe: Recipe) -> Path:
+    """The folder of the run that a model learns from."""
+    name = kind.learns_from()
+    if name not in recipe.given:
+        raise UserError(f"{recipe.task_name} learns from another run", todo=f"given.{name}=runs/NAME")
+    return locate(name, recipe.given[name]).folder
 
 
 def label_sets(
@@ -117,7 +136,7 @@ def tokenizers_of(start: Path, recipe: Recipe, columns: tuple[str, ...]) -> dict
     changes = [f"text.{key}: {theirs[key]} → {ours[key]}" for key in ours if theirs[key] != ours[key]]
     if changes:
         raise UserError(
-            f"a run that starts from {start} keeps its tokenizer, but the recipe wants another:\n  "
+            f"a run that starts or learns from {start} keeps its tokenizer, but the recipe wants another:\n  "
             + "\n  ".join(changes),
             todo=f"take the recipe of that run: mallang train {start} --from {start} data.train=…",
         )

@@ -28,7 +28,7 @@ from mallang.runs.given import locate
 from mallang.runs.model import arguments_of
 from mallang.runs.own_files import INFO
 from mallang.runs.weights import own_weights
-from mallang.tasks.contract import Task, TextLayout
+from mallang.tasks.contract import Task, TextLayout, kept_weights
 from mallang.training import distributed, fitting, precision
 from mallang.training.budget import is_alone, settle
 from mallang.training.defaults import fit_recipe
@@ -301,9 +301,10 @@ def remember_data(run: Run, materials: Materials, world: World) -> Run:
 def outcome_of(recipe: Recipe, loop: Loop) -> Outcome:
     """The result of the loop, with the weights that `train.final` selects."""
     plan, progress = loop.plan, loop.progress
+    final = final_weights(plan.folder / "checkpoints", recipe.train, progress.best_step, plan.recorder.say)
     return Outcome(
         model=loop.model,
-        weights=final_weights(plan.folder / "checkpoints", recipe.train, progress.best_step, plan.recorder.say),
+        weights=kept_weights(type(plan.task), final),
         device=plan.device,
         license=plan.license,
         steps=loop.step,
