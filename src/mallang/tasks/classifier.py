@@ -34,9 +34,10 @@ BATCH_TOKENS = 16_384
 
 @dataclass(frozen=True)
 class Classification:
-    """The label of a text, and the probability of every label."""
+    """The label of a text, or of a pair of texts, and the probability of every label."""
 
-    input: str
+    input: Any
+    """The text; where pairs are classified, both."""
     label: str
     """The predicted label; of several labels those above their thresholds, with `|` between."""
     probability: float
