@@ -270,8 +270,8 @@ class Attributing(Protocol):
 class PredictsLabels(Protocol):
     """Verbs that predict labels, with a probability for each."""
 
-    def predictions(self, texts: Sequence[str], golds: Sequence[str] | None = None) -> LabelPredictions:
-        """The predictions for texts, beside their gold labels where these are given."""
+    def predictions(self, texts: Sequence[Any], golds: Sequence[str] | None = None) -> LabelPredictions:
+        """The predictions for texts, or for pairs of texts, beside their gold labels where these are given."""
 
 
 @runtime_checkable

@@ -85,7 +85,7 @@ class PairLayout:
         """The tokens of pairs as fields of a batch."""
         if self.layout == "joined":
             read = [self.shortened(first, second) for first, second in pairs]
-            tokens, lengths, types = pad_pairs(*zip(*read, strict=True), self.vocabulary)
+            tokens, lengths, types = pad_pairs([one for one, _ in read], [two for _, two in read], self.vocabulary)
             return {"tokens": tokens, "lengths": lengths, "token_types": types}
         room = self.most - self.frame if self.most else None
         if self.layout == "apart":

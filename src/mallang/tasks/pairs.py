@@ -167,7 +167,7 @@ class Verbs(classifier.Verbs):
         These are calibrated if the run has a temperature; labels are the same without. With `fitted_thresholds` several
         labels are decided on by the thresholds that were fitted with it, and not by 0.5.
         """
-        found = super().classify(as_pairs(texts), calibrated=calibrated, fitted_thresholds=fitted_thresholds)
+        found = self.classify_given(as_pairs(texts), calibrated=calibrated, fitted_thresholds=fitted_thresholds)
         return found[0] if is_pair(texts) else found
 
     def examples(self, texts: Sequence[Any]) -> list[tuple[Any, ...]]:
@@ -193,7 +193,9 @@ class Verbs(classifier.Verbs):
 
     def attribution(self, texts: Any, *, method: Method = "integrated", label: str | None = None) -> Any:
         """How much every token of both texts adds to the logit of a label: of the predicted one by default."""
-        found = super().attribution(as_pairs(texts), method=method, label=label)
+        from mallang.tasks.class_attribution import attributions
+
+        found = attributions(self, as_pairs(texts), method, label)
         return found[0] if is_pair(texts) else found
 
     @property

@@ -33,7 +33,7 @@ from mallang.data.prepared import Prepared
 from mallang.data.sampler import Buckets, Rows, by_length
 from mallang.decoding.contract import device_of, inference
 from mallang.errors import UserError
-from mallang.evaluation.correlation import correlation_scores
+from mallang.evaluation.correlation import correlation_scores, correlations
 from mallang.evaluation.score import Score
 from mallang.layers.head import ClassificationHead, Headed
 from mallang.models.contract import Encoder, encode_text, longest_of, reads_sentences
@@ -239,9 +239,8 @@ class Task:
         golds = np.array([bits_to_number(each[2]) for each in examples])
         found, width = self.predict(model, examples), self.config.highest - self.config.lowest
         loss = float((((found - golds) / width) ** 2).mean())
-        scores = correlation_scores(found, golds) if len(golds) > 1 else {}
-        told = [Score(name.lower(), each.value, each.signature, count=len(golds)) for name, each in scores.items()]
-        return [Score("loss", loss, f"squared error of 0-1|kind:{self.config.kind}", count=len(golds)), *told]
+        values = {"loss": loss, **{name: 100 * value for name, value in correlations(found, golds).items()}}
+        return [Score(name, value, f"kind:{self.config.kind}", count=len(golds)) for name, value in values.items()]
 
     def longest(self, model: nn.Module) -> int | None:
         """The maximum number of tokens that the model reads."""
