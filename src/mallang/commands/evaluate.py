@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mallang.commands.inputs import choose_split
+from mallang.commands.inputs import choose_split, note_cut
 from mallang.commands.judged import (
     Asked,
     Judged,
@@ -233,6 +233,7 @@ def of_run(run: Path, asked: Asked, sentence: int, option: str | None, *, quiet:
         yield Judged(rows, outputs, scores, part.corpus, chosen, report=report)
         if not quiet:
             note_unknown_tokens(model, part.name, rows)
+            note_cut(model, [row[:2] for row in rows], quiet=quiet)
         if sentence:
             continue  # one sentence is not the score of the run
         told = options | ({} if chosen is None else {"domain": chosen}) | ({"weights": "int8"} if asked.int8 else {})

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mallang.commands.inputs import choose_split, read_texts
+from mallang.commands.inputs import choose_split, read_inputs, read_texts
 from mallang.commands.options import (
     Data,
     Device,
@@ -231,7 +231,7 @@ def show_attribution(
     """Print each text with what its words add to the score of a label, or write a page or figures."""
     from mallang.inspection.attributions import as_plain, attribution_highlights, attributions_of
 
-    found = attributions_of(model, texts, method, label)
+    found = attributions_of(model, list(read_inputs(model, list(texts), None)), method, label)
     shown = [attribution_highlights(model, each, words=words) for each in found]
     if out is not None and out.suffix.lower() in PICTURES and not out.is_dir():
         check_out(out, len(shown), None)  # a tagger has several of one text

@@ -173,13 +173,29 @@ def natural(name: str) -> tuple[int, float, str]:
 
 @dataclass(frozen=True)
 class Numbers:
-    """Encodes decimal numbers as the bits of 32-bit floats."""
+    """Encodes decimal numbers as the bits of 32-bit floats; one outside the range is refused."""
 
-    fingerprint: str = "float32 bits"
+    lowest: float = -math.inf
+    highest: float = math.inf
+
+    @property
+    def fingerprint(self) -> str:
+        """How numbers are encoded, and their range."""
+        return f"float32 bits {self.lowest} {self.highest}"
 
     def encode_batch(self, texts: list[str]) -> list[list[int]]:
         """The bits of every number."""
-        return [[int(np.float32(read_number(text)).view(np.int32))] for text in texts]
+        return [[int(np.float32(self.read(text)).view(np.int32))] for text in texts]
+
+    def read(self, text: str) -> float:
+        """A number of the range."""
+        value = read_number(text)
+        if not self.lowest <= value <= self.highest:
+            raise UserError(
+                f"{text} is not between {self.lowest:g} and {self.highest:g}",
+                todo="task.lowest and task.highest are the ends of the scale",
+            )
+        return value
 
 
 def read_number(text: str) -> float:

@@ -21,11 +21,11 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal
 
-from mallang.data import derived, storage
+from mallang.data import derived, question_sentences, storage
 from mallang.data.source import Row as Row
 from mallang.errors import UserError, nearest, require
 
-Kind = Literal["text", "parallel", "tsv", "csv", "jsonl", "parquet", "conll", "squad", "analogy", "captions"]
+Kind = Literal["text", "parallel", "tsv", "csv", "jsonl", "parquet", "conll", "squad", "qnli", "analogy", "captions"]
 PACKED = (".gz", ".xz")
 MISSING = object()
 
@@ -333,6 +333,7 @@ WHOLE: dict[Kind, Callable[[Files], Iterator[Row]]] = {
     "csv": table,
     "conll": conll,
     "squad": squad,
+    "qnli": lambda files: question_sentences.rows(whole_json(files.paths[0])),
     "analogy": analogy,
     "captions": captions,
 }

@@ -208,7 +208,8 @@ def _entries() -> dict[str, Entry]:
             for file_name, facts in about["files"].items()
         }
         home = DataSet(name, about["source"], about["archive"], files)
-        for part, facts in about.get("corpora", {"": about}).items():
+        own = {"": about} if "splits" in about else {}
+        for part, facts in {**own, **about.get("corpora", {})}.items():
             corpus = _read_entry(f"{name}/{part}" if part else name, {**about, **facts}, home)
             found[corpus.name] = corpus
     return found

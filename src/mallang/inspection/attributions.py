@@ -35,7 +35,8 @@ def attribution_highlights(verbs: Any, found: Attribution, *, words: bool = Fals
         sentences.append(Sentence(tuple(in_words(pieces) if words else pieces)))
     label = f"{found.word} {found.label}".strip()
     notes = tuple(found.notes())
-    return Highlights(found.input, label, found.probability, tuple(sentences), False, notes, signed=True)
+    text = found.input if isinstance(found.input, str) else "\t".join(found.input)
+    return Highlights(text, label, found.probability, tuple(sentences), False, notes, signed=True)
 
 
 def spelled_as_read(verbs: Any, found: Attribution) -> list[Spelled]:

@@ -28,7 +28,7 @@ from mallang.runs.given import locate
 from mallang.runs.model import arguments_of
 from mallang.runs.own_files import INFO
 from mallang.runs.weights import own_weights
-from mallang.tasks.contract import Task, TextLayout, kept_weights
+from mallang.tasks.contract import Cutting, Task, TextLayout, kept_weights
 from mallang.training import distributed, fitting, precision
 from mallang.training.budget import is_alone, settle
 from mallang.training.defaults import fit_recipe
@@ -185,6 +185,9 @@ def say_models(
     # The size of a fitted model is known afterwards.
     size = "" if isinstance(model, Fitted) else f"{sum(p.numel() for p in model.parameters()):,} parameters "
     recorder.say(f"{recipe.model_name}: {size}on {device}")
+    for name, corpus in (("train", materials.train), ("valid", materials.valid)):
+        if isinstance(materials.task, Cutting) and (note := materials.task.note_cut(corpus)):
+            recorder.say(f"{name}: {note}")
 
 
 def with_recomputation(recipe: Recipe, model: torch.nn.Module) -> Recipe:
