@@ -32,8 +32,9 @@ def axes(names: str, fill: int | float) -> dict[str, Any]:
 class Batch:
     """Padded tensors; every field but `tokens` and `lengths` is present only where the task needs it.
 
-    A row of `tokens` is an example, except in documents and in multiple choice: there it is a sentence, or a choice, and
-    `sentences`, or `choices`, says which rows belong to each example. Padding, filling up, pinning and moving read the declared axes; they know no field by name.
+    A row of `tokens` is an example, except in documents and in multiple choice: there it is a sentence, or a choice,
+    and `sentences`, or `choices`, says which rows belong to each example. Padding, filling up, pinning and moving read
+    the declared axes; they know no field by name.
     """
 
     tokens: Int[Tensor, "batch time"] = field(metadata=axes("batch time", PAD))

@@ -13,6 +13,7 @@ applies. Several columns of text are one list where data.columns joins their nam
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import string
@@ -37,15 +38,17 @@ class Choices:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What each is called: its label, or else its letter."""
-        return self.labels or tuple(string.ascii_uppercase[: len(self.texts)])
+        """What each is called: its label, or else its letter; its number where there are more than letters."""
+        letters = tuple(string.ascii_uppercase)
+        numbers = tuple(map(str, range(len(self.texts))))
+        return self.labels or (letters[: len(self.texts)] if len(self.texts) <= len(letters) else numbers)
 
     def number(self, answer: str) -> int:
         """Which choice an answer names, from 0."""
         wanted = answer.strip()
-        for known in (self.labels, self.texts, string.ascii_uppercase[: len(self.texts)]):
+        for known in (self.labels, self.texts, self.names):
             if wanted in known:
-                return list(known).index(wanted)
+                return known.index(wanted)
         if wanted.isdecimal() and int(wanted) < len(self.texts):
             return int(wanted)
         raise UserError(
@@ -58,10 +61,8 @@ def read_choices(cell: str) -> Choices:
     """The choices that a cell holds."""
     found = Choices(tuple(cell.split("\t")))
     if cell.strip()[:1] in ("[", "{"):
-        try:
+        with contextlib.suppress(ValueError):  # a text in brackets
             found = from_json(json.loads(cell))
-        except ValueError:
-            pass  # a text in brackets
     check(found)
     return found
 
@@ -120,3 +121,11 @@ class RightChoice:
     def encode_rows(self, rows: Sequence[tuple[str, ...]]) -> list[list[int]]:
         """The number of the right choice of every row."""
         return [[read_choices(choices).number(answer)] for answer, choices in rows]
+
+
+def plain_text(cell: str) -> str:
+    """The choices as one text, for a tokenizer to learn from; a cell that cannot be read is refused later, by row."""
+    try:
+        return " ".join(read_choices(cell).texts)
+    except UserError:
+        return cell

@@ -307,7 +307,7 @@ SQUAD = ("id", "title", "context", "question", "answers")
 
 
 def squad(files: Files) -> Iterator[Row]:
-    """A row a question of a SQuAD file: id, title, context, question, and its answers as JSON, none where impossible."""
+    """A row per question of a SQuAD file: id, title, context, question, and its answers as JSON, if it has any."""
     path = files.paths[0]
     whole = whole_json(path)
     try:
