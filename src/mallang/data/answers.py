@@ -64,12 +64,16 @@ def from_json(value: Any) -> list[Answer]:
         if not isinstance(starts, list) or len(starts) != len(value["text"]):
             raise UserError("an answer has as many texts as places: text and answer_start differ in length")
         return [make_answer(text, start) for text, start in zip(value["text"], starts, strict=True)]
-    if isinstance(value, dict):
-        return [make_answer(value.get("text"), value.get("answer_start"))]
-    if not isinstance(value, list):
+    items = [value] if isinstance(value, dict) else value
+    if not isinstance(items, list) or not all(isinstance(item, str) or "text" in plain(item) for item in items):
         raise ValueError("these are no answers")
-    return [make_answer(*((item.get("text"), item.get("answer_start")) if isinstance(item, dict) else (item, None)))
-            for item in value]  # fmt: skip
+    pairs = [(item, None) if isinstance(item, str) else (item["text"], item.get("answer_start")) for item in items]
+    return [make_answer(*pair) for pair in pairs]
+
+
+def plain(item: Any) -> dict[str, Any]:
+    """An object of JSON; nothing for other values."""
+    return item if isinstance(item, dict) else {}
 
 
 def make_answer(text: Any, start: Any) -> Answer:
