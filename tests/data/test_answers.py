@@ -1,4 +1,4 @@
-"""Answers in their contexts: every way to write them, places checked letter by letter, and the tokens that hold them."""
+"""Answers in their contexts: every way to write them, their places letter by letter, and the tokens that hold them."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_wrong_answers_are_refused_with_their_row(cell: str, message: str, tmp_p
     rows = Rows.of([(CONTEXT, "빵"), (CONTEXT, cell)], ("context", "answers"), "mine.tsv")
     spans = Column(1, Spans(tokenizer), is_text=False, beside=(0,), may_be_empty=True)
     with pytest.raises(UserError, match=message) as caught:
-        prepare(rows, [Column(0, tokenizer), spans], Filters(max_ratio=0), tmp_path)
+        prepare(rows, [Column(0, tokenizer), spans], Filters(max_ratio=0.0), tmp_path)
     assert caught.value.where == "mine.tsv, row 2" and caught.value.todo
 
 
@@ -66,7 +66,7 @@ def test_rows_become_first_and_last_tokens(tmp_path) -> None:  # type: ignore[no
     cells = ["빵을", "", json.dumps(["빵", "그 빵"])]
     rows = Rows.of([(CONTEXT, cell) for cell in cells], ("context", "answers"))
     spans = Column(1, Spans(tokenizer), is_text=False, beside=(0,), may_be_empty=True)
-    made = prepare(rows, [Column(0, tokenizer), spans], Filters(max_ratio=0), tmp_path)
+    made = prepare(rows, [Column(0, tokenizer), spans], Filters(max_ratio=0.0), tmp_path)
     assert [made[place][1].tolist() for place in range(3)] == [[4, 5], [], [4, 4, 12, 14]]
 
 
@@ -86,7 +86,7 @@ def test_tokens_of_a_span_hold_all_of_it(unit: str, text: str, data: st.DataObje
     assert len(ids) == len(offsets) and (offsets[:, 0] <= offsets[:, 1]).all()
     first, last = token_span(offsets, start, end)
     if first == NOWHERE:
-        assert not any(a < end and b > start for a, b in offsets.tolist())
+        assert not any(a < end and b > start and b > a for a, b in offsets.tolist())
         return
     begin, stop = int(offsets[first, 0]), int(offsets[last, 1])
     assert text[begin:stop] == text[begin:stop].strip()

@@ -62,7 +62,9 @@ def from_json(value: Any) -> list[Answer]:
     if isinstance(value, dict) and isinstance(value.get("text"), list):
         starts = value.get("answer_start", [None] * len(value["text"]))
         if not isinstance(starts, list) or len(starts) != len(value["text"]):
-            raise UserError("an answer has as many texts as places: text and answer_start differ in length")
+            raise UserError(
+                "text and answer_start of the answers differ in length", todo="give every answer its text and its place"
+            )
         return [make_answer(text, start) for text, start in zip(value["text"], starts, strict=True)]
     items = [value] if isinstance(value, dict) else value
     if not isinstance(items, list) or not all(isinstance(item, str) or "text" in plain(item) for item in items):
@@ -131,7 +133,8 @@ def offsets_of(tokenizer: Tokenizer, text: str) -> tuple[list[int], Offsets]:
 
 def token_span(offsets: Offsets, start: int, end: int) -> tuple[int, int]:
     """The first and the last token that share a character with a part of the text; NOWHERE twice if none does."""
-    touching = np.flatnonzero((offsets[:, 0] < end) & (offsets[:, 1] > start))
+    begins, ends = offsets[:, 0], offsets[:, 1]
+    touching = np.flatnonzero((begins < end) & (ends > start) & (ends > begins))
     return (int(touching[0]), int(touching[-1])) if len(touching) else (NOWHERE, NOWHERE)
 
 
