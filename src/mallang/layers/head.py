@@ -169,14 +169,16 @@ class TaggingHead(nn.Module):
 
 
 class SpanHead(nn.Module):
-    """Dropout and a linear layer from the vector of a token to two logits: the answer begins here, it ends here."""
+    """Dropout and a linear layer from the vector of a token to two logits: the answer begins here, it ends here.
+
+    There is no bias: what is added to the logits of all tokens changes no softmax over them.
+    """
 
     def __init__(self, dim: int, dropout: float = 0.0) -> None:
         super().__init__()
         self.dropout = nn.Dropout(dropout)
-        self.linear = nn.Linear(dim, 2)
+        self.linear = nn.Linear(dim, 2, bias=False)
         nn.init.xavier_uniform_(self.linear.weight)
-        nn.init.zeros_(self.linear.bias)
 
     def forward(
         self, vectors: Float[Tensor, "batch time dim"], candidates: Bool[Tensor, "batch time"]
