@@ -24,7 +24,7 @@ import torch
 from contracts.tiny_models import CLASSES, CLASSIFIERS, ENCODERS, FITTED, NAMES, reads_documents, task_of
 from mallang import load, recipe
 from mallang.data import corpus as corpora
-from mallang.data.columns import TOKENIZED, LabelSet
+from mallang.data.columns import NAMED, LabelSet
 from mallang.errors import UserError
 from mallang.evaluation.spans import read_spans
 from mallang.find import find, names
@@ -256,7 +256,7 @@ def test_every_task_with_labels_and_every_kind_of_it_has_a_job() -> None:
     modules = {name: find("tasks", name) for name in names("tasks")}
     tasks = {name: module for name, module in modules.items() if hasattr(module, "Task")}
     kinds = {name: column_kinds(module.Task, module.Config()).values() for name, module in tasks.items()}
-    assert {name for name, found in kinds.items() if set(found) - set(TOKENIZED)} == {job.task for job in JOBS.values()}
+    assert {name for name, found in kinds.items() if set(found) & set(NAMED)} == {job.task for job in JOBS.values()}
     named = {value.removeprefix("task.kind=") for job in JOBS.values() for value in job.values}
     assert set(get_args(get_type_hints(classification.Config)["kind"])) - {"single"} <= named
     assert all((name, job.quick) in CELLS for name, job in JOBS.items())

@@ -20,7 +20,7 @@ from mallang.data.batch import (
 )
 from mallang.text.vocabulary import SPECIALS, Vocabulary
 
-AXES = {"batch", "examples", "classes", *VARYING, *DOUBLED}
+AXES = {"batch", "examples", "classes", "ends", *VARYING, *DOUBLED}
 
 
 def full(rows=3, time=5, words=2, documents=None, sentences=2):
@@ -40,6 +40,9 @@ def full(rows=3, time=5, words=2, documents=None, sentences=2):
         words=torch.zeros(rows, words, dtype=torch.long),
         tags=torch.zeros(rows, words, dtype=torch.long),
         sentences=None if documents is None else torch.zeros(documents, sentences, dtype=torch.long),
+        candidates=torch.ones(rows, time, dtype=torch.bool),
+        answers=torch.zeros(rows, 2, dtype=torch.long),
+        choices=None if documents is None else torch.zeros(documents, sentences, dtype=torch.long),
         ngrams=torch.ones(examples, 7, dtype=torch.long),
         feature_tokens=torch.ones(examples, time + 3, dtype=torch.long),
         feature_lengths=torch.full((examples,), time + 3),
@@ -95,6 +98,15 @@ def test_documents_are_filled_apart_from_their_sentences():
     filled = Shapes(80, multiple=8).fill(full(rows=5, time=5, documents=2, sentences=3))
     assert filled.tokens.shape == (10, 8)
     assert filled.sentences.shape == (8, 8) and filled.classes.shape == (8,)
+
+
+def test_choices_are_filled_apart_from_their_questions():
+    ones = torch.ones(5, 6, dtype=torch.long)
+    choices = torch.tensor([[0, 1, 2], [3, 4, -1]])
+    batch = Batch(tokens=ones, lengths=torch.full((5,), 6), choices=choices, classes=torch.tensor([2, 0]))
+    filled = Shapes(80, multiple=8).fill(batch)
+    assert filled.tokens.shape == (10, 8) and filled.choices.shape == (8, 8)
+    assert filled.choices[1].tolist() == [3, 4, *[-1] * 6] and filled.classes.tolist() == [2, 0, *[IGNORE] * 6]
 
 
 def test_moving_and_sending_keep_every_field():

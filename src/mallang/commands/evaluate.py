@@ -222,6 +222,7 @@ def of_run(run: Path, asked: Asked, sentence: int, option: str | None, *, quiet:
         split, note = split_to_score(run)
         if note:
             typer.echo(f"note: {note}", err=True)
+    calibrate(run, model, asked, quiet=quiet)
     for part in read_parts(run, split, asked.data, asked.corpus, asked.columns):
         chosen = part.domain if asked.domain is None else None if asked.domain == "none" else asked.domain
         rows = [pick(part.rows, sentence)] if sentence else part.rows
@@ -229,7 +230,7 @@ def of_run(run: Path, asked: Asked, sentence: int, option: str | None, *, quiet:
         if report is not None:
             scores, outputs = report.scores, report.outputs
         else:
-            scores, outputs = model.evaluate(rows, domain=chosen, **options)
+            scores, outputs = evaluated(model, part, rows, {"domain": chosen, **options})
         yield Judged(rows, outputs, scores, part.corpus, chosen, report=report)
         if not quiet:
             note_unknown_tokens(model, part.name, rows)
@@ -245,7 +246,36 @@ def of_run(run: Path, asked: Asked, sentence: int, option: str | None, *, quiet:
         elif not quiet:
             tag = "" if chosen is None else f" as domain {chosen}"
             kind = "pairs" if len(model.task.columns) > 1 and report is None else "texts"
+            kind = "questions" if model.evaluated in ("answers", "choices") else kind
             typer.echo(f"{len(rows)} {kind} of {part.name}{tag}; outputs in {run / 'outputs' / name}.txt", err=True)
+
+
+def calibrate(run: Path, model: Any, asked: Asked, *, quiet: bool) -> None:
+    """Fit what the model decides by on the dev set, where it decides by anything but probabilities."""
+    from mallang.tasks.contract import Calibrating
+
+    if isinstance(model, Calibrating):
+        from mallang.inspection.no_answer import calibrate as fit
+
+        for note in fit(run, model, is_kept=not asked.int8):
+            if not quiet:
+                typer.echo(f"note: {note}", err=True)
+
+
+def evaluated(model: Any, part: Scorable, rows: list[Any], options: dict[str, Any]) -> tuple[list[Score], list[str]]:
+    """The scores and outputs of rows; errors in a row name its file."""
+    try:
+        found: tuple[list[Score], list[str]] = model.evaluate(rows, **options)
+        return found
+    except UserError as error:
+        raise of_file(error, part) from error
+
+
+def of_file(error: UserError, part: Scorable) -> UserError:
+    """An error in a row, with the file of the row."""
+    if error.where is None or not error.where.startswith("row "):
+        return error
+    return UserError(error.what, where=f"{part.origin}, {error.where}", todo=error.todo)
 
 
 def report_of(run: Path, model: Any, part: Scorable, options: dict[str, Any], asked: Asked) -> LabelsReport | None:
@@ -266,9 +296,7 @@ def report_of(run: Path, model: Any, part: Scorable, options: dict[str, Any], as
             return tag_report(run, model, part.rows, part.name)
         return label_report(run, model, part.rows, part.name, is_kept=not asked.int8)
     except UserError as error:
-        if error.where is None or not error.where.startswith("row "):
-            raise
-        raise UserError(error.what, where=f"{part.origin}, {error.where}", todo=error.todo) from error
+        raise of_file(error, part) from error
 
 
 def note_unknown_tokens(model: Any, name: str, rows: Sequence[tuple[str, ...]]) -> None:

@@ -19,7 +19,7 @@ IGNORE = -100
 """The label of an example or a word that has none: no class has this number. Class 0 is an ordinary class."""
 VARYING = ("time", "source", "words")
 """The axes that are padded in width; rows are padded along `batch` and `examples`."""
-DOUBLED = ("sentences", "ngrams", "features", "masked")
+DOUBLED = ("sentences", "ngrams", "features", "masked", "choices")
 """The axes whose width varies beside that of `time`: they are padded to few widths, each twice the one before."""
 
 
@@ -32,8 +32,9 @@ def axes(names: str, fill: int | float) -> dict[str, Any]:
 class Batch:
     """Padded tensors; every field but `tokens` and `lengths` is present only where the task needs it.
 
-    A row of `tokens` is an example, except in documents: there it is a sentence, and `sentences` says which rows belong
-    to each example. Padding, filling up, pinning and moving read the declared axes; they know no field by name.
+    A row of `tokens` is an example, except in documents and in multiple choice: there it is a sentence, or a choice,
+    and `sentences`, or `choices`, says which rows belong to each example. Padding, filling up, pinning and moving read
+    the declared axes; they know no field by name.
     """
 
     tokens: Int[Tensor, "batch time"] = field(metadata=axes("batch time", PAD))
@@ -69,6 +70,12 @@ class Batch:
     feature_lengths: Int[Tensor, " examples"] | None = field(default=None, metadata=axes("examples", 1))
     feature_words: Int[Tensor, "examples words"] | None = field(default=None, metadata=axes("examples words", -1))
     """The position of the first of those tokens of each word; −1 where there is no word."""
+    candidates: Bool[Tensor, "batch time"] | None = field(default=None, metadata=axes("batch time", 0))
+    """Where an answer may begin and end: the tokens of the context, and the one that means no answer."""
+    answers: Int[Tensor, "batch ends"] | None = field(default=None, metadata=axes("batch ends", IGNORE))
+    """The first and the last token of each answer; IGNORE where none is known."""
+    choices: Int[Tensor, "examples choices"] | None = field(default=None, metadata=axes("examples choices", -1))
+    """The rows of `tokens` that are the choices of each question, in order; −1 where there is no choice."""
     ngrams: Int[Tensor, "examples ngrams"] | None = field(default=None, metadata=axes("examples ngrams", 0))
     """The hashed n-grams of each example, from 1; 0 where there is none."""
 
@@ -140,11 +147,12 @@ class Shapes:
         """The batch padded to the next of these shapes; added positions are masked and have no labels."""
         longest = max(self.rounded(value.shape[1]) for name, value in rectangles(batch))
         rows = min(self.tokens // longest, self.sentences or self.tokens)
-        if batch.sentences is None:
+        several = batch.choices if batch.sentences is None else batch.sentences
+        if several is None:
             rows = examples = max(len(batch), rows)
         else:
             rows = rows if len(batch) <= rows else self.doubled(len(batch))
-            examples = self.doubled(len(batch.sentences))
+            examples = self.doubled(len(several))
         changed = {}
         for each in fields(batch):
             if (value := getattr(batch, each.name)) is not None:

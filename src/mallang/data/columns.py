@@ -9,6 +9,9 @@
 | labels   | several of them, with tabs or `|` between    | their numbers                               |
 | tags     | one label for each word, with tabs between   | their numbers                               |
 | number   | a decimal number                             | the bits of a 32-bit float                  |
+| span     | parts of another column (answers.py)         | the first and the last token of each        |
+| choices  | texts to choose from (choices.py)            | the ids of their tokens, choice after choice |
+| choice   | which of them is right                       | its number                                  |
 
 A list in JSON stands for cells with tabs as well.
 """
@@ -34,8 +37,8 @@ from mallang.text.tag_scheme import Scheme
 from mallang.text.tokenizer import Tokenizer
 from mallang.text.vocabulary import Vocabulary
 
-Kind = Literal["text", "words", "document", "label", "labels", "tags", "number"]
-TOKENIZED: tuple[Kind, ...] = ("text", "words", "document")
+Kind = Literal["text", "words", "document", "label", "labels", "tags", "number", "span", "choices", "choice"]
+TOKENIZED: tuple[Kind, ...] = ("text", "words", "document", "choices")
 """The kinds of columns that have a tokenizer."""
 NAMED: tuple[Kind, ...] = ("label", "labels", "tags")
 """The kinds of columns that have a set of labels."""
@@ -54,6 +57,18 @@ class ColumnEncoder(Protocol):
 
     def encode_batch(self, texts: list[str]) -> list[list[int]]:
         """The integers of every cell."""
+
+
+@runtime_checkable
+class RowEncoder(Protocol):
+    """Turns the cells of a column into integers, with the help of cells of other columns."""
+
+    @property
+    def fingerprint(self) -> str:
+        """A sum over all that decides how it encodes."""
+
+    def encode_rows(self, rows: Sequence[tuple[str, ...]]) -> list[list[int]]:
+        """The integers of every row: its own cell, then those of the columns beside it."""
 
 
 def split_cell(cell: str, kind: Kind) -> list[str]:
@@ -291,8 +306,12 @@ class Column:
     """One array of a prepared corpus: the column of the rows that it reads, and its encoder."""
 
     place: int
-    encoder: ColumnEncoder
+    encoder: ColumnEncoder | RowEncoder
     is_text: bool = True
     """Whether its length counts for filters and batches."""
     like: int | None = None
     """The array that must have as many items in every row: a tag for each word."""
+    beside: tuple[int, ...] = ()
+    """The further columns that a `RowEncoder` reads."""
+    may_be_empty: bool = False
+    """Whether an empty cell means something, such as a question without an answer."""

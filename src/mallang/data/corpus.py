@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from mallang.data import local, registry
+from mallang.data.derived import with_joined
 from mallang.data.held_out import HeldOut
 from mallang.data.local import MissingColumnError, Wanted
 from mallang.data.miniworld_views import LICENSE, VIEWS, open_view
@@ -111,6 +112,11 @@ class Config:
             "score": ("score", "similarity", "number"),
             "words": ("words", "tokens", "token", "word"),
             "tags": ("tags", "ner_tags", "ner", "tag", "labels", "pos"),
+            "question": ("question", "question.stem"),
+            "context": ("context", "passage", "paragraph"),
+            "answers": ("answers", "answer"),
+            "choices": ("choices", "question.choices", "options"),
+            "answer": ("answer", "answerKey", "label"),
         }
         given = None if self.columns is None else tuple(str(column) for column in self.columns)
         return Wanted(roles, tuple(names.get(role, (role,)) for role in roles), given, self.header)
@@ -280,7 +286,7 @@ def _open_named(name: str, config: Config, roles: tuple[str, ...]) -> Corpus:
         except (registry.UnobtainableError, MissingColumnError) as error:
             absent[split] = error
         else:
-            splits[split] = Rows(f"{name} {split}", roles or picks, how.at(folder), picks)
+            splits[split] = Rows(f"{name} {split}", roles or picks, with_joined(how.at(folder), picks), picks)
     if not splits:
         raise next(iter(absent.values()))
     return Corpus(name, entry.license, splits, entry.kind, absent)
@@ -292,6 +298,8 @@ def _open_view(name: str, config: Config, roles: tuple[str, ...]) -> Corpus:
     # Trees, labels and tags are read only where they are asked for by name; by default miniworld is its sentences.
     known = view.columns if roles or config.columns else view.columns[: view.by_default]
     picks = config.wanted(roles).pick(known, name)
+    if unknown := [pick for pick in picks if pick not in known]:
+        raise UserError(f"columns of {name} cannot be joined: {unknown[0]}", todo=nearest(unknown[0], known))
     splits = {split: Rows(f"{name} {split}", roles or picks, open_view(name, split), picks) for split in view.rows}
     return Corpus(name, LICENSE, splits, "translation" if name == "miniworld" else "own")
 

@@ -46,7 +46,10 @@ class Files:
     where: tuple[str, str] | None = None
     """A column and the value that it has in this split."""
     share: tuple[str, int, int] | None = None
-    """A column, and which hundredths of all its texts belong to this split: from the first to the last, excluded."""
+    """A column, and which hundredths of all its texts belong to this split: from the first to the last, excluded.
+
+    Where the last is not above the first, they go on from 0: 80 to 60 are all but those from 60 to 79.
+    """
     comment: str = ""
     """How a line of a column file begins that holds no token."""
     strict: bool = True
@@ -73,13 +76,16 @@ class Files:
         if self.read == "parallel":
             return parallel([self.paths[place] for place in places], self.strict)
         if self.read in ("jsonl", "parquet"):
-            return fields(self, picks)
+            if self.share is None:
+                return fields(self, picks)
+            shared = shared_out(fields(self, (*picks, self.share[0])), len(picks), hundredths(*self.share[1:]))
+            return (row[:-1] for row in shared)
         whole = WHOLE[self.read](self)
         if self.where is not None:
             column, value = self.columns.index(self.where[0]), self.where[1]
             whole = (row for row in whole if row[column] == value)
         if self.share is not None:
-            whole = shared_out(whole, self.columns.index(self.share[0]), range(*self.share[1:]))
+            whole = shared_out(whole, self.columns.index(self.share[0]), hundredths(*self.share[1:]))
         if places == list(range(len(self.columns))):
             return map(tuple, whole)
         if len(places) == 1:
@@ -101,7 +107,12 @@ class Files:
         return hashlib.sha256(json.dumps(how).encode()).hexdigest()
 
 
-def shared_out(rows: Iterator[Row], column: int, hundredths: range) -> Iterator[Row]:
+def hundredths(first: int, last: int) -> frozenset[int]:
+    """The numbers from the first to the last, excluded; past 99 they go on from 0."""
+    return frozenset(range(first, last) if first < last else {*range(first, 100), *range(last)})
+
+
+def shared_out(rows: Iterator[Row], column: int, hundredths: frozenset[int]) -> Iterator[Row]:
     """The rows whose text in this column falls into these hundredths, which its letters and digits alone decide.
 
     So a corpus in one file has held-out rows, the same on every machine, and no text is in two splits.
@@ -293,13 +304,27 @@ def parquet_records(path: Path, picks: Sequence[str]) -> Iterator[tuple[int, dic
         raise UserError(f"{path} is not a Parquet file that can be read: {error}", todo="copy it again") from error
 
 
+SQUAD = ("id", "title", "context", "question", "answers")
+"""The columns of a SQuAD file."""
+
+
 def squad(files: Files) -> Iterator[Row]:
-    """A row a question of a SQuAD file: id, title, context, question, and its answers as JSON."""
-    for article in whole_json(files.paths[0])["data"]:
-        for paragraph in article["paragraphs"]:
-            for asked in paragraph["qas"]:
-                answers = json.dumps(asked.get("answers", []), ensure_ascii=False)
-                yield asked["id"], article.get("title", ""), paragraph["context"], asked["question"], answers
+    """A row per question of a SQuAD file: id, title, context, question, and its answers as JSON, if it has any."""
+    path = files.paths[0]
+    whole = whole_json(path)
+    try:
+        for article in whole["data"]:
+            for paragraph in article["paragraphs"]:
+                for asked in paragraph["qas"]:
+                    given = [] if asked.get("is_impossible") else asked.get("answers", [])
+                    answers, title = json.dumps(given, ensure_ascii=False), article.get("title", "")
+                    yield str(asked.get("id", "")), title, paragraph["context"], asked["question"], answers
+    except (KeyError, TypeError, AttributeError) as error:
+        raise UserError(
+            f"{path} is JSON, but not a SQuAD file: {type(error).__name__} {error}",
+            todo='{"data": [{"title", "paragraphs": [{"context", "qas": [{"question", "answers"}]}]}]}, '
+            "or a .jsonl file with one object a line",
+        ) from error
 
 
 def analogy(files: Files) -> Iterator[Row]:
@@ -344,7 +369,7 @@ def kind_of(path: Path) -> Kind | None:
     """How a file is read, by its name: `a.tsv.gz` is a table; none where the name says nothing."""
     suffix = Path(path.stem).suffix if path.suffix in PACKED else path.suffix
     known: dict[str, Kind] = {".tsv": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".parquet": "parquet", ".conll": "conll"}
-    return known.get(suffix.lower())
+    return {**known, ".json": "squad"}.get(suffix.lower())
 
 
 def whole_json(path: Path) -> Any:

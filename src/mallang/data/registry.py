@@ -58,7 +58,9 @@ class Split:
         """The names of the files that hold these columns."""
         paths = self.files.paths
         if self.files.read == "parallel":
-            paths = tuple(paths[self.files.columns.index(pick)] for pick in picks)
+            columns = self.files.columns
+            parts = [part for pick in picks for part in ([pick] if pick in columns else pick.split("+"))]
+            paths = tuple(paths[columns.index(part)] for part in parts)
         return [path.as_posix() for path in paths]
 
     def at(self, folder: Path) -> Files:

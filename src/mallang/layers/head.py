@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from mallang.kernels.cross_entropy import cross_entropy, is_chunked, summed
@@ -182,6 +182,42 @@ class TaggingHead(nn.Module):
     def forward(self, vectors: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch tags"]:
         """One score per tag, before the transitions."""
         scores: Tensor = self.scores(vectors)
+        return scores
+
+
+class SpanHead(nn.Module):
+    """Dropout and a linear layer from the vector of a token to two logits: the answer begins here, it ends here.
+
+    There is no bias: what is added to the logits of all tokens changes no softmax over them.
+    """
+
+    def __init__(self, dim: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+        self.linear = nn.Linear(dim, 2, bias=False)
+        nn.init.xavier_uniform_(self.linear.weight)
+
+    def forward(
+        self, vectors: Float[Tensor, "batch time dim"], candidates: Bool[Tensor, "batch time"]
+    ) -> Float[Tensor, "batch 2 time"]:
+        """The logits of the begin and of the end at every token, in fp32; the lowest number where none can be."""
+        logits: Tensor = self.linear(self.dropout(vectors)).float().transpose(1, 2)
+        # Not −∞: the rows that fill up a batch have no candidate, and a softmax over nothing is NaN.
+        return logits.masked_fill(~candidates[:, None, :], torch.finfo(torch.float32).min)
+
+
+class ChoiceHead(nn.Module):
+    """Dropout and one score from the vector of a choice; no bias, for what is added to every choice changes nothing."""
+
+    def __init__(self, dim: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+        self.linear = nn.Linear(dim, 1, bias=False)
+        nn.init.xavier_uniform_(self.linear.weight)
+
+    def forward(self, vectors: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch"]:
+        """One score per choice, in fp32."""
+        scores: Tensor = self.linear(self.dropout(vectors)).float().squeeze(-1)
         return scores
 
 

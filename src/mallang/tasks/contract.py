@@ -29,7 +29,9 @@ if TYPE_CHECKING:  # schema.py needs this file, and opening a run needs schema.p
     from mallang.runs.given import Given
 
 Better = Literal["lower", "higher"]
-Evaluated = Literal["texts", "bags of words", "log-probabilities", "labels", "tags", "numbers", "word pairs"]
+Evaluated = Literal[
+    "texts", "bags of words", "log-probabilities", "labels", "tags", "numbers", "word pairs", "answers", "choices"
+]
 """What `evaluate` gives beside the scores: something for each row, or all pairs of words that it has scored."""
 Compared = Literal["outputs", "perplexity"]
 """What runs of a task are compared by: their outputs, or the perplexity of given texts."""
@@ -287,6 +289,14 @@ class Calibrated(Protocol):
 
     calibration: Calibration | None
     """What was fitted on the dev set after training, if anything was."""
+
+
+@runtime_checkable
+class Calibrating(Calibrated, Protocol):
+    """Verbs that fit a calibration on a dev set by themselves."""
+
+    def fit_calibration(self, rows: Sequence[Any]) -> Calibration | None:
+        """What these rows give; none where the run has nothing to calibrate."""
 
 
 @runtime_checkable

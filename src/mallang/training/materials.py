@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from mallang.data.choices import plain_text
 from mallang.data.columns import NAMED, TOKENIZED, Kind, LabelSet, split_cell
 from mallang.data.corpus import Corpus, Rows, open_corpus
 from mallang.data.filters import Filters
@@ -220,7 +221,9 @@ def learn_tokenizers(
 
 
 def spaced(cell: str, kind: Kind | None) -> str:
-    """A cell as the text that a tokenizer learns from: words have spaces between them."""
+    """A cell as the text that a tokenizer learns from: words, and choices, have spaces between them."""
+    if kind == "choices":
+        return plain_text(cell)
     return " ".join(split_cell(cell, "words")) if kind == "words" else cell
 
 
