@@ -110,7 +110,7 @@ def check_shapes(about: Mapping[str, Any], found: Mapping[str, int], where: Path
     for key, size in found.items():
         if (said := about.get(key, size)) != size:
             raise UserError(
-                f"the weights do not fit {CONFIG}: it says {key} = {said}, and they have {size}", str(where)
+                f"the weights do not fit {CONFIG}: it says {key} = {said}, and they have {size}", where=str(where)
             )
 
 
