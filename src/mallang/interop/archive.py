@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import IO
+from typing import Protocol, runtime_checkable
 
 from mallang.errors import UserError
 from mallang.interop.huggingface_folder import CONFIG
@@ -28,6 +28,14 @@ MOST_BYTES = 20 * 2**30
 CHUNK = 2**20
 BROKEN = (zlib.error, lzma.LZMAError, NotImplementedError, RuntimeError)
 """What the libraries raise for a damaged or encrypted archive, besides errors of their own."""
+
+
+@runtime_checkable
+class Readable(Protocol):
+    """A file in an archive."""
+
+    def read(self, size: int, /) -> bytes:
+        """The next bytes, at most so many."""
 
 
 @contextmanager
@@ -89,7 +97,7 @@ def place_of(path: Path, root: Path, name: str, *, is_file: bool) -> Path | None
     return root.joinpath(*inside.parts) if inside.suffix in WANTED and not inside.name.startswith(".") else None
 
 
-def write(path: Path, stream: IO[bytes], place: Path, left: int) -> int:
+def write(path: Path, stream: Readable, place: Path, left: int) -> int:
     """Write one file; returns how many bytes may still follow."""
     place.parent.mkdir(parents=True, exist_ok=True)
     with place.open("wb") as written:
@@ -102,7 +110,7 @@ def write(path: Path, stream: IO[bytes], place: Path, left: int) -> int:
 
 def model_folder(root: Path, path: Path) -> Path:
     """The folder with config.json: the archive's own, or the one folder in it that has one."""
-    found = sorted(root.rglob(CONFIG), key=lambda each: len(each.parts))
+    found = sorted(root.rglob(CONFIG), key=lambda each: (len(each.parts), each))
     if not found:
         raise UserError(f"{path} holds no {CONFIG}, so no model of transformers")
     first = [each for each in found if len(each.parts) == len(found[0].parts)]
