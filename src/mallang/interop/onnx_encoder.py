@@ -28,13 +28,14 @@ from mallang.interop.folder import draft_of
 from mallang.interop.onnx import exporting, save
 from mallang.interop.onnx_recurrent import as_operators
 from mallang.layers.head import Headed, OrdinalHead
+from mallang.layers.position import SinusoidalPositions
 from mallang.layers.quantization import Int8Linear
 from mallang.models.contract import Tagger, encode_text, longest_of
 from mallang.tasks import classification, encoding, tagging
 
 Verbs = classification.Verbs | tagging.Verbs | encoding.Verbs
 GRAPH, ABOUT, SCRIPT, README = "model.onnx", "export.json", "predict.py", "README.md"
-LONGEST = 8192
+LONGEST = 2048
 """Tokens of a text where the model has no limit."""
 SHAPES = ((1, 3), (4, 7))
 """Rows and tokens of the texts that a graph is compared on."""
@@ -60,6 +61,7 @@ class Reader(nn.Module):
         super().__init__()
         self.model = copy.deepcopy(verbs.model).eval().requires_grad_(False)
         self.verbs = (verbs,)
+        self.eval()
 
     def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
         """Logits of classes, of the tags of every token, or the vector of the text."""
@@ -78,9 +80,9 @@ def write(verbs: Verbs, folder: Path) -> None:
     for package in ("onnx", "onnxscript", "onnxruntime"):
         require(package, "export")
     check(verbs)
-    most = verbs.task.longest(verbs.model) if not isinstance(verbs, encoding.Verbs) else longest_of(verbs.model)
+    most = longest_of(below_head(verbs.model)) or LONGEST
     with draft_of(folder) as draft:
-        trace(verbs, draft / GRAPH, most or LONGEST)
+        trace(verbs, draft / GRAPH, most)
         compare(verbs, draft / GRAPH)
         write_rest(verbs, draft, most)
 
@@ -126,6 +128,13 @@ def trace(verbs: Verbs, path: Path, most: int) -> None:
             raise refused(verbs, "torch cannot trace it") from error
 
 
+def grow_positions(model: nn.Module, most: int) -> None:
+    """Let tables of positions be as long as the longest text: a graph cannot grow them."""
+    for part in model.modules():
+        if isinstance(part, SinusoidalPositions):
+            part(most)
+
+
 def compare(verbs: Verbs, path: Path) -> None:
     """Run a graph on other shapes than it was traced with, and refuse one that computes something else."""
     import onnxruntime
@@ -166,7 +175,7 @@ def output_of(verbs: Verbs) -> str:
     return "vectors" if isinstance(verbs, encoding.Verbs) else "logits"
 
 
-def write_rest(verbs: Verbs, folder: Path, most: int | None) -> None:
+def write_rest(verbs: Verbs, folder: Path, most: int) -> None:
     """Everything but the graph."""
     text = verbs.task.text
     text.save(folder)
@@ -174,14 +183,14 @@ def write_rest(verbs: Verbs, folder: Path, most: int | None) -> None:
     frame = text.vocabulary.frame_length
     about: dict[str, Any] = {
         "format": 1, "task": verbs.task_name, "mallang": mallang.__version__, "pad": text.vocabulary.pad,
-        "begin": begin, "end": end, "unk": text.vocabulary.unk, "max_tokens": None if most is None else most - frame,
+        "begin": begin, "end": end, "unk": text.vocabulary.unk, "max_tokens": most - frame,
     }  # fmt: skip
     if isinstance(verbs, classification.Verbs):
         head = verbs.model.head if isinstance(verbs.model, Headed) else None
         about |= {"kind": "ordinal" if isinstance(head, OrdinalHead) else verbs.task.config.kind}
         about |= {"labels": verbs.task.labels.names}
         if limit := verbs.task.config.max_tokens:
-            about["max_tokens"] = min(limit, about["max_tokens"] or limit)
+            about["max_tokens"] = min(limit, most - frame)
     if isinstance(verbs, tagging.Verbs):
         about |= {"labels": verbs.task.tags.names}
     (folder / ABOUT).write_text(json.dumps(about, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")

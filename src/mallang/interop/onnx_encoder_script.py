@@ -76,7 +76,7 @@ class Predictor:
         starts: list[int] = []
         for word in words:
             own = self.tokenizer.encode(word, add_special_tokens=False).ids or [self.about["unk"]]
-            if self.about["max_tokens"] is not None and len(ids) + len(own) > self.about["max_tokens"]:
+            if len(ids) + len(own) > self.about["max_tokens"]:
                 break
             starts.append(len(ids) + (self.about["begin"] is not None))
             ids += own
