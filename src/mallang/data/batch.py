@@ -194,7 +194,7 @@ def rectangles(batch: Batch) -> list[tuple[str, Tensor]]:
     ]
 
 
-def lengths_to_mask(lengths: Int[Tensor, " batch"], width: int) -> Bool[Tensor, "batch width"]:
+def lengths_to_mask(lengths: Int[Tensor, " batch"], width: int | torch.SymInt) -> Bool[Tensor, "batch width"]:
     """True in the first `lengths[i]` positions of row i."""
     return torch.arange(width, device=lengths.device)[None, :] < lengths[:, None]
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from mallang.errors import UserError
 from mallang.interop import huggingface, huggingface_bert
+from mallang.interop.archive import unpacked
 from mallang.interop.huggingface_folder import CONFIG, locate, read_json
 from mallang.layers.head import Headed
 from mallang.models.bert import BERT
@@ -19,7 +20,10 @@ IMPORTS = {"gpt2": huggingface.import_gpt2, **dict.fromkeys(huggingface_bert.TYP
 
 
 def import_model(source: Path, folder: Path, *, allow_bin: bool = False, fresh: bool = False) -> Run:
-    """A finished run of a folder, or of a name in the local cache of the hub."""
+    """A finished run of a folder, of an archive of one, or of a name in the local cache of the hub."""
+    if source.is_file():
+        with unpacked(source) as own:
+            return import_model(own, folder, allow_bin=allow_bin, fresh=fresh)
     found = locate(source)
     kind = read_json(found / CONFIG).get("model_type")
     if kind not in IMPORTS:
