@@ -35,8 +35,10 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder.joinpath("my.jsonl").write_text("\n".join(choices), "utf-8")
     for task, data, name in (("question_answering", "my.json", "qa"), ("multiple_choice", "my.jsonl", "mc")):
         windows = ("task.window=24", "task.stride=8", "task.no_answer=true") if name == "qa" else ()
-        done = mallang("train", "rnn_tagger" if name == "qa" else "rnn_classifier", f"task.name={task}", *windows,
-                       f"data.train={data}", f"data.valid={data}", f"data.test={data}", *QUICK, "--name", name, cwd=folder)  # fmt: skip
+        model = "rnn_tagger" if name == "qa" else "rnn_classifier"
+        files = [f"data.{split}={data}" for split in ("train", "valid", "test")]
+        options = (f"task.name={task}", *windows, *files, *QUICK)
+        done = mallang("train", model, *options, "--name", name, cwd=folder)
         assert done.code == 0, done.err
     return folder
 
