@@ -48,7 +48,7 @@ class Files:
     share: tuple[str, int, int] | None = None
     """A column, and which hundredths of all its texts belong to this split: from the first to the last, excluded.
 
-    Where the last is not above the first, they go on from 0: 80 to 60 are all but those from 60 to 79.
+    Where the last is not above the first, 0 follows 99: 80 to 60 are all but those from 60 to 79.
     """
     comment: str = ""
     """How a line of a column file begins that holds no token."""
