@@ -170,8 +170,7 @@ def mixed(model: Headed, encoded: Encoded) -> Encoded:
 class FineTuned:
     """A task with a head on an encoder: its parameter groups, and what of them is trained in which update."""
 
-    config: Any
-    """A `FineTuning`."""
+    config: FineTuning
 
     def updates(self, model: nn.Module) -> list[Group]:
         """The parameters that are trained; with `layer_decay` a group for the head and one for every layer."""
