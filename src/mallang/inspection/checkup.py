@@ -68,7 +68,10 @@ def open_model(run: Run, device: str) -> Any:
 def facts_of(run: Run) -> dict[str, str]:
     """What run.json says of the model: how the head weighs the layers, if it has learned to."""
     mix = run.info.get("layer_mix")
-    return {"mix of layers": " ".join(f"{weight:.2f}" for weight in mix) + ", from the lowest"} if mix else {}
+    if not mix:
+        return {}
+    shares = " ".join(f"{weight:.2f}" for weight in mix["weights"])
+    return {"mix of layers": f"{shares} from the lowest, scale {mix['scale']:.2f}"}
 
 
 def examine_files(run: Run) -> list[Finding]:

@@ -28,7 +28,7 @@ def recompute_blocks(model: nn.Module) -> int:
     blocks = [part for part in model.modules() if isinstance(part, Recomputable) and isinstance(part, nn.Module)]
     found = [block for block in blocks if any(each.requires_grad for each in block.parameters())]
     for block in found:
-        block.forward = recomputed(block.forward)  # type: ignore[method-assign]
+        block.forward = recomputed(block.forward)
     return len(found)
 
 

@@ -22,6 +22,7 @@ Where this differs from the paper: weights start from N(0, 0.02) that is not tru
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -169,7 +170,7 @@ class BERT(nn.Module):
         """The sizes of what `encode` gives."""
         return EncoderDims(pooled=self.config.dim, token=self.config.dim, layers=self.config.layers)
 
-    def layer_groups(self) -> list[list[nn.Module]]:
+    def layer_groups(self) -> Sequence[Sequence[nn.Module]]:
         """The embedding, and the blocks; the heads go with the highest."""
         heads = [part for part in (self.pooler, self.masked_lm, self.next_sentence) if part is not None]
         *lower, last = self.encoder

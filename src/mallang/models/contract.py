@@ -88,14 +88,6 @@ class Marked(Protocol):
 
 
 @runtime_checkable
-class Framed(Protocol):
-    """A language model that reads special tokens around texts, but only where a task puts a head on it."""
-
-    frame_marks: tuple[str, ...]
-    """The names of these tokens: start, delimiter, extract. A tokenizer that has none gets them at its end."""
-
-
-@runtime_checkable
 class Hierarchical(Protocol):
     """A model that declares whether it reads documents sentence by sentence."""
 
@@ -298,11 +290,6 @@ def reads_sentences(model: object) -> bool:
 def marks_of(model: object) -> tuple[str, ...]:
     """The special tokens that a model, or its class, needs beyond the usual four."""
     return model.marks if isinstance(model, Marked) else ()
-
-
-def frame_marks_of(model: object) -> tuple[str, ...]:
-    """The special tokens that a model, or its class, needs only under the head of a task."""
-    return model.frame_marks if isinstance(model, Framed) else ()
 
 
 def dim_of(config: object) -> int | None:

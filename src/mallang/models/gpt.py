@@ -25,6 +25,7 @@ are packed into one row do not attend to each other, and the positions of each s
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -142,7 +143,7 @@ class GPT(nn.Module):
         """The sizes of what `encode` gives."""
         return EncoderDims(pooled=self.config.dim, token=self.config.dim, layers=self.config.layers)
 
-    def layer_groups(self) -> list[list[nn.Module]]:
+    def layer_groups(self) -> Sequence[Sequence[nn.Module]]:
         """The embedding, and the blocks; the norm after them and the output go with the highest."""
         *lower, last = self.decoder
         return [[self.embedding], *([block] for block in lower), [last, self.decoder_norm, self.head]]

@@ -17,6 +17,7 @@ the class token is a learned vector of the model, not a word of the vocabulary.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -123,9 +124,12 @@ class TransformerEncoder(nn.Module):
         text = 2 * dim if self.config.pooling == "mean-max" else dim
         return EncoderDims(pooled=text, token=dim, layers=self.config.layers)
 
-    def layer_groups(self) -> list[list[nn.Module | nn.Parameter]]:
+    def layer_groups(self) -> Sequence[Sequence[nn.Module | nn.Parameter]]:
         """The embedding, and the blocks; the norm after them goes with the highest."""
-        first = [self.embedding, *([] if self.class_token is None else [self.class_token])]
+        first: list[nn.Module | nn.Parameter] = [
+            self.embedding,
+            *([] if self.class_token is None else [self.class_token]),
+        ]
         *lower, last = self.encoder
         return [first, *([block] for block in lower), [last, self.encoder_norm]]
 

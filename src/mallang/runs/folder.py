@@ -37,9 +37,8 @@ KINDS: dict[str, Any] = {
     **dict.fromkeys(("format", "seed", "steps", "parameters", "tokens"), int),
     **dict.fromkeys(("seconds", "flops"), int | float),
     **dict.fromkeys(("versions", "data", "tokenizers", "vocabularies", "labels", "given"), dict),
-    **dict.fromkeys(("best", "fitted", "budget", "imported"), dict),
+    **dict.fromkeys(("best", "fitted", "budget", "imported", "layer_mix"), dict),
     **dict.fromkeys(("from", "weights"), str | None),
-    "layer_mix": list,
 }
 """The types of the values of run.json; it may hold others."""
 

@@ -77,6 +77,7 @@ class Config(Options):
 class Task(FineTuned):
     """Learn p(label | text) from labeled texts."""
 
+    config: Config
     columns = ("text", "label")
     unread: tuple[str, ...] = ()
     open_ended = False

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, get_args
+from typing import Any, Protocol, get_args, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -88,6 +88,19 @@ class FineTuning:
         for name in ("lora_alpha", "lora_dropout", "lora_targets"):
             if name in changed and not self.lora_rank:
                 raise ValueError(f"{name} has no effect without lora_rank, such as 8")
+
+
+@runtime_checkable
+class Framed(Protocol):
+    """A language model that reads special tokens around texts, but only where a task puts a head on it."""
+
+    frame_marks: tuple[str, ...]
+    """The names of these tokens: start, delimiter, extract. A tokenizer that has none gets them at its end."""
+
+
+def frame_marks_of(model: object) -> tuple[str, ...]:
+    """The special tokens that a model, or its class, needs only under the head of a task."""
+    return model.frame_marks if isinstance(model, Framed) else ()
 
 
 def changed_options(config: FineTuning) -> list[str]:
@@ -157,8 +170,7 @@ def mixed(model: Headed, encoded: Encoded) -> Encoded:
 class FineTuned:
     """A task with a head on an encoder: its parameter groups, and what of them is trained in which update."""
 
-    config: Any
-    """A `FineTuning`."""
+    config: FineTuning
 
     def updates(self, model: nn.Module) -> list[Group]:
         """The parameters that are trained; with `layer_decay` a group for the head and one for every layer."""

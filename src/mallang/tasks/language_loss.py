@@ -22,7 +22,7 @@ from mallang.text.vocabulary import PAD
 
 def check_language_model(encoder: Any) -> None:
     """Refuse an encoder that predicts no next token from its own vectors."""
-    if not isinstance(encoder, Autoregressive) or encoder.reads_source:
+    if encoder.reads_source or not isinstance(encoder, Autoregressive):
         raise UserError(
             f"task.lm_weight needs an encoder that is a language model, and {type(encoder).__name__} is none",
             todo="task.lm_weight=0, or model.name=gpt",

@@ -95,6 +95,7 @@ class Config(FineTuning):
 class Task(FineTuned):
     """Learn p(tags | words) from tagged sentences."""
 
+    config: Config
     columns = ("words", "tags")
     unread: tuple[str, ...] = ()
     open_ended = False

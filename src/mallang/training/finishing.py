@@ -7,6 +7,7 @@ import platform
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import safetensors.torch
 import torch
@@ -60,10 +61,12 @@ def finish(run: Run, recipe: Recipe, outcome: Outcome) -> Run:
     )
 
 
-def mix_of(weights: Mapping[str, Tensor]) -> list[float] | None:
-    """The weights that the head gives to the layers, from the lowest, if it has learned a mix of them."""
-    scores = weights.get("head.mix.scores")
-    return None if scores is None else [round(each, 4) for each in scores.softmax(dim=0).tolist()]
+def mix_of(weights: Mapping[str, Tensor]) -> dict[str, Any] | None:
+    """How the head weighs the layers, from the lowest, and scales their sum, if it has learned a mix of them."""
+    if "head.mix.scores" not in weights:
+        return None
+    shares = weights["head.mix.scores"].softmax(dim=0).tolist()
+    return {"weights": [round(each, 4) for each in shares], "scale": round(float(weights["head.mix.scale"]), 4)}
 
 
 def merged(run: Run, outcome: Outcome) -> Mapping[str, Tensor]:

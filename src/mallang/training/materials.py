@@ -17,7 +17,7 @@ from mallang.data.prepared import Prepared
 from mallang.decoding.contract import DEFAULTS
 from mallang.errors import UserError, nearest
 from mallang.find import find
-from mallang.models.contract import frame_marks_of, marks_of
+from mallang.models.contract import marks_of
 from mallang.recipe import Recipe
 from mallang.runs.files import unwritable
 from mallang.runs.folder import Run
@@ -32,7 +32,7 @@ from mallang.tasks.contract import (
     special_tokens,
     text_columns,
 )
-from mallang.tasks.finetuning import FineTuned
+from mallang.tasks.finetuning import FineTuned, frame_marks_of
 from mallang.text.added_words import with_special_tokens
 from mallang.text.tokenizer import Tokenizer
 from mallang.training.pretrained import with_extra_words
