@@ -31,7 +31,7 @@ from torch import Tensor, nn
 
 from mallang.data.batch import Batch
 from mallang.errors import UserError
-from mallang.layers.attention import SelfAttention, padding_mask
+from mallang.layers.attention import SelfAttention, document_mask, padding_mask
 from mallang.layers.block import Block, Blocks
 from mallang.layers.checks import check_sizes
 from mallang.layers.dropout import Dropout
@@ -40,7 +40,7 @@ from mallang.layers.feedforward import ACTIVATIONS, FeedForward
 from mallang.layers.head import Projection
 from mallang.layers.linear import Linear
 from mallang.layers.pooling import masked_mean
-from mallang.layers.position import LearnedPositions, check_length
+from mallang.layers.position import LearnedPositions, check_length, places_within
 from mallang.text.vocabulary import Vocabulary
 
 __all__ = ["BERT", "SIZES", "Config", "Model"]
@@ -99,6 +99,7 @@ class BERT(nn.Module):
     """Embedding, blocks, pooler, and the heads of the pre-training."""
 
     reads_source = False
+    reads_segments = True
     marks = ("cls", "sep", "mask")
 
     def __init__(self, config: Config, vocabulary: Vocabulary) -> None:
@@ -117,8 +118,10 @@ class BERT(nn.Module):
         return self.layers_of(batch)[-1]
 
     def layers_of(self, batch: Batch) -> list[Float[Tensor, "batch time dim"]]:
-        """The vectors of the tokens after every block; only padding is hidden from them."""
-        x, mask, layers = self.embedding(batch.tokens, batch.token_types), padding_mask(batch.mask), []
+        """The vectors of the tokens after every block; padding is hidden from them, and texts packed beside theirs."""
+        segments = batch.segments
+        x, layers = self.embedding(batch.tokens, batch.token_types, segments), []
+        mask = padding_mask(batch.mask) if segments is None else document_mask(segments)
         for block in self.encoder:
             x = block(x, mask)
             layers.append(x)
@@ -164,6 +167,13 @@ class BERT(nn.Module):
         return self.embedding.words
 
     @property
+    def objectives(self) -> tuple[str, ...]:
+        """What its heads were built for: "masked-lm", "sentence-pairs"."""
+        return {"none": (), "masked-lm": ("masked-lm",), "both": ("masked-lm", "sentence-pairs")}[
+            self.config.pretraining_heads
+        ]
+
+    @property
     def longest(self) -> int | None:
         """The maximum number of tokens of a text."""
         return self.config.max_length
@@ -190,13 +200,23 @@ class Embeddings(nn.Module):
         self.dropout = Dropout(config.dropout)
 
     def forward(
-        self, tokens: Int[Tensor, "batch time"], types: Int[Tensor, "batch time"] | None = None
+        self,
+        tokens: Int[Tensor, "batch time"],
+        types: Int[Tensor, "batch time"] | None = None,
+        packed: Int[Tensor, "batch time"] | None = None,
     ) -> Float[Tensor, "batch time dim"]:
-        """The vectors of the tokens; without types, or with a single one, all are of the first segment."""
+        """The vectors of the tokens; without types, or with a single one, all are of the first segment.
+
+        In packed rows the positions of every text begin at 0.
+        """
         check_length(tokens.shape[1], self.max_length)
         is_single = types is None or self.token_types.num_embeddings == 1
         segment = self.token_types.weight[0] if is_single else self.token_types(types)
-        summed = self.words(tokens) + self.positions(tokens.shape[1], self.offset) + segment
+        if packed is None:
+            positions = self.positions(tokens.shape[1], self.offset)
+        else:
+            positions = self.positions.at(places_within(packed) + self.offset)
+        summed = self.words(tokens) + positions + segment
         x: Tensor = self.dropout(self.norm(summed))
         return x
 

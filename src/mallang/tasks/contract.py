@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # schema.py needs this file, and opening a run needs schema.p
     from mallang.runs.given import Given
 
 Better = Literal["lower", "higher"]
-Evaluated = Literal["texts", "bags of words", "log-probabilities", "labels", "tags", "word pairs"]
+Evaluated = Literal["texts", "bags of words", "log-probabilities", "labels", "tags", "word pairs", "masked tokens"]
 """What `evaluate` gives beside the scores: something for each row, or all pairs of words that it has scored."""
 Compared = Literal["outputs", "perplexity"]
 """What runs of a task are compared by: their outputs, or the perplexity of given texts."""
@@ -149,7 +149,8 @@ class Directed(Protocol):
 class Labeled(Protocol):
     """A task that reads columns other than text: labels, tags, numbers, or text in words or sentences.
 
-    Its class takes the sets of labels by column as a third argument, after the configuration and the tokenizers.
+    Its class takes the sets of labels by column as a third argument, after the configuration and the tokenizers, if a
+    column is no text.
     """
 
     @classmethod
@@ -206,7 +207,7 @@ def make_task(
     given: Mapping[str, Given],
 ) -> Any:
     """The task of a class, with the sets of labels and the given runs that it declares to take."""
-    arguments: list[Any] = [labels] if column_kinds(kind, config) else []
+    arguments: list[Any] = [] if set(column_kinds(kind, config).values()) <= set(TOKENIZED) else [labels]
     return kind(config, tokenizers, *arguments, **({"given": given} if given else {}))
 
 
