@@ -182,7 +182,7 @@ def word_tables(
 
 
 def punctuation(tokens: Sequence[str], *, only_ascii: bool = False) -> Bool[np.ndarray, " tokens"]:
-    """Which tokens hold neither letters nor digits; where tokens are bytes, characters beyond ASCII count as letters."""
+    """Which tokens hold neither letters nor digits; of byte-level ones, all beyond ASCII count as letters."""
     return np.array(
         [
             bool(token) and not any(each.isalnum() or (only_ascii and not each.isascii()) for each in token)

@@ -13,6 +13,7 @@ sentence that is longer than a passage is cut into parts of nearly equal length.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -142,7 +143,7 @@ def singles(documents: Documents, most: int) -> list[tuple[int, ...]]:
     """The sentences of every document in order, as many in a passage as fit."""
     found = []
     begins, ends, bounds = (each.tolist() for each in (documents.begins, documents.ends, documents.bounds))
-    for first, last in zip(bounds, bounds[1:], strict=False):
+    for first, last in itertools.pairwise(bounds):
         start = begins[first]
         for number in range(first, last):
             if ends[number] - start > most:
@@ -166,7 +167,7 @@ def pairs(documents: Documents, most: int, pairing: Pairing, random: np.random.G
         )
     begins, ends, bounds = (each.tolist() for each in (documents.begins, documents.ends, documents.bounds))
     found, draws = [], Draws(random)
-    for document, (first, last) in enumerate(zip(bounds, bounds[1:], strict=False)):
+    for document, (first, last) in enumerate(itertools.pairwise(bounds)):
         place = first
         while place < last:
             stop = place + 1

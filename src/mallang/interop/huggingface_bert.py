@@ -2,7 +2,7 @@
 
     theirs                                   ours
     BertModel, RobertaModel                  the encoder; its task is encoding, its verb embed
-    …ForPreTraining, …ForMaskedLM            the encoder with its heads; its task is masked_lm, its verbs fill, embed, evaluate
+    …ForPreTraining, …ForMaskedLM            the encoder with its heads; its task is masked_lm, its verb fill
     …ForSequenceClassification               export of a run for classification
     …ForTokenClassification                  export of a run for tagging without a CRF
 

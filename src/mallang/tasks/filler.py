@@ -185,7 +185,7 @@ class Verbs:
     def evaluate(
         self, rows: Sequence[tuple[str, ...]], *, domain: str | None = None, **options: Any
     ) -> tuple[list[Score], list[str]]:
-        """The scores of masked tokens, and of pairs of both kinds; the log-probability of the masked tokens of each row.
+        """The scores of masked tokens, and of pairs; for each row the log-probability of its masked tokens.
 
         Masks are fixed, so that models with one tokenizer are asked for the same tokens. A model that was trained on
         one kind of pairs is scored on the other too.
