@@ -70,14 +70,14 @@ def test_the_loss_is_the_formula_at_the_masked_positions_alone(pairs, tmp_path):
     for row, place, original in batch.masked.tolist():
         expected -= float(log_probs[row, place, original])
         right += int(log_probs[row, place].argmax()) == original
-    assert float(found.sums["mlm"]) == pytest.approx(expected, rel=1e-5)
+    assert float(found.sums["mlm"].detach()) == pytest.approx(expected, rel=1e-5)
     assert int(found.report["mlm_accuracy"]) == right and counts["mlm"] == counts["mlm_accuracy"] == len(batch.masked)
     part = the_task.pair_part
     assert the_task.parts == (("mlm",) if part is None else ("mlm", part)) and set(found.sums) == set(the_task.parts)
     if part is not None:
         told = model.next_sentence_logits(model(batch)).log_softmax(dim=1).detach()
         labels = [(row, label) for row, label in enumerate(batch.classes.tolist()) if label != IGNORE]
-        assert float(found.sums[part]) == pytest.approx(-sum(float(told[at]) for at in labels), rel=1e-5)
+        assert float(found.sums[part].detach()) == pytest.approx(-sum(float(told[at]) for at in labels), rel=1e-5)
         assert counts[part] == len(labels) > 0
 
 
@@ -91,7 +91,7 @@ def test_filling_up_changes_neither_loss_nor_gradients(config, tmp_path):
     assert all(before[name] == after[name] for name in before if name != "tokens")
     losses = [the_task.loss(model, each, None) for each in (batch, filled)]
     for part in the_task.parts:
-        assert float(losses[0].sums[part]) == pytest.approx(float(losses[1].sums[part]), rel=1e-5)
+        assert float(losses[0].sums[part].detach()) == pytest.approx(float(losses[1].sums[part].detach()), rel=1e-5)
     gradients = [torch.autograd.grad(sum(each.sums.values()), list(model.parameters()), allow_unused=True)
                  for each in losses]  # fmt: skip
     for one, other in zip(*gradients, strict=True):

@@ -105,8 +105,6 @@ class Task:
 
     def __init__(self, config: Config, tokenizers: Mapping[str, Tokenizer]) -> None:
         self.config, self.tokenizers, self.text = config, tokenizers, tokenizers["text"]
-        if self.text.domains:
-            raise UserError("data.domains puts a tag before a text, and passages have no place for it")
         self.pair_part = PART.get(config.pairs)
         self.parts: tuple[str, ...] = ("mlm",) if self.pair_part is None else ("mlm", self.pair_part)
         self.width: int | None = config.length
@@ -133,6 +131,8 @@ class Task:
 
     def filters(self, data: Data) -> tuple[Filters, Filters]:
         """The filters of training and evaluation rows."""
+        if data.domains:
+            raise UserError("data.domains puts a tag before a text, and passages have no place for it")
         some = Filters(
             min_length=data.min_length, max_length=data.max_length, max_ratio=0.0, drop_duplicates=data.drop_duplicates
         )
