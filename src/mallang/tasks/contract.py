@@ -162,6 +162,14 @@ class Labeled(Protocol):
 
 
 @runtime_checkable
+class Showing(Protocol):
+    """A task that makes examples out of plain text, by masking or pairing, and can show them."""
+
+    def shown(self, given: Prepared | Sequence[str], count: int, seed: int) -> list[dict[str, str]]:
+        """The first examples of a corpus, or of texts, each as cells by the name of their column."""
+
+
+@runtime_checkable
 class Receiving(Protocol):
     """A task that may be given other runs, by the names of [given] in a recipe.
 

@@ -36,6 +36,7 @@ from mallang.models.contract import MaskedLM, Segmented, longest_of
 from mallang.tasks.contract import Better, Group, Loss
 from mallang.tasks.filler import Verbs
 from mallang.tasks.masked_scores import held_out_scores
+from mallang.tasks.masked_view import shown_examples
 from mallang.text.tokenizer import Tokenizer
 from mallang.text.vocabulary import OPTIONAL
 
@@ -269,6 +270,10 @@ class Task:
     def updates(self, model: nn.Module) -> list[Group]:
         """One parameter group with all parameters."""
         return [Group(list(model.named_parameters()))]
+
+    def shown(self, given: Prepared | Sequence[str], count: int, seed: int) -> list[dict[str, str]]:
+        """The first examples of a corpus, or of texts, with their masks and classes."""
+        return shown_examples(self, given, count, seed)
 
     def validate(self, model: nn.Module, corpus: Prepared, rows: Sequence[tuple[str, ...]], metric: str) -> list[Score]:
         """The loss and the accuracy on held-out text with fixed masks, beside the loss of word frequencies alone."""
