@@ -73,7 +73,9 @@ class Files:
         if self.read == "parallel":
             return parallel([self.paths[place] for place in places], self.strict)
         if self.read in ("jsonl", "parquet"):
-            return fields(self, picks)
+            if (share := self.share) is None:
+                return fields(self, picks)
+            return (row[:-1] for row in shared_out(fields(self, (*picks, share[0])), len(picks), range(*share[1:])))
         whole = WHOLE[self.read](self)
         if self.where is not None:
             column, value = self.columns.index(self.where[0]), self.where[1]

@@ -2,7 +2,7 @@
 
     theirs                                   ours
     BertModel, RobertaModel                  the encoder; its task is encoding, its verb embed
-    …ForPreTraining, …ForMaskedLM            the encoder with the heads of the pre-training
+    …ForPreTraining, …ForMaskedLM            the encoder with its heads; its task is masked_lm, its verb fill
     …ForSequenceClassification               export of a run for classification
     …ForTokenClassification                  export of a run for tagging without a CRF
 
@@ -27,7 +27,7 @@ from mallang.models.bert import BERT, Config
 from mallang.recipe import Recipe
 from mallang.runs.folder import Run
 from mallang.runs.weights import own_weights, set_weights
-from mallang.tasks import encoding
+from mallang.tasks import encoding, masked_lm
 from mallang.text.tokenizer import Tokenizer
 
 ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu-tanh", "gelu_pytorch_tanh": "gelu-tanh", "relu": "relu"}
@@ -81,11 +81,19 @@ def import_bert(source: Path, folder: Path, *, allow_bin: bool = False, fresh: b
     model = BERT(config, tokenizer.vocabulary)
     ours, left = to_ours(given, model, family)
     set_weights(model, ours, files[0])
-    recipe = Recipe.make(name=folder.name, task=encoding.Config(), model=config, text=tokenizer.config)
+    recipe = Recipe.make(name=folder.name, task=task_of(config), model=config, text=tokenizer.config)
     told = f" Not read, since a task adds its own head: {', '.join(left)}." if left else ""
     card = f"A {about['model_type']} that was imported from {source.name}, not trained here.{told}"
     known = sums([source / CONFIG, *files, source / their_tokenizer.TOKENIZER])
     return write_imported(folder, recipe, tokenizer, model, about=card, sources=known, fresh=fresh)
+
+
+def task_of(config: Config) -> Any:
+    """What a model was trained for, by its heads: masked tokens, pairs of sentences too; without them it encodes."""
+    if config.pretraining_heads == "none":
+        return encoding.Config()
+    pairs: Literal["none", "next"] = "next" if config.pretraining_heads == "both" else "none"
+    return masked_lm.Config(length=min(masked_lm.Config().length, config.max_length), pairs=pairs)
 
 
 def plain_names(weights: Mapping[str, Tensor], source: Path) -> dict[str, Tensor]:

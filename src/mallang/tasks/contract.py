@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # schema.py needs this file, and opening a run needs schema.p
     from mallang.runs.given import Given
 
 Better = Literal["lower", "higher"]
-Evaluated = Literal["texts", "bags of words", "log-probabilities", "labels", "tags", "word pairs"]
+Evaluated = Literal["texts", "bags of words", "log-probabilities", "labels", "tags", "word pairs", "masked tokens"]
 """What `evaluate` gives beside the scores: something for each row, or all pairs of words that it has scored."""
 Compared = Literal["outputs", "perplexity"]
 """What runs of a task are compared by: their outputs, or the perplexity of given texts."""
@@ -149,7 +149,8 @@ class Directed(Protocol):
 class Labeled(Protocol):
     """A task that reads columns other than text: labels, tags, numbers, or text in words or sentences.
 
-    Its class takes the sets of labels by column as a third argument, after the configuration and the tokenizers.
+    Its class takes the sets of labels by column as a third argument, after the configuration and the tokenizers, if a
+    column is no text.
     """
 
     @classmethod
@@ -158,6 +159,14 @@ class Labeled(Protocol):
 
     def arrays(self) -> Sequence[Column]:
         """The arrays that a row becomes, in the order in which `prepare` gets them."""
+
+
+@runtime_checkable
+class Showing(Protocol):
+    """A task that makes examples out of plain text, by masking or pairing, and can show them."""
+
+    def shown(self, given: Prepared | Sequence[str], count: int, seed: int) -> list[dict[str, str]]:
+        """The first examples of a corpus, or of texts, each as cells by the name of their column."""
 
 
 @runtime_checkable
@@ -226,7 +235,7 @@ def make_task(
     given: Mapping[str, Given],
 ) -> Any:
     """The task of a class, with the sets of labels and the given runs that it declares to take."""
-    arguments: list[Any] = [labels] if column_kinds(kind, config) else []
+    arguments: list[Any] = [] if set(column_kinds(kind, config).values()) <= set(TOKENIZED) else [labels]
     return kind(config, tokenizers, *arguments, **({"given": given} if given else {}))
 
 
