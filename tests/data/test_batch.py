@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from mallang.data.batch import (
     DOUBLED,
     IGNORE,
+    STEPPED,
     VARYING,
     Batch,
     Shapes,
@@ -17,10 +18,11 @@ from mallang.data.batch import (
     pad_choices,
     pad_pairs,
     rectangles,
+    stepped,
 )
 from mallang.text.vocabulary import SPECIALS, Vocabulary
 
-AXES = {"batch", "examples", "classes", "ends", *VARYING, *DOUBLED}
+AXES = {"batch", "examples", "classes", "ends", "facts", *VARYING, *DOUBLED, *STEPPED}
 
 
 def full(rows=3, time=5, words=2, documents=None, sentences=2):
@@ -34,6 +36,7 @@ def full(rows=3, time=5, words=2, documents=None, sentences=2):
         source_lengths=torch.full((rows,), time + 1),
         segments=torch.ones(rows, time, dtype=torch.long),
         token_types=torch.ones(rows, time, dtype=torch.long),
+        masked=torch.ones(rows, 3, dtype=torch.long),
         classes=torch.zeros(examples, dtype=torch.long),
         class_sets=torch.zeros(examples, 4),
         numbers=torch.zeros(examples),
@@ -116,6 +119,14 @@ def test_moving_and_sending_keep_every_field():
     for copy in (moved, build(*arguments)):
         for each in fields(Batch):
             assert torch.equal(getattr(copy, each.name), getattr(batch, each.name)), each.name
+
+
+def test_numbers_of_masked_tokens_are_rounded_up_to_a_short_list():
+    assert [stepped(size) for size in (0, 1, 8, 9, 64, 65, 100, 128, 129, 2458)] == [
+        8, 8, 8, 16, 64, 72, 104, 128, 144, 2560,
+    ]  # fmt: skip
+    sizes = range(64, 20_000)
+    assert all(size <= stepped(size) <= 1.125 * size for size in sizes) and len({*map(stepped, sizes)}) < 70
 
 
 GPT1 = Vocabulary(

@@ -16,16 +16,17 @@ def test_the_table_that_comes_with_mallang_is_sound():
     for name in registry.names():
         entry = registry.entry(name)
         assert entry.about and entry.kind and entry.license and entry.home.source, name
-        assert re.fullmatch("[0-9a-f]{64}", entry.home.archive)
+        is_published = all(file.url for file in entry.home.files.values())
+        assert re.fullmatch("[0-9a-f]{64}", entry.home.archive) or (is_published and not entry.home.archive)
         for split in entry.splits.values():
             assert split.rows > 0 and len(set(split.files.columns)) == len(split.files.columns)
             assert set(split.needs(split.files.columns)) <= set(entry.home.files), name
         for file in entry.home.files.values():
             assert re.fullmatch("[0-9a-f]{64}", file.sha256) and file.bytes > 0
-            # A branch moves on; a commit stays what it was when the sum was taken.
-            assert file.url is None or re.match(
-                r"https://raw\.githubusercontent\.com/[^/]+/[^/]+/[0-9a-f]{40}/", file.url
-            )
+            # A branch moves on; a commit, or a file of PyPI, stays what it was when the sum was taken.
+            fixed = r"raw\.githubusercontent\.com/[^/]+/[^/]+/[0-9a-f]{40}/"
+            pypi = r"files\.pythonhosted\.org/packages/[0-9a-f/]{66}/"
+            assert file.url is None or re.match(f"https://({fixed}|{pypi})", file.url)
 
 
 @pytest.mark.parametrize(
@@ -42,6 +43,8 @@ def test_the_table_that_comes_with_mallang_is_sound():
         ("nsmc/text", ("id", "document", "label"), 142664),
         ("wikitext-2", ("text",), 36718),
         ("tinyshakespeare", ("text",), 35526),
+        ("novels", ("text",), 56148),
+        ("korean-assembly-bills", ("BILL_ID", "propose_reason"), 54803),
         ("korean-small/chatbot", ("question", "answer", "label"), 10665),
         ("klue/sts", ("sentence1", "sentence2", "score"), 11668),
     ],
@@ -141,3 +144,30 @@ def test_a_file_at_no_public_address_says_so(shop, home):
     with pytest.raises(registry.UnobtainableError, match="exists at no public address") as caught:
         registry.obtain(home, ["dev.ko"], shop.serving(shop.files))
     assert "small.tar.xz" in caught.value.todo
+
+
+def test_one_member_of_a_published_archive_is_downloaded(tmp_path):
+    import hashlib
+    import io
+    import tarfile
+
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        for name, content in (("x-1/other.txt", b"no"), ("x-1/data/text.txt", b"yes")):
+            about = tarfile.TarInfo(name)
+            about.size = len(content)
+            archive.addfile(about, io.BytesIO(content))
+
+    def opener(url):
+        return io.BytesIO(packed.getvalue())
+
+    url, right = "https://example.org/x-1.tar.gz", hashlib.sha256(b"yes").hexdigest()
+    storage.download(url, tmp_path / "text.txt", right, opener, "x-1/data/text.txt")
+    assert (tmp_path / "text.txt").read_bytes() == b"yes"
+    with pytest.raises(UserError, match="holds no file x-1/none"):
+        storage.download(url, tmp_path / "b.txt", right, opener, "x-1/none")
+    with pytest.raises(UserError, match="does not hold what it should"):
+        storage.download(url, tmp_path / "b.txt", right, opener, "x-1/other.txt")
+    with pytest.raises(UserError, match="cannot download"):
+        storage.download(url, tmp_path / "b.txt", right, lambda url: io.BytesIO(b"no archive"), "x-1/other.txt")
+    assert not (tmp_path / "b.txt").exists()

@@ -152,6 +152,8 @@ def one_output(model: Any, recipe: Any) -> str:
         text = model.task.text.vocabulary.tokens[8].strip("▁")
     if verb in ("answer", "choose"):
         return f"{verb}: {model.answer(text, text) if verb == 'answer' else model.choose(text, text.split()[:3])}"
+    if verb == "fill":
+        return f"fill: {model.fill(f'[MASK] {text}')}"
     if verb == "generate":
         return f"generate: {model.generate('', max_tokens=16)}"
     # A list of words needs no analyzer, which this machine may lack.

@@ -26,9 +26,9 @@ from mallang.data.readers import Files
 from mallang.data.registry import DataSet, Entry, File
 from mallang.training import materials, pretrained
 
-KOREAN = ("ko", "document", "question", "answer", "morpheme", "token")
+KOREAN = ("ko", "document", "question", "answer", "morpheme", "token", "propose_reason")
 """Columns in Hangul; all others are in Latin letters."""
-IDS = ("id", "guid", "index", "id1", "id2")
+IDS = ("id", "guid", "index", "id1", "id2", "BILL_ID")
 LABELS = ("label", "label_name", "coarse", "fine", "gold_label", "is_duplicate")
 NUMBERS = {"score": 5, "rating": 10}
 """Columns of numbers, and the highest: scores have decimals, ratings are whole and begin at 1."""
@@ -39,7 +39,13 @@ CLASSES = 4
 CHOICES = "ABCDE"
 SENTENCE = 4
 """Words of a sentence in a document."""
-DOCUMENTS = ("imdb-subset", "bbc-news")
+DOCUMENTS = ("imdb-subset", "bbc-news", "novels", "korean-assembly-bills")
+BOOKS = ("novels",)
+"""Corpora in which a blank line ends a document."""
+BOOK = 25
+"""Lines of a document there."""
+EXCLUDED = ("nsmc",)
+"""Corpora whose test sets recipes exclude from training text: these have one."""
 SHORTEST, LONGEST = 3, 16
 """Words of a row."""
 SYLLABLES = {
@@ -81,12 +87,13 @@ def write_entry(entry: Entry, size: Size) -> Entry:
     written: dict[str, File] = {}
     splits = {}
     held_out = Size(max(64, size.rows // 10), max(64, size.words // 10))
-    for split in ("train", "valid"):
+    for split in ("train", "valid", *(["test"] if entry.name in EXCLUDED else [])):
         how = entry.splits[split]
         for path in how.files.paths:
             if path.as_posix() not in written:
                 as_documents = entry.name in DOCUMENTS
                 text = text_of(how.files, path, size if split == "train" else held_out, as_documents)
+                text = with_blank_lines(text) if entry.name in BOOKS else text
                 place = folder / path
                 place.parent.mkdir(parents=True, exist_ok=True)
                 place.write_bytes(text)
@@ -108,13 +115,31 @@ def text_of(files: Files, path: Path, size: Size, as_documents: bool = False) ->
         return "".join(json.dumps(nested(row, number, files)) + "\n" for number, row in enumerate(rows)).encode()
     if files.read == "parallel":
         columns: tuple[str, ...] = (files.columns[files.paths.index(path)],)
-    elif files.read in ("text", "tsv"):
+    elif files.read in ("text", "tsv", "parquet"):
         columns = files.columns
     else:
         raise NotImplementedError(f"{path} is read as {files.read}, which no stand-in is written as yet")
     cells = [[cell(row, number, column, files, as_documents) for column in columns] for number, row in enumerate(rows)]
+    if files.read == "parquet":
+        return parquet_of(dict(zip(columns, map(list, zip(*cells, strict=True)), strict=True)))
     lines = [*([list(columns)] if files.header else []), *cells]
     return "".join("\t".join(line) + "\n" for line in lines).encode()
+
+
+def with_blank_lines(text: bytes) -> bytes:
+    """A text with a blank line after so many."""
+    lines = text.splitlines(keepends=True)
+    return b"".join(line + (b"\n" if number % BOOK == 0 else b"") for number, line in enumerate(lines, start=1))
+
+
+def parquet_of(columns: Mapping[str, Sequence[str]]) -> bytes:
+    """A Parquet file with these columns."""
+    import pyarrow
+    import pyarrow.parquet
+
+    written = pyarrow.BufferOutputStream()
+    pyarrow.parquet.write_table(pyarrow.table(dict(columns)), written)
+    return bytes(written.getvalue())
 
 
 def cell(row: np.ndarray, number: int, column: str, files: Files, as_documents: bool) -> str:

@@ -460,3 +460,21 @@ def test_a_published_sentence_encoder_gives_its_own_vectors(tmp_path: Path) -> N
         hidden, seen = theirs(**inputs).last_hidden_state, inputs["attention_mask"][..., None]
     expected = torch.nn.functional.normalize((hidden * seen).sum(1) / seen.sum(1), dim=1)[[0, 1, 3]]
     close(torch.from_numpy(verbs.embed([TEXTS[0], TEXTS[1], TEXTS[3]])), expected)
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "roberta-unigram"])
+@torch.no_grad()
+def test_gaps_of_an_imported_masked_lm_are_filled_as_there(family: str, tmp_path: Path) -> None:
+    theirs, verbs = save(tmp_path / "theirs", family, "ForMaskedLM"), ours_of(tmp_path / "theirs", tmp_path / "run")
+    assert type(verbs).task_name == "masked_lm" and verbs.embed("a cat").shape == (verbs.model.config.dim,)
+    tokenizer, vocabulary = load_tokenizer(tmp_path / "theirs"), verbs.task.text.vocabulary
+    mask = vocabulary.tokens[vocabulary.mask]
+    found = verbs.fill("The cat [MASK] on the mat.", count=3)
+    begin, end = vocabulary.frame
+    after = " on the mat." if family == "roberta" else "on the mat."
+    parts = [tokenizer(part, add_special_tokens=False)["input_ids"] for part in ("The cat", after)]
+    ids = torch.tensor([[begin, *parts[0], vocabulary.mask, *parts[1], end]])
+    expected = theirs(input_ids=ids).logits[0, 1 + len(parts[0])].softmax(0)
+    assert tokenizer.convert_tokens_to_ids(mask) == vocabulary.mask
+    for candidate in found.gaps[0]:
+        assert candidate.probability == pytest.approx(float(expected[vocabulary.ids[candidate.token]]), abs=1e-5)

@@ -28,7 +28,7 @@ from mallang.training.train import Options, train
 
 WORDS = [f"w{number}" for number in range(30)]
 TOKENIZER = Tokenizer.train([" ".join(WORDS)], Text(unit="space", vocabulary=60), special=("mask", "cls", "sep"))
-SMALL: dict[str, Any] = {"heads": 2, "max_length": 40, "dropout": 0.0, "attention_dropout": 0.0}
+SMALL: dict[str, Any] = {"heads": 2, "max_length": 128, "dropout": 0.0, "attention_dropout": 0.0}
 TEACHER: dict[str, Any] = {**SMALL, "layers": 4, "dim": 16}
 EVERY = {f"{name}_weight": 1.0 + place for place, name in enumerate(("embedding", "hidden", "attention", "cosine"))}
 
@@ -65,6 +65,11 @@ def texts(count: int = 4) -> list[np.ndarray]:
     return [random.integers(7, 37, size=length) for length in (3, 12, 7, 5)[:count]]
 
 
+def batch_of(task: distillation.Task) -> Batch:
+    """All texts, masked."""
+    return task.prepare([((ids, np.zeros(0, dtype=np.int64), IGNORE),) for ids in texts()], np.random.default_rng(0))
+
+
 def vectors(model: Any, tokens: list[int]) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
     """The vectors between the layers and the attention scores of one text, alone and without padding."""
     batch = Batch(tokens=torch.tensor([tokens]), lengths=torch.tensor([len(tokens)]))
@@ -76,10 +81,10 @@ def vectors(model: Any, tokens: list[int]) -> tuple[list[torch.Tensor], list[tor
 @pytest.mark.parametrize("name", ["distilbert", "bert", "albert"])
 @torch.no_grad()
 def test_every_loss_is_that_of_explicit_loops_over_texts_without_padding(name: str) -> None:
-    task = general(**EVERY, initialize="random", mask_rate=0.4, temperature=3.0)
+    task = general(**EVERY, initialize="random", rate=0.4, temperature=3.0)
     model = randomized(student(task, name))
-    batch = task.masking.collate(texts(), np.random.default_rng(0))
-    assert batch.masked is not None and batch.originals is not None
+    batch = batch_of(task)
+    assert batch.masked is not None
     scaffold, other = model.get_submodule("scaffold"), task.teacher.model  # type: ignore[union-attr]
     expected = dict.fromkeys(task.parts, 0.0)
     for row, length in enumerate(batch.lengths.tolist()):
@@ -94,8 +99,7 @@ def test_every_loss_is_that_of_explicit_loops_over_texts_without_padding(name: s
                 expected["hidden"] += float(hidden.pow(2).mean())
                 scores = our_scores[layer - 1][:, place] - their_scores[2 * layer - 1][:, place]
                 expected["attention"] += float(scores.pow(2).mean())
-        for column in range(int((batch.masked[row] >= 0).sum())):
-            place, token = int(batch.masked[row, column]), int(batch.originals[row, column])
+        for place, token in batch.masked[batch.masked[:, 0] == row, 1:].tolist():
             mine, wanted = model.output(ours[-1][place]), other.output(theirs[-1][place])
             expected["masked_lm"] -= float(mine.log_softmax(0)[token])
             p, q = (wanted / 3).softmax(0), (mine / 3).softmax(0)
@@ -109,14 +113,14 @@ def test_every_loss_is_that_of_explicit_loops_over_texts_without_padding(name: s
         assert float(value) == pytest.approx(weights[part] * expected[part], rel=1e-3), part
     counts = task.counts(batch)
     assert counts["hidden"] == counts["attention"] == int(batch.lengths.sum())
-    assert counts["prediction"] == int((batch.masked >= 0).sum())
+    assert counts["prediction"] == len(batch.masked) >= 10
 
 
 @torch.no_grad()
 def test_padding_and_rows_that_fill_up_a_batch_have_no_part() -> None:
     task = general(**EVERY, initialize="random")
     model = randomized(student(task))
-    batch = task.masking.collate(texts(), np.random.default_rng(0))
+    batch = batch_of(task)
     filled = Shapes(tokens=256, multiple=16).fill(batch)
     changed = replace(filled, tokens=filled.tokens.masked_fill(~filled.mask, 9))
     expected = task.loss(model, batch, None)
@@ -157,7 +161,7 @@ def test_the_teacher_is_frozen_and_only_the_student_and_its_projections_learn() 
     model = student(task).train()
     before = {name: value.clone() for name, value in own_weights(task.teacher.model).items()}  # type: ignore[union-attr]
     groups = task.updates(model)
-    batch = task.masking.collate(texts(), np.random.default_rng(0))
+    batch = batch_of(task)
     sum(task.loss(model, batch, None).sums.values()).backward()  # type: ignore[union-attr]
     names = {name for group in groups for name, weight in group.parameters if weight.grad is not None}
     assert {"scaffold.embedding.weight", "scaffold.hidden.weight"} < names and len(names) == len(own_weights(model))
@@ -171,7 +175,7 @@ def test_a_student_of_another_size_and_a_narrow_teacher_are_projected_or_refused
     task = general(**tiny, hidden_weight=1.0, attention_weight=1.0)
     model = student(task, dim=8)
     assert task.parts == ("hidden", "attention") and model.get_submodule("scaffold").hidden.weight.shape == (16, 8)
-    batch = task.masking.collate(texts(), np.random.default_rng(0))
+    batch = batch_of(task)
     assert task.loss(model, batch, None).sums["hidden"] > 0
     with pytest.raises(UserError, match="those of the student have 8 dimensions and those of the teacher 16"):
         student(general(initialize="random"), dim=8)
@@ -240,7 +244,7 @@ def test_both_stages_as_runs_that_are_complete_without_their_teachers(tmp_path: 
     monkeypatch.chdir(tmp_path)
     lines = ["w1 w2 w3\tgood", "w4 w5 w2\tbad", "w3 w1 w4 w5\tgood", "w2 w2 w1\tbad"]
     Path("some.tsv").write_text("\n".join(lines * 10) + "\n", "utf-8")
-    shape = ["model.layers=2", "model.dim=16", "model.heads=2", "model.dropout=0.1", "model.max_length=30"]
+    shape = ["model.layers=2", "model.dim=16", "model.heads=2", "model.dropout=0.1", "model.max_length=128"]
     usual = ["data.train=some.tsv", "data.valid=some.tsv", "train.batch_tokens=128", "train.steps=4", "text.unit=space",
              "text.vocabulary=60", "train.save_every=2", "train.log_every=1"]  # fmt: skip
 

@@ -14,13 +14,12 @@ from hypothesis import strategies as st
 
 import mallang
 from mallang.data.batch import IGNORE, Batch, Shapes
-from mallang.data.masking import mask_tokens
 from mallang.errors import UserError
 from mallang.find import find
 from mallang.models.electra import ELECTRA, Config
 from mallang.recipe import read
 from mallang.tasks import replaced_token
-from mallang.tasks.masked_texts import masked_rows
+from mallang.tasks.masked_lm import masked_rows
 from mallang.text.tokenizer import Config as Text
 from mallang.text.tokenizer import Tokenizer
 from mallang.training.seeding import seed_everything
@@ -28,7 +27,7 @@ from mallang.training.train import Options, train
 
 WORDS = [f"w{number}" for number in range(30)]
 SMALL: dict[str, Any] = {
-    "layers": 1, "dim": 16, "heads": 2, "embedding_dim": 8, "generator_width": 0.5, "max_length": 40, "dropout": 0.0,
+    "layers": 1, "dim": 16, "heads": 2, "embedding_dim": 8, "generator_width": 0.5, "max_length": 128, "dropout": 0.0,
     "attention_dropout": 0.0, "pretraining_heads": "both",
 }  # fmt: skip
 TINY = ["model.dim=16", "model.heads=2", "model.embedding_dim=8", "train.log_every=1", "train.batch_tokens=256"]
@@ -54,7 +53,8 @@ def texts(count: int = 5, seed: int = 0) -> list[np.ndarray]:
 
 
 def batch_of(given: replaced_token.Task, seed: int = 0) -> Batch:
-    return given.collate(texts(seed=seed), np.random.default_rng(seed))
+    rows = [((ids, np.zeros(0, dtype=np.int64), IGNORE),) for ids in texts(seed=seed)]
+    return given.prepare(rows, np.random.default_rng(seed))
 
 
 @settings(deadline=None, max_examples=40)
@@ -62,47 +62,35 @@ def batch_of(given: replaced_token.Task, seed: int = 0) -> Batch:
 def test_the_number_of_masked_tokens_is_exact_and_no_special_one_is_among_them(
     length: int, seed: int, rate: float, kept: float
 ) -> None:
-    asked = task(mask_rate=rate, kept_share=kept)
+    asked = task(rate=rate, kept=kept)
     vocabulary, random = asked.text.vocabulary, np.random.default_rng(seed)
     ids = random.integers(0, len(vocabulary), size=length)
-    batch = asked.collate([ids], random)
-    assert batch.masked is not None and batch.originals is not None
+    batch = asked.prepare([((ids, ids[:0], IGNORE),)], random)
+    assert batch.masked is not None
     maskable = sum(int(token) not in vocabulary.specials for token in ids)
-    places, was = batch.masked[batch.masked >= 0].tolist(), batch.originals[batch.originals != IGNORE].tolist()
-    assert len(places) == len(set(places)) == len(was) == (max(1, round(rate * maskable)) if maskable else 0)
+    places = batch.masked[:, 1].tolist()
+    assert len(places) == len(set(places)) == round(rate * maskable)
     row = [vocabulary.cls, *ids.tolist(), vocabulary.sep]
-    for place, original in zip(places, was, strict=True):
+    for _, place, original in batch.masked.tolist():
         assert row[place] == original and original not in vocabulary.specials
         assert int(batch.tokens[0, place]) == vocabulary.mask or kept
     untouched = [place for place in range(len(row)) if place not in places]
     assert [int(batch.tokens[0, place]) for place in untouched] == [row[place] for place in untouched]
 
 
-def test_shares_of_masked_kept_and_random_tokens() -> None:
-    random, ids = np.random.default_rng(3), np.arange(10, 40_010) % 500 + 10
-    corrupted, places = mask_tokens(
-        ids, np.ones(len(ids), dtype=bool), random, rate=0.15, mask_id=4, vocabulary=np.arange(1000, 2000)
-    )
-    found = corrupted[places]
-    shares = [(found == 4).mean(), (found >= 1000).mean(), (found == ids[places]).mean()]
-    assert len(places) == 6000 and np.allclose(shares, [0.8, 0.1, 0.1], atol=0.02)
-
-
 @torch.no_grad()
 def test_the_loss_is_that_of_explicit_loops() -> None:
-    asked = task(mask_rate=0.3)
+    asked = task(rate=0.3)
     model, batch = model_of(asked), batch_of(asked)
     seed_everything(1, 2, 3)
     loss = asked.loss(model, batch, None)
     seed_everything(1, 2, 3)
-    logits = model.generator_logits(masked_rows(model.generator_hidden(batch), batch))
+    assert batch.masked is not None
+    logits = model.generator_logits(masked_rows(model.generator_hidden(batch), batch.masked))
     found = iter(replaced_token.sample(logits).tolist())
-    masked, originals = batch.masked, batch.originals
-    assert masked is not None and originals is not None
     hidden, original, corrupted = model.generator_hidden(batch), batch.tokens.clone(), batch.tokens.clone()
     generator, right = 0.0, 0
-    for row, column in (masked >= 0).nonzero().tolist():
-        place, token = int(masked[row, column]), int(originals[row, column])
+    for row, place, token in batch.masked.tolist():
         scores = model.generator_logits(hidden[row, place])
         generator -= float(scores.log_softmax(0)[token])
         right += int(scores.argmax()) == token
@@ -121,15 +109,15 @@ def test_the_loss_is_that_of_explicit_loops() -> None:
         right, hits, replaced,
     ]  # fmt: skip
     counts = asked.counts(batch)
-    assert counts["generator"] == int((masked >= 0).sum()) and counts["discriminator"] == int(batch.lengths.sum())
+    assert counts["generator"] == len(batch.masked) and counts["discriminator"] == int(batch.lengths.sum())
 
 
 @torch.no_grad()
 def test_a_sample_that_equals_the_original_is_no_replacement() -> None:
     asked = task()
     batch = batch_of(asked)
-    assert batch.originals is not None
-    was = batch.originals[batch.originals != IGNORE]
+    assert batch.masked is not None
+    was = batch.masked[:, 2]
     corrupted, original = replaced_token.replaced_tokens(batch, was)
     assert torch.equal(corrupted, original)
     other, _ = replaced_token.replaced_tokens(batch, was + 1)
@@ -163,7 +151,7 @@ def test_padding_and_rows_that_fill_up_a_batch_change_nothing(monkeypatch: pytes
     asked = task()
     model, batch = model_of(asked), batch_of(asked)
     filled = Shapes(tokens=256, multiple=16).fill(batch)
-    assert filled.masked is not None and batch.masked is not None and filled.masked.shape[1] > batch.masked.shape[1]
+    assert filled.masked is not None and batch.masked is not None and len(filled.masked) > len(batch.masked)
     monkeypatch.setattr(replaced_token, "sample", lambda logits: logits.argmax(dim=1))
     assert len(filled) > len(batch) and asked.counts(filled) == asked.counts(batch)
     changed = replace(filled, tokens=filled.tokens.masked_fill(~filled.mask, 9))
@@ -180,7 +168,7 @@ def test_a_model_without_a_generator_is_refused() -> None:
     with pytest.raises(UserError, match="built without one") as caught:
         task().build(find("models", "electra"), Config(**{**SMALL, "pretraining_heads": "discriminator"}))
     assert caught.value.todo == "model.pretraining_heads=both"
-    for name, value in (("mask_rate", 0.0), ("kept_share", 1.0), ("discriminator_weight", 0.0)):
+    for name, value in (("rate", 0.0), ("kept", 1.5), ("discriminator_weight", 0.0), ("pairs", "next")):
         with pytest.raises(ValueError, match=name):
             replaced_token.Config(**{name: value})
 

@@ -140,16 +140,30 @@ def check(
 @app.command(epilog="\b\nExample:\n  mallang data show multi30k --split valid --rows 3")
 def show(
     targets: Annotated[
-        list[str], typer.Argument(metavar="NAME|FILE", help="A corpus by name; or files, each a split.")
+        list[str], typer.Argument(metavar="NAME|FILE", help="A corpus by name; files, each a split; a recipe or run.")
     ],
     split: Annotated[str, typer.Option(help="Which split; otherwise every one.")] = "",
+    text: Annotated[
+        list[str] | None, typer.Option(help="Of a recipe: this text. Repeatable.", show_default=False)
+    ] = None,
     rows: Annotated[int, typer.Option("--rows", "-n", min=1, help="How many rows of each split.")] = 5,
     columns: Annotated[str, typer.Option(help="Which columns, by name or number, with commas between.")] = "",
     source: Annotated[str, typer.Option(help="Ending of the first file of a stem.")] = "ko",
     target: Annotated[str, typer.Option(help="Ending of the second file of a stem.")] = "en",
     json: Json = False,
 ) -> None:
-    """Print the first rows of a corpus, or of files of your own, as training would read them."""
+    """Print the first rows of a corpus, or of files of your own, as training would read them.
+
+    Of a recipe or a run of a masked language model: its examples, with masks and the classes of pairs.
+    """
+    if is_recipe(targets):
+        from mallang.inspection.training_examples import training_examples
+
+        shown_rows = training_examples(targets[0], split or "train", rows, text or [])
+        print_json(shown_rows) if json else print_table(list(shown_rows[0]), [[*row.values()] for row in shown_rows])
+        return
+    if text:
+        raise UserError("--text is for a recipe or a run that masks text", todo="name one in place of a corpus")
     corpus, _ = open_targets(targets, columns, source, target)
     chosen = {split: corpus.split(split)} if split else dict(corpus.splits)
     found = [
@@ -169,6 +183,13 @@ def show(
     print_table(["split", "row", *map(str, head)], rows_shown)
     for note in corpus.notes:
         typer.echo(f"note: {note}", err=True)
+
+
+def is_recipe(targets: list[str]) -> bool:
+    """Whether a recipe or a run was named, and no corpus."""
+    from mallang import recipe
+
+    return len(targets) == 1 and (targets[0] in recipe.names() or (Path(targets[0]) / "run.json").is_file())
 
 
 @app.command("label-errors", epilog="\b\nExample:\n  mallang data label-errors reviews.tsv --out suspects.tsv")

@@ -19,8 +19,10 @@ IGNORE = -100
 """The label of an example or a word that has none: no class has this number. Class 0 is an ordinary class."""
 VARYING = ("time", "source", "words")
 """The axes that are padded in width; rows are padded along `batch` and `examples`."""
-DOUBLED = ("sentences", "ngrams", "features", "masked", "choices")
+DOUBLED = ("sentences", "ngrams", "features", "choices")
 """The axes whose width varies beside that of `time`: they are padded to few widths, each twice the one before."""
+STEPPED = ("masked",)
+"""The axes whose width is nearly the same in batches of one shape: padded by at most an eighth."""
 
 
 def axes(names: str, fill: int | float) -> dict[str, Any]:
@@ -49,6 +51,8 @@ class Batch:
     """Where several texts are packed into one row: the index of each token's text, from 1; padding has 0."""
     token_types: Int[Tensor, "batch time"] | None = field(default=None, metadata=axes("batch time", 0))
     """The segment of each token in BERT's sense: 0 in the first text of a pair, 1 in the second; padding has 0."""
+    masked: Int[Tensor, "masked 3"] | None = field(default=None, metadata=axes("masked facts", -1))
+    """The row, the position and the original token of every masked token; −1 where there is none: id 0 is a token."""
     classes: Int[Tensor, " examples"] | None = field(default=None, metadata=axes("examples", IGNORE))
     """The class of each example; IGNORE where it has none."""
     class_sets: Float[Tensor, "examples classes"] | None = field(
@@ -78,11 +82,6 @@ class Batch:
     """The rows of `tokens` that are the choices of each question, in order; −1 where there is no choice."""
     ngrams: Int[Tensor, "examples ngrams"] | None = field(default=None, metadata=axes("examples ngrams", 0))
     """The hashed n-grams of each example, from 1; 0 where there is none."""
-
-    masked: Int[Tensor, "batch masked"] | None = field(default=None, metadata=axes("batch masked", -1))
-    """The positions whose token is to be predicted, such as those that `<mask>` hides; −1 where there is none."""
-    originals: Int[Tensor, "batch masked"] | None = field(default=None, metadata=axes("batch masked", IGNORE))
-    """The token that was at each of those positions; IGNORE where there is none."""
 
     @property
     def mask(self) -> Bool[Tensor, "batch time"]:
@@ -166,6 +165,8 @@ class Shapes:
         """The padded size of an axis."""
         if axis in DOUBLED:
             return self.doubled(size)
+        if axis in STEPPED:
+            return stepped(size)
         return self.rounded(size) if axis in VARYING else {"batch": rows, "examples": examples}.get(axis, size)
 
     def rounded(self, width: int) -> int:
@@ -176,6 +177,12 @@ class Shapes:
     def doubled(self, size: int) -> int:
         """A size, rounded up to the multiple, twice it, four times it …: for batches with several varying sizes."""
         return self.multiple << (-(-max(1, size) // self.multiple) - 1).bit_length()
+
+
+def stepped(size: int) -> int:
+    """A size, rounded up to one of a short list: multiples of 8 up to 64, then eight sizes per doubling."""
+    step = max(8, 1 << max(0, (size - 1).bit_length() - 4))
+    return max(8, -(-size // step) * step)
 
 
 def padded(value: Tensor, sizes: Sequence[int], fill: int | float) -> Tensor:

@@ -20,6 +20,8 @@ from typing import Any
 
 from mallang.data import local, registry
 from mallang.data.derived import with_joined
+from mallang.data.excluded import Excluding
+from mallang.data.gathered import Gathered, Gathering
 from mallang.data.held_out import HeldOut
 from mallang.data.local import MissingColumnError, Wanted
 from mallang.data.miniworld_views import LICENSE, VIEWS, open_view
@@ -70,6 +72,10 @@ class Config:
     """Maximum length ratio of the two sides; 0: no limit."""
     drop_duplicates: bool = False
     """Train only on the first of equal rows."""
+    documents: Gathering = "rows"
+    """How rows become documents: each is one, a blank line ends one, or a heading of WikiText begins one."""
+    exclude: list[str] | None = None
+    """Text that is not trained on, as NAME:SPLIT, such as nsmc:test: rows with the same text are left out."""
 
     def __post_init__(self) -> None:
         if self.min_length < 0 or self.max_length < 0 or self.max_ratio < 0:
@@ -82,6 +88,11 @@ class Config:
             raise ValueError(f"hold_out = {self.hold_out} must be a share between 0 and 0.5")
         if self.hold_out and (not self.train or self.valid is not None):
             raise ValueError(f"hold_out = {self.hold_out} is of use with train and without valid only")
+        if self.documents != "rows" and self.hold_out:
+            raise ValueError(f"hold_out = {self.hold_out} holds out lines, and documents have several; give valid")
+        for name in self.exclude or ():
+            if not all(name.rpartition(":")[::2]):
+                raise ValueError(f"exclude names {name!r}; write a corpus and its split, such as nsmc:test")
         _check_corpora(self)
 
     def wanted(self, roles: tuple[str, ...], text: str = "text") -> Wanted:
@@ -200,11 +211,43 @@ class Corpus:
     def notes(self) -> list[str]:
         """How files were interpreted, where that was a choice."""
         parts = [part for rows in self.splits.values() for part in rows.parts]
-        return [f"{rows.name}: {rows.note}" for rows in parts if rows.note]
+        told = [f"{rows.name}: {rows.note}" for rows in parts if rows.note]
+        return told + [f"{rows.name}: {how.account}" for rows in parts if (how := excluding(rows.source))]
 
 
 def open_corpus(config: Config, columns: tuple[str, ...]) -> Corpus:
     """The corpus of a configuration, its rows with these columns; all columns where none is named."""
+    corpus = _open(config, columns)
+    if config.documents == "rows" and not config.exclude:
+        return corpus
+    named = [name.rpartition(":")[::2] for name in config.exclude or ()]
+    others = tuple(_open(Config(corpus=name), ()).split(split) for name, split in named)
+    shaped = {name: _shaped(rows, config, others if name == "train" else ()) for name, rows in corpus.splits.items()}
+    return replace(corpus, splits=shaped)
+
+
+def _shaped(rows: Rows, config: Config, others: tuple[Rows, ...]) -> Rows:
+    """Rows without excluded ones, gathered to documents; of each corpus where there are several."""
+    if isinstance(rows.source, Joined):
+        members = [replace(member, rows=_shaped(member.rows, config, others)) for member in rows.source.members]
+        return replace(rows, source=replace(rows.source, members=tuple(members)))
+    source = Excluding(rows.source, rows.picks, others) if others else rows.source
+    if config.documents != "rows":
+        if len(rows.picks) != 1:
+            what = f"data.documents joins lines of one column, and {rows.name} has {len(rows.picks)}"
+            raise UserError(what, todo="data.documents=rows, or name one column with data.columns")
+        source = Gathered(source, config.documents)
+    return replace(rows, source=source)
+
+
+def excluding(source: Source) -> Excluding | None:
+    """What leaves rows out of a source, if anything does."""
+    inner = source.lines if isinstance(source, Gathered) else source
+    return inner if isinstance(inner, Excluding) else None
+
+
+def _open(config: Config, columns: tuple[str, ...]) -> Corpus:
+    """The corpus as it lies there."""
     given = {name: getattr(config, name) for name in SPLITS if getattr(config, name) is not None}
     if config.corpora is None and ("train" in given or config.corpus is None):
         # Held-out rows of another corpus would be meaningless, so no default is filled in.

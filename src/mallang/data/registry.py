@@ -33,6 +33,8 @@ class File:
     bytes: int
     sha256: str
     url: str | None
+    member: str | None = None
+    """Its path inside the archive at `url`, a .tar.gz; none: `url` is the file itself."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class DataSet:
     name: str
     source: str
     archive: str
-    """The sha256 of NAME.tar.xz."""
+    """The sha256 of NAME.tar.xz; empty where there is none, since everything is published."""
     files: Mapping[str, File]
 
 
@@ -133,7 +135,7 @@ def obtain(home: DataSet, wanted: Sequence[str], opener: storage.Opener | None =
         return own / home.name
     folder = storage.cache_folder() / "corpora" / home.name
     missing = _missing(home, folder, wanted)
-    archive = own / f"{home.name}.tar.xz" if own else None
+    archive = own / f"{home.name}.tar.xz" if own and home.archive else None
     if missing and archive and archive.is_file():
         with storage.locked(folder):
             _unpack(home, archive, folder, wanted)
@@ -168,7 +170,7 @@ def _download(home: DataSet, folder: Path, wanted: Sequence[str], opener: storag
     for name in _missing(home, folder, wanted):
         url = home.files[name].url
         assert url is not None  # `obtain` has looked
-        storage.download(url, folder / name, home.files[name].sha256, opener)
+        storage.download(url, folder / name, home.files[name].sha256, opener, home.files[name].member)
 
 
 def _check(home: DataSet, folder: Path, wanted: Sequence[str]) -> None:
@@ -206,10 +208,10 @@ def _entries() -> dict[str, Entry]:
     for name, about in tomllib.loads(TABLE.read_text("utf-8")).items():
         base = about.get("base", "")
         files = {
-            file_name: File(facts["bytes"], facts["sha256"], _address(base, facts.get("url")))
+            file_name: File(facts["bytes"], facts["sha256"], _address(base, facts.get("url")), facts.get("member"))
             for file_name, facts in about["files"].items()
         }
-        home = DataSet(name, about["source"], about["archive"], files)
+        home = DataSet(name, about["source"], about.get("archive", ""), files)
         own = {"": about} if "splits" in about else {}
         for part, facts in {**own, **about.get("corpora", {})}.items():
             corpus = _read_entry(f"{name}/{part}" if part else name, {**about, **facts}, home)

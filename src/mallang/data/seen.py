@@ -12,6 +12,7 @@ from collections.abc import Iterable
 import numpy as np
 from jaxtyping import Bool, UInt64
 
+from mallang.data.excluded import fold
 from mallang.data.prepared import row_sum
 
 
@@ -28,8 +29,3 @@ def sums(texts: Iterable[str]) -> UInt64[np.ndarray, " texts"]:
 def text_sum(text: str) -> int:
     """The sum of one text."""
     return row_sum((fold(text),))
-
-
-def fold(text: str) -> str:
-    """A text in lower case, with single spaces."""
-    return " ".join(text.casefold().split())

@@ -174,13 +174,16 @@ def refuse_plain(url: str) -> None:
         raise UserError(f"refusing to download from {url}", todo="only https addresses are used")
 
 
-def download(url: str, target: Path, sha256: str, opener: Opener | None = None) -> None:
-    """Fetch a file, unpacking .gz on the way; it appears under its name once its content is known to be right."""
+def download(url: str, target: Path, sha256: str, opener: Opener | None = None, member: str | None = None) -> None:
+    """Fetch a file, unpacking .gz on the way, or one member of a .tar.gz.
+
+    It appears under its name once its content is known to be right.
+    """
     refuse_plain(url)
     with temporary_folder(target.parent) as folder:
         unfinished = folder / "download"
         with _sink(unfinished, target.parent) as write:
-            found = _receive(url, opener or open_https, write)
+            found = _receive(url, opener or open_https, write, member)
         if found != sha256:
             raise UserError(
                 f"{url} does not hold what it should: its content has the sha256 {found}, not {sha256}",
@@ -228,23 +231,34 @@ def _unpack_member(members: tarfile.TarFile, member: tarfile.TarInfo, name: str,
         shutil.copyfileobj(source, sink, BLOCK)
 
 
-def _receive(url: str, opener: Opener, write: Callable[[bytes], object]) -> str:
+def _receive(url: str, opener: Opener, write: Callable[[bytes], object], member: str | None = None) -> str:
     """Read an address to its end, hand the content on, and give its SHA-256."""
     from http.client import HTTPException
 
     digest = hashlib.sha256()
     try:
         with opener(url) as stream:
-            content: Any = gzip.GzipFile(fileobj=stream) if url.endswith(".gz") else stream
+            content = _content(stream, url, member)
             while block := content.read(BLOCK):
                 digest.update(block)
                 write(block)
-    except (OSError, EOFError, zlib.error, HTTPException) as error:
+    except (OSError, EOFError, zlib.error, tarfile.TarError, HTTPException) as error:
         raise UserError(
             f"cannot download {url}: {getattr(error, 'reason', None) or error}",
             todo="check the network, or put the data into the folder that MALLANG_DATA names",
         ) from error
     return digest.hexdigest()
+
+
+def _content(stream: BufferedIOBase, url: str, member: str | None) -> Any:
+    """What is read of an address: the file, unpacked, or one member of an archive."""
+    if member is None:
+        return gzip.GzipFile(fileobj=stream) if url.endswith(".gz") else stream
+    members = tarfile.open(fileobj=stream, mode="r|gz")  # noqa: SIM115  # it is open while the member is read
+    for each in members:
+        if each.name == member and each.isreg():
+            return members.extractfile(each)
+    raise UserError(f"{url} holds no file {member}", todo="look for another version of the data")
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
     theirs                                   ours
     BertModel, RobertaModel                  the encoder; its task is encoding, its verb embed
-    …ForPreTraining, …ForMaskedLM            the encoder with the heads of the pre-training
+    …ForPreTraining, …ForMaskedLM            the encoder with its heads; its task is masked_lm, its verb fill
     …ForSequenceClassification               a run for classification (huggingface_heads.py)
     …ForTokenClassification                  a run for tagging without a CRF
 
@@ -39,7 +39,7 @@ from mallang.models.bert import BERT, Config
 from mallang.recipe import Recipe
 from mallang.runs.folder import Run
 from mallang.runs.weights import own_weights, set_weights
-from mallang.tasks import encoding
+from mallang.tasks import encoding, masked_lm
 from mallang.text.tokenizer import Tokenizer
 
 ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu-tanh", "gelu_pytorch_tanh": "gelu-tanh", "relu": "relu"}
@@ -108,7 +108,7 @@ def import_bert(source: Path, folder: Path, *, allow_bin: bool = False, fresh: b
     told = f" Not read: {', '.join(left)}." if left else ""
     card = f"A {about['model_type']} that was imported from {source.name}, not trained here.{told}"
     if head is None:
-        recipe = Recipe.make(name=folder.name, task=encoding.Config(), model=config, text=tokenizer.config)
+        recipe = Recipe.make(name=folder.name, task=task_of(config), model=config, text=tokenizer.config)
         return write_imported(folder, recipe, tokenizer, encoder, about=card, sources=known, fresh=fresh)
     task = head.task
     if kind == CLASSIFICATION:  # a longer text is truncated, as their tokenizers do it when asked
@@ -141,6 +141,14 @@ def shapes_of(given: Mapping[str, Tensor]) -> dict[str, int]:
 def layers_of(given: Mapping[str, Tensor]) -> int:
     """The number of layers that the weights have."""
     return len({name.split(".")[2] for name in given if name.startswith("encoder.layer.")})
+
+
+def task_of(config: Config) -> Any:
+    """What a model was trained for, by its heads: masked tokens, pairs of sentences too; without them it encodes."""
+    if config.pretraining_heads == "none":
+        return encoding.Config()
+    pairs: Literal["none", "next"] = "next" if config.pretraining_heads == "both" else "none"
+    return masked_lm.Config(length=min(masked_lm.Config().length, config.max_length), pairs=pairs)
 
 
 def plain_names(weights: Mapping[str, Tensor], source: Path) -> dict[str, Tensor]:

@@ -36,6 +36,7 @@ __all__ = [
     "additive",
     "causal_mask",
     "distance",
+    "document_mask",
     "padding_mask",
     "record_attention",
     "segment_mask",
@@ -237,6 +238,11 @@ def padding_mask(real: Bool[Tensor, "batch time"], window: int | None = None) ->
 def additive(mask: Bool[Tensor, "*shape"], like: Tensor) -> Float[Tensor, "*shape"]:
     """A boolean mask as an additive one: 0 = may be seen, −∞ = may not."""
     return torch.zeros_like(mask, dtype=like.dtype).masked_fill_(~mask, -math.inf)
+
+
+def document_mask(segments: Int[Tensor, "batch time"]) -> Bool[Tensor, "batch 1 time time"]:
+    """The mask of an encoder for packed rows: a position sees all positions of its own segment."""
+    return (segments[:, :, None] == segments[:, None, :])[:, None]
 
 
 def distance(time: int | torch.SymInt, past: int, device: torch.device | None) -> Tensor:

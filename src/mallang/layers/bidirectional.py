@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn, Protocol, runtime_checkable
+from typing import NoReturn, Protocol, runtime_checkable
 
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from mallang.data.batch import Batch
 from mallang.errors import UserError
-from mallang.layers.attention import SelfAttention
+from mallang.layers.attention import Mask, SelfAttention, document_mask, padding_mask
 from mallang.layers.block import Block
 from mallang.layers.dropout import Dropout
 from mallang.layers.feedforward import ACTIVATIONS, Activation, FeedForward
 from mallang.layers.head import Projection
 from mallang.layers.linear import Linear
-from mallang.layers.position import LearnedPositions, check_length
+from mallang.layers.position import LearnedPositions, check_length, places_within
 
 
 @runtime_checkable
@@ -24,7 +25,7 @@ class Layered(Protocol):
     `encode` is both together: the layers after the first, and the text of the last one.
     """
 
-    def layers_of(self, batch: Any) -> list[Float[Tensor, "batch time dim"]]:
+    def layers_of(self, batch: Batch) -> list[Float[Tensor, "batch time dim"]]:
         """The vectors of the tokens before the first block, then after every block."""
 
     def text_vector(
@@ -57,11 +58,21 @@ class Embeddings(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(
-        self, tokens: Int[Tensor, "batch time"], types: Int[Tensor, "batch time"] | None = None
+        self,
+        tokens: Int[Tensor, "batch time"],
+        types: Int[Tensor, "batch time"] | None = None,
+        packed: Int[Tensor, "batch time"] | None = None,
     ) -> Float[Tensor, "batch time dim"]:
-        """The vectors of the tokens; without types, or with a single one, all are of the first segment."""
+        """The vectors of the tokens; without types, or with a single one, all are of the first segment.
+
+        In packed rows the positions of every text begin at 0.
+        """
         check_length(tokens.shape[1], self.max_length)
-        summed = self.words(tokens) + self.positions(tokens.shape[1], self.offset)
+        if packed is None:
+            positions = self.positions(tokens.shape[1], self.offset)
+        else:
+            positions = self.positions.at(places_within(packed) + self.offset)
+        summed = self.words(tokens) + positions
         if self.token_types is not None:
             is_single = types is None or self.token_types.num_embeddings == 1
             summed = summed + (self.token_types.weight[0] if is_single else self.token_types(types))
@@ -107,6 +118,11 @@ def make_block(
         dropout=dropout,
         epsilon=epsilon,
     )
+
+
+def own_text(batch: Batch) -> Mask:
+    """The mask in which tokens see all tokens of their own text: neither padding nor texts packed beside theirs."""
+    return padding_mask(batch.mask) if batch.segments is None else document_mask(batch.segments)
 
 
 def normal_weights(model: nn.Module, deviation: float = 0.02) -> None:

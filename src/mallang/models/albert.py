@@ -26,8 +26,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from mallang.data.batch import Batch
-from mallang.layers.attention import Mask, SelfAttention, padding_mask
-from mallang.layers.bidirectional import Embeddings, MaskedLMHead, missing, normal_weights
+from mallang.layers.attention import Mask, SelfAttention
+from mallang.layers.bidirectional import Embeddings, MaskedLMHead, missing, normal_weights, own_text
 from mallang.layers.checks import check_sizes
 from mallang.layers.dropout import Dropout
 from mallang.layers.encoded import Encoded, EncoderDims
@@ -92,6 +92,7 @@ class ALBERT(nn.Module):
     """Factorized embedding, shared layers, pooler, and the heads of the pre-training."""
 
     reads_source = False
+    reads_segments = True
     marks = ("cls", "sep", "mask")
 
     def __init__(self, config: Config, vocabulary: Vocabulary) -> None:
@@ -119,8 +120,8 @@ class ALBERT(nn.Module):
         return self.layers_of(batch)[-1]
 
     def layers_of(self, batch: Batch) -> list[Float[Tensor, "batch time dim"]]:
-        """The vectors of the tokens before the first layer and after every layer; only padding is hidden from them."""
-        x, mask = self.embedding(batch.tokens, batch.token_types), padding_mask(batch.mask)
+        """The vectors of the tokens before the first layer and after every layer, each text by itself."""
+        x, mask = self.embedding(batch.tokens, batch.token_types, batch.segments), own_text(batch)
         layers = [x if self.projection is None else self.projection(x)]
         for number in range(self.config.layers):
             attention = self.attention[number % len(self.attention)]
@@ -171,6 +172,13 @@ class ALBERT(nn.Module):
     def input_embedding(self) -> nn.Embedding:
         """The word embeddings, before their projection."""
         return self.embedding.words
+
+    @property
+    def objectives(self) -> tuple[str, ...]:
+        """What its heads were built for: "masked-lm", "sentence-pairs"."""
+        return {"none": (), "masked-lm": ("masked-lm",), "both": ("masked-lm", "sentence-pairs")}[
+            self.config.pretraining_heads
+        ]
 
     @property
     def longest(self) -> int | None:

@@ -31,8 +31,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from mallang.data.batch import Batch
-from mallang.layers.attention import padding_mask
-from mallang.layers.bidirectional import Embeddings, MaskedLMHead, make_block, missing, normal_weights
+from mallang.layers.bidirectional import Embeddings, MaskedLMHead, make_block, missing, normal_weights, own_text
 from mallang.layers.block import Blocks
 from mallang.layers.checks import check_sizes
 from mallang.layers.encoded import Encoded, EncoderDims
@@ -96,6 +95,7 @@ class BERT(nn.Module):
     """Embedding, blocks, pooler, and the heads of the pre-training."""
 
     reads_source = False
+    reads_segments = True
     marks = ("cls", "sep", "mask")
 
     def __init__(self, config: Config, vocabulary: Vocabulary) -> None:
@@ -124,8 +124,11 @@ class BERT(nn.Module):
         return self.layers_of(batch)[-1]
 
     def layers_of(self, batch: Batch) -> list[Float[Tensor, "batch time dim"]]:
-        """The vectors of the tokens before the first block and after every block; only padding is hidden from them."""
-        layers, mask = [self.embedding(batch.tokens, batch.token_types)], padding_mask(batch.mask)
+        """The vectors of the tokens before the first block and after every block.
+
+        Padding is hidden from them, and texts packed beside theirs.
+        """
+        layers, mask = [self.embedding(batch.tokens, batch.token_types, batch.segments)], own_text(batch)
         for block in self.encoder:
             layers.append(block(layers[-1], mask))
         return layers
@@ -179,6 +182,13 @@ class BERT(nn.Module):
     def input_embedding(self) -> nn.Embedding:
         """The word embeddings."""
         return self.embedding.words
+
+    @property
+    def objectives(self) -> tuple[str, ...]:
+        """What its heads were built for: "masked-lm", "sentence-pairs"."""
+        return {"none": (), "masked-lm": ("masked-lm",), "both": ("masked-lm", "sentence-pairs")}[
+            self.config.pretraining_heads
+        ]
 
     @property
     def longest(self) -> int | None:

@@ -121,6 +121,23 @@ class Layered(Protocol):
 
 
 @runtime_checkable
+class MaskedLM(TokenModel, Protocol):
+    """An encoder whose `output` says what a masked token was, if it was built with that head."""
+
+    @property
+    def objectives(self) -> tuple[str, ...]:
+        """What its heads were built for: "masked-lm", "sentence-pairs"."""
+
+
+@runtime_checkable
+class SentencePairs(MaskedLM, Protocol):
+    """One that also tells whether the second of two segments follows the first, if it was built with that head."""
+
+    def next_sentence_logits(self, hidden: Float[Tensor, "batch time dim"]) -> Float[Tensor, "batch 2"]:
+        """Two logits per pair: the second follows the first, it does not; of ALBERT: in order, swapped."""
+
+
+@runtime_checkable
 class Classifier(Protocol):
     """A model with an output of its own for every class; its constructor takes the number of classes last."""
 

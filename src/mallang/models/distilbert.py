@@ -24,8 +24,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from mallang.data.batch import Batch
-from mallang.layers.attention import padding_mask
-from mallang.layers.bidirectional import Embeddings, MaskedLMHead, make_block, missing, normal_weights
+from mallang.layers.bidirectional import Embeddings, MaskedLMHead, make_block, missing, normal_weights, own_text
 from mallang.layers.block import Blocks
 from mallang.layers.checks import check_sizes
 from mallang.layers.encoded import Encoded, EncoderDims
@@ -76,6 +75,7 @@ class DistilBERT(nn.Module):
     """Embedding, blocks, and the head of the pre-training."""
 
     reads_source = False
+    reads_segments = True
     marks = ("cls", "sep", "mask")
 
     def __init__(self, config: Config, vocabulary: Vocabulary) -> None:
@@ -101,8 +101,8 @@ class DistilBERT(nn.Module):
         return self.layers_of(batch)[-1]
 
     def layers_of(self, batch: Batch) -> list[Float[Tensor, "batch time dim"]]:
-        """The vectors of the tokens before the first block and after every block; only padding is hidden from them."""
-        layers, mask = [self.embedding(batch.tokens)], padding_mask(batch.mask)
+        """The vectors of the tokens before the first block and after every block, each text by itself."""
+        layers, mask = [self.embedding(batch.tokens, None, batch.segments)], own_text(batch)
         for block in self.encoder:
             layers.append(block(layers[-1], mask))
         return layers
@@ -133,6 +133,11 @@ class DistilBERT(nn.Module):
     def input_embedding(self) -> nn.Embedding:
         """The word embeddings."""
         return self.embedding.words
+
+    @property
+    def objectives(self) -> tuple[str, ...]:
+        """What its heads were built for: "masked-lm"."""
+        return () if self.masked_lm is None else ("masked-lm",)
 
     @property
     def longest(self) -> int | None:

@@ -30,8 +30,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from mallang.data.batch import Batch
-from mallang.layers.attention import padding_mask
-from mallang.layers.bidirectional import Embeddings, MaskedLMHead, make_block, missing, normal_weights
+from mallang.layers.attention import Mask
+from mallang.layers.bidirectional import Embeddings, MaskedLMHead, make_block, missing, normal_weights, own_text
 from mallang.layers.block import Blocks
 from mallang.layers.checks import check_sizes
 from mallang.layers.encoded import Encoded, EncoderDims
@@ -104,6 +104,7 @@ class ELECTRA(nn.Module):
     """The embedding, the discriminator with its head, and the generator."""
 
     reads_source = False
+    reads_segments = True
     marks = ("cls", "sep", "mask")
 
     def __init__(self, config: Config, vocabulary: Vocabulary) -> None:
@@ -131,8 +132,13 @@ class ELECTRA(nn.Module):
 
     def layers_of(self, batch: Batch) -> list[Float[Tensor, "batch time dim"]]:
         """The vectors of the discriminator before its first block and after every block."""
-        layers: list[Tensor] = self.discriminator(self.embedding(batch.tokens, batch.token_types), batch.mask)
+        layers: list[Tensor] = self.discriminator(self.embed(batch), own_text(batch))
         return layers
+
+    def embed(self, batch: Batch) -> Float[Tensor, "batch time embedding_dim"]:
+        """The embeddings that both networks read."""
+        vectors: Tensor = self.embedding(batch.tokens, batch.token_types, batch.segments)
+        return vectors
 
     def encode(self, batch: Batch) -> Encoded:
         """The vectors of the tokens after every block of the discriminator, and one vector of the text."""
@@ -157,7 +163,7 @@ class ELECTRA(nn.Module):
         """The vector of every token after the last block of the generator."""
         if self.generator is None:
             missing(self, "generator", "pretraining_heads=both")
-        layers: list[Tensor] = self.generator(self.embedding(batch.tokens, batch.token_types), batch.mask)
+        layers: list[Tensor] = self.generator(self.embed(batch), own_text(batch))
         return layers[-1]
 
     def generator_logits(self, hidden: Float[Tensor, "*batch generator_dim"]) -> Float[Tensor, "*batch words"]:
@@ -199,10 +205,10 @@ class Network(nn.Module):
         )  # fmt: skip
 
     def forward(
-        self, embedded: Float[Tensor, "batch time embedding_dim"], real: Bool[Tensor, "batch time"]
+        self, embedded: Float[Tensor, "batch time embedding_dim"], mask: Mask
     ) -> list[Float[Tensor, "batch time dim"]]:
-        """The vectors before the first block and after every block; only padding is hidden from them."""
-        layers, mask = [embedded if self.projection is None else self.projection(embedded)], padding_mask(real)
+        """The vectors before the first block and after every block."""
+        layers = [embedded if self.projection is None else self.projection(embedded)]
         for block in self.encoder:
             layers.append(block(layers[-1], mask))
         return layers

@@ -30,7 +30,16 @@ if TYPE_CHECKING:  # schema.py needs this file, and opening a run needs schema.p
 
 Better = Literal["lower", "higher"]
 Evaluated = Literal[
-    "texts", "bags of words", "log-probabilities", "labels", "tags", "numbers", "word pairs", "answers", "choices"
+    "texts",
+    "bags of words",
+    "log-probabilities",
+    "labels",
+    "tags",
+    "numbers",
+    "word pairs",
+    "answers",
+    "choices",
+    "masked tokens",
 ]
 """What `evaluate` gives beside the scores: something for each row, or all pairs of words that it has scored."""
 Compared = Literal["outputs", "perplexity"]
@@ -162,7 +171,8 @@ class Directed(Protocol):
 class Labeled(Protocol):
     """A task that reads columns other than text: labels, tags, numbers, or text in words or sentences.
 
-    Its class takes the sets of labels by column as a third argument, after the configuration and the tokenizers.
+    Its class takes the sets of labels by column as a third argument, after the configuration and the tokenizers, if a
+    column is no text.
     """
 
     @classmethod
@@ -171,6 +181,14 @@ class Labeled(Protocol):
 
     def arrays(self) -> Sequence[Column]:
         """The arrays that a row becomes, in the order in which `prepare` gets them."""
+
+
+@runtime_checkable
+class Showing(Protocol):
+    """A task that makes examples out of plain text, by masking or pairing, and can show them."""
+
+    def shown(self, given: Prepared | Sequence[str], count: int, seed: int) -> list[dict[str, str]]:
+        """The first examples of a corpus, or of texts, each as cells by the name of their column."""
 
 
 @runtime_checkable
@@ -239,7 +257,7 @@ def make_task(
     given: Mapping[str, Given],
 ) -> Any:
     """The task of a class, with the sets of labels and the given runs that it declares to take."""
-    arguments: list[Any] = [labels] if column_kinds(kind, config) else []
+    arguments: list[Any] = [] if set(column_kinds(kind, config).values()) <= set(TOKENIZED) else [labels]
     return kind(config, tokenizers, *arguments, **({"given": given} if given else {}))
 
 

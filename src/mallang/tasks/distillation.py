@@ -21,14 +21,15 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Literal
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from mallang.data.batch import IGNORE, Batch
+from mallang.data.batch import Batch
+from mallang.data.masking import Masker
+from mallang.data.passages import Documents
 from mallang.data.prepared import Prepared
-from mallang.data.sampler import Buckets, Rows, by_length
+from mallang.data.sampler import by_length
 from mallang.decoding.contract import device_of
 from mallang.errors import UserError
 from mallang.evaluation.score import Score
@@ -36,25 +37,25 @@ from mallang.layers.bidirectional import Layered
 from mallang.models.contract import TokenModel
 from mallang.runs.given import Given
 from mallang.tasks import distilled_layers as distilled
-from mallang.tasks import encoding
-from mallang.tasks.contract import Better, Group, Loss
+from mallang.tasks import encoding, masked_lm
+from mallang.tasks.contract import Better, Loss
 from mallang.tasks.distilled_layers import PARTS, RECEIVES, SCAFFOLD, LayerOptions
-from mallang.tasks.masked_texts import MaskedTexts, asked_tokens, masked_labels, masked_rows
+from mallang.tasks.masked_lm import masked_rows
+from mallang.tasks.masked_scores import BATCH_TOKENS, SIGNATURE, masked_batch
+from mallang.tasks.replaced_token import real_tokens
 from mallang.text.tokenizer import Tokenizer
 
 __all__ = ["DEFAULTS", "SECTIONS", "Config", "Task", "Verbs"]
 
-SECTIONS: tuple[str, ...] = ()
+SECTIONS = masked_lm.SECTIONS
 """Sections of a recipe that this task reads besides those of every recipe."""
-DEFAULTS: dict[str, dict[str, Any]] = {"schedule": {"name": "linear"}}
+DEFAULTS = masked_lm.DEFAULTS
 """Defaults of a recipe of this task."""
-SEED, BATCH_TOKENS = 12345, 16_384
-"""What masks of validation are drawn from, and its padded tokens per batch."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(LayerOptions):
-    """The losses and their weights, and what is masked."""
+class Config(LayerOptions, masked_lm.Config):
+    """The losses and their weights, and how texts are read and masked."""
 
     prediction_weight: float = 5.0
     """Weight of the divergence between the predictions of teacher and student for masked tokens."""
@@ -66,31 +67,26 @@ class Config(LayerOptions):
     """Temperature of the predictions that are compared."""
     initialize: Literal["random", "teacher"] = "teacher"
     """teacher: start from the teacher's embedding and from layers of it, evenly spaced from the first to the last."""
-    mask_rate: float = 0.15
-    """Share of the tokens of a text that are masked, at least one; of these 80 % are `<mask>`, 10 % a random word."""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0.0 < self.mask_rate < 1.0:
-            raise ValueError(f"mask_rate must be above 0 and less than 1, but is {self.mask_rate}")
+        LayerOptions.__post_init__(self)
+        masked_lm.Config.__post_init__(self)
+        if self.pairs != "none":
+            raise ValueError("pairs have no loss here: pairs = 'next' and 'order' are for the task masked_lm")
 
 
-class Task:
+class Task(masked_lm.Task):
     """Learn to predict, and to encode, as the teacher does."""
 
-    columns = ("text",)
-    unread: tuple[str, ...] = ()
-    open_ended = False
-    can_compile = True
     metrics: Mapping[str, Better] = {"loss": "lower"}
+    config: Config
 
     def __init__(
         self, config: Config, tokenizers: Mapping[str, Tokenizer], given: Mapping[str, Given] | None = None
     ) -> None:
-        self.config, self.tokenizers, self.text = config, tokenizers, tokenizers["text"]
+        super().__init__(config, tokenizers)
         self.teacher = distilled.check_teacher(given, "distillation") if given else None
         self.parts = distilled.weighted_parts(("prediction", "masked_lm", *PARTS), config)
-        self.masking = MaskedTexts(self.text.vocabulary, config.mask_rate, 0.1, 0.1)
 
     @classmethod
     def receives(cls) -> Mapping[str, str]:
@@ -106,11 +102,6 @@ class Task:
     def left_out(cls) -> str:
         """What the names of the weights begin with that a finished run leaves out."""
         return f"{SCAFFOLD}."
-
-    @classmethod
-    def special_tokens(cls, config: Config) -> tuple[str, ...]:
-        """The special tokens that it needs."""
-        return ("mask",)
 
     @property
     def predicts(self) -> bool:
@@ -130,6 +121,7 @@ class Task:
             )
         if self.teacher is None:
             return student
+        self.check_length(student)
         teacher = self.teacher.model
         if self.config.prediction_weight and not isinstance(teacher, TokenModel):
             raise self.teacher.unfit(
@@ -142,73 +134,51 @@ class Task:
         distilled.add_scaffold(student, student, teacher, self.config)
         return student
 
-    def examples(self, corpus: Prepared, seed: int, epoch: int) -> Any:
-        """The texts that an epoch reads."""
-        return corpus.epoch(seed, epoch)
-
-    def plan(
-        self, corpus: Prepared, *, tokens: int, sentences: int | None = None, multiple: int = 1, seed: int, epoch: int
-    ) -> Sequence[Rows]:
-        """Batches of texts of similar length."""
-        lengths = corpus.epoch(seed, epoch).lengths + self.text.vocabulary.frame_length
-        return Buckets(
-            lengths, tokens=tokens, sentences=sentences, multiple=multiple, long_alone=True, seed=seed, epoch=epoch
-        )
-
-    def prepare(self, rows: list[tuple[Any, ...]], random: np.random.Generator) -> Batch:
-        """A padded batch in which some tokens are masked."""
-        return self.masking.collate([ids for ((ids,),) in rows], random)
-
     def counts(self, batch: Batch) -> dict[str, int]:
         """Masked tokens for predictions, tokens for the losses between layers."""
         assert batch.masked is not None
-        masked, tokens = int((batch.masked >= 0).sum()), int(asked_tokens(batch).sum())
+        masked, tokens = int((batch.masked[:, 0] >= 0).sum()), int(real_tokens(batch).sum())
         found = {"prediction": masked, "masked_lm": masked, **dict.fromkeys(PARTS, tokens)}
         more = {f"mean_{name}": found[name] for name in self.parts}
         return {**{name: found[name] for name in self.parts}, **more, "tokens": tokens}
 
     def loss(self, model: Any, batch: Batch, carry: Any) -> Loss:
         """The weighted parts of the loss; unweighted ones are reported."""
+        assert batch.masked is not None
         scaffold, config = model.get_submodule(SCAFFOLD), self.config
         with torch.no_grad():
             teacher = distilled.layers_of(scaffold.teacher.module, batch, config)
         student = distilled.layers_of(model, batch, config)
-        found = distilled.layer_losses(student, teacher, scaffold, config, asked_tokens(batch))
+        found = distilled.layer_losses(student, teacher, scaffold, config, real_tokens(batch))
         if self.predicts:
-            wanted = masked_labels(batch)
-            logits = model.output(masked_rows(student.vectors[-1], batch)).float()
+            wanted = batch.masked[:, 2]
+            logits = model.output(masked_rows(student.vectors[-1], batch.masked)).float()
             if config.masked_lm_weight:
-                found["masked_lm"] = F.cross_entropy(logits, wanted, ignore_index=IGNORE, reduction="sum")
+                found["masked_lm"] = F.cross_entropy(logits, wanted, ignore_index=-1, reduction="sum")
             if config.prediction_weight:
                 with torch.no_grad():
-                    theirs = scaffold.teacher.module.output(masked_rows(teacher.vectors[-1], batch))
+                    theirs = scaffold.teacher.module.output(masked_rows(teacher.vectors[-1], batch.masked))
                 each = distilled.divergence(logits, theirs, config.temperature)
-                found["prediction"] = torch.where(wanted != IGNORE, each, 0.0).sum()
+                found["prediction"] = torch.where(wanted >= 0, each, 0.0).sum()
         report = {f"mean_{name}": value.detach() for name, value in found.items()}
         return Loss(sums=distilled.weighted(found, config), report=report)
 
-    def updates(self, model: nn.Module) -> list[Group]:
-        """One parameter group with the student and the linear layers to the teacher's size."""
-        return [Group(list(model.named_parameters()))]
-
     def validate(self, model: nn.Module, corpus: Prepared, rows: Sequence[tuple[str, ...]], metric: str) -> list[Score]:
         """The mean of every part on held-out texts, always with the same masks, and their weighted sum."""
-        texts = [corpus[place][0] for place in range(len(corpus))]
-        device, random, frame = device_of(model), np.random.default_rng(SEED), self.text.vocabulary.frame_length
+        passages, masker, device = self.passages(Documents.of(corpus), "none"), Masker(self.text), device_of(model)
         sums, counts = dict.fromkeys(self.parts, 0.0), dict.fromkeys(self.parts, 0)
-        for group in by_length([len(ids) + frame for ids in texts], BATCH_TOKENS):
-            batch = self.masking.collate([texts[place] for place in group], random)
+        for group in by_length(self.lengths(passages).tolist(), BATCH_TOKENS):
+            batch = masked_batch(masker, self.collate_texts([passages[number] for number in group]), group)
             found, here = self.loss(model, batch.to(device), None).sums, self.counts(batch)
             for name in self.parts:
                 sums[name] += float(found[name])
                 counts[name] += here[name]
         means = {name: sums[name] / max(1, counts[name]) for name in self.parts}
-        signed = f"mask:{self.config.mask_rate:g}|seed:{SEED}|T:{self.config.temperature:g}"
-        loss = Score("loss", sum(means.values()), f"{' + '.join(self.parts)}|{signed}", count=max(counts.values()))
+        signed = f"T:{self.config.temperature:g}|{SIGNATURE}"
         weights = {name: getattr(self.config, f"{name}_weight") for name in self.parts}
-        return [
-            loss, *(Score(name, means[name] / weights[name], signed, count=counts[name]) for name in self.parts)
-        ]  # fmt: skip
+        loss = " + ".join(f"{weights[name]:g} {name}" for name in self.parts)
+        parts = [Score(name, means[name] / weights[name], signed, count=counts[name]) for name in self.parts]
+        return [Score("loss", sum(means.values()), f"{loss}|{signed}", count=max(counts.values())), *parts]
 
 
 def check_predictions(model: Any) -> None:

@@ -243,7 +243,8 @@ class Loop:
         rate, speed = self.optimizer.param_groups[0]["lr"], progress.tokens / max(progress.seconds, 1e-9)
         waited, self.waited = self.waited, 0.0
         self.plan.recorder.write(
-            kind="train", step=self.step, epoch=progress.position.epoch, **means, rate=rate, norm=float(self.norm),
+            kind="train", step=self.step, epoch=progress.position.epoch, **{"loss": loss, **means},
+            rate=rate, norm=float(self.norm),
             tokens=progress.tokens, seconds=round(progress.seconds, 3), tokens_per_second=round(speed),
             seconds_waited=round(waited, 3),
             **({"skipped_updates": progress.skipped_updates} if progress.skipped_updates else {}),

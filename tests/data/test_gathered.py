@@ -1,0 +1,73 @@
+"""Documents out of lines, and training text without excluded texts."""
+
+import pytest
+
+from mallang.data.corpus import Config, open_corpus
+from mallang.errors import UserError
+
+ARTICLES = " \n = One = \n \n text of one . \n \n = = Part = = \n more . \n = Two = \n text of two . \n"
+
+
+def rows(config, columns=("text",), split="train"):
+    return [cell for (cell,) in open_corpus(config, columns).split(split)]
+
+
+def test_blank_lines_end_documents(tmp_path):
+    path = tmp_path / "books.txt"
+    path.write_text("a one.\na two.\n\n\nb one.\n \nc one.\nc two.")
+    assert rows(Config(train=str(path), documents="blank-lines")) == ["a one.\na two.", "b one.", "c one.\nc two."]
+    assert len(rows(Config(train=str(path)))) == 8
+
+
+def test_titles_begin_articles_and_headings_do_not(tmp_path):
+    path = tmp_path / "wiki.txt"
+    path.write_text(ARTICLES)
+    found = rows(Config(train=str(path), documents="headings"))
+    assert found == ["= One =\ntext of one .\n= = Part = =\nmore .", "= Two =\ntext of two ."]
+
+
+def test_documents_have_another_fingerprint_and_need_one_column(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("a\n\nb\n")
+    sums = {open_corpus(Config(train=str(path), documents=how), ("text",)).split("train").fingerprint
+            for how in ("rows", "blank-lines", "headings")}  # fmt: skip
+    assert len(sums) == 3
+    with pytest.raises(UserError, match="joins lines of one column"):
+        open_corpus(Config(documents="blank-lines"), ("source", "target"))
+    with pytest.raises(ValueError, match="holds out lines"):
+        Config(train=str(path), documents="blank-lines", hold_out=0.1)
+
+
+def test_excluded_texts_are_left_out_and_counted(tmp_path):
+    kept = rows(Config(corpus="miniworld", columns=["ko"]), split="test")
+    path = tmp_path / "train.txt"
+    path.write_text("new text\n" + kept[0] + "\n" + kept[5].replace(" ", "  ") + "\n\nother\n")
+    config = Config(train=str(path), valid=str(path), exclude=["miniworld:test"])
+    corpus = open_corpus(config, ("text",))
+    assert [cell for (cell,) in corpus.split("train")] == ["new text", "", "other"]
+    assert len(list(corpus.split("valid"))) == 5, "only training text is changed"
+    [note] = [note for note in corpus.notes if "left out" in note]
+    assert note.endswith("2 of 5 rows are left out: their text is in miniworld test")
+    plain = open_corpus(Config(train=str(path)), ("text",)).split("train")
+    assert corpus.split("train").fingerprint != plain.fingerprint
+
+
+def test_exclusion_comes_before_documents_and_reaches_every_corpus(tmp_path):
+    (tmp_path / "a.txt").write_text("the same\nof a\n\n")
+    (tmp_path / "b.txt").write_text("The  same\nof b\n")
+    (tmp_path / "miniworld.txt").write_text("")
+    told = rows(Config(corpus="miniworld", columns=["ko"]), split="valid")[0]
+    (tmp_path / "b.txt").write_text(f"{told}\nof b\n")
+    names = {str(tmp_path / "a.txt"): 1.0, str(tmp_path / "b.txt"): 2.0}
+    config = Config(corpora=names, documents="blank-lines", exclude=["miniworld:valid"])
+    assert rows(config) == ["the same\nof a", "of b"]
+    assert sum("left out" in note for note in open_corpus(config, ("text",)).notes) == 2
+
+
+def test_what_is_excluded_must_be_there():
+    with pytest.raises(ValueError, match="such as nsmc:test"):
+        Config(exclude=["nsmc"])
+    with pytest.raises(UserError, match="no corpus"):
+        open_corpus(Config(exclude=["nothing:test"]), ("text",))
+    with pytest.raises(UserError, match="no split"):
+        open_corpus(Config(exclude=["miniworld:nothing"]), ("source",))
