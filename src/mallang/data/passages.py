@@ -91,7 +91,7 @@ class Documents:
         return Documents(self.tokens, self.begins[sentences], self.ends[sentences], bounds)
 
     def cut(self, most: int) -> Documents:
-        """The same documents with sentences of at most so many tokens: longer ones in parts of nearly equal length."""
+        """Documents with sentences of at most so many tokens: longer ones in parts of nearly equal length."""
         lengths = self.ends - self.begins
         parts = -(-lengths // most)
         number = np.arange(parts.sum()) - np.repeat(np.cumsum(parts) - parts, parts)
