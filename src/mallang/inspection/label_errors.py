@@ -25,9 +25,9 @@ from mallang.data import corpus as corpora
 from mallang.data import registry
 from mallang.data.columns import natural
 from mallang.data.corpus import Rows
+from mallang.data.excluded import fold
 from mallang.data.held_out import place_of
 from mallang.data.miniworld_views import VIEWS
-from mallang.data.excluded import fold
 from mallang.errors import UserError
 from mallang.evaluation.error_analysis import likely_label_errors
 from mallang.find import find
