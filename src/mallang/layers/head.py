@@ -221,6 +221,19 @@ class ChoiceHead(nn.Module):
         return scores
 
 
+def masked_rows(
+    hidden: Float[Tensor, "batch time dim"], masked: Int[Tensor, "masked 3"]
+) -> Float[Tensor, "masked dim"]:
+    """The hidden vectors of masked tokens; any vector where there is none, as in a batch that was filled up.
+
+    Everything stays on the device, and the number of vectors depends on the shape of the batch alone.
+    """
+    rows, places, _ = masked.unbind(dim=1)
+    anywhere = torch.arange(len(rows), device=rows.device) % (hidden.shape[0] * hidden.shape[1])
+    index = torch.where(rows < 0, anywhere, rows * hidden.shape[1] + places)
+    return hidden.flatten(0, 1).index_select(0, index)
+
+
 @runtime_checkable
 class OutputProjection(Protocol):
     """A model whose `output` may be a single linear layer, which a loss can fuse."""
