@@ -66,7 +66,7 @@ class Config(Options):
 class Task:
     """Learn p(label | text) from labeled texts."""
 
-    columns = ("text", "label")
+    columns: tuple[str, ...] = ("text", "label")
     unread: tuple[str, ...] = ()
     open_ended = False
     can_compile = True
