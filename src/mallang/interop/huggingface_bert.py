@@ -40,6 +40,7 @@ from mallang.recipe import Recipe
 from mallang.runs.folder import Run
 from mallang.runs.weights import own_weights, set_weights
 from mallang.tasks import encoding, masked_lm
+from mallang.tasks.contract import PredictsLabels
 from mallang.text.tokenizer import Tokenizer
 
 ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu-tanh", "gelu_pytorch_tanh": "gelu-tanh", "relu": "relu"}
@@ -326,6 +327,8 @@ def named(linear: torch.nn.Linear, name: str) -> dict[str, Tensor]:
 
 def label_names(verbs: Any, kind: str) -> dict[str, Any]:
     """The names of classes or tags, as config.json holds them."""
+    if kind == "ForSequenceClassification" and not isinstance(verbs, PredictsLabels):  # its output is a logit
+        return {"id2label": {"0": "score"}, "label2id": {"score": 0}, "problem_type": "regression"}
     if kind == "ForSequenceClassification":
         several = verbs.task.config.kind == "multi"
         names, more = (

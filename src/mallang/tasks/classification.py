@@ -78,7 +78,7 @@ class Task(FineTuned):
     """Learn p(label | text) from labeled texts."""
 
     config: Config
-    columns = ("text", "label")
+    columns: tuple[str, ...] = ("text", "label")
     unread: tuple[str, ...] = ()
     open_ended = False
     can_compile = True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float32, Shaped
@@ -89,7 +89,7 @@ class Verbs:
     """A trained classifier."""
 
     task_name = "classification"
-    verbs = ("classify", "embed", "evaluate")
+    verbs: ClassVar[tuple[str, ...]] = ("classify", "embed", "evaluate")
     compared_by = None
 
     def __init__(self, task: Task, model: Any, config: None, max_length: int) -> None:

@@ -98,7 +98,7 @@ class PairLayout:
         return {"tokens": tokens, "lengths": lengths, **alone}
 
     def shortened(self, first: Any, second: Any) -> tuple[Any, Any]:
-        """Both texts without the end of the longer one, where they do not fit into one row."""
+        """Cut the end of the longer text, where the two do not fit into one row."""
         if not self.most:
             return first, second
         one, two = shares(len(first), len(second), self.most - self.frame)

@@ -142,7 +142,7 @@ class Task(classification.Task):
     def collate(self, examples: Sequence[Sequence[Any]]) -> Batch:
         """A padded batch of examples, each with the arrays that `arrays` names."""
         fields = self.layout.fields([(each[FIRST], each[SECOND]) for each in examples])
-        return Batch(**fields, **self.label_fields([each[LABEL] for each in examples]))  # type: ignore[arg-type]
+        return Batch(**fields, **self.label_fields([each[LABEL] for each in examples]))
 
     def lengths(self, examples: Sequence[Sequence[Any]]) -> Any:
         """The lengths of both texts of every example."""

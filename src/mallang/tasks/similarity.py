@@ -185,7 +185,7 @@ class Task:
     def collate(self, examples: Sequence[Sequence[Any]]) -> Batch:
         """A padded batch of pairs with their numbers."""
         numbers = torch.tensor([bits_to_number(each[2]) for each in examples])
-        return Batch(**self.layout.fields([(each[0], each[1]) for each in examples]), numbers=numbers)  # type: ignore[arg-type]
+        return Batch(**self.layout.fields([(each[0], each[1]) for each in examples]), numbers=numbers)
 
     def counts(self, batch: Batch) -> dict[str, int]:
         """The number of pairs with a number, and of tokens."""
@@ -296,7 +296,7 @@ class Verbs:
 
     def examples(self, pairs: Sequence[Any]) -> list[tuple[Any, ...]]:
         """Pairs as examples; their number is not known."""
-        given, nothing = as_pairs(pairs), np.float32(np.nan).view(np.int32)[None].astype(np.int64)
+        given, nothing = as_pairs(pairs), np.array([np.nan], dtype=np.float32).view(np.int32).astype(np.int64)
         sides = [self.task.text.encode_batch([pair[place] for pair in given]) for place in (0, 1)]
         arrays = [[np.array(ids, dtype=np.int64) for ids in side] for side in sides]
         return [(first, second, nothing) for first, second in zip(*arrays, strict=True)]
