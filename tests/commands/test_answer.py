@@ -35,7 +35,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder.joinpath("my.jsonl").write_text("\n".join(choices), "utf-8")
     for task, data, name in (("question_answering", "my.json", "qa"), ("multiple_choice", "my.jsonl", "mc")):
         windows = ("task.window=24", "task.stride=8", "task.no_answer=true") if name == "qa" else ()
-        done = mallang("train", "rnn_tagger" if name == "qa" else "rnn_classifier", f"task.name={task}", *windows,
+        model = "rnn_tagger" if name == "qa" else "rnn_classifier"
+        done = mallang("train", model, f"task.name={task}", *windows,
                        f"data.train={data}", f"data.valid={data}", f"data.test={data}", *QUICK, "--name", name, cwd=folder)  # fmt: skip
         assert done.code == 0, done.err
     return folder
