@@ -46,7 +46,7 @@ class Files:
     share: tuple[str, int, int] | None = None
     """A column, and which hundredths of all its texts belong to this split: from the first to the last, excluded.
 
-    Where the last is not above the first, they go on from 0: 80 to 60 are all but those from 60 to 79.
+    Where the last is not above the first, they wrap around at 99: 80 to 60 are all but those from 60 to 79.
     """
     comment: str = ""
     """How a line of a column file begins that holds no token."""
@@ -106,7 +106,7 @@ class Files:
 
 
 def hundredths(first: int, last: int) -> frozenset[int]:
-    """The numbers from the first to the last, excluded; past 99 they go on from 0."""
+    """The numbers from the first to the last, excluded; past 99 they wrap around to 0."""
     return frozenset(range(first, last) if first < last else {*range(first, 100), *range(last)})
 
 
