@@ -36,9 +36,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for task, data, name in (("question_answering", "my.json", "qa"), ("multiple_choice", "my.jsonl", "mc")):
         windows = ("task.window=24", "task.stride=8", "task.no_answer=true") if name == "qa" else ()
         model = "rnn_tagger" if name == "qa" else "rnn_classifier"
-        files = [f"data.{split}={data}" for split in ("train", "valid", "test")]
-        options = (f"task.name={task}", *windows, *files, *QUICK)
-        done = mallang("train", model, *options, "--name", name, cwd=folder)
+        splits = [f"data.{split}={data}" for split in ("train", "valid", "test")]
+        given = [f"task.name={task}", *windows, *splits, *QUICK, "--name", name]
+        done = mallang("train", model, *given, cwd=folder)
         assert done.code == 0, done.err
     return folder
 

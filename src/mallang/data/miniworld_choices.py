@@ -36,8 +36,7 @@ def rows(split: str, count: int) -> tuple[tuple[str, ...], ...]:
         drawn = draw_question(draw, split)
         if drawn is None or not known.issuperset(miniworld.forms(Scene((drawn[0],)))):
             continue
-        statement, question = drawn
-        right = statement.object.noun
+        statement, question, right = drawn
         choices = draw_choices(draw, statement.verb, right, FEWEST + len(found) % (MOST - FEWEST + 1))
         scene, letter = Scene((question,)), LETTERS[choices.index(right)]
         korean, english = (
@@ -48,14 +47,15 @@ def rows(split: str, count: int) -> tuple[tuple[str, ...], ...]:
 
 
 @no_type_check
-def draw_question(draw: Draw, split: str) -> tuple[Clause, Clause] | None:
-    """A statement and the question for its object, or nothing when what was drawn has none."""
+def draw_question(draw: Draw, split: str) -> tuple[Clause, Clause, Noun] | None:
+    """A statement, the question for its object, and the object, or nothing when what was drawn has none."""
     drawn = draw_clause(draw, split, WH_POOLS["what"])
     if drawn is None or drawn.subject is None or drawn.object is None or drawn.object.noun.group in ("name", "elder"):
         return None
-    plain = drawn._replace(object=Phrase(drawn.object.noun), negated=False, fronted=False)
+    right = drawn.object.noun
+    plain = drawn._replace(object=Phrase(right), negated=False, fronted=False)
     question = plain._replace(object=Phrase(asked_object(plain.verb)), question=True)
-    return (plain, question) if makes_sense(question) else None
+    return (plain, question, right) if makes_sense(question) else None
 
 
 @no_type_check

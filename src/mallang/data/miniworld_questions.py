@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import json
 from functools import cache
+from typing import Any
 
 from mallang.data import miniworld
 from mallang.data.miniworld_draw import POOLS, Draw, draw_clause
 from mallang.data.miniworld_grammar import ENGLISH_ORDER, KOREAN_ORDER, Scene, Slots
 from mallang.data.miniworld_scene import Clause, Phrase, asked_object, makes_sense
-from mallang.data.miniworld_words import WHEN, WHERE, WHO, no_type_check
+from mallang.data.miniworld_words import WHEN, WHERE, WHO, Noun, no_type_check
 from mallang.text.hangul import particle
 
 VERSION = 1
@@ -57,8 +58,7 @@ def draw_statements(draw: Draw, split: str) -> list[Clause] | None:
         drawn = draw_clause(draw, split, POOLS["action"])
         if drawn is None or drawn.subject is None or drawn.negated or drawn.fronted or not makes_sense(drawn):
             continue
-        nouns = {clause.subject.noun for clause in found} | {clause.subject.partner for clause in found} - {None}
-        if drawn.subject.noun in nouns or drawn.subject.partner in nouns:
+        if any(subjects_of(clause) & subjects_of(drawn) for clause in found):
             continue
         if any(clause.verb.english == drawn.verb.english for clause in found):
             continue
@@ -69,17 +69,24 @@ def draw_statements(draw: Draw, split: str) -> list[Clause] | None:
 
 
 @no_type_check
+def subjects_of(clause: Clause) -> set[Noun]:
+    """Who does it."""
+    subject = clause.subject
+    return set() if subject is None else {noun for noun in (subject.noun, subject.partner) if noun}
+
+
+@no_type_check
 def question_of(clause: Clause, part: str) -> Clause | None:
     """The question that asks for a part of a statement, if there is one that makes sense."""
-    asked = {
+    asked: dict[str, Any] = {
         "subject": Phrase(WHO),
         "object": Phrase(asked_object(clause.verb)),
         "place": WHERE,
         "time": WHEN,
-    }[part]
+    }
     if getattr(clause, part) is None:
         return None
-    found = clause._replace(**{part: asked}, question=True)
+    found = clause._replace(question=True, **{part: asked[part]})
     return found if makes_sense(found) else None
 
 
@@ -121,7 +128,8 @@ def without_particle(clause: Clause, part: str, text: str) -> str:
         return text
     if part == "place":
         return text.removesuffix(clause.verb.place_case)
-    case = clause.verb.case if part == "object" else "이가" if clause.subject.number else "은는"
+    is_counted = clause.subject is not None and clause.subject.number > 0
+    case = clause.verb.case if part == "object" else "이가" if is_counted else "은는"
     bare = text[:-1]
     assert bare + particle(bare, case) == text, text
     return bare

@@ -22,7 +22,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from mallang.data import derived, question_sentences, storage
+from mallang.data.shares import hundredths, shared_out
 from mallang.data.source import Row as Row
+from mallang.data.squad import squad_rows
 from mallang.errors import UserError, nearest, require
 
 Kind = Literal["text", "parallel", "tsv", "csv", "jsonl", "parquet", "conll", "squad", "qnli", "analogy", "captions"]
@@ -48,7 +50,7 @@ class Files:
     share: tuple[str, int, int] | None = None
     """A column, and which hundredths of all its texts belong to this split: from the first to the last, excluded.
 
-    Where the last is not above the first, 0 follows 99: 80 to 60 are all but those from 60 to 79.
+    Where the last is not above the first, they wrap around at 99: 80 to 60 are all but those from 60 to 79.
     """
     comment: str = ""
     """How a line of a column file begins that holds no token."""
@@ -105,22 +107,6 @@ class Files:
         how += [] if self.share is None else [self.share]
         how += [made] if made else []
         return hashlib.sha256(json.dumps(how).encode()).hexdigest()
-
-
-def hundredths(first: int, last: int) -> frozenset[int]:
-    """The numbers from the first to the last, excluded; past 99 they go on from 0."""
-    return frozenset(range(first, last) if first < last else {*range(first, 100), *range(last)})
-
-
-def shared_out(rows: Iterator[Row], column: int, hundredths: frozenset[int]) -> Iterator[Row]:
-    """The rows whose text in this column falls into these hundredths, which its letters and digits alone decide.
-
-    So a corpus in one file has held-out rows, the same on every machine, and no text is in two splits.
-    """
-    for row in rows:
-        plain = "".join(filter(str.isalnum, row[column].casefold()))
-        if int(hashlib.sha256(plain.encode("utf-8", "surrogateescape")).hexdigest(), 16) % 100 in hundredths:
-            yield row
 
 
 def lines(path: Path, strict: bool = True, span: tuple[int, int] | None = None) -> Iterator[str]:
@@ -304,27 +290,9 @@ def parquet_records(path: Path, picks: Sequence[str]) -> Iterator[tuple[int, dic
         raise UserError(f"{path} is not a Parquet file that can be read: {error}", todo="copy it again") from error
 
 
-SQUAD = ("id", "title", "context", "question", "answers")
-"""The columns of a SQuAD file."""
-
-
 def squad(files: Files) -> Iterator[Row]:
-    """A row per question of a SQuAD file: id, title, context, question, and its answers as JSON, if it has any."""
-    path = files.paths[0]
-    whole = whole_json(path)
-    try:
-        for article in whole["data"]:
-            for paragraph in article["paragraphs"]:
-                for asked in paragraph["qas"]:
-                    given = [] if asked.get("is_impossible") else asked.get("answers", [])
-                    answers, title = json.dumps(given, ensure_ascii=False), article.get("title", "")
-                    yield str(asked.get("id", "")), title, paragraph["context"], asked["question"], answers
-    except (KeyError, TypeError, AttributeError) as error:
-        raise UserError(
-            f"{path} is JSON, but not a SQuAD file: {type(error).__name__} {error}",
-            todo='{"data": [{"title", "paragraphs": [{"context", "qas": [{"question", "answers"}]}]}]}, '
-            "or a .jsonl file with one object a line",
-        ) from error
+    """The rows of a SQuAD file."""
+    return squad_rows(whole_json(files.paths[0]), files.paths[0])
 
 
 def analogy(files: Files) -> Iterator[Row]:

@@ -61,7 +61,7 @@ class Answered:
 
 
 @dataclass(frozen=True)
-class Reading:
+class TokenizedQuestion:
     """A question and its context as tokens."""
 
     question: Sequence[int]
@@ -86,7 +86,7 @@ class Scored:
         return float(self.nothing - self.table.max())
 
 
-def read(task: Task, question: str, context: str, known: dict[str, tuple[list[int], Offsets]]) -> Reading:
+def read(task: Task, question: str, context: str, known: dict[str, tuple[list[int], Offsets]]) -> TokenizedQuestion:
     """A question and its context as tokens; `known` keeps contexts, for several questions are about one."""
     if not question.strip():
         raise UserError("the question is empty", todo="give a question")
@@ -95,11 +95,11 @@ def read(task: Task, question: str, context: str, known: dict[str, tuple[list[in
     ids, offsets = known[context]
     if not (offsets[:, 1] > offsets[:, 0]).any():
         raise UserError("the context is empty: it holds no token", todo="give the text that holds the answer")
-    return Reading(task.question.encode(question).ids, ids, offsets)
+    return TokenizedQuestion(task.question.encode(question).ids, ids, offsets)
 
 
 def score_spans(
-    task: Task, model: nn.Module, readings: Sequence[Reading], answers: Sequence[Sequence[int]] | None = None
+    task: Task, model: nn.Module, readings: Sequence[TokenizedQuestion], answers: Sequence[Sequence[int]] | None = None
 ) -> list[Scored]:
     """The log-probability of the spans of every question; with `answers`, first and last tokens, also the loss."""
     windows = [
@@ -111,7 +111,7 @@ def score_spans(
     device, found = device_of(model), dict[int, tuple[Any, Any, float, float]]()
     with inference(model):
         for group in by_length(lengths, BATCH_TOKENS):
-            batch = task.collate([windows[each][2:] for each in group])  # type: ignore[misc]
+            batch = task.collate([windows[each][2:] for each in group])
             logits, _ = task.logits(model, batch.to(device))
             shares = logits.log_softmax(dim=2).cpu().numpy().astype(np.float64)
             for each, own, answer in zip(group, shares, batch.answers.numpy(), strict=True):  # type: ignore[union-attr]
@@ -123,7 +123,7 @@ def score_spans(
     return join(task, readings, windows, found)
 
 
-def cut(task: Task, reading: Reading, spans: Sequence[int] | None) -> list[tuple[Any, ...]]:
+def cut(task: Task, reading: TokenizedQuestion, spans: Sequence[int] | None) -> list[tuple[Any, ...]]:
     """The windows of a question: the first context token, the question, the part, and the answer in it."""
     read = task.windows.question(len(reading.question))
     room, found = task.windows.room(len(reading.question)), []
@@ -134,7 +134,9 @@ def cut(task: Task, reading: Reading, spans: Sequence[int] | None) -> list[tuple
     return found
 
 
-def join(task: Task, readings: Sequence[Reading], windows: Sequence[Any], found: dict[int, Any]) -> list[Scored]:
+def join(
+    task: Task, readings: Sequence[TokenizedQuestion], windows: Sequence[Any], found: dict[int, Any]
+) -> list[Scored]:
     """What the windows of each question say together: of a span the highest, of no answer the lowest."""
     own: list[list[int]] = [[] for _ in readings]
     for each, (place, *_) in enumerate(windows):
@@ -153,7 +155,9 @@ def join(task: Task, readings: Sequence[Reading], windows: Sequence[Any], found:
     return scored
 
 
-def candidates(task: Task, reading: Reading, context: str, scored: Scored, nbest: int) -> tuple[list[Candidate], float]:
+def candidates(
+    task: Task, reading: TokenizedQuestion, context: str, scored: Scored, nbest: int
+) -> tuple[list[Candidate], float]:
     """The most probable spans of a question, and the probability of no answer: 0 where there always is one."""
     flat = scored.table.ravel()
     top = np.argsort(-flat, kind="stable")[:nbest]

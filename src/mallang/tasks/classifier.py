@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Float32, Shaped
 from torch import nn
 
+from mallang.data.columns import ColumnEncoder
 from mallang.decoding.contract import device_of, inference
 from mallang.errors import UserError
 from mallang.evaluation.label_predictions import (
@@ -209,8 +210,9 @@ class Verbs:
 
     def examples(self, texts: Sequence[Any]) -> list[tuple[Any, ...]]:
         """Texts as examples without a known label."""
-        columns = [each for each in self.task.arrays() if each.place == 0]
-        arrays = [[np.array(ids, dtype=np.int64) for ids in each.encoder.encode_batch(list(texts))] for each in columns]
+        encoders = [each.encoder for each in self.task.arrays() if each.place == 0]
+        known = [each.encode_batch(list(texts)) for each in encoders if isinstance(each, ColumnEncoder)]
+        arrays = [[np.array(ids, dtype=np.int64) for ids in rows] for rows in known]
         nothing = np.zeros(0 if self.task.config.kind == "multi" else 1, dtype=np.int64)
         return [(first, nothing, *others) for first, *others in zip(*arrays, strict=True)]
 

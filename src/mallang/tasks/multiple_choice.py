@@ -191,7 +191,8 @@ class Task:
 
     def validate(self, model: nn.Module, corpus: Prepared, rows: Sequence[tuple[str, ...]], metric: str) -> list[Score]:
         """The mean loss and the accuracy on held-out questions."""
-        return validation_scores(self, model, [corpus[place] for place in range(len(corpus))])
+        examples: list[Any] = [corpus[place] for place in range(len(corpus))]
+        return validation_scores(self, model, examples)
 
     def longest(self, model: nn.Module) -> int | None:
         """The maximum number of tokens that the model reads."""
