@@ -80,15 +80,15 @@ def check_logits(verbs: Any, folder: Path) -> None:
 
 SLOW = pytest.mark.slow
 CLASSIFIERS = [
-    pytest.param("bert", {"layers": 1}, {}, id="bert"),
-    pytest.param("rnn_classifier", {"layers": 2}, {}, id="lstm"),
+    pytest.param("bert", {"layers": 1}, {}, id="bert", marks=SLOW),
+    pytest.param("rnn_classifier", {"layers": 2}, {}, id="lstm", marks=SLOW),
     pytest.param(
         "rnn_classifier", {"cell": "gru", "pooling": "last", "bidirectional": False}, {}, id="gru", marks=SLOW
     ),
     pytest.param("cnn", {}, {"kind": "multi"}, id="cnn", marks=SLOW),
     pytest.param("transformer_encoder", {"pooling": "first"}, {"kind": "ordinal"}, id="transformer", marks=SLOW),
     pytest.param("self_attentive", {}, {}, id="self_attentive", marks=SLOW),
-    pytest.param("bag_of_means", {}, {}, id="bag_of_means", marks=SLOW),
+    pytest.param("bag_of_means", {}, {}, id="bag_of_means"),
 ]
 
 

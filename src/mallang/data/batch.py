@@ -203,7 +203,8 @@ def rectangles(batch: Batch) -> list[tuple[str, Tensor]]:
 
 def lengths_to_mask(lengths: Int[Tensor, " batch"], width: int | torch.SymInt) -> Bool[Tensor, "batch width"]:
     """True in the first `lengths[i]` positions of row i."""
-    return torch.arange(width, device=lengths.device)[None, :] < lengths[:, None]
+    places = torch.arange(width, device=lengths.device)  # type: ignore[arg-type]  # its stub knows no SymInt
+    return places[None, :] < lengths[:, None]
 
 
 def pad_texts(rows: Sequence[Any], vocabulary: Vocabulary) -> tuple[Int[Tensor, "rows width"], Int[Tensor, " rows"]]:

@@ -48,7 +48,7 @@ FILES = ("config.json", "model.safetensors", "tokenizer.json")
 ARCHITECTURES = ("GPT2LMHeadModel", "GPT2Model")
 """Their classes that can be imported."""
 SIZED = {"vocab_size": "wte.weight", "n_positions": "wpe.weight"}
-"""The tensor whose number of rows a key of config.json gives."""
+"""The keys of config.json that state the number of rows of a tensor."""
 
 
 def import_gpt2(source: Path, folder: Path, *, allow_bin: bool = False, fresh: bool = False) -> Run:

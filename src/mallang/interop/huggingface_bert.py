@@ -83,7 +83,7 @@ SIZED = {
     "type_vocab_size": "embeddings.token_type_embeddings.weight",
     "intermediate_size": "encoder.layer.0.intermediate.dense.weight",
 }
-"""The tensor whose number of rows a key of config.json gives."""
+"""The keys of config.json that state the number of rows of a tensor."""
 REPEATED = ("position_ids", "decoder.weight", "decoder.bias")
 """Ends of names of tensors that repeat others, or can be computed."""
 
@@ -124,9 +124,7 @@ def import_bert(source: Path, folder: Path, *, allow_bin: bool = False, fresh: b
         model, {f"model.{name}": value for name, value in own_weights(encoder).items()} | head.weights, files[0]
     )
     labels = {head.label_column: head.labels}
-    return write_imported(
-        folder, recipe, tokenizer, model, about=card, sources=known, fresh=fresh, column=head.text_column, labels=labels
-    )
+    return write_imported(folder, recipe, tokenizer, model, about=card, sources=known, fresh=fresh, labels=labels)
 
 
 def shapes_of(given: Mapping[str, Tensor]) -> dict[str, int]:

@@ -8,12 +8,14 @@ from pathlib import Path
 from torch import nn
 
 from mallang.data.columns import LabelSet
+from mallang.find import find
 from mallang.recipe import Recipe
 from mallang.runs.beginning import begin, check_place, locked
 from mallang.runs.files import replace_file, sha256
 from mallang.runs.folder import Run
 from mallang.runs.own_files import WEIGHTS
 from mallang.runs.weights import own_weights
+from mallang.tasks.contract import text_columns
 from mallang.text.tokenizer import Tokenizer
 
 
@@ -26,14 +28,14 @@ def write_imported(
     about: str,
     sources: Mapping[str, str],
     fresh: bool,
-    column: str = "text",
     labels: Mapping[str, LabelSet] | None = None,
 ) -> Run:
     """Write the run; `about` goes onto its card, and `sources` are the files it came from.
 
-    `column` is the column that the tokenizer reads, `labels` are the sets of labels by column.
+    `labels` are the sets of labels by column.
     """
     named = labels or {}
+    column = text_columns(find("tasks", recipe.task_name).Task, recipe.task)[0] if named else "text"
     check_place(folder, recipe, fresh=fresh)
     with locked(folder):
         run = begin(folder, recipe, fresh=fresh)

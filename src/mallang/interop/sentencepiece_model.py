@@ -17,7 +17,7 @@ from pathlib import Path
 from mallang.errors import UserError
 
 NORMAL, UNKNOWN, CONTROL = 1, 2, 3
-"""The types of pieces that are told apart."""
+"""The types of pieces that matter here."""
 UNIGRAM = 1
 KINDS = {1: "unigram", 2: "BPE", 3: "word", 4: "char"}
 Value = int | bytes

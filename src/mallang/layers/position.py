@@ -39,7 +39,7 @@ class SinusoidalPositions(nn.Module):
         end = start + time if isinstance(start, int) else most
         if end is not None and end > len(self.table):
             with torch.inference_mode(False):  # the next to use it may be training
-                self.table = sinusoids(2 * end, self.dim).to(self.table)
+                self.table = sinusoids(2 * int(end), self.dim).to(self.table)
         return rows_from(self.table, start, time)
 
 
@@ -123,7 +123,8 @@ def rows_from(table: Float[Tensor, "length dim"], start: int | Int[Tensor, ""], 
     """`time` rows of a table from row `start`; a `start` tensor beyond the table is clamped to its last row."""
     if isinstance(start, int):
         return table[start : start + time]
-    rows = start[None] if time == 1 else start + torch.arange(time, device=start.device)
+    places = torch.arange(time, device=start.device)  # type: ignore[arg-type]  # its stub knows no SymInt
+    rows = start[None] if time == 1 else start + places
     return table.index_select(0, rows.clamp(max=len(table) - 1))
 
 

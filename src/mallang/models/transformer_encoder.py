@@ -107,7 +107,7 @@ class TransformerEncoder(nn.Module):
         """The vectors of the words after every block, and one vector of the text."""
         x, seen, first = self.embedding(batch.tokens), batch.mask, 0
         if self.class_token is not None:
-            x = torch.cat((self.class_token.to(x.dtype).expand(len(x), 1, -1), x), dim=1)
+            x = torch.cat((self.class_token.to(x.dtype).expand(x.shape[0], 1, -1), x), dim=1)
             seen, first = pad(seen, (1, 0), value=True), 1
         mask, layers = padding_mask(seen), []
         for block in self.encoder:
