@@ -183,7 +183,20 @@ def cross_entropy_of(
     layer, otherwise from all logits at once.
     """
     projection = model.output_projection() if isinstance(model, OutputProjection) else None
-    if projection is not None and is_chunked(hidden.device):
-        return cross_entropy(hidden, projection.weight, projection.bias, labels, smoothing)
+    if projection is not None:
+        return projected_cross_entropy(projection, hidden, labels, smoothing)
     sums = summed(model.output(hidden).log_softmax(dim=1, dtype=torch.float32), labels, smoothing)
+    return sums[0], sums[1].detach()
+
+
+def projected_cross_entropy(
+    projection: Projection,
+    hidden: Float[Tensor, "positions dim"],
+    labels: Int[Tensor, " positions"],
+    smoothing: float = 0.0,
+) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
+    """The loss and the negative log-likelihood of hidden vectors under a projection, in chunks where that pays."""
+    if is_chunked(hidden.device):
+        return cross_entropy(hidden, projection.weight, projection.bias, labels, smoothing)
+    sums = summed(projection(hidden).log_softmax(dim=1, dtype=torch.float32), labels, smoothing)
     return sums[0], sums[1].detach()
