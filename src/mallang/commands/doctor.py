@@ -145,6 +145,8 @@ def examine_run(folder: Path, split: str | None, data: str | None, limit: int, d
         metrics = [{"nll": entry["loss"], **entry} if "loss" in entry else entry for entry in metrics]
     report.findings += [*changed, *checkup.examine_training(metrics, words)]
     report.facts["steps"] = str(metrics[-1]["step"] if metrics else 0)
+    if not any(finding.serious for finding in report.findings) and (mix := checkup.layer_mix(run)) is not None:
+        report.facts["layer mix"] = mix
     if not run.is_finished:
         report.notes.append("the run is not finished; the command that trains it continues where it stopped")
     unusable = [UNUSABLE[finding.name] for finding in report.findings if finding.serious and finding.name in UNUSABLE]

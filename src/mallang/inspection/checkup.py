@@ -84,6 +84,20 @@ def examine_files(run: Run) -> list[Finding]:
     return findings
 
 
+def layer_mix(run: Run) -> str | None:
+    """The learned shares of the layers of given features, and their scale; None where a run has no such mix."""
+    if not (run.folder / WEIGHTS).exists():
+        return None
+    tensors = load_tensors(run.folder / WEIGHTS)
+    weights, scale = (tensors.get(f"head.mix.{name}") for name in ("weights", "scale"))
+    if weights is None or scale is None:
+        return None
+    shares = weights.float().softmax(dim=0).tolist()
+    return (
+        ", ".join(f"layer {layer}: {share:.1%}" for layer, share in enumerate(shares)) + f"; scale {float(scale):.3f}"
+    )
+
+
 def examine_weights(run: Run) -> list[Finding]:
     """Whether all weights are finite: the final ones of a run, or else those of its newest whole checkpoint."""
     if (run.folder / WEIGHTS).exists():

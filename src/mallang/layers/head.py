@@ -14,6 +14,7 @@ from mallang.kernels.projection import project
 from mallang.layers.crf import CRF
 from mallang.layers.frozen import Frozen
 from mallang.layers.hashed_bag import HashedBag
+from mallang.layers.mix import LayerMix
 
 
 class Projection(nn.Module):
@@ -66,14 +67,24 @@ class Capped(nn.Module):
 class Headed(nn.Module):
     """A model and the head that a task puts on it; their weights are saved as `model.*` and `head.*`.
 
-    `features` is the encoder of another run whose vectors the head reads beside those of the model.
+    `features` is the encoder of another run whose vectors the head reads beside those of the model. `mix` is the mix of
+    its layers, which is learned and saved with the head.
     """
 
     def __init__(
-        self, model: nn.Module, head: nn.Module, *, frozen: bool = False, features: Frozen | None = None
+        self,
+        model: nn.Module,
+        head: nn.Module,
+        *,
+        frozen: bool = False,
+        features: Frozen | None = None,
+        mix: LayerMix | None = None,
     ) -> None:
         super().__init__()
         self.model, self.head, self.is_frozen, self.features = model, head, frozen, features
+        self.held_mix = (mix,)  # in a tuple: its weights belong to the head
+        if mix is not None:
+            head.add_module("mix", mix)
         if frozen:
             model.requires_grad_(False)
             model.eval()
@@ -82,6 +93,11 @@ class Headed(nn.Module):
     def config(self) -> Any:
         """The configuration of the model below the head."""
         return self.model.config
+
+    @property
+    def mix(self) -> LayerMix | None:
+        """The learned mix of the layers of the features, if there is one."""
+        return self.held_mix[0]
 
     def train(self, mode: bool = True) -> Headed:
         """Set the training mode; a frozen model stays in eval mode, so that it computes the same features forever."""

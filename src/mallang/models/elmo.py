@@ -154,6 +154,10 @@ class ELMo(nn.Module):
         """Input ids for out-of-vocabulary words; they are never predicted."""
         return self.characters.ids_of_oov(words)
 
+    def keep_words(self, words: Sequence[str]) -> list[int]:
+        """Input ids for out-of-vocabulary words that are never freed."""
+        return self.characters.keep_words(words)
+
     def forget_oov(self, most: int | None = None) -> None:
         """Free the ids of out-of-vocabulary words if there are many."""
         self.characters.forget_oov(most)

@@ -81,7 +81,7 @@ class Task:
         given: Mapping[str, Given] | None = None,
     ) -> None:
         self.config, self.tokenizers, self.text = config, tokenizers, tokenizers["text"]
-        self.features = features_of(given, "document" if config.documents else "text")
+        self.features = features_of(given, "document" if config.documents else "text", config, self.text)
         self.labels = labels["label"]
         self.segments = Segments(self.text, "document")
         if config.documents and self.text.domains:
@@ -148,15 +148,15 @@ class Task:
             )
         vocabularies = [self.text.vocabulary] * (2 if kind.reads_source else 1)
         encoder = kind(config, *vocabularies)
-        dim, features = encoder.encoder_dims().pooled, None
+        dim, features, mix = encoder.encoder_dims().pooled, None, None
         if self.features is not None:
-            dim, features = dim + self.features.dim, self.features.module()
+            dim, features, mix = dim + self.features.dim, self.features.module(), self.features.mix()
         is_ordinal = self.config.kind == "ordinal"
         make, outputs = (OrdinalHead, 1) if is_ordinal else (ClassificationHead, len(self.labels))
         how = self.config.bag_dropout, self.config.bag_loss
         bag = None if self.bag is None else HashedBag(self.bag.buckets, outputs, *how)
         head = make(dim, len(self.labels), self.config.head_dropout, bag)
-        return Headed(encoder, head, frozen=self.config.freeze, features=features)
+        return Headed(encoder, head, frozen=self.config.freeze, features=features, mix=mix)
 
     def examples(self, corpus: Prepared, seed: int, epoch: int) -> Any:
         """The texts that an epoch reads; with BPE-dropout tokenized again."""
@@ -259,10 +259,11 @@ class Task:
         if isinstance(model, Classifier):
             return [model.classify(batch)], {}
         encoded = self.encoded(model.model, batch)
-        pooled = encoded.pooled
+        pooled, penalties = encoded.pooled, encoded.penalties
         if self.features is not None:
-            pooled = self.features.join(pooled, model.features, batch)
-        return model.head.experts(pooled, batch.ngrams), encoded.penalties
+            pooled = self.features.join(pooled, model.features, batch, model.mix)
+            penalties = {**penalties, **self.features.penalties(model.mix, len(pooled))}
+        return model.head.experts(pooled, batch.ngrams), penalties
 
     def encoded(self, encoder: Any, batch: Batch) -> Encoded:
         """What an encoder makes of a batch."""

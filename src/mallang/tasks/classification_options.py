@@ -8,6 +8,7 @@ from typing import Literal
 from mallang.data.symbols import SymbolUnit
 from mallang.kernels.ngram_rows import NgramIndex
 from mallang.layers.hashed_bag import BagLoss
+from mallang.tasks.features import check_mix
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +29,10 @@ class Options:
     """Probability that a merge of BPE is skipped in training, so that a word is read in other pieces each time."""
     freeze: bool = False
     """Train the head alone; the encoder, usually from another run (--from), stays as it is."""
+    features_mix: bool = False
+    """given.features: mix all layers of the other encoder in learned shares; otherwise its last layer is read."""
+    features_l2: float = 0.0
+    """Weight of an L2 penalty on that mix, which pulls it towards the mean of the layers."""
     max_tokens: int = 0
     """Maximum number of tokens of a text that are read, from its start; 0: all."""
     documents: bool = False
@@ -64,6 +69,7 @@ class Options:
         for name in ("max_sentences", "max_words"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, but is {getattr(self, name)}")
+        check_mix(self)
         self.check_bag()
 
     def check_bag(self) -> None:
