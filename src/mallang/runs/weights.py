@@ -33,6 +33,14 @@ class Adopts(Protocol):
         """Use these arrays; raises a ValueError that says what does not fit."""
 
 
+@runtime_checkable
+class AdaptsWeights(Protocol):
+    """A model that can start from the weights of other kinds of models, whose names or scales differ."""
+
+    def adapted(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The weights of another model under the names of this one; those without a counterpart stay as they are."""
+
+
 def to_file(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The names in a weight file: `model.*`, and `head.*` for what a task added to the model."""
     return dict(weights) if are_headed(weights) else {f"model.{name}": value for name, value in weights.items()}

@@ -12,7 +12,7 @@ from mallang.layers.head import Headed
 from mallang.layers.initialization import torch_defaults
 from mallang.runs.folder import Run
 from mallang.runs.own_files import WEIGHTS
-from mallang.runs.weights import own_weights, set_some_weights, set_weights, without_head
+from mallang.runs.weights import AdaptsWeights, own_weights, set_some_weights, set_weights, without_head
 from mallang.training.options import Config
 
 
@@ -40,4 +40,7 @@ def initialize(model: nn.Module, config: Config, start: Path | None, say: Callab
     elif set(weights) == set(own_weights(model)):
         say(f"from {start}: {set_some_weights(model, weights, start / WEIGHTS)}")
     else:
-        say(f"from {start}: {set_some_weights(model.model, without_head(weights), start / WEIGHTS)}; the head is new")
+        given = without_head(weights)
+        if isinstance(model.model, AdaptsWeights):
+            given = model.model.adapted(given)
+        say(f"from {start}: {set_some_weights(model.model, given, start / WEIGHTS)}; the head is new")
