@@ -137,6 +137,12 @@ class RNNClassifier(nn.Module):
             found["embedding.weight"] = table * table.shape[1] ** 0.5
         return found
 
+    @classmethod
+    def adapted_shape(cls, values: Mapping[str, Any]) -> dict[str, Any]:
+        """The shape of a language model or autoencoder, read in one direction."""
+        alike = "cell", "layers", "embedding_dim", "dim"
+        return {"bidirectional": False, **{name: values[name] for name in alike if name in values}}
+
     def init_weights(self) -> None:
         """N(0, 0.1) for embeddings; recurrent.py initializes the recurrent layers."""
         nn.init.normal_(self.embedding.weight, std=0.1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -39,6 +39,10 @@ class AdaptsWeights(Protocol):
 
     def adapted(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The weights of another model under the names of this one; those without a counterpart stay as they are."""
+
+    @classmethod
+    def adapted_shape(cls, values: Mapping[str, Any]) -> dict[str, Any]:
+        """The values of this model's configuration that fit those of another one."""
 
 
 def to_file(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
