@@ -108,4 +108,5 @@ def checked_layer(layer: int | None, layers: int) -> int:
 def directions(vectors: Sequence[Float32[np.ndarray, " dim"]]) -> Float32[np.ndarray, "rows dim"]:
     """Vectors scaled to length 1."""
     rows = np.stack(vectors)
-    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+    scaled: Float32[np.ndarray, "rows dim"] = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+    return scaled

@@ -139,9 +139,9 @@ class RNNClassifier(nn.Module):
 
     @classmethod
     def adapted_shape(cls, values: Mapping[str, Any]) -> dict[str, Any]:
-        """The shape of a language model or autoencoder, read in one direction."""
+        """The shape of a language model or autoencoder, read in one direction; its last state is that of the text."""
         alike = "cell", "layers", "embedding_dim", "dim"
-        return {"bidirectional": False, **{name: values[name] for name in alike if name in values}}
+        return {"bidirectional": False, "pooling": "last", **{name: values[name] for name in alike if name in values}}
 
     def init_weights(self) -> None:
         """N(0, 0.1) for embeddings; recurrent.py initializes the recurrent layers."""

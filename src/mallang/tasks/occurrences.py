@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Float32
-from torch import Tensor, nn
+from torch import Tensor
 
 from mallang.data.batch import Batch, pad_texts
 from mallang.data.sampler import by_length
@@ -58,13 +58,16 @@ class Contexts:
             )
         if reads_sentences(model):
             raise UserError(f"{name} reads documents in sentences", todo="give an encoder of plain texts")
-        self.model: nn.Module = model
+        self.model: Any = model
         tokenizers: dict[str, Tokenizer] = dict(verbs.task.tokenizers)
         self.tokenizer = next(iter(tokenizers.values()))  # the source comes first
         self.backward = isinstance(verbs.task, Directed) and verbs.task.backward
 
-    def occurrences(self, texts: Sequence[str]) -> list[list[Occurrence]]:
-        """The words of every text that the model has read."""
+    def occurrences(
+        self, texts: Sequence[str], words: Sequence[Sequence[Word]] | None = None
+    ) -> list[list[Occurrence]]:
+        """The words of every text that the model has read; `words` tells where they are, if they are known."""
+        split = [split_words(text, "words") for text in texts] if words is None else words
         encoder: Any = self.model
         forget_oov(encoder)
         encoded = [self.tokenizer.encode(text) for text in texts]
@@ -80,7 +83,7 @@ class Contexts:
                 vectors = [layer[row, begin : begin + size].float().cpu().numpy() for layer in layers]
                 ordered = [each[::-1] if self.backward else each for each in vectors]
                 spans = encoded[place].offsets[:size]
-                found[place] = list(words_of(texts[place], place, spans, ordered))
+                found[place] = list(words_of(texts[place], split[place], place, spans, ordered))
         return found
 
     def layers_of(self, rows: Sequence[list[int]]) -> Iterator[tuple[list[int], list[Float[Tensor, "rows time _"]]]]:
@@ -93,11 +96,15 @@ class Contexts:
 
 
 def words_of(
-    text: str, line: int, spans: Sequence[tuple[int, int]], layers: Sequence[Float32[np.ndarray, "tokens _"]]
+    text: str,
+    words: Sequence[Word],
+    line: int,
+    spans: Sequence[tuple[int, int]],
+    layers: Sequence[Float32[np.ndarray, "tokens _"]],
 ) -> Iterator[Occurrence]:
     """The words of a text that have tokens, each with the mean of their vectors; `spans` are where the tokens are."""
     bounds = np.array(spans, dtype=np.int64).reshape(-1, 2)
-    for word in split_words(text, "words"):
+    for word in words:
         places = np.flatnonzero((bounds[:, 0] < word.end) & (bounds[:, 1] > word.start))
         if len(places):
             yield Occurrence(text, word, line, tuple(layer[places].mean(axis=0) for layer in layers))

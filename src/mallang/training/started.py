@@ -19,7 +19,7 @@ def like_start(resolved: Resolved, start: Path) -> Resolved:
     """
     recipe = Run.open(start).recipe()
     theirs, name = recipe.resolved.values, resolved.values["model"]["name"]
-    found = {key: theirs[key] for key in ("model", "text") if key in theirs}
+    found: Values = {key: theirs[key] for key in ("model", "text") if key in theirs}
     if plain(theirs["model"]["name"]) != plain(name):
         kind = find("models", name).Model
         shape = kind.adapted_shape(vars(recipe.model)) if issubclass(kind, AdaptsWeights) else {}
