@@ -58,7 +58,7 @@ class ColumnEncoder(Protocol):
 
 @runtime_checkable
 class TextEncoder(Protocol):
-    """A tokenizer, or what stands in for one."""
+    """A tokenizer, or one with changes."""
 
     @property
     def vocabulary(self) -> Vocabulary:
