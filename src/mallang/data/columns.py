@@ -71,6 +71,22 @@ class RowEncoder(Protocol):
         """The integers of every row: its own cell, then those of the columns beside it."""
 
 
+@runtime_checkable
+class TextEncoder(Protocol):
+    """A tokenizer, or one with changes."""
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """The tokens that there are."""
+
+    @property
+    def fingerprint(self) -> str:
+        """A sum over all that decides how it encodes."""
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of every text."""
+
+
 def split_cell(cell: str, kind: Kind) -> list[str]:
     """The items of a cell that holds several: words, tags or labels."""
     if "\t" in cell and kind != "document":
@@ -235,7 +251,7 @@ class Segments:
     A segment without any token becomes `<unk>`, so that every word has a position.
     """
 
-    def __init__(self, tokenizer: Tokenizer, kind: Kind) -> None:
+    def __init__(self, tokenizer: TextEncoder, kind: Kind) -> None:
         self.tokenizer, self.kind = tokenizer, kind
         self.known: dict[str, list[int]] = {}
 

@@ -66,12 +66,13 @@ def open_model(run: Run, device: str) -> Any:
 
 
 def facts_of(run: Run) -> dict[str, str]:
-    """What run.json says of the model: how the head weighs the layers, if it has learned to."""
-    mix = run.info.get("layer_mix")
-    if not mix:
-        return {}
-    shares = " ".join(f"{weight:.2f}" for weight in mix["weights"])
-    return {"mix of layers": f"{shares} from the lowest, scale {mix['scale']:.2f}"}
+    """What run.json says of the model: how the head weighs layers, its own and those of features, if it learned to."""
+    found = {}
+    for key, name in (("layer_mix", "mix of layers"), ("features_mix", "mix of the layers of the features")):
+        if mix := run.info.get(key):
+            shares = " ".join(f"{weight:.2f}" for weight in mix["weights"])
+            found[name] = f"{shares} from the lowest, scale {mix['scale']:.2f}"
+    return found
 
 
 def examine_files(run: Run) -> list[Finding]:

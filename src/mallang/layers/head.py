@@ -67,8 +67,8 @@ class Capped(nn.Module):
 class Headed(nn.Module):
     """A model and the head that a task puts on it; their weights are saved as `model.*` and `head.*`.
 
-    `features` is the encoder of another run whose vectors the head reads beside those of the model. `mix` is part of
-    the head: the vectors that it reads are then a learned mix of the layers of the model.
+    `features` is the encoder of another run whose vectors the head reads beside those of the model. Two learned mixes
+    of layers may be part of the head: `mix` of those of the model, `features_mix` of those of the features.
     """
 
     def __init__(
@@ -79,26 +79,33 @@ class Headed(nn.Module):
         frozen: bool = False,
         features: Frozen | None = None,
         mix: LayerMix | None = None,
+        features_mix: LayerMix | None = None,
     ) -> None:
         super().__init__()
         self.model, self.head, self.is_frozen, self.features = model, head, frozen, features
-        # In a tuple, so that torch does not register it again: its weights are saved as `head.mix.*`.
-        self.mixes: tuple[LayerMix, ...] = () if mix is None else (mix,)
-        if mix is not None:
-            head.add_module("mix", mix)
+        # In a tuple, so that torch does not register them again: their weights are saved with those of the head.
+        self.mixes = mix, features_mix
+        for name, each in (("mix", mix), ("features_mix", features_mix)):
+            if each is not None:
+                head.add_module(name, each)
         if frozen:
             model.requires_grad_(False)
             model.eval()
 
     @property
     def mix(self) -> LayerMix | None:
-        """The mix of layers, if there is one."""
-        return self.mixes[0] if self.mixes else None
+        """The learned mix of the layers of the model, if there is one."""
+        return self.mixes[0]
 
     @property
     def config(self) -> Any:
         """The configuration of the model below the head."""
         return self.model.config
+
+    @property
+    def features_mix(self) -> LayerMix | None:
+        """The learned mix of the layers of the features, if there is one."""
+        return self.mixes[1]
 
     def train(self, mode: bool = True) -> Headed:
         """Set the training mode; a frozen model stays in eval mode, so that it computes the same features forever."""
@@ -249,7 +256,20 @@ def cross_entropy_of(
     layer, otherwise from all logits at once.
     """
     projection = model.output_projection() if isinstance(model, OutputProjection) else None
-    if projection is not None and is_chunked(hidden.device):
-        return cross_entropy(hidden, projection.weight, projection.bias, labels, smoothing)
+    if projection is not None:
+        return projected_cross_entropy(projection, hidden, labels, smoothing)
     sums = summed(model.output(hidden).log_softmax(dim=1, dtype=torch.float32), labels, smoothing)
+    return sums[0], sums[1].detach()
+
+
+def projected_cross_entropy(
+    projection: Projection,
+    hidden: Float[Tensor, "positions dim"],
+    labels: Int[Tensor, " positions"],
+    smoothing: float = 0.0,
+) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
+    """The loss and the negative log-likelihood of hidden vectors under a projection, in chunks where that pays."""
+    if is_chunked(hidden.device):
+        return cross_entropy(hidden, projection.weight, projection.bias, labels, smoothing)
+    sums = summed(projection(hidden).log_softmax(dim=1, dtype=torch.float32), labels, smoothing)
     return sums[0], sums[1].detach()

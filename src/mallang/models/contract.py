@@ -26,7 +26,7 @@ from mallang.data.batch import Batch
 from mallang.errors import UserError
 from mallang.layers.crf import CRF
 from mallang.layers.encoded import Encoded, EncoderDims
-from mallang.layers.head import Headed
+from mallang.layers.head import Headed, Projection
 from mallang.layers.words import SharedEmbedding
 from mallang.text.vocabulary import Vocabulary
 
@@ -44,6 +44,17 @@ class TokenModel(Protocol):
 
     def output(self, hidden: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch words"]:
         """One logit per word of the vocabulary."""
+
+
+@runtime_checkable
+class Bidirectional(Protocol):
+    """Two language models in one, a forward and a backward one, which share their output."""
+
+    def directions(self, batch: Batch) -> tuple[Float[Tensor, "batch time dim"], Float[Tensor, "batch time dim"]]:
+        """The hidden vectors of both at every position: of the next token, and of the one before."""
+
+    def shared_projection(self) -> Projection:
+        """The linear layer from the hidden vectors of either to one logit per word."""
 
 
 @runtime_checkable

@@ -37,7 +37,7 @@ KINDS: dict[str, Any] = {
     **dict.fromkeys(("format", "seed", "steps", "parameters", "tokens"), int),
     **dict.fromkeys(("seconds", "flops"), int | float),
     **dict.fromkeys(("versions", "data", "tokenizers", "vocabularies", "labels", "given"), dict),
-    **dict.fromkeys(("best", "fitted", "budget", "imported", "layer_mix"), dict),
+    **dict.fromkeys(("best", "fitted", "budget", "imported", "layer_mix", "features_mix"), dict),
     **dict.fromkeys(("from", "weights"), str | None),
 }
 """The types of the values of run.json; it may hold others."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +31,18 @@ class Adopts(Protocol):
 
     def adopt(self, arrays: Mapping[str, Tensor]) -> None:
         """Use these arrays; raises a ValueError that says what does not fit."""
+
+
+@runtime_checkable
+class AdaptsWeights(Protocol):
+    """A model that can start from the weights of other kinds of models, whose names or scales differ."""
+
+    def adapted(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The weights of another model under the names of this one; those without a counterpart stay as they are."""
+
+    @classmethod
+    def adapted_shape(cls, values: Mapping[str, Any]) -> dict[str, Any]:
+        """The values of this model's configuration that fit those of another one."""
 
 
 def to_file(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:

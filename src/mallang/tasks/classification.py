@@ -93,7 +93,7 @@ class Task(FineTuned):
         given: Mapping[str, Given] | None = None,
     ) -> None:
         self.config, self.tokenizers, self.text = config, tokenizers, tokenizers["text"]
-        self.features = features_of(given, "document" if config.documents else "text")
+        self.features = features_of(given, "document" if config.documents else "text", config, self.text)
         self.labels = labels["label"]
         self.parts = ("loss", "lm") if config.lm_weight else ("loss",)
         self.segments = Segments(self.text, "document")
@@ -164,15 +164,15 @@ class Task(FineTuned):
         encoder = kind(config, *vocabularies)
         if self.config.lm_weight:
             check_language_model(encoder)
-        dim, features = head_dims(encoder, self.config).pooled, None
+        dim, features, mix = head_dims(encoder, self.config).pooled, None, None
         if self.features is not None:
-            dim, features = dim + self.features.dim, self.features.module()
+            dim, features, mix = dim + self.features.dim, self.features.module(), self.features.mix()
         is_ordinal = self.config.kind == "ordinal"
         make, outputs = (OrdinalHead, 1) if is_ordinal else (ClassificationHead, len(self.labels))
         how = self.config.bag_dropout, self.config.bag_loss
         bag = None if self.bag is None else HashedBag(self.bag.buckets, outputs, *how)
         head = make(dim, len(self.labels), self.config.head_dropout, bag)
-        return put_head(encoder, head, self.config, features)
+        return put_head(encoder, head, self.config, features, mix)
 
     def examples(self, corpus: Prepared, seed: int, epoch: int) -> Any:
         """The texts that an epoch reads; with BPE-dropout tokenized again."""
@@ -298,10 +298,11 @@ class Task(FineTuned):
         if isinstance(model, Classifier):
             return [model.classify(batch)], {}
         encoded = mixed(model, self.encoded(model.model, batch) if encoded is None else encoded)
-        pooled = encoded.pooled
+        pooled, penalties = encoded.pooled, encoded.penalties
         if self.features is not None:
-            pooled = self.features.join(pooled, model.features, batch)
-        return model.head.experts(pooled, batch.ngrams), encoded.penalties
+            pooled = self.features.join(pooled, model.features, batch, model.features_mix)
+            penalties = {**penalties, **self.features.penalties(model.features_mix, len(pooled))}
+        return model.head.experts(pooled, batch.ngrams), penalties
 
     def encoded(self, encoder: Any, batch: Batch) -> Encoded:
         """What an encoder makes of a batch."""

@@ -8,6 +8,7 @@ from typing import Literal
 from mallang.data.symbols import SymbolUnit
 from mallang.kernels.ngram_rows import NgramIndex
 from mallang.layers.hashed_bag import BagLoss
+from mallang.tasks.features import check_mix
 from mallang.tasks.finetuning import FineTuning
 
 
@@ -48,6 +49,10 @@ class Options(LabelOptions):
 
     bpe_dropout: float = 0.0
     """Probability that a merge of BPE is skipped in training, so that a word is read in other pieces each time."""
+    features_mix: bool = False
+    """given.features: mix all layers of the other encoder in learned shares; otherwise its last layer is read."""
+    features_l2: float = 0.0
+    """Weight of an L2 penalty on that mix, which pulls it towards the mean of the layers."""
     lm_weight: float = 0.0
     """Weight of an auxiliary language model's loss on the same texts, as in GPT-1, such as 0.5; 0: none."""
     max_tokens: int = 0
@@ -82,6 +87,7 @@ class Options(LabelOptions):
         for name in ("max_sentences", "max_words"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, but is {getattr(self, name)}")
+        check_mix(self)
         if self.mix_layers and self.documents:
             raise ValueError("mix_layers mixes layers of tokens, and documents are read by words and sentences")
         if self.lm_weight < 0:

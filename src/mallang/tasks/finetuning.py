@@ -128,7 +128,13 @@ def head_dims(encoder: Any, config: FineTuning) -> EncoderDims:
     return replace(dims, pooled=dims.token)
 
 
-def put_head(encoder: nn.Module, head: nn.Module, config: FineTuning, features: Frozen | None = None) -> Headed:
+def put_head(
+    encoder: nn.Module,
+    head: nn.Module,
+    config: FineTuning,
+    features: Frozen | None = None,
+    features_mix: LayerMix | None = None,
+) -> Headed:
     """The head of a task on an encoder that is fine-tuned as the options say."""
     name = type(encoder).__name__
     if (config.layer_decay < 1 or config.unfreeze_every) and not isinstance(encoder, Layered):
@@ -145,7 +151,7 @@ def put_head(encoder: nn.Module, head: nn.Module, config: FineTuning, features: 
                 todo="leave it out, or take an encoder such as model.name=bert",
             )
     mix = LayerMix(encoder.encoder_dims().layers) if config.mix_layers else None  # type: ignore[operator]
-    model = Headed(encoder, head, frozen=config.freeze, features=features, mix=mix)
+    model = Headed(encoder, head, frozen=config.freeze, features=features, mix=mix, features_mix=features_mix)
     if config.r_drop and not drops(model.head if config.freeze else model):
         raise UserError(
             "task.r_drop compares two dropouts, but what is trained has none",

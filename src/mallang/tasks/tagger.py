@@ -186,6 +186,8 @@ def validation_scores(task: Task, model: nn.Module, sentences: Sequence[tuple[li
     found, loss = predict(task, model, [words for words, _ in sentences], [task.tags.encode(tags) for tags in gold])
     # Captured CUDA graphs read the tables of the vocabulary, so these are put back before training continues.
     forget_oov(encoder_of(model), 0)
+    if task.features is not None:
+        task.features.forget()
     words = sum(map(len, gold))
     scores = quick_scores(found, gold, task.tags.labels.scheme)
     return [Score("loss", loss / max(1, words), "nats per word", count=len(gold)), *scores]

@@ -34,7 +34,7 @@ from mallang.layers.words import HidesWords
 from mallang.models.contract import Encoder, Tagger, longest_of
 from mallang.runs.given import Given
 from mallang.tasks.contract import Better, Loss
-from mallang.tasks.features import RECEIVES, features_of
+from mallang.tasks.features import RECEIVES, check_mix, features_of
 from mallang.tasks.finetuning import (
     FineTuned,
     FineTuning,
@@ -82,11 +82,16 @@ class Config(FineTuning):
     """Probability that a word which occurs once is read as unknown in training; its characters stay."""
     head_dropout: float = 0.0
     """Dropout on the vector of a word before the head."""
+    features_mix: bool = False
+    """given.features: mix all layers of the other encoder in learned shares; otherwise its last layer is read."""
+    features_l2: float = 0.0
+    """Weight of an L2 penalty on that mix, which pulls it towards the mean of the layers."""
 
     def __post_init__(self) -> None:
         for name in ("word_dropout", "rare_dropout", "head_dropout"):
             if not 0.0 <= (share := getattr(self, name)) < 1.0:
                 raise ValueError(f"{name} must be at least 0 and less than 1, but is {share}")
+        check_mix(self)
         if not self.constraints and self.head == "softmax":
             raise ValueError("constraints = false has no effect on head = 'softmax', which has no transitions")
         self.check_tuning()
@@ -111,7 +116,7 @@ class Task(FineTuned):
         given: Mapping[str, Given] | None = None,
     ) -> None:
         self.config, self.tokenizers, self.text = config, tokenizers, tokenizers["words"]
-        self.features = features_of(given, "words")
+        self.features = features_of(given, "words", config, self.text)
         self.tags = TagSet(labels["tags"], config.scheme)
         self.segments = Segments(self.text, "words")
         self.hidden_from: int | None = None
@@ -166,12 +171,12 @@ class Task(FineTuned):
                 f"{name} has no vector for a single word, so it cannot tag words",
                 todo="take an encoder that has, such as model.name=rnn_tagger",
             )
-        features = None
+        features = mix = None
         if self.features is not None:
-            dim, features = dim + self.features.dim, self.features.module()
+            dim, features, mix = dim + self.features.dim, self.features.module(), self.features.mix()
         crf = CRF(len(self.tags), constraints) if has_crf else None
         head = TaggingHead(dim, len(self.tags), self.config.head_dropout, crf)
-        return put_head(built, head, self.config, features)
+        return put_head(built, head, self.config, features, mix)
 
     def examples(self, corpus: Prepared, seed: int, epoch: int) -> Any:
         """The sentences that an epoch reads."""
@@ -261,10 +266,11 @@ class Task(FineTuned):
             return model.emissions(batch), model.tag_crf(), {}
         assert batch.words is not None
         encoded = read_layers(model, batch)
-        vectors = first_of_words(encoded.layers[-1], batch.words)
+        vectors, penalties = first_of_words(encoded.layers[-1], batch.words), encoded.penalties
         if self.features is not None:
-            vectors = self.features.join(vectors, model.features, batch)
-        return model.head(vectors), model.head.crf, encoded.penalties
+            vectors = self.features.join(vectors, model.features, batch, model.features_mix)
+            penalties = {**penalties, **self.features.penalties(model.features_mix, len(vectors))}
+        return model.head(vectors), model.head.crf, penalties
 
     def validate(self, model: nn.Module, corpus: Prepared, rows: Sequence[tuple[str, ...]], metric: str) -> list[Score]:
         """The loss per word, the accuracy of tags and the F1 of spans on all held-out sentences."""

@@ -45,7 +45,7 @@ class Outcome:
 
 def finish(run: Run, recipe: Recipe, outcome: Outcome) -> Run:
     """Write the weights and the model card, and mark the run as finished."""
-    mix = mix_of(outcome.weights)
+    mixes = mixes_of(outcome.weights)
     run.write_weights(merged(run, outcome))
     replace_file(run.folder / "card.md", card_of(recipe, run, outcome).encode("utf-8", "backslashreplace"))
     return run.update(
@@ -57,16 +57,18 @@ def finish(run: Run, recipe: Recipe, outcome: Outcome) -> Run:
         tokens=outcome.tokens,
         best={"step": outcome.best_step, recipe.train.metric: finite(outcome.best)},
         **({"skipped_updates": outcome.skipped_updates} if outcome.skipped_updates else {}),
-        **({"layer_mix": mix} if mix else {}),
+        **mixes,
     )
 
 
-def mix_of(weights: Mapping[str, Tensor]) -> dict[str, Any] | None:
-    """How the head weighs the layers, from the lowest, and scales their sum, if it has learned a mix of them."""
-    if "head.mix.scores" not in weights:
-        return None
-    shares = weights["head.mix.scores"].softmax(dim=0).tolist()
-    return {"weights": [round(each, 4) for each in shares], "scale": round(float(weights["head.mix.scale"]), 4)}
+def mixes_of(weights: Mapping[str, Tensor]) -> dict[str, Any]:
+    """How the head weighs layers, from the lowest, and scales their sum: its own layers, and those of features."""
+    found: dict[str, Any] = {}
+    for key, name in (("layer_mix", "head.mix"), ("features_mix", "head.features_mix")):
+        if (scores := weights.get(f"{name}.scores")) is not None:
+            shares = [round(each, 4) for each in scores.softmax(dim=0).tolist()]
+            found[key] = {"weights": shares, "scale": round(float(weights[f"{name}.scale"]), 4)}
+    return found
 
 
 def merged(run: Run, outcome: Outcome) -> Mapping[str, Tensor]:

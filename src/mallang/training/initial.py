@@ -13,7 +13,14 @@ from mallang.layers.head import Headed
 from mallang.layers.initialization import torch_defaults
 from mallang.runs.folder import Run
 from mallang.runs.own_files import WEIGHTS
-from mallang.runs.weights import own_weights, set_some_weights, set_weights, with_new_rows, without_head
+from mallang.runs.weights import (
+    AdaptsWeights,
+    own_weights,
+    set_some_weights,
+    set_weights,
+    with_new_rows,
+    without_head,
+)
 from mallang.tasks.finetuning import FineTuning
 from mallang.text.tokenizer import Tokenizer
 from mallang.text.vocabulary import Vocabulary
@@ -53,6 +60,8 @@ def initialize(
         say(f"from {start}: {set_some_weights(model, weights, start / WEIGHTS)}")
     else:
         known, own = len(Tokenizer.load(start).vocabulary), without_head(weights)
+        if isinstance(model.model, AdaptsWeights):
+            own = model.model.adapted(own)
         own, grown = with_new_rows(model.model, own, known, len(vocabulary))
         more = f"; new rows for {' '.join(vocabulary.tokens[known:])}" if grown else ""
         say(f"from {start}: {set_some_weights(model.model, own, start / WEIGHTS)}; the head is new{more}")
