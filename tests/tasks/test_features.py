@@ -281,7 +281,7 @@ def test_the_mix_of_a_text_is_the_mean_over_its_words() -> None:
     task, model = classifier(features, features_mix=True)
     model.head.features_mix.scores.copy_(torch.tensor([0.0, 1.0, 2.0]))
     joined = task.features.join(
-        torch.zeros(2, 1), model.features, task.collate(rows(task, ["EU rejects Germany", "서울"])), model.mix
+        torch.zeros(2, 1), model.features, task.collate(rows(task, ["EU rejects Germany", "서울"])), model.features_mix
     )
     for place, text in enumerate(("EU rejects Germany", "서울")):
         tokens = torch.tensor([[*features.tokenizer.encode(text).ids, EOS]])

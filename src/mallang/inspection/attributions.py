@@ -15,8 +15,8 @@ Spelled = tuple[str, list[tuple[int, int]]]
 """A text, and where each token lies in it."""
 
 
-def attributions_of(verbs: Any, texts: Sequence[str], method: Method, label: str | None = None) -> list[Attribution]:
-    """The attributions of texts by a loaded run; of a tagger one per word."""
+def attributions_of(verbs: Any, texts: Sequence[Any], method: Method, label: str | None = None) -> list[Attribution]:
+    """The attributions of texts, or of pairs, by a loaded run; of a tagger one per word."""
     if not isinstance(verbs, Attributing):
         name = verbs.task_name.replace("_", " ")
         raise UserError(f"a run for {name} has no label to attribute", todo="use a classifier or a tagger")
