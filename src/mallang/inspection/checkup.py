@@ -247,7 +247,7 @@ def training_of(rows: Iterable[Sequence[str]], columns: Sequence[str], *, open_e
 
 
 def examine_outputs(
-    model: Writing | Evaluating,
+    model: Any,
     rows: Sequence[Sequence[str]],
     domains: Sequence[str | None],
     training: Training | None,
