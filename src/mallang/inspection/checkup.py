@@ -254,7 +254,8 @@ def examine_outputs(
     report: Report,
 ) -> None:
     """Generate outputs for some texts and add them, their statistics and findings about them to the report."""
-    if not isinstance(model, Writing):
+    is_writing = isinstance(model, Writing)
+    if not is_writing:
         look_at_labels(model, [row for row in rows if row[1].strip()], training, report)
         return
     written = model.write_rows(rows, domains)
