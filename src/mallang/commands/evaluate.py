@@ -23,6 +23,7 @@ from mallang.commands.judged import (
     show_json,
 )
 from mallang.commands.options import (
+    Columns,
     Data,
     Device,
     Domain,
@@ -108,13 +109,6 @@ Parallel = Annotated[
         "--rows", metavar="N", help="Language models: read a carried text in N parallel rows.", show_default=False
     ),
 ]
-Columns = Annotated[
-    str | None,
-    typer.Option(
-        "--columns", metavar="TEXT,LABEL", help="Columns of --data, by name or number; else as in training.",
-        show_default=False,
-    ),
-]  # fmt: skip
 Report = Annotated[
     Path | None,
     typer.Option(

@@ -257,14 +257,15 @@ def training_of(rows: Iterable[Sequence[str]], columns: Sequence[str], *, open_e
 
 
 def examine_outputs(
-    model: Writing | Evaluating,
+    model: Any,
     rows: Sequence[Sequence[str]],
     domains: Sequence[str | None],
     training: Training | None,
     report: Report,
 ) -> None:
     """Generate outputs for some texts and add them, their statistics and findings about them to the report."""
-    if not isinstance(model, Writing):
+    is_writing = isinstance(model, Writing)
+    if not is_writing:
         look_at_labels(model, [row for row in rows if row[1].strip()], training, report)
         return
     written = model.write_rows(rows, domains)

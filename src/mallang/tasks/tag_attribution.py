@@ -45,7 +45,7 @@ def of_part(verbs: Verbs, text: str, words: list[str], example: Example, method:
     """The attributions of the words of one part of a text."""
     task, device, vocabulary = verbs.task, device_of(verbs.model), verbs.task.text.vocabulary
     ((_, read),) = batches(task, verbs.model, [example])
-    (part,) = parts_of(task, read, [example.words], 1)
+    part = verbs.only_part(read, example.words)
     best, batch = read.best()[0].tolist(), read.batch
 
     def copies(count: int) -> Batch:

@@ -96,6 +96,11 @@ class Verbs:
             whole[example.sentence].append(found[place])
         return whole
 
+    def only_part(self, read: Read, words: int) -> Part:
+        """The tags of a sentence that is a batch by itself."""
+        (found,) = parts_of(self.task, read, [words], 1)
+        return found
+
     def attribution(
         self, texts: str | Iterable[str], *, method: Method = "integrated", label: str | None = None
     ) -> Any:
