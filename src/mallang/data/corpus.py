@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from mallang.data import local, registry
+from mallang.data.column_names import column_names
 from mallang.data.derived import with_joined
 from mallang.data.excluded import Excluding
 from mallang.data.gathered import Gathered, Gathering
@@ -97,38 +98,7 @@ class Config:
 
     def wanted(self, roles: tuple[str, ...], text: str = "text") -> Wanted:
         """The columns that a task means by these roles; `text` is what the corpus calls its text."""
-        names: dict[str, tuple[str, ...]] = {
-            "source": (self.source, "source"),
-            "target": (self.target, "target"),
-            "text": (text, self.source),
-            "label": ("label", "labels", "class", "category", "sentiment", "gold_label", "is_duplicate"),
-            "first": (
-                "first",
-                "sentence1",
-                "premise",
-                "question1",
-                "question",
-                f"{self.source}-sentence1",
-                f"{self.source}-premise",
-            ),
-            "second": (
-                "second",
-                "sentence2",
-                "hypothesis",
-                "question2",
-                "sentence",
-                f"{self.source}-sentence2",
-                f"{self.source}-hypothesis",
-            ),
-            "score": ("score", "similarity", "number"),
-            "words": ("words", "tokens", "token", "word"),
-            "tags": ("tags", "ner_tags", "ner", "tag", "labels", "pos"),
-            "question": ("question", "question.stem"),
-            "context": ("context", "passage", "paragraph"),
-            "answers": ("answers", "answer"),
-            "choices": ("choices", "question.choices", "options"),
-            "answer": ("answer", "answerKey", "label"),
-        }
+        names = column_names(self.source, self.target, text)
         given = None if self.columns is None else tuple(str(column) for column in self.columns)
         return Wanted(roles, tuple(names.get(role, (role,)) for role in roles), given, self.header)
 

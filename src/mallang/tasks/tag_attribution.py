@@ -23,7 +23,7 @@ from mallang.tasks.attribution import (
     check_method,
     kept_tokens,
 )
-from mallang.tasks.tag_reading import Example, batches, encoder_of, examples_of, parts_of
+from mallang.tasks.tag_reading import Example, batches, encoder_of, examples_of
 from mallang.text.vocabulary import Vocabulary
 from mallang.text.words import split_words
 
