@@ -16,7 +16,7 @@ from mallang.evaluation.tag_predictions import TagPredictions
 from mallang.tasks.attribution import Method
 from mallang.tasks.contract import Evaluated
 from mallang.tasks.out_of_vocabulary import forget_oov
-from mallang.tasks.tag_reading import Part, Several, batches, encoder_of, examples_of, parts_of, predict
+from mallang.tasks.tag_reading import Part, Read, Several, batches, encoder_of, examples_of, parts_of, predict
 from mallang.tasks.tag_scores import all_scores, quick_scores
 from mallang.text.words import Word, joined, split_words
 
