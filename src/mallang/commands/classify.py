@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mallang.commands.inputs import note_cut, read_inputs
+from mallang.commands.inputs import check_single, note_cut, read_inputs
 from mallang.commands.options import Device, Json, Plugin, Quiet, RunFolder, Texts, add_plugins, load_for, note_none
 from mallang.commands.outputs import json_line, print_table
 from mallang.errors import UserError, nearest
@@ -93,7 +93,7 @@ def command(
     if shows_probabilities and not uncalibrated and not quiet:
         note_calibration(model)
     if uncertain is not None:
-        check_single(model)
+        check_single(model, "--uncertain is", "leave it out")
         print_uncertain(run, model, given, uncertain, by=by, calibrated=not uncalibrated, json=json, quiet=quiet)  # type: ignore[arg-type]
         return
     while chunk := list(itertools.islice(given, CHUNK)):  # so that a file of any size needs little memory
@@ -104,14 +104,6 @@ def command(
             else:
                 print(f"{found.probability:.4f}\t{found.label}" if scores else found.label)
         note_cut(model, chunk, quiet=quiet)
-
-
-def check_single(model: Any) -> None:
-    """Refuse --uncertain for pairs of texts."""
-    from mallang.tasks.contract import ReadsPairs
-
-    if isinstance(model, ReadsPairs):
-        raise UserError("--uncertain is for single texts, but this run reads pairs", todo="leave it out")
 
 
 def check_calibration(run: Path, model: Any) -> None:

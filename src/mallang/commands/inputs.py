@@ -83,6 +83,14 @@ def read_inputs(model: Any, texts: list[str] | None, file: Path | None) -> Itera
     return split_lines(read_lines(file), file or STDIN, ("first text", "second text"))
 
 
+def check_single(model: Any, what: str, todo: str) -> None:
+    """Refuse what is for single texts where a model reads pairs."""
+    from mallang.tasks.contract import ReadsPairs
+
+    if isinstance(model, ReadsPairs):
+        raise UserError(f"{what} for single texts, but this run reads pairs", todo=todo)
+
+
 def note_cut(model: Any, pairs: Iterable[Any], *, quiet: bool) -> None:
     """Say how many pairs the model cannot read to their ends."""
     from mallang.tasks.contract import ReadsPairs

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from mallang.commands.inputs import choose_split, read_inputs, read_texts
+from mallang.commands.inputs import check_single, choose_split, read_inputs, read_texts
 from mallang.commands.options import print_json
 from mallang.errors import UserError
 
@@ -43,6 +43,7 @@ def show_attention(
         raise UserError(f"--target is the output of one text, but {len(texts)} were given", todo="give one text")
     where = None if json and out is None else check_out(out or run / "attention.html", len(texts), layer)
     model = load(run, device)
+    check_single(model, "attention maps are", "--attribution integrated: what each token adds to the score")
     if pools_by_attention(model):
         refuse(others, "on a classifier that has one weight per word")
         show_highlights(model, texts, where if out else None, head, words, json, quiet)
