@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 from pathlib import Path
 
 import pytest
 
 from commands.running import mallang
-from mallang.commands.answer import read_context
+from mallang.commands.answer import read_context, show
+from mallang.tasks.answerer import Answered
 
 QUICK = ("model.size=tiny", "text.unit=space", "train.epochs=1", "train.workers=0", "train.validate_every=99")
 NAMES = ("Anna", "Bob", "Kim", "Lee")
@@ -122,3 +125,25 @@ def test_a_context_is_a_file_or_a_text(tmp_path: Path) -> None:
     path.write_text("one\ntwo\n", "utf-8")
     assert read_context(str(path)) == "one\ntwo" and read_context("one two") == "one two"
     assert read_context("long " * 500) == "long " * 500
+
+
+def test_on_a_terminal_the_answer_is_marked_in_its_context(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Escape sequences of ours are there, those of a context are not."""
+    context = "Kim\x1b[2J lives in Seoul ."
+    stream = Terminal()
+    monkeypatch.setattr(sys, "stdout", stream)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    start = context.index("Seoul")
+    show(Answered("Where ?", context, "Seoul", start, start + 5, 0.5))
+    shown = stream.getvalue()
+    assert "\x1b[7mSeoul\x1b[0m" in shown and "0.50" in shown and "\x1b[2J" not in shown and "\\u001b[2J" in shown
+    show(Answered("Why ?", context, "", None, None, 0.75, 0.75))
+    assert "no answer" in stream.getvalue()
+
+
+class Terminal(io.StringIO):
+    """A stream that says that it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
