@@ -32,14 +32,14 @@ from mallang.interop.huggingface_folder import (
     sums,
     write_folder,
 )
-from mallang.interop.huggingface_heads import CLASSIFICATION, TAGGING, head_of, kind_of
+from mallang.interop.huggingface_heads import TAGGING, head_of, kind_of
 from mallang.interop.imported_run import write_imported
 from mallang.layers.head import ClassificationHead, Headed, TaggingHead
 from mallang.models.bert import BERT, Config
 from mallang.recipe import Recipe
 from mallang.runs.folder import Run
 from mallang.runs.weights import own_weights, set_weights
-from mallang.tasks import encoding
+from mallang.tasks import classification, encoding
 from mallang.text.tokenizer import Tokenizer
 
 ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu-tanh", "gelu_pytorch_tanh": "gelu-tanh", "relu": "relu"}
@@ -111,7 +111,7 @@ def import_bert(source: Path, folder: Path, *, allow_bin: bool = False, fresh: b
         recipe = Recipe.make(name=folder.name, task=encoding.Config(), model=config, text=tokenizer.config)
         return write_imported(folder, recipe, tokenizer, encoder, about=card, sources=known, fresh=fresh)
     task = head.task
-    if kind == CLASSIFICATION:  # a longer text is truncated, as their tokenizers do it when asked
+    if isinstance(task, classification.Config):  # a longer text is truncated, as their tokenizers do it when asked
         task = replace(task, max_tokens=config.max_length - tokenizer.vocabulary.frame_length)
     recipe = Recipe.make(name=folder.name, task=task, model=config, text=tokenizer.config)
     model = (
@@ -119,9 +119,8 @@ def import_bert(source: Path, folder: Path, *, allow_bin: bool = False, fresh: b
         .Task(task, {head.text_column: tokenizer}, {head.label_column: head.labels})
         .build(find("models", "bert"), config)
     )
-    set_weights(
-        model, {f"model.{name}": value for name, value in own_weights(encoder).items()} | head.weights, files[0]
-    )
+    whole = {f"model.{name}": value for name, value in own_weights(encoder).items()}
+    set_weights(model, {**whole, **head.weights}, files[0])
     labels = {head.label_column: head.labels}
     return write_imported(folder, recipe, tokenizer, model, about=card, sources=known, fresh=fresh, labels=labels)
 

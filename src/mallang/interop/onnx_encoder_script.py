@@ -33,7 +33,8 @@ class Predictor:
         if self.about["task"] == "tagging":
             return [self.tags(text.split()) for text in texts]
         rows = [self.ids(text) for text in texts]
-        order, found = sorted(range(len(rows)), key=lambda place: len(rows[place])), [None] * len(rows)
+        order = sorted(range(len(rows)), key=lambda place: len(rows[place]))
+        found: list[Any] = [None] * len(rows)
         for first in range(0, len(order), BATCH):
             group = order[first : first + BATCH]
             for place, output in zip(group, self.run([rows[place] for place in group]), strict=True):
