@@ -120,8 +120,8 @@ def import_bert(source: Path, folder: Path, *, allow_bin: bool = False, fresh: b
         .Task(task, {head.text_column: tokenizer}, {head.label_column: head.labels})
         .build(find("models", "bert"), config)
     )
-    whole = {**{f"model.{name}": value for name, value in own_weights(encoder).items()}, **head.weights}
-    set_weights(model, whole, files[0])
+    whole = {f"model.{name}": value for name, value in own_weights(encoder).items()}
+    set_weights(model, {**whole, **head.weights}, files[0])
     labels = {head.label_column: head.labels}
     return write_imported(folder, recipe, tokenizer, model, about=card, sources=known, fresh=fresh, labels=labels)
 

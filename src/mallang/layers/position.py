@@ -123,8 +123,7 @@ def rows_from(table: Float[Tensor, "length dim"], start: int | Int[Tensor, ""], 
     """`time` rows of a table from row `start`; a `start` tensor beyond the table is clamped to its last row."""
     if isinstance(start, int):
         return table[start : start + time]
-    places = torch.arange(time, device=start.device)  # type: ignore[arg-type]  # its stub knows no SymInt
-    rows = start[None] if time == 1 else start + places
+    rows = start[None] if time == 1 else start + torch.arange(time, device=start.device)  # type: ignore[arg-type]
     return table.index_select(0, rows.clamp(max=len(table) - 1))
 
 
