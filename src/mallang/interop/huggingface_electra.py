@@ -123,7 +123,7 @@ def same(found: Mapping[str, Tensor], name: str, value: Tensor) -> bool:
 
 
 def export_electra(verbs: Any, folder: Path) -> str:
-    """Write an ELECTRA so that `transformers` loads it, its generator beside it; returns the name of the class there."""
+    """Write an ELECTRA so that `transformers` loads it, its generator beside it; returns the class there."""
     model: Any = verbs.model.model if isinstance(verbs.model, Headed) else verbs.model
     config: Config = model.config
     weights = own_weights(model)

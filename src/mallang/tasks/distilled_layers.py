@@ -181,7 +181,9 @@ def layer_losses(
 ) -> dict[str, Float[Tensor, ""]]:
     """The losses with a weight above 0, summed over the real tokens, not yet weighted."""
     found: dict[str, Tensor] = {}
-    mapped = teacher_layers(len(student.vectors) - 1, len(teacher.vectors) - 1, options.layer_map)
+    mapped = []
+    if scaffold.hidden is not None or options.attention_weight:
+        mapped = teacher_layers(len(student.vectors) - 1, len(teacher.vectors) - 1, options.layer_map)
     if scaffold.embedding is not None:
         found["embedding"] = distance(scaffold.embedding(student.vectors[0]), teacher.vectors[0], real)
     if scaffold.hidden is not None:
