@@ -42,7 +42,7 @@ class Family:
     model: type[nn.Module]
     names: Mapping[str, str]
     """Their names of our modules, with {} for the number of a layer."""
-    parts: tuple[str, str, str]
+    parts: tuple[str, ...]
     """Their names of the queries, keys and values of a layer."""
     heads: tuple[str, ...]
     """What the names of our heads begin with: they have no prefix there."""

@@ -70,7 +70,7 @@ class Task:
     unread: tuple[str, ...] = ()
     open_ended = False
     can_compile = True
-    parts = ("loss",)
+    parts: tuple[str, ...] = ("loss",)
     metrics: Mapping[str, Better] = {"loss": "lower", "accuracy": "higher", "macro_f1": "higher"}
 
     def __init__(

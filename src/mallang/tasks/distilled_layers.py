@@ -102,7 +102,7 @@ def check_teacher(given: Mapping[str, Given] | None, student: str) -> Given:
     return teacher
 
 
-def add_scaffold(whole: nn.Module, student: Any, teacher: nn.Module, options: LayerOptions) -> None:
+def add_scaffold(whole: nn.Module, student: nn.Module, teacher: nn.Module, options: LayerOptions) -> None:
     """Give a student its teacher and what the losses need; start from the teacher's weights if that is asked for."""
     if not isinstance(student, Layered) or not isinstance(student, Encoder):
         raise UserError(
