@@ -8,14 +8,26 @@ from typing import Any
 from mallang.errors import UserError
 from mallang.interop import huggingface, huggingface_bert
 from mallang.interop.archive import unpacked
+from mallang.interop.huggingface_albert import export_albert, import_albert
+from mallang.interop.huggingface_distilbert import export_distilbert, import_distilbert
+from mallang.interop.huggingface_electra import export_electra, import_electra
 from mallang.interop.huggingface_folder import CONFIG, locate, read_json
 from mallang.layers.head import Headed
+from mallang.models.albert import ALBERT
 from mallang.models.bert import BERT
+from mallang.models.distilbert import DistilBERT
+from mallang.models.electra import ELECTRA
 from mallang.models.gpt import GPT
 from mallang.runs.folder import Run
 from mallang.tasks import language_modeling
 
-IMPORTS = {"gpt2": huggingface.import_gpt2, **dict.fromkeys(huggingface_bert.TYPES, huggingface_bert.import_bert)}
+IMPORTS = {
+    "gpt2": huggingface.import_gpt2,
+    **dict.fromkeys(huggingface_bert.TYPES, huggingface_bert.import_bert),
+    "albert": import_albert,
+    "electra": import_electra,
+    "distilbert": import_distilbert,
+}
 """What reads each model_type."""
 
 
@@ -39,7 +51,16 @@ def export_model(verbs: Any, folder: Path) -> str:
     model = verbs.model.model if isinstance(verbs.model, Headed) else verbs.model
     if isinstance(model, BERT):
         return huggingface_bert.export_bert(verbs, folder)
+    if isinstance(model, ALBERT):
+        return export_albert(verbs, folder)
+    if isinstance(model, ELECTRA):
+        return export_electra(verbs, folder)
+    if isinstance(model, DistilBERT):
+        return export_distilbert(verbs, folder)
     if isinstance(model, GPT) and isinstance(verbs, language_modeling.Verbs):
         huggingface.export_gpt2(verbs, folder)
         return "AutoModelForCausalLM"
-    raise UserError(f"transformers has no {type(model).__name__} like ours", todo="export a gpt or a bert")
+    raise UserError(
+        f"transformers has no {type(model).__name__} like ours",
+        todo="export a gpt, bert, albert, electra or distilbert",
+    )

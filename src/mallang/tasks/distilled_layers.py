@@ -102,7 +102,7 @@ def check_teacher(given: Mapping[str, Given] | None, student: str) -> Given:
     return teacher
 
 
-def add_scaffold(whole: nn.Module, student: Any, teacher: nn.Module, options: LayerOptions) -> None:
+def add_scaffold(whole: nn.Module, student: nn.Module, teacher: nn.Module, options: LayerOptions) -> None:
     """Give a student its teacher and what the losses need; start from the teacher's weights if that is asked for."""
     network: nn.Module = student
     if not isinstance(student, Layered) or not isinstance(student, Encoder):
@@ -182,7 +182,9 @@ def layer_losses(
 ) -> dict[str, Float[Tensor, ""]]:
     """The losses with a weight above 0, summed over the real tokens, not yet weighted."""
     found: dict[str, Tensor] = {}
-    mapped = teacher_layers(len(student.vectors) - 1, len(teacher.vectors) - 1, options.layer_map)
+    mapped = []
+    if scaffold.hidden is not None or options.attention_weight:
+        mapped = teacher_layers(len(student.vectors) - 1, len(teacher.vectors) - 1, options.layer_map)
     if scaffold.embedding is not None:
         found["embedding"] = distance(scaffold.embedding(student.vectors[0]), teacher.vectors[0], real)
     if scaffold.hidden is not None:
