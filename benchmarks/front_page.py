@@ -205,14 +205,37 @@ LANGUAGE = (
     System("Modern GPT", "modern_gpt", "modern-gpt-ptb", f"modern-gpt-ptb-{PPL}"),
     System("GPT, characters", "gpt", "gpt-shakespeare", "gpt-shakespeare-valid-nats-seed1"),
 )
+UNDERSTANDING = (
+    System(
+        "Bag of character n-grams, NSMC", "bag_of_words", "bag-of-words-nsmc", "bag-of-words-nsmc-test-accuracy-seed1"
+    ),
+    System(
+        "BiLSTM + hashed bag, NSMC",
+        "rnn_classifier",
+        "rnn-classifier-bag-nsmc",
+        "rnn-classifier-bag-nsmc-test-accuracy-seed1",
+    ),
+    System("CNN, YNAT", "cnn", "cnn-klue-ynat", "cnn-klue-ynat-test-accuracy-seed1"),
+    System("CNN, TREC", "cnn", "cnn-trec", "cnn-trec-test-accuracy-seed1"),
+    System("HAN, IMDb", "han", "han-imdb", "han-imdb-test-accuracy-seed1"),
+    System("LSTM-CRF, CoNLL-2003", "lstm_crf", "lstm-crf-conll2003", "lstm-crf-conll2003-test-span-f1-seed1"),
+    System(
+        "the same with GloVe", "lstm_crf", "lstm-crf-glove-conll2003", "lstm-crf-glove-conll2003-test-span-f1-seed1"
+    ),
+    System("LSTM-CRF, KMOU", "lstm_crf", "lstm-crf-kmou-ner", "lstm-crf-kmou-ner-test-span-f1-seed1"),
+)
+LINEAR = {"nsmc": 87.6, "klue/ynat": 85.8, "trec": 88.8, "imdb-subset": 89.1, "conll2003": 83.3, "kmou-ner": 77.2}
+"""What linear models reach on the same splits: of scikit-learn on n-grams, a CRF with hand-made features on tags."""
 HEADS: dict[str, dict[str, list[str]]] = {
     "en": {
         "speed": ["measured side by side", "on", "Mallang", "others"],
         "zoo": ["model", "paper", "recipe", "ours", "published", "training"],
+        "understanding": ["model and corpus", "paper", "recipe", "ours", "linear", "training"],
     },
     "ko": {
         "speed": ["나란히 잰 것", "장비", "말랑", "비교 대상"],
         "zoo": ["모델", "논문", "레시피", "말랑", "공개된 값", "학습 시간"],
+        "understanding": ["모델과 말뭉치", "논문", "레시피", "말랑", "선형 모델", "학습 시간"],
     },
 }
 
@@ -245,6 +268,15 @@ def zoo_row(system: System) -> list[str]:
         "–" if published is None else f"{'greedy' * bool(system.greedy)} {published}".strip().replace(" ", GLUE),
         duration(system.result),
     ]
+
+
+def understanding(language: str) -> str:
+    """Classifiers and taggers, each beside a linear model on the same split."""
+    rows = []
+    for system in UNDERSTANDING:
+        name, paper, recipe_name, measured, _, trained = zoo_row(system)
+        rows.append([name, paper, recipe_name, measured, str(LINEAR[str(read(system.result)["corpus"])]), trained])
+    return table(HEADS[language]["understanding"], rows, numbers=3)
 
 
 def seeds_of(name: str) -> list[float]:
@@ -326,6 +358,7 @@ TABLES: dict[str, Callable[[str], str]] = {
     "speed": speed,
     "translation": lambda language: zoo(TRANSLATION, language),
     "language": lambda language: zoo(LANGUAGE, language),
+    "understanding": understanding,
 }
 PICTURES: dict[str, Callable[[], str]] = {"attention.svg": attention, "generations.svg": generations}
 

@@ -261,7 +261,7 @@ def test_what_pages_translate_with_miniworld_belongs_to_it():
 
 def test_the_readme_is_short():
     for name in ("README.md", "README.ko.md"):
-        assert len((ROOT / name).read_text("utf-8").splitlines()) < 170
+        assert len((ROOT / name).read_text("utf-8").splitlines()) < 200
 
 
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"], ids=name_of)
