@@ -31,7 +31,7 @@ from mallang.data.sampler import by_length
 from mallang.decoding.contract import device_of
 from mallang.errors import UserError
 from mallang.evaluation.score import Score
-from mallang.models.contract import ReplacedTokens
+from mallang.layers.bidirectional import ReplacedTokens
 from mallang.tasks import encoding, masked_lm
 from mallang.tasks.contract import Better, Loss
 from mallang.tasks.masked_lm import masked_rows
