@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +28,6 @@ from typing import Any
 
 from benchmarks import report, translation, translation_results
 from benchmarks.report import Result
-from mallang.errors import UserError
 from mallang.evaluation.score import Score
 
 LABELS = {
@@ -174,11 +172,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main() -> None:
     """The command."""
-    arguments = parser().parse_args()
-    try:
-        arguments.do(arguments)
-    except UserError as error:
-        sys.exit(f"benchmarks.language_models: {error}")
+    report.do_what_is_asked(parser())
 
 
 if __name__ == "__main__":

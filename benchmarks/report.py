@@ -12,6 +12,7 @@ import json
 import os
 import platform
 import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
@@ -134,6 +135,17 @@ def show(title: str, rows: Sequence[Sequence[object]]) -> None:
 def number(value: float) -> str:
     """A number with its significant digits."""
     return f"{value:,.3g}" if abs(value) < 100 else f"{value:,.0f}"
+
+
+def do_what_is_asked(parser: argparse.ArgumentParser) -> None:
+    """Run the verb of a command line, which its parser names as `do`; a user's mistake ends it with one message."""
+    from mallang.errors import UserError  # this module is read without mallang too
+
+    arguments = parser.parse_args()
+    try:
+        arguments.do(arguments)
+    except UserError as error:
+        sys.exit(f"{parser.prog.rpartition(' ')[2]}: {error}")
 
 
 def write_tables() -> None:

@@ -31,7 +31,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from benchmarks import translation_results, translation_runs
+from benchmarks import report, translation_results, translation_runs
 from mallang import recipe as recipes
 from mallang.errors import UserError, nearest
 
@@ -219,11 +219,7 @@ def add_runs(verbs: Any, kind: type[Experiment]) -> None:
 
 def main() -> None:
     """The command."""
-    arguments = parser().parse_args()
-    try:
-        arguments.do(arguments)
-    except UserError as error:
-        sys.exit(f"benchmarks.translation: {error}")
+    report.do_what_is_asked(parser())
 
 
 if __name__ == "__main__":

@@ -290,11 +290,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main() -> None:
     """The command."""
-    arguments = parser().parse_args()
-    try:
-        arguments.do(arguments)
-    except UserError as error:
-        sys.exit(f"benchmarks.understanding: {error}")
+    report.do_what_is_asked(parser())
 
 
 if __name__ == "__main__":

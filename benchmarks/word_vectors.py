@@ -2,6 +2,7 @@
 
 python -m benchmarks.word_vectors english                   # trains what is not in out/word-vectors yet, prints a table
 python -m benchmarks.word_vectors english korean --write    # writes results/similarity-….json as well
+python -m benchmarks.word_vectors korean --lines 2000 --epochs 1 --systems word2vec    # tries the command, in a minute
 
 English is WikiText-2, lower-cased, without `<unk>`. Korean is eleven corpora, NSMC first, cut at spaces, without
 punctuation. Settings are those of the papers' code, equal for both libraries. The number of epochs is chosen for each
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import itertools
 import json
 import re
 import subprocess
@@ -90,10 +92,10 @@ def text_lines(language: str) -> Iterator[list[str]]:
                 yield re.findall(r"\w+", text.lower())
 
 
-def write_text(language: str, path: Path) -> None:
-    """Write the text of a language once; a line that comes again is left out."""
+def write_text(language: str, path: Path, most: int | None = None) -> None:
+    """Write the text of a language once, or its first lines; a line that comes again is left out."""
     if not path.exists():
-        lines = dict.fromkeys(" ".join(line) for line in text_lines(language))
+        lines = dict.fromkeys(" ".join(line) for line in itertools.islice(text_lines(language), most))
         path.write_text("".join(f"{line}\n" for line in lines if line), "utf-8")
 
 
@@ -160,6 +162,10 @@ class Place:
 
     folder: Path
     device: str
+    lines: int | None = None
+    """How many lines of a text are read; None: all."""
+    epochs: int | None = None
+    """The number of epochs; None: it is chosen on the dev half."""
 
     def vectors(self, name: str, language: str, epochs: int, seed: int) -> Path:
         """The vectors of a training run, which runs now unless they are there."""
@@ -167,7 +173,7 @@ class Place:
         if out.exists():
             return out
         system, text = systems()[name], self.folder / f"{language}.txt"
-        write_text(language, text)
+        write_text(language, text, self.lines)
         self.unseen(language)
         options = dict(system.english if language == "english" else system.korean)
         device = self.device if name in ("word2vec", "fasttext") else "cpu"
@@ -195,6 +201,8 @@ class Place:
 
 def chosen_epochs(place: Place, name: str) -> tuple[int, str]:
     """The epochs that are best on the dev half with seed 1, and what each scored there."""
+    if place.epochs is not None:
+        return place.epochs, "given"
     pairs = pair_lists()[DEV]
     tried = {
         epochs: place.scorer(name, "english", epochs, SEEDS[0]).similarity(DEV, pairs).value
@@ -256,9 +264,14 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("out/word-vectors"), help="where texts and vectors are kept")
     parser.add_argument("--device", default="cpu", help="of word2vec and FastText: cpu or cuda")
     parser.add_argument("--write", action="store_true", help="write the values into results/")
+    parser.add_argument("--lines", type=int, metavar="N", help="the first lines of each text; all if not given")
+    parser.add_argument("--epochs", type=int, metavar="N", help="if not given, chosen on half of MEN")
     arguments = parser.parse_args()
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    place = Place(arguments.out.resolve(), arguments.device)
+    if arguments.write and (arguments.lines or arguments.epochs):
+        parser.error("--lines and --epochs try the command: their values are not written into results/")
+    folder = arguments.out if arguments.lines is None else arguments.out / f"{arguments.lines}-lines"
+    folder.mkdir(parents=True, exist_ok=True)
+    place = Place(folder.resolve(), arguments.device, arguments.lines, arguments.epochs)
     for language in arguments.languages:
         results: dict[str, Result] = {}
         for name in arguments.systems.split(","):

@@ -44,6 +44,8 @@ LITTLE = ("data.train=train.tsv", "data.valid=valid.tsv", "data.test=test.tsv")
 """Added where a page names no data of its own: the run that all pages use was trained on the whole of miniworld."""
 LITTLE_TEXT = ("data.train=train.txt", "data.valid=valid.txt", "data.test=test.txt")
 """The same for language models."""
+READING = ("question_answering", "multiple_choice")
+"""Tasks whose recipes keep their own corpus: three columns are no pairs."""
 PAIRS = [
     ("나는 물을 마신다.", "I drink water."),
     ("나는 책을 읽는다.", "I read a book."),
@@ -55,6 +57,7 @@ PAIRS = [
 SHOWN = {
     "dog-and-cat": ("within > across + 0.1", "of_its_kind >= 18", "rank <= 5"),
     "european-economic-area": ("exact >= 95", "linked >= 285", "reversed_phrases >= 90"),
+    "homonyms": ("min(right.values()) >= 30", "max(alone.values()) <= 20", "other_frame['사과'] >= 30"),
     "it-and-the-animal": ("exact >= 285", "means['animal']['ANIMAL'] > means['place']['ANIMAL'] + 0.2"),
     "je-suis-etudiant": ("said == ['▁I', '▁am', '▁a', '▁student', '</s>']",),
     "unicorns": ("right >= 30",),
@@ -137,7 +140,7 @@ def run_line(line, place, trained, patch, is_cut=True):
         model, task = trained_by(arguments[1])
         few = FEW[-2:] if model in FITTED else FEW
         few = few if "decoding" in schema.sections(task) else [each for each in few if not each.startswith("decoding")]
-        little = LITTLE_TEXT if task == "language_modeling" else LITTLE
+        little = {"language_modeling": LITTLE_TEXT, "masked_lm": (), **dict.fromkeys(READING, ())}.get(task, LITTLE)
         has_data = "data." in line or Path(arguments[1]).suffix == ".toml"  # a recipe that the page shows names its own
         arguments = [*arguments, *few, *([] if has_data else little)]
     with contextlib.ExitStack() as stack:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 from dataclasses import asdict
@@ -103,6 +104,39 @@ def test_korean_is_cut_at_spaces_and_lines_come_once(tmp_path: Path, monkeypatch
     monkeypatch.setattr(corpus, "open_corpus", lambda *_: Opened())
     word_vectors.write_text("korean", tmp_path / "ko.txt")
     assert (tmp_path / "ko.txt").read_text("utf-8") == "안녕 세상\n"
+
+
+def test_korean_is_scored_on_a_few_lines(
+    tmp_path: Path, lists: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The command from the text to the table, with the training in this process."""
+
+    def train(command: list[str], **options: object) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "argv", command[2:])
+            word_vectors_entrants.main()
+
+    monkeypatch.setattr(word_vectors, "text_lines", lambda language: itertools.cycle([WORDS[1:], WORDS[:0:-1]]))
+    monkeypatch.setattr(word_vectors, "write_text", write_every_line)
+    monkeypatch.setattr(word_vectors.subprocess, "run", train)
+    small = {"dim": 6, "buckets": 50, "max_jamo": 5}
+    monkeypatch.setattr(word_vectors, "systems", lambda: {"fasttext": word_vectors.System("FastText", {}, small)})
+    common = ["", "korean", "--out", str(tmp_path), "--lines", "40", "--epochs", "2"]
+    monkeypatch.setattr(sys, "argv", common)
+    word_vectors.main()
+    shown = capsys.readouterr().out
+    assert "korean fasttext, 2 epochs, seed 3" in shown and "FastText" in shown and "ws353-korean" in shown
+    assert len((tmp_path / "40-lines/korean.txt").read_text("utf-8").splitlines()) == 40
+    monkeypatch.setattr(sys, "argv", [*common, "--write"])
+    with pytest.raises(SystemExit):
+        word_vectors.main()
+    assert "not written into results/" in capsys.readouterr().err
+
+
+def write_every_line(language: str, path: Path, most: int | None = None) -> None:
+    """Equal lines too, so that every word is frequent enough."""
+    lines = itertools.islice(word_vectors.text_lines(language), most)
+    path.write_text("".join(f"{' '.join(line)}\n" for line in lines), "utf-8")
 
 
 @pytest.mark.parametrize("system", ["word2vec", "fasttext", "gensim-fasttext"])

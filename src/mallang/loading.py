@@ -16,6 +16,7 @@ from mallang.data.columns import NAMED, LabelSet
 from mallang.errors import UserError, nearest
 from mallang.find import find
 from mallang.layers.convolution import fold_weights
+from mallang.layers.lora import are_adapted, merge_adapters
 from mallang.layers.quantization import quantize
 from mallang.recipe import Recipe
 from mallang.runs.calibration import read_calibration
@@ -61,7 +62,10 @@ def assemble(run: Run, trained: Mapping[str, Tensor], place: torch.device, weigh
     module = find("tasks", run.task)
     task = open_task(run, recipe)
     model = task.build(find("models", recipe.model_name), recipe.model)
+    if not are_adapted(trained):  # a finished run has merged weights, a checkpoint has not
+        merge_adapters(model)
     set_weights(model, kept_weights(module.Task, trained), run.folder / WEIGHTS)
+    merge_adapters(model)
     fold_weights(model)
     model = model.to(place).eval()
     if weights == "int8":

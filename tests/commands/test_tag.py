@@ -101,7 +101,10 @@ def test_the_same_rows_train_from_json_lists_as_well(home: Path) -> None:
         (("train", "lstm-crf", "data.train=short.jsonl", "data.valid=my.jsonl", "--name", "b"), "short.jsonl, row 2"),
         (("train", "lstm-crf", "data.train=one.jsonl", "data.valid=my.jsonl", "--name", "c"), "holds only 'O'"),
         (("train", "lstm-crf", "data.train=my.jsonl", "data.valid=new.jsonl", "--name", "d"), "'I-LAW' does not occur"),
-        (("train", "gpt", "task.name=tagging", "data.train=my.jsonl", "--name", "e"), "gpt encodes no text"),
+        (
+            ("train", "modern_gpt", "task.name=tagging", "data.train=my.jsonl", "--name", "e"),
+            "modern_gpt encodes no text",
+        ),
     ],
 )
 def test_mistakes_are_told(home: Path, given: tuple[str, ...], message: str) -> None:

@@ -26,7 +26,7 @@ from mallang.data.batch import Batch, pad_rows
 from mallang.decoding.contract import Autoregressive
 from mallang.find import find
 from mallang.layers.attention import record_attention
-from mallang.models.contract import Classifier, WordVectors
+from mallang.models.contract import Bidirectional, Classifier, WordVectors
 from mallang.text.vocabulary import BOS, EOS, PAD, SPECIALS
 
 AUTOREGRESSIVE = [name for name in NAMES if isinstance(build(name, 8), Autoregressive)]
@@ -246,7 +246,23 @@ def test_it_overfits_eight_examples(name):
 
 
 def loss_of(model, batch):
-    """Of what comes next, where a model steps; else, with a logit a word, of which words are in the source."""
+    """Of what comes next, where a model steps; else, with a logit a word, of which words are in the source.
+
+    Of what comes before, too, where a model has both directions.
+    """
+    if isinstance(model, Bidirectional):
+        there, back = (model.shared_projection()(hidden).flatten(0, 1) for hidden in model.directions(batch))
+        known = foreseeable(batch)
+        after = batch.labels.masked_fill(~known | (batch.labels == EOS), PAD).flatten()
+        mirrored = [row[:size].flip(0).tolist() for row, size in zip(batch.tokens, batch.lengths, strict=True)]
+        tokens, _ = pad_rows([row[:-1] for row in mirrored])
+        labels, _ = pad_rows([row[1:] for row in mirrored])
+        sure = foreseeable(Batch(tokens=tokens, lengths=batch.lengths, labels=labels))
+        before = torch.full_like(batch.tokens, PAD)
+        for row, size in enumerate(batch.lengths.tolist()):
+            wanted = labels[row].masked_fill(~sure[row], PAD)[: size - 1]
+            before[row, 1:size] = wanted.flip(0)
+        return sum(F.cross_entropy(*pair, ignore_index=PAD) for pair in ((there, after), (back, before.flatten())))
     said = answer(model, batch)
     if isinstance(model, Autoregressive):
         labels = batch.labels.clone()

@@ -1,9 +1,10 @@
-"""Every task that labels texts or words, with every model that can do it, learns miniworld in seconds.
+"""Every task that labels or rates texts, words or pairs, with every model that can do it, learns miniworld in seconds.
 
 Each cell of the grid trains a model in about its tiny size with the real training loop, and on held-out rows its micro
-F1 must exceed that of the best constant prediction by MARGIN points. Models are found by their protocols and tasks by
-their columns, so that a new one is in the grid without being named here; what cannot learn a task is named in REFUSED
-with its message. One model per job is trained by `make test`, all by `make test-all`, all on a GPU by `make test-gpu`.
+F1, or Spearman's correlation, must exceed that of the best constant prediction by MARGIN points. Models are found by
+their protocols and tasks by their columns, so that a new one is in the grid without being named here; what cannot learn
+a task is named in REFUSED with its message. One model per job is trained by `make test`, all by `make test-all`, all on
+a GPU by `make test-gpu`.
 """
 
 from __future__ import annotations
@@ -13,26 +14,27 @@ from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import pytest
 import torch
 
-from contracts.tiny_models import CLASSIFIERS, ENCODERS, FITTED, NAMES, reads_documents, task_of
+from contracts.tiny_models import CLASSES, CLASSIFIERS, ENCODERS, FITTED, NAMES, reads_documents, task_of
 from mallang import load, recipe
 from mallang.data import corpus as corpora
-from mallang.data.columns import TOKENIZED, LabelSet
+from mallang.data.columns import NAMED, LabelSet
 from mallang.errors import UserError
 from mallang.evaluation.spans import read_spans
 from mallang.find import find, names
 from mallang.models.contract import Tagger
-from mallang.tasks import classification, tagging
+from mallang.tasks import classification, pairs, similarity, tagging
 from mallang.tasks.contract import column_kinds
 from mallang.training.train import Options, train
 
 MARGIN = 15.0
-"""Points of micro F1 above the best constant prediction."""
+"""Points of micro F1, or of Spearman's correlation, above the best constant prediction."""
 SPLITS = {"train": 3000, "valid": 50, "test": 300}
 """Rows that are read; the one validation, at the end, chooses nothing."""
 LEARNING = ("train.steps=400", "train.validate_every=400", "train.batch_sentences=32", "train.workers=0",
@@ -51,21 +53,34 @@ TAGGERS = [name for name in NAMES if issubclass(find("models", name).Model, Tagg
 
 @dataclass(frozen=True)
 class Job:
-    """A task on two columns of miniworld."""
+    """A task on columns of miniworld; its labels, tags or numbers are the last one."""
 
     task: str
-    columns: tuple[str, str]
+    columns: tuple[str, ...]
     quick: str
     """The model that `make test` trains."""
     values: tuple[str, ...] = ()
     """Recipe values besides the name of the task."""
     by_spans: bool = False
     """Tags spell spans, and these are scored."""
+    corpus: str = "miniworld"
+    in_pairs: bool = False
+    """Each text has the one after it beside it, and the label of that one."""
 
     @property
     def models(self) -> list[str]:
         """All models whose protocols the task accepts."""
-        return sorted({*ENCODERS, *(CLASSIFIERS if self.task == "classification" else TAGGERS)})
+        others = {"classification": CLASSIFIERS, "pairs": CLASSIFIERS, "tagging": TAGGERS}
+        return sorted({*ENCODERS, *others.get(self.task, ())})
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """The columns of the task, by the names that they have in files here."""
+        return find("tasks", self.task).Task.columns if self.task in PAIRED else ("text", "label")
+
+
+PAIRED = ("pairs", "similarity")
+"""Tasks that read two texts."""
 
 
 JOBS = {
@@ -74,6 +89,14 @@ JOBS = {
     "rating": Job("classification", ("ko", "rating"), "rnn_classifier", ("task.kind=ordinal",)),
     "parts of speech": Job("tagging", ("ko-tokens", "ko-pos"), "rnn_tagger", ("task.head=softmax",)),
     "entities": Job("tagging", ("en-tokens", "en-ner"), "lstm_crf", ("task.head=crf",), by_spans=True),
+    "second sentiment": Job("pairs", ("ko", "sentiment"), "cnn", in_pairs=True),
+    "equal parts": Job(
+        "similarity",
+        ("ko-sentence1", "ko-sentence2", "score"),
+        "bag_of_means",
+        ("task.kind=bi",),
+        corpus="miniworld-similarity",
+    ),
 }
 REFUSED = {
     **{
@@ -85,26 +108,35 @@ REFUSED = {
         for job in ("parts of speech", "entities")
         for model in ("autoencoder", "char_cnn")
     },
+    **{
+        ("equal parts", model): f"{model} reads documents in sentences, so a text alone has no vector of its own"
+        for model in ("grnn", "han")
+    },
 }
-"""The cells that are refused, each with its message: six of them."""
+"""The cells that are refused, each with its message: eight of them."""
 CELLS = [(job, model) for job in JOBS for model in JOBS[job].models if (job, model) not in REFUSED]
 
 
 @cache
 def rows_of(job: str, split: str) -> list[tuple[str, ...]]:
     """The first rows of a split."""
-    opened = corpora.open_corpus(corpora.Config(columns=list(JOBS[job].columns)), ("text", "label"))
-    return [row for row, _ in zip(opened.split(split), range(SPLITS[split]), strict=False)]
+    columns = JOBS[job].columns
+    opened = corpora.open_corpus(corpora.Config(corpus=JOBS[job].corpus, columns=list(columns)), columns)
+    rows = [row for row, _ in zip(opened.split(split), range(SPLITS[split]), strict=False)]
+    if JOBS[job].in_pairs:
+        return [(first[0], *second) for first, second in pairwise(rows)]
+    return rows
 
 
 def files_of(job: str, folder: Path) -> list[str]:
     """Recipe values that name files with the rows of a job; words, tags and several labels are lists there."""
-    found = ['data.columns=["text", "label"]']
+    roles = JOBS[job].roles
+    found = [f"data.columns={json.dumps(roles)}"]
     for split in SPLITS:
         file = folder / f"{job.replace(' ', '-')}.{split}.jsonl"
         if not file.exists():
             cells = [[cell.split("\t") if "\t" in cell else cell for cell in row] for row in rows_of(job, split)]
-            lines = [json.dumps({"text": text, "label": label}) for text, label in cells]
+            lines = [json.dumps(dict(zip(roles, row, strict=True))) for row in cells]
             file.write_text("\n".join(lines), encoding="utf-8")
         found.append(f"data.{split}={file}")
     return found
@@ -113,8 +145,10 @@ def files_of(job: str, folder: Path) -> list[str]:
 def values_of(job: str, model: str) -> list[str]:
     """The recipe values of a cell, data apart; no dropout, which delays learning."""
     found = [f"task.name={JOBS[job].task}", *JOBS[job].values, "model.size=tiny", "train.threads=1"]
+    if JOBS[job].task != "tagging":
+        found += ["text.unit=word", "text.vocabulary=2000"]
     if JOBS[job].task == "classification":
-        found += ["text.unit=word", "text.vocabulary=2000", f"task.documents={str(reads_documents(model)).lower()}"]
+        found += [f"task.documents={str(reads_documents(model)).lower()}"]
     if model not in FITTED:
         names = [each.name for each in fields(find("models", model).Config)]
         found += [*LEARNING, *(f"model.{name}=0.0" for name in names if name.endswith("dropout"))]
@@ -129,7 +163,7 @@ def train_cell(job: str, model: str, data: Sequence[str], folder: Path, device: 
 
 def decisions(job: str, cells: Sequence[str]) -> list[set[Hashable]]:
     """What the cells of a column say: the labels of each text, the spans of each sentence, or the tag of each word."""
-    if JOBS[job].task == "classification":
+    if JOBS[job].task in ("classification", "pairs"):
         return [set(cell.replace("|", "\t").split("\t")) - {""} for cell in cells]
     if JOBS[job].by_spans:
         return [set(read_spans(cell.split())) for cell in cells]
@@ -145,7 +179,9 @@ def micro_f1(found: Sequence[set[Hashable]], gold: Sequence[set[Hashable]]) -> f
 @cache
 def constant(job: str) -> float:
     """The micro F1 of the best constant prediction: the most frequent labels, or the same tag for every word."""
-    known, gold = ([label for _, label in rows_of(job, split)] for split in ("train", "test"))
+    if JOBS[job].task == "similarity":
+        return 0.0  # a constant has no order
+    known, gold = ([row[-1] for row in rows_of(job, split)] for split in ("train", "test"))
     often = [label for label, _ in Counter(label for cell in known for label in cell.split("\t")).most_common()]
     if JOBS[job].task == "tagging":
         guesses = [["\t".join([tag] * len(cell.split("\t"))) for cell in gold] for tag in often]
@@ -158,8 +194,11 @@ def constant(job: str) -> float:
 def check(job: str, model: str, data: Path, folder: Path, device: str) -> None:
     """Train a cell and compare what it predicts with the best constant prediction."""
     rows = rows_of(job, "test")
-    _, predicted = train_cell(job, model, files_of(job, data), folder, device).evaluate(rows)
-    found = micro_f1(decisions(job, predicted), decisions(job, [label for _, label in rows]))
+    scores, predicted = train_cell(job, model, files_of(job, data), folder, device).evaluate(rows)
+    if JOBS[job].task == "similarity":
+        found = {score.name: score.value for score in scores}["Spearman"]
+    else:
+        found = micro_f1(decisions(job, predicted), decisions(job, [row[-1] for row in rows]))
     assert found > constant(job) + MARGIN, f"{found:.1f} against {constant(job):.1f} of the best constant prediction"
 
 
@@ -190,12 +229,19 @@ def test_what_cannot_learn_a_task_says_why(job: str, model: str, data: Path, tmp
     assert caught.value.todo and not (tmp_path / "run" / "model.safetensors").exists()
 
 
+def both(name: str) -> dict[str, Any]:
+    """The tokenizer of both texts of a pair."""
+    return dict.fromkeys(("first", "second"), task_of(name).text)
+
+
 def test_models_that_encode_no_text_are_refused() -> None:
     """They are all that is not in the grid."""
     tags = LabelSet.learn(["O\tI-PER"], "tags", "tags")
     tasks = {
         "classification": lambda name: task_of(name),
         "tagging": lambda name: tagging.Task(tagging.Config(), {"words": task_of(name).text}, {"tags": tags}),
+        "pairs": lambda name: pairs.Task(pairs.Config(), both(name), {"label": LabelSet(CLASSES)}),
+        "similarity": lambda name: similarity.Task(similarity.Config(), both(name), {}),
     }
     left = [(job.task, name) for job in JOBS.values() for name in NAMES if name not in job.models]
     assert {("classification", "gpt"), ("tagging", "ngram"), ("tagging", "bag_of_words")} <= set(left)
@@ -210,7 +256,7 @@ def test_every_task_with_labels_and_every_kind_of_it_has_a_job() -> None:
     modules = {name: find("tasks", name) for name in names("tasks")}
     tasks = {name: module for name, module in modules.items() if hasattr(module, "Task")}
     kinds = {name: column_kinds(module.Task, module.Config()).values() for name, module in tasks.items()}
-    assert {name for name, found in kinds.items() if set(found) - set(TOKENIZED)} == {job.task for job in JOBS.values()}
+    assert {name for name, found in kinds.items() if set(found) & set(NAMED)} == {job.task for job in JOBS.values()}
     named = {value.removeprefix("task.kind=") for job in JOBS.values() for value in job.values}
     assert set(get_args(get_type_hints(classification.Config)["kind"])) - {"single"} <= named
     assert all((name, job.quick) in CELLS for name, job in JOBS.items())

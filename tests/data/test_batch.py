@@ -7,10 +7,22 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mallang.data.batch import DOUBLED, IGNORE, STEPPED, VARYING, Batch, Shapes, pad_pairs, rectangles, stepped
+from mallang.data.batch import (
+    DOUBLED,
+    IGNORE,
+    STEPPED,
+    VARYING,
+    Batch,
+    Shapes,
+    pad_both_orders,
+    pad_choices,
+    pad_pairs,
+    rectangles,
+    stepped,
+)
 from mallang.text.vocabulary import SPECIALS, Vocabulary
 
-AXES = {"batch", "examples", "classes", "facts", *VARYING, *DOUBLED, *STEPPED}
+AXES = {"batch", "examples", "classes", "ends", "facts", *VARYING, *DOUBLED, *STEPPED}
 
 
 def full(rows=3, time=5, words=2, documents=None, sentences=2):
@@ -31,6 +43,9 @@ def full(rows=3, time=5, words=2, documents=None, sentences=2):
         words=torch.zeros(rows, words, dtype=torch.long),
         tags=torch.zeros(rows, words, dtype=torch.long),
         sentences=None if documents is None else torch.zeros(documents, sentences, dtype=torch.long),
+        candidates=torch.ones(rows, time, dtype=torch.bool),
+        answers=torch.zeros(rows, 2, dtype=torch.long),
+        choices=None if documents is None else torch.zeros(documents, sentences, dtype=torch.long),
         ngrams=torch.ones(examples, 7, dtype=torch.long),
         feature_tokens=torch.ones(examples, time + 3, dtype=torch.long),
         feature_lengths=torch.full((examples,), time + 3),
@@ -88,6 +103,15 @@ def test_documents_are_filled_apart_from_their_sentences():
     assert filled.sentences.shape == (8, 8) and filled.classes.shape == (8,)
 
 
+def test_choices_are_filled_apart_from_their_questions():
+    ones = torch.ones(5, 6, dtype=torch.long)
+    choices = torch.tensor([[0, 1, 2], [3, 4, -1]])
+    batch = Batch(tokens=ones, lengths=torch.full((5,), 6), choices=choices, classes=torch.tensor([2, 0]))
+    filled = Shapes(80, multiple=8).fill(batch)
+    assert filled.tokens.shape == (10, 8) and filled.choices.shape == (8, 8)
+    assert filled.choices[1].tolist() == [3, 4, *[-1] * 6] and filled.classes.tolist() == [2, 0, *[IGNORE] * 6]
+
+
 def test_moving_and_sending_keep_every_field():
     batch = full(documents=2)
     moved = batch.to("cpu")
@@ -105,6 +129,11 @@ def test_numbers_of_masked_tokens_are_rounded_up_to_a_short_list():
     assert all(size <= stepped(size) <= 1.125 * size for size in sizes) and len({*map(stepped, sizes)}) < 70
 
 
+GPT1 = Vocabulary(
+    (*SPECIALS, "<start>", "<delimiter>", "<extract>"), optional=(("start", 4), ("delimiter", 5), ("extract", 6))
+)
+
+
 @pytest.mark.parametrize(
     ("vocabulary", "row", "types"),
     [
@@ -119,8 +148,9 @@ def test_numbers_of_masked_tokens_are_rounded_up_to_a_short_list():
             [0, 0, 0, 0, 0, 1, 1],
         ),
         (Vocabulary(SPECIALS), [7, 8, 3, 9, 3], [0, 0, 0, 1, 1]),
+        (GPT1, [4, 7, 8, 5, 9, 6], [0, 0, 0, 0, 1, 1]),
     ],
-    ids=["BERT", "RoBERTa", "without cls"],
+    ids=["BERT", "RoBERTa", "without cls", "GPT-1"],
 )
 def test_the_texts_of_a_pair_are_joined_with_the_segment_of_every_token(vocabulary, row, types):
     tokens, lengths, segments = pad_pairs([[7, 8], [7]], [[9], []], vocabulary)
@@ -130,3 +160,12 @@ def test_the_texts_of_a_pair_are_joined_with_the_segment_of_every_token(vocabula
     assert tokens[1].tolist() == [*short, 0, 0]
     assert segments[1].tolist() == [*[0] * (len(short) - 1), 1, 0, 0]
     assert lengths.tolist() == [len(row), len(row) - 2] == [2 + 1 + vocabulary.pair_frame_length, len(short)]
+
+
+def test_pairs_without_an_order_are_read_in_both_and_choices_in_a_row_each():
+    tokens, lengths, _ = pad_both_orders([[7, 8], [7]], [[9], [9]], GPT1)
+    assert tokens.tolist() == [[4, 7, 8, 5, 9, 6], [4, 7, 5, 9, 6, 0], [4, 9, 5, 7, 8, 6], [4, 9, 5, 7, 6, 0]]
+    assert lengths.tolist() == [6, 5, 6, 5]
+    tokens, lengths, types = pad_choices([[7], [8]], [[[9], [9, 9]], [[7]]], GPT1)
+    assert tokens.tolist() == [[4, 7, 5, 9, 6, 0], [4, 7, 5, 9, 9, 6], [4, 8, 5, 7, 6, 0]]
+    assert lengths.tolist() == [5, 6, 5] and types.sum(dim=1).tolist() == [2, 3, 2]

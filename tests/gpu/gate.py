@@ -150,6 +150,8 @@ def one_output(model: Any, recipe: Any) -> str:
     text = "민수는 사과를 먹었다." if recipe.data.source in ("ko", "question") else "a man is here ."
     if "neighbors" in model.verbs:  # word vectors: a word that they have surely learned
         text = model.task.text.vocabulary.tokens[8].strip("▁")
+    if verb in ("answer", "choose"):
+        return f"{verb}: {model.answer(text, text) if verb == 'answer' else model.choose(text, text.split()[:3])}"
     if verb == "fill":
         return f"fill: {model.fill(f'[MASK] {text}')}"
     if verb == "generate":

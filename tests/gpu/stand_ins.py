@@ -2,14 +2,15 @@
 
 Word number i is spelled once in each column, so that the columns of a row say the same and a translation can be
 learned. Labels, tags and numbers follow from the words, so that they can be learned as well: a label from the first
-word, a tag from each word, one per token. A recipe that names a corpus reads its stand-in through the registry, with
-nothing changed in the recipe.
+word, a tag from each word, one per token; an answer is the word after the one that is asked for. A recipe that names a
+corpus reads its stand-in through the registry, with nothing changed in the recipe.
 """
 
 from __future__ import annotations
 
 import hashlib
 import itertools
+import json
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -35,6 +36,7 @@ TAGS = ("ner", "tag", "chunk")
 """Columns of BIO tags."""
 CLASSES = 4
 """Labels of a column whose values the registry does not name; types of entities; parts of speech."""
+CHOICES = "ABCDE"
 SENTENCE = 4
 """Words of a sentence in a document."""
 DOCUMENTS = ("imdb-subset", "bbc-news", "novels", "korean-assembly-bills")
@@ -107,6 +109,10 @@ def text_of(files: Files, path: Path, size: Size, as_documents: bool = False) ->
     if files.read == "conll":
         comment = f"{files.comment}\n" if files.comment else ""
         return "\n".join(comment + column_lines(row, files.columns) for row in rows).encode()
+    if files.read == "squad":
+        return json.dumps({"data": [article(row, number) for number, row in enumerate(rows)]}).encode()
+    if files.read == "jsonl":
+        return "".join(json.dumps(nested(row, number, files)) + "\n" for number, row in enumerate(rows)).encode()
     if files.read == "parallel":
         columns: tuple[str, ...] = (files.columns[files.paths.index(path)],)
     elif files.read in ("text", "tsv", "parquet"):
@@ -150,6 +156,38 @@ def cell(row: np.ndarray, number: int, column: str, files: Files, as_documents: 
     if as_documents:
         return " ".join(f"{spelled(part, column)}." for part in np.split(row, range(SENTENCE, len(row), SENTENCE)))
     return spelled(row, column)
+
+
+def article(row: np.ndarray, number: int) -> dict[str, object]:
+    """An article of a SQuAD file with one question; its answer is the word after the one that the question names."""
+    first, second = (word(int(each), "context") for each in row[:2])
+    asked = {"id": f"q{number}", "question": word(int(row[0]), "question")}
+    answers = [{"text": second, "answer_start": len(first) + 1}]
+    context = spelled(row, "context")
+    return {"title": f"t{number}", "paragraphs": [{"context": context, "qas": [{**asked, "answers": answers}]}]}
+
+
+def nested(row: np.ndarray, number: int, files: Files) -> dict[str, object]:
+    """A line of JSON whose columns may lie in others, such as question.stem."""
+    found: dict[str, object] = {}
+    for column in files.columns:
+        *folders, name = column.split(".")
+        place = found
+        for folder in folders:
+            place = place.setdefault(folder, {})  # type: ignore[assignment]
+        place[name] = multiple_choice(row, name) or cell(row, number, column, files, False)
+    return found
+
+
+def multiple_choice(row: np.ndarray, name: str) -> object:
+    """Five labeled choices, or which of them is right: the one that is the first word of the row."""
+    first = int(row[0])
+    right = first % len(CHOICES)
+    if name == "answerKey":
+        return CHOICES[right]
+    if name != "choices":
+        return None
+    return [{"label": each, "text": word(first + k - right, "choices")} for k, each in enumerate(CHOICES)]
 
 
 def column_lines(row: np.ndarray, columns: Sequence[str]) -> str:

@@ -1,7 +1,11 @@
 """GPT-2 folders of `transformers`: imported they say the same, exported they are loaded again."""
 
 import json
+import shutil
+import sys
+from pathlib import Path
 
+import numpy as np
 import pytest
 import safetensors.torch
 import torch
@@ -10,11 +14,15 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 import mallang
 from mallang.commands.main import main
 from mallang.data.batch import Batch
+from mallang.data.columns import LabelSet
 from mallang.errors import UserError
+from mallang.find import find
 from mallang.interop import huggingface
 from mallang.layers.attention import record_attention
+from mallang.tasks import classification
 
 transformers = pytest.importorskip("transformers")
+QUICK = ("data.train=train.tsv", "data.valid=train.tsv", "train.epochs=none", "train.steps=2", "train.workers=0")
 TEXTS = ["the cat sat on the mat", "나는 물을 마신다.", "a  <s> b\nc 👍", ""]
 
 
@@ -164,3 +172,51 @@ def test_what_cannot_be_exported_is_named(theirs, tmp_path):
     with pytest.raises(UserError, match="has no bias in its output"):
         huggingface.export_gpt2(verbs, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+@torch.no_grad()
+def test_a_classifier_reads_the_last_token_as_the_one_of_transformers_does(theirs, tmp_path):
+    """GPT2ForSequenceClassification with the same weights; the frame of a text is <|endoftext|> at its end."""
+    verbs = imported(theirs, tmp_path)
+    config = transformers.GPT2Config.from_pretrained(theirs, num_labels=3, pad_token_id=0)
+    reference = transformers.GPT2ForSequenceClassification.from_pretrained(theirs, config=config).eval()
+    torch.nn.init.normal_(reference.score.weight)
+    task = classification.Task(
+        classification.Config(), {"text": verbs.task.text}, {"label": LabelSet(("bad", "fine", "good"))}
+    )
+    model = task.build(find("models", "gpt"), verbs.model.config).eval()
+    model.model.load_state_dict(verbs.model.state_dict())
+    model.head.linear.weight.copy_(reference.score.weight)
+    rows = [np.array(verbs.task.text.encode(text).ids, dtype=np.int64) for text in TEXTS]
+    found, _ = task.logits(model, task.collate([(row, np.array([0])) for row in rows]))
+    end = reference.config.eos_token_id
+    for row, logits in zip(rows, found, strict=True):
+        expected = reference(torch.tensor([[*(number - 4 for number in row), end]])).logits[0]
+        torch.testing.assert_close(logits, expected, atol=1e-5, rtol=1e-5)
+
+
+def test_training_starts_from_a_folder_of_theirs_which_is_imported_once(theirs, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    lines = [f"{word} cat\t{label}" for word, label in (("good", "yes"), ("bad", "no")) for _ in range(6)]
+    (tmp_path / "train.tsv").write_text("text\tlabel\n" + "\n".join(lines) + "\n", encoding="utf-8")
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["mallang", "train", "gpt", "task.name=classification", *QUICK, *arguments])
+        with pytest.raises(SystemExit) as left:
+            main()
+        told = capsys.readouterr()
+        return left.value.code or 0, " ".join((told.out + told.err).split())
+
+    code, told = run("--from", str(theirs), "--name", "first")
+    place = f"runs/{theirs.name}"
+    assert code == 0 and f"was imported: the run is in {place}" in told, told
+    assert "new rows for <start> <delimiter> <extract>" in told and Path(place, "run.json").exists()
+    code, told = run("--from", str(theirs), "--name", "second", "task.lora_rank=2")
+    assert code == 0 and "was imported" not in told and Path("runs/second/adapter.safetensors").exists(), told
+    other = tmp_path / "other" / theirs.name
+    shutil.copytree(theirs, other)
+    (other / "config.json").write_text((other / "config.json").read_text() + "\n")
+    code, told = run("--from", str(other), "--name", "third")
+    assert code == 2 and "is another run than" in told and "--name OTHER" in told, told
+    code, told = run("--from", "nobody/nothing", "--name", "fourth")
+    assert code == 2 and "no model of that name in" in told and "hf download nobody/nothing" in told, told

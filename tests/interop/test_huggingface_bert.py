@@ -233,6 +233,21 @@ def test_the_pooling_of_a_sentence_encoder_is_read_and_written(tmp_path: Path) -
         import_model(folder, tmp_path / "other")
 
 
+def test_an_export_is_opened_by_sentence_transformers(tmp_path: Path) -> None:
+    package = pytest.importorskip("sentence_transformers", reason="needs the package sentence-transformers")
+    folder = tmp_path / "theirs"
+    save(folder, "bert")
+    (folder / "1_Pooling").mkdir()
+    modes = {"pooling_mode_mean_tokens": True, "word_embedding_dimension": 16}
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps(modes))
+    (folder / "modules.json").write_text('[{"type": "sentence_transformers.models.Normalize"}]')
+    verbs = ours_of(folder, tmp_path / "run")
+    export_model(verbs, tmp_path / "back")
+    texts = [TEXTS[0], TEXTS[1], TEXTS[3]]
+    found = package.SentenceTransformer(str(tmp_path / "back"), device="cpu").encode(texts)
+    close(torch.from_numpy(verbs.embed(texts)), torch.from_numpy(found))
+
+
 def test_pickled_weights_are_read_only_where_that_is_asked_for(tmp_path: Path) -> None:
     folder = tmp_path / "theirs"
     model = save(folder, "bert")

@@ -11,6 +11,11 @@ from torch import Tensor
 from mallang.data.batch import Batch, pad_rows
 from mallang.layers.initialization import torch_defaults
 from mallang.models.rnn_classifier import Config, RNNClassifier
+from mallang.models.rnn_lm import RNNLM
+from mallang.models.rnn_lm import Config as LanguageModel
+from mallang.models.sutskever import Config as Autoencoder
+from mallang.models.sutskever import Sutskever
+from mallang.runs.weights import own_weights, set_some_weights
 from mallang.text.vocabulary import SPECIALS, Vocabulary
 
 WORDS = Vocabulary((*SPECIALS, *(f"w{number}" for number in range(9))))
@@ -126,3 +131,37 @@ WRONG = [{"layers": 0}, {"dim": 0}, {"dropout": 1.0}, {"embedding_dropout": -0.1
 def test_impossible_shapes_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(options))):
         Config(**options)
+
+
+LM = {"layers": 2, "embedding_dim": 5, "dim": 4, "dropout": 0.0}
+
+
+@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("tie_weights", [True, False])
+@torch.no_grad()
+def test_it_starts_from_a_language_model_and_computes_its_states(cell: str, tie_weights: bool) -> None:
+    sizes = {**LM, "dim": 5} if tie_weights else LM
+    reader = RNNLM(LanguageModel(cell=cell, tie_weights=tie_weights, **sizes), WORDS).eval()
+    for weight in reader.parameters():
+        weight.uniform_(-0.5, 0.5)  # its candidate biases too
+    model = make(cell=cell, bidirectional=False, pooling="last", layers=2, dim=sizes["dim"])
+    report = set_some_weights(model, model.adapted(own_weights(reader)), "runs/x")
+    assert report.new == [] and all(name.startswith("head.") for name in report.left)
+    together = model.encode(batch_of(ROWS))
+    for number, row in enumerate(ROWS):
+        states = reader.hidden_states(torch.tensor([row]))[-1][0]
+        torch.testing.assert_close(together.layers[-1][number, : len(row)], states, atol=1e-6, rtol=1e-5)
+        torch.testing.assert_close(together.pooled[number], states[-1], atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("tie_weights", ["none", "all"])
+@torch.no_grad()
+def test_it_starts_from_a_sequence_autoencoder_and_computes_its_states(tie_weights: str) -> None:
+    config = Autoencoder(**{**LM, "dim": 5}, reverse_source=False, tie_weights=tie_weights)
+    reader = Sutskever(config, WORDS, WORDS).eval()
+    model = make(bidirectional=False, pooling="last", layers=2, dim=5)
+    report = set_some_weights(model, model.adapted(own_weights(reader)), "runs/x")
+    assert report.new == [] and any(name.startswith("decoder.") for name in report.left)
+    batch = batch_of(ROWS)
+    source = Batch(tokens=batch.tokens, lengths=batch.lengths, source=batch.tokens, source_lengths=batch.lengths)
+    torch.testing.assert_close(model(batch), reader.encode(source).pooled, atol=1e-6, rtol=1e-5)

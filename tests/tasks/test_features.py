@@ -29,7 +29,7 @@ from mallang.training.step import Step
 
 WORDS = ("EU", "rejects", "Germany", "민수는", "서울", ".", "don't")
 LABELS = {"tags": LabelSet(("B-LOC", "B-PER", "O"), "tags", scheme="iob2"), "label": LabelSet(("no", "yes"))}
-ENCODERS = ("rnn_lm", "rnn_classifier", "transformer_encoder", "lstm_crf", "sutskever")
+ENCODERS = ("elmo", "rnn_lm", "rnn_classifier", "transformer_encoder", "lstm_crf", "sutskever")
 SENTENCES = st.lists(st.lists(st.sampled_from(WORDS), min_size=1, max_size=6), min_size=1, max_size=4)
 few = settings(deadline=None, max_examples=15)
 
@@ -232,7 +232,7 @@ def test_documents_are_read_as_a_whole() -> None:
     ("make", "name", "says"),
     [
         (tagger, "ngram", "given.features = runs/x: NGram.* encodes no text"),
-        (classifier, "gpt", "given.features = runs/x: .* encodes no text"),
+        (classifier, "modern_gpt", "given.features = runs/x: .* encodes no text"),
         (classifier, "han", "given.features = runs/x: .* reads documents in sentences"),
         (tagger, "autoencoder", "given.features = runs/x: .* has no vector for a single word"),
     ],
@@ -251,6 +251,102 @@ def test_the_vectors_keep_the_float_type_of_the_model() -> None:
     task, model = classifier(given("rnn_classifier"))
     batch = task.collate(rows(task, ["EU"]))
     assert task.features.join(torch.zeros(1, 2, dtype=torch.bfloat16), model.features, batch).dtype == torch.bfloat16
+
+
+@torch.no_grad()
+def test_a_mix_is_the_weighted_sum_of_all_layers_of_each_word() -> None:
+    """Beside an explicit loop over words and layers."""
+    features = given("elmo", unit="char", task="bidirectional_language_modeling")
+    task, model = tagger(features, features_mix=True)
+    model.head.features_mix.scores.copy_(torch.tensor([0.5, -1.0, 0.2]))
+    model.head.features_mix.scale.fill_(1.3)
+    words = ["EU", "rejects", "서울"]
+    batch = Shapes(tokens=64, multiple=8).fill(task.collate(rows(task, ["\t".join(words), "민수는"])))
+    emissions = task.emissions(model, batch)[0]
+    own = model.model.encode(Batch(tokens=batch.tokens, lengths=batch.lengths)).layers[-1]
+    pieces = [features.tokenizer.encode(word).ids for word in words]
+    tokens = torch.tensor([[*(token for piece in pieces for token in piece), EOS]])
+    layers = features.model.encode(Batch(tokens=tokens, lengths=torch.tensor([tokens.shape[1]]))).layers
+    raw = [2.718281828459045**weight for weight in (0.5, -1.0, 0.2)]
+    for place in range(len(words)):
+        at = sum(map(len, pieces[:place]))
+        mixed = sum(1.3 * share / sum(raw) * layer[0, at] for share, layer in zip(raw, layers, strict=True))
+        expected = model.head.scores.linear(torch.cat((own[0, place], mixed)))
+        torch.testing.assert_close(emissions[0, place], expected, rtol=1e-4, atol=1e-5)
+
+
+@torch.no_grad()
+def test_the_mix_of_a_text_is_the_mean_over_its_words() -> None:
+    features = given("elmo", unit="space", task="bidirectional_language_modeling")
+    task, model = classifier(features, features_mix=True)
+    model.head.features_mix.scores.copy_(torch.tensor([0.0, 1.0, 2.0]))
+    joined = task.features.join(
+        torch.zeros(2, 1), model.features, task.collate(rows(task, ["EU rejects Germany", "서울"])), model.features_mix
+    )
+    for place, text in enumerate(("EU rejects Germany", "서울")):
+        tokens = torch.tensor([[*features.tokenizer.encode(text).ids, EOS]])
+        layers = features.model.encode(Batch(tokens=tokens, lengths=torch.tensor([tokens.shape[1]]))).layers
+        means = torch.stack([layer[0].mean(dim=0) for layer in layers])
+        expected = torch.tensor([0.0, 1.0, 2.0]).softmax(0) @ means
+        torch.testing.assert_close(joined[place, 1:], expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("make", [tagger, classifier])
+def test_the_mix_is_learned_and_saved_with_the_head_and_the_encoder_stays_bit_equal(make: Any) -> None:
+    features = given("elmo", unit="space", task="bidirectional_language_modeling")
+    task, model = make(features, features_mix=True, features_l2=0.01)
+    assert {"head.features_mix.scores", "head.features_mix.scale"} <= set(model.state_dict())
+    assert not any(name.startswith("features") for name in model.state_dict())
+    before = [each.clone() for each in features.model.parameters()]
+    batch = task.collate(rows(task, ["EU\trejects", "서울"] if make is tagger else ["EU rejects", "서울"]))
+    optimizer = torch.optim.Adam([part for group in task.updates(model) for _, part in group.parameters], lr=0.05)
+    for _ in range(5):
+        model.train()
+        optimizer.zero_grad()
+        loss = task.loss(model, batch, None)
+        assert float(loss.report["features_l2"]) == pytest.approx(
+            2 * 0.01 * float(model.features_mix.scores.detach().square().sum())
+        )
+        loss.sums["loss"].backward()
+        optimizer.step()
+    assert model.features_mix.scores.abs().min() > 0 and float(model.features_mix.scale.detach()) != 1.0
+    assert all(one.equal(other) for one, other in zip(before, features.model.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("make", [tagger, classifier])
+def test_words_that_the_encoder_does_not_know_are_read_from_their_characters(make: Any) -> None:
+    """Those of the task's own vocabulary, and of taggers any others."""
+    features = given("elmo", unit="space", task="bidirectional_language_modeling")
+    tokenizer = Tokenizer.train([" ".join(WORDS[:3])], Text(unit="space", vocabulary=50))
+    features = Given("features", Path("runs/x"), find("models", "elmo").Model(
+        features.model.config, tokenizer.vocabulary), tokenizer, features.task, "sum")  # fmt: skip
+    features.model.eval()
+    task, model = make(features)
+    known = len(tokenizer.vocabulary)
+    text = "EU don't .".replace(" ", "\t" if make is tagger else " ")
+    batch = task.collate(rows(task, [text]))
+    assert batch.feature_tokens[0, 0] < known <= batch.feature_tokens[0, 1]
+    assert batch.feature_tokens[0, 2] == tokenizer.vocabulary.unk  # no character of "." is known
+    if make is tagger:
+        sentences = [["EU", "Germans", "don't"]]
+        (example,) = examples_of(task, model, sentences)
+        assert example.row[3][1] > batch.feature_tokens[0, 1] == example.row[3][2]
+        assert len(Verbs(task, model, None, 100).tag("EU Germans don't", pretokenized=True).tags) == 3
+        task.features.forget()
+        assert task.features.ids_of([["don't"]]) == [[[int(batch.feature_tokens[0, 1])]]]
+
+
+def test_what_cannot_be_mixed_is_refused() -> None:
+    with pytest.raises(UserError, match="given.features = runs/x: RNNLM does not have several layers"):
+        tagger(given("rnn_lm"), features_mix=True)
+    with pytest.raises(UserError, match="features_mix has no effect without features"):
+        tokenizer = Tokenizer.train(["x"], Text(unit="space", vocabulary=5))
+        tagging.Task(tagging.Config(features_mix=True), {"words": tokenizer}, LABELS)
+    for kind in (tagging.Config, classification.Config):
+        with pytest.raises(ValueError, match="features_l2 has no effect without"):
+            kind(features_l2=0.1)
+        with pytest.raises(ValueError, match="features_l2 must not be negative"):
+            kind(features_mix=True, features_l2=-1.0)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

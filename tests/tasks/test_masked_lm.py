@@ -17,8 +17,9 @@ from mallang.data.loader import Position, Source, load
 from mallang.data.prepared import prepare
 from mallang.errors import UserError
 from mallang.find import find
+from mallang.layers.head import masked_rows
 from mallang.recipe import read
-from mallang.tasks.masked_lm import Config, Task, masked_rows
+from mallang.tasks.masked_lm import Config, Task
 from mallang.tasks.masked_scores import measure
 from mallang.text.tokenizer import Config as Text
 from mallang.text.tokenizer import Tokenizer

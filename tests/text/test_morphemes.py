@@ -14,9 +14,12 @@ from tokenizers import normalizers
 
 from mallang import errors
 from mallang.errors import UserError
+from mallang.loading import load
+from mallang.recipe import read
 from mallang.text import morphemes
 from mallang.text.morphemes import Analyzer, chunks
 from mallang.text.tokenizer import Config, Tokenizer
+from mallang.training.train import Options, train
 
 NFC = normalizers.NFC()
 LINES = [
@@ -172,3 +175,36 @@ def test_kiwi_gives_text_back(kiwi: Analyzer, text: str) -> None:
         assert tokenizer.decode(encoding.ids) == unicodedata.normalize("NFC", text)
         assert tokenizer.encode_batch([text]) == [encoding.ids]
         assert max((end for _, end in encoding.offsets), default=0) == len(text)
+
+
+def test_a_classifier_reads_morphemes(tmp_path: Path, kiwi: Analyzer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trained, saved and loaded with the analyzer itself; the unit is kept in the run folder."""
+    monkeypatch.setattr(morphemes, "analyzer", lambda: kiwi)
+    words = {"좋음": ("재미있는", "훌륭한"), "나쁨": ("지루한", "엉성한")}
+    rows = [f"{word} 영화를 보았다 {n}\t{label}\n" for label, both in words.items() for word in both for n in range(8)]
+    (tmp_path / "rows.tsv").write_text("".join(rows), "utf-8")
+    files = [f"data.{split}={tmp_path / 'rows.tsv'}" for split in ("train", "valid")]
+    sizes = [
+        "text.unit=morpheme",
+        "task.bpe_dropout=0",
+        "text.vocabulary=200",
+        "model.size=tiny",
+        "train.batch_sentences=8",
+    ]
+    learning = [
+        "train.steps=60",
+        "train.batch_sentences=8",
+        "model.characters=0",
+        "model.jamo=false",
+        "train.workers=0",
+        "train.ema_decay=0",
+        "optimizer.learning_rate=0.02",
+    ]
+    recipe = read("cnn-nsmc", [*files, *sizes, *learning, "data.corpus=none", "train.epochs=none"]).build()
+    run = train(recipe, Options(folder=tmp_path / "run", device="cpu", quiet=True))
+    model = load(run.folder, device="cpu")
+    assert [found.label for found in model.classify(["훌륭한 영화를 보았다", "지루한 영화를 보았다"])] == [
+        "좋음",
+        "나쁨",
+    ]
+    assert model.task.text.encode("영화를 보았다").tokens == ["▁영화", "를", "▁보", "았", "다"]

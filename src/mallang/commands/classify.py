@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mallang.commands.inputs import read_texts
+from mallang.commands.inputs import check_single, note_cut, read_inputs
 from mallang.commands.options import Device, Json, Plugin, Quiet, RunFolder, Texts, add_plugins, load_for, note_none
 from mallang.commands.outputs import json_line, print_table
 from mallang.errors import UserError, nearest
@@ -22,6 +22,7 @@ EXAMPLES = (
     "mallang classify runs/cnn-miniworld --file texts.txt --scores",
     "mallang classify runs/cnn-miniworld --file texts.txt --json",
     "mallang classify runs/cnn-miniworld --file unlabeled.txt --uncertain 50 --out to-label.tsv",
+    'mallang classify runs/bert-miniworld-pairs "민수는 빵을 먹었다." "민수는 먹었다."',
 )
 CRITERIA = ("margin", "entropy")
 CHUNK = 4096
@@ -66,6 +67,8 @@ def command(
 ) -> None:
     """Print the label of each text, a line each; with --json also the probability of every label.
 
+    A run for pairs takes a pair as two arguments, or lines with a tab between both texts.
+
     Where `mallang evaluate` has fitted a temperature on the dev set, probabilities are calibrated by it; labels are the
     same without. --uncertain prints the texts that the model is least sure of, so that labeling them teaches it most:
     none that was in training, and no two that are nearly alike.
@@ -86,10 +89,11 @@ def command(
     model = load_for(run, None, "classify", device)
     if uncalibrated:
         check_calibration(run, model)
-    given = note_none(read_texts(texts, file), "classify", quiet=quiet)
+    given = note_none(read_inputs(model, texts, file), "classify", quiet=quiet)
     if shows_probabilities and not uncalibrated and not quiet:
         note_calibration(model)
     if uncertain is not None:
+        check_single(model, "--uncertain is", "leave it out")
         print_uncertain(run, model, given, uncertain, by=by, calibrated=not uncalibrated, json=json, quiet=quiet)  # type: ignore[arg-type]
         return
     while chunk := list(itertools.islice(given, CHUNK)):  # so that a file of any size needs little memory
@@ -99,6 +103,7 @@ def command(
                 print(json_line({**line, "probabilities": found.probabilities}))
             else:
                 print(f"{found.probability:.4f}\t{found.label}" if scores else found.label)
+        note_cut(model, chunk, quiet=quiet)
 
 
 def check_calibration(run: Path, model: Any) -> None:

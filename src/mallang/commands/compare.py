@@ -10,6 +10,7 @@ import typer
 
 from mallang.commands.inputs import choose_split
 from mallang.commands.options import (
+    Columns,
     Device,
     Json,
     Plugin,
@@ -91,13 +92,6 @@ Figure = Annotated[
 Seconds = Annotated[
     float, typer.Option("--seconds", metavar="S", help="Without runs: how long each model may train on --data.")
 ]
-Columns = Annotated[
-    str | None,
-    typer.Option(
-        "--columns", metavar="TEXT,LABEL", help="Without runs: the columns of --data, by name or number.",
-        show_default=False,
-    ),
-]  # fmt: skip
 Test = Annotated[
     str | None,
     typer.Option(

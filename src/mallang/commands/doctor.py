@@ -141,7 +141,7 @@ def examine_run(folder: Path, split: str | None, data: str | None, limit: int, d
     ):  # its validation measures nothing but what a token costs
         metrics = [{"nll": entry["loss"], **entry} if "loss" in entry else entry for entry in metrics]
     report.findings += [*changed, *checkup.examine_training(metrics, words)]
-    report.facts["steps"] = str(metrics[-1]["step"] if metrics else 0)
+    report.facts |= {"steps": str(metrics[-1]["step"] if metrics else 0), **checkup.facts_of(run)}
     if not run.is_finished:
         report.notes.append("the run is not finished; the command that trains it continues where it stopped")
     unusable = [UNUSABLE[finding.name] for finding in report.findings if finding.serious and finding.name in UNUSABLE]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mallang.commands.inputs import choose_split
+from mallang.commands.inputs import choose_split, note_cut
 from mallang.commands.judged import (
     Asked,
     Judged,
@@ -23,6 +23,7 @@ from mallang.commands.judged import (
     show_json,
 )
 from mallang.commands.options import (
+    Columns,
     Data,
     Device,
     Domain,
@@ -108,13 +109,6 @@ Parallel = Annotated[
         "--rows", metavar="N", help="Language models: read a carried text in N parallel rows.", show_default=False
     ),
 ]
-Columns = Annotated[
-    str | None,
-    typer.Option(
-        "--columns", metavar="TEXT,LABEL", help="Columns of --data, by name or number; else as in training.",
-        show_default=False,
-    ),
-]  # fmt: skip
 Report = Annotated[
     Path | None,
     typer.Option(
@@ -222,6 +216,7 @@ def of_run(run: Path, asked: Asked, sentence: int, option: str | None, *, quiet:
         split, note = split_to_score(run)
         if note:
             typer.echo(f"note: {note}", err=True)
+    calibrate(run, model, asked, quiet=quiet)
     for part in read_parts(run, split, asked.data, asked.corpus, asked.columns):
         chosen = part.domain if asked.domain is None else None if asked.domain == "none" else asked.domain
         rows = [pick(part.rows, sentence)] if sentence else part.rows
@@ -229,10 +224,11 @@ def of_run(run: Path, asked: Asked, sentence: int, option: str | None, *, quiet:
         if report is not None:
             scores, outputs = report.scores, report.outputs
         else:
-            scores, outputs = model.evaluate(rows, domain=chosen, **options)
+            scores, outputs = evaluated(model, part, rows, {"domain": chosen, **options})
         yield Judged(rows, outputs, scores, part.corpus, chosen, report=report)
         if not quiet:
             note_unknown_tokens(model, part.name, rows)
+            note_cut(model, [row[:2] for row in rows], quiet=quiet)
         if sentence:
             continue  # one sentence is not the score of the run
         told = options | ({} if chosen is None else {"domain": chosen}) | ({"weights": "int8"} if asked.int8 else {})
@@ -244,7 +240,36 @@ def of_run(run: Path, asked: Asked, sentence: int, option: str | None, *, quiet:
         elif not quiet:
             tag = "" if chosen is None else f" as domain {chosen}"
             kind = "pairs" if len(model.task.columns) > 1 and report is None else "texts"
+            kind = "questions" if model.evaluated in ("answers", "choices") else kind
             typer.echo(f"{len(rows)} {kind} of {part.name}{tag}; outputs in {run / 'outputs' / name}.txt", err=True)
+
+
+def calibrate(run: Path, model: Any, asked: Asked, *, quiet: bool) -> None:
+    """Fit what the model decides by on the dev set, where it decides by anything but probabilities."""
+    from mallang.tasks.contract import Calibrating
+
+    if isinstance(model, Calibrating):
+        from mallang.inspection.no_answer import calibrate as fit
+
+        for note in fit(run, model, is_kept=not asked.int8):
+            if not quiet:
+                typer.echo(f"note: {note}", err=True)
+
+
+def evaluated(model: Any, part: Scorable, rows: list[Any], options: dict[str, Any]) -> tuple[list[Score], list[str]]:
+    """The scores and outputs of rows; errors in a row name its file."""
+    try:
+        found: tuple[list[Score], list[str]] = model.evaluate(rows, **options)
+        return found
+    except UserError as error:
+        raise of_file(error, part) from error
+
+
+def of_file(error: UserError, part: Scorable) -> UserError:
+    """An error in a row, with the file of the row."""
+    if error.where is None or not error.where.startswith("row "):
+        return error
+    return UserError(error.what, where=f"{part.origin}, {error.where}", todo=error.todo)
 
 
 def report_of(run: Path, model: Any, part: Scorable, options: dict[str, Any], asked: Asked) -> LabelsReport | None:
@@ -265,9 +290,7 @@ def report_of(run: Path, model: Any, part: Scorable, options: dict[str, Any], as
             return tag_report(run, model, part.rows, part.name)
         return label_report(run, model, part.rows, part.name, is_kept=not asked.int8)
     except UserError as error:
-        if error.where is None or not error.where.startswith("row "):
-            raise
-        raise UserError(error.what, where=f"{part.origin}, {error.where}", todo=error.todo) from error
+        raise of_file(error, part) from error
 
 
 def note_unknown_tokens(model: Any, name: str, rows: Sequence[tuple[str, ...]]) -> None:

@@ -15,11 +15,14 @@ EXAMPLES = (
     "mallang export runs/transformer-miniworld --to ctranslate2",
     "mallang export runs/transformer-miniworld --to ctranslate2 --int8 --output small",
     "mallang export runs/transformer-miniworld --to onnx",
+    "mallang export runs/bert-miniworld --to onnx --output classifier",
     "mallang export runs/ngram-miniworld --to arpa --output miniworld.arpa.gz",
     "mallang export runs/my-gpt --to huggingface",
     "mallang export runs/bert-miniworld --to huggingface --output my-bert",
     "mallang export runs/word2vec-miniworld --to word2vec --output vectors.bin",
 )
+LABELING = ("classification", "tagging", "encoding")
+"""The tasks whose runs are exported to ONNX as one graph."""
 
 
 class Format(StrEnum):
@@ -54,6 +57,8 @@ def command(
 ) -> None:
     """Write a trained Transformer for CTranslate2 or ONNX Runtime, or a model in a format of others.
 
+    --to onnx also takes classifiers, taggers without a CRF and encoders: one graph, for any batch and length.
+
     --to arpa writes n-grams, --to huggingface a GPT or a BERT for transformers, --to word2vec word vectors: as text, or
     binary where the name of the file ends in .bin.
 
@@ -73,6 +78,9 @@ def command(
         export_vectors(run, output or run / "vectors.txt", quiet)
         return
     folder = output or run / to.value
+    if to is Format.onnx and is_encoder(run):
+        export_encoder(run, folder, quiet)
+        return
     model = load_for(run, "translation", f"export --to {to.value}", "cpu")
     if to is Format.ctranslate2:
         from mallang.interop import ctranslate2
@@ -85,6 +93,25 @@ def command(
     if not quiet:
         size = sum(path.stat().st_size for path in folder.iterdir()) / 1e6
         print(f'{folder}  {size:.1f} MB; try: python {folder}/translate.py "a text"')
+
+
+def is_encoder(run: Path) -> bool:
+    """Whether a run classifies, tags or encodes texts."""
+    from mallang.runs.folder import Run
+
+    check_run(run)
+    return Run.open(run).task in LABELING
+
+
+def export_encoder(run: Path, folder: Path, quiet: bool) -> None:
+    """Write a classifier, a tagger or an encoder as an ONNX graph."""
+    from mallang.interop import onnx_encoder
+    from mallang.loading import load
+
+    onnx_encoder.write(load(run, "cpu"), folder)
+    if not quiet:
+        size = sum(path.stat().st_size for path in folder.iterdir()) / 1e6
+        print(f'{folder}  {size:.1f} MB; try: python {folder}/predict.py "a text"')
 
 
 def export_arpa(run: Path, output: Path | None, quiet: bool) -> None:

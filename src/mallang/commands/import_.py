@@ -16,8 +16,11 @@ EXAMPLES = (
     "mallang import models/gpt2",
     "mallang import models/bert-base-uncased --name bert",
     "mallang import klue/bert-base",
+    "mallang import sentiment-model.zip --name sentiment",
     "mallang import glove.6B.50d.txt --name glove",
 )
+ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.xz")
+"""Endings of archives of a folder."""
 SUFFIXES = (".arpa", ".arpa.gz", ".lm", ".lm.gz")
 VECTORS = tuple(f"{suffix}{packed}" for suffix in (".txt", ".vec", ".bin") for packed in ("", ".gz", ".xz"))
 """Endings of files of word vectors, besides .npy."""
@@ -26,7 +29,7 @@ File = Annotated[
     Path,
     typer.Argument(
         metavar="PATH",
-        help="An ARPA file, word vectors, or the folder or hub name of a GPT-2, BERT or RoBERTa.",
+        help="An ARPA file, word vectors, or the folder, archive or hub name of a GPT-2, BERT or RoBERTa.",
         show_default=False,
     ),
 ]
@@ -56,12 +59,16 @@ def command(
 
     KenLM, SRILM and others write ARPA files; tokens are then what stands between spaces. Word vectors are in the text
     or binary format of word2vec, in GloVe's text format, or in a .npy file with a file of words beside it. The folder
-    of a GPT-2, BERT or RoBERTa holds config.json, model.safetensors and tokenizer.json; a hub name is looked up in the
-    local cache, and nothing is downloaded. The run is used like one that was trained here.
+    of a GPT-2, BERT or RoBERTa holds config.json, model.safetensors and tokenizer.json; it may be packed as .zip or
+    .tar.gz. A hub name is looked up in the local cache, and nothing is downloaded. A model with a head that classifies
+    texts or tags words does so at once. The run is used like one that was trained here.
     """
     suffix = ending(file, SUFFIXES)
     is_vectors = file.suffix == ".npy" or ending(file, VECTORS) is not None
-    is_model = file.is_dir() or (suffix is None and not is_vectors and not file.exists())
+    packed = None if file.is_dir() else ending(file, ARCHIVES)
+    if packed is not None and not file.exists():
+        raise UserError(f"there is no file {file}")
+    is_model = file.is_dir() or packed is not None or (suffix is None and not is_vectors and not file.exists())
     if allow_bin and not is_model:
         raise UserError(f"--allow-bin has no effect on {file}, which is no model of transformers", todo="leave it out")
     if is_vectors and not is_model:
@@ -75,7 +82,7 @@ def command(
     if is_model:
         from mallang.interop.huggingface_models import import_model
 
-        place = folder_of_run(runs, name or file.resolve().name)
+        place = folder_of_run(runs, name or file.resolve().name.removesuffix(packed or ""))
         imported = import_model(file, place, allow_bin=allow_bin, fresh=fresh)
         if not quiet:
             print(f"the run is in {imported.folder}")
@@ -83,7 +90,7 @@ def command(
     if suffix is None:
         raise UserError(
             f"{file} is no file that can be imported: ARPA files end in .arpa or .arpa.gz, word vectors in .txt, .vec, "
-            ".bin or .npy",
+            ".bin or .npy, archives of a folder in .zip or .tar.gz",
             todo="rename it, if it is one",
         )
     from mallang.interop.ngram_run import import_arpa

@@ -56,13 +56,47 @@ def read_pairs(pair: list[str] | None, file: Path | None) -> Iterator[tuple[str,
     return split_lines(read_lines(file), file or STDIN)
 
 
-def split_lines(lines: Iterator[str], path: Path) -> Iterator[tuple[str, str]]:
-    """Pairs out of lines with one tab each."""
+def split_lines(
+    lines: Iterator[str], path: Path, sides: tuple[str, str] = ("source", "target")
+) -> Iterator[tuple[str, str]]:
+    """Pairs out of lines with one tab each; `sides` is what their texts are called."""
     for number, line in enumerate(lines, 1):
         source, tab, target = line.partition("\t")
         if not tab or "\t" in target:
-            raise UserError("a line must hold a source, a tab and a target", where=f"{path}, line {number}")
+            what = f"a line must hold a {sides[0]}, a tab and a {sides[1]}"
+            raise UserError(what, where=f"{path}, line {number}")
         yield source, target
+
+
+def read_inputs(model: Any, texts: list[str] | None, file: Path | None) -> Iterator[Any]:
+    """What a model reads: texts, or pairs of texts, one as two arguments or a line each with a tab between."""
+    from mallang.tasks.contract import ReadsPairs
+
+    if not isinstance(model, ReadsPairs):
+        return read_texts(texts, file)
+    if texts and file is None and all(text.count("\t") == 1 for text in texts):
+        return split_lines(iter(texts), Path("TEXT"), ("first text", "second text"))
+    if texts:
+        return read_pairs(texts, file)
+    if file is None and sys.stdin.isatty():
+        typer.echo("reading from the keyboard, two texts a line with a tab between; Ctrl-D ends", err=True)
+    return split_lines(read_lines(file), file or STDIN, ("first text", "second text"))
+
+
+def check_single(model: Any, what: str, todo: str) -> None:
+    """Refuse what is for single texts where a model reads pairs."""
+    from mallang.tasks.contract import ReadsPairs
+
+    if isinstance(model, ReadsPairs):
+        raise UserError(f"{what} for single texts, but this run reads pairs", todo=todo)
+
+
+def note_cut(model: Any, pairs: Iterable[Any], *, quiet: bool) -> None:
+    """Say how many pairs the model cannot read to their ends."""
+    from mallang.tasks.contract import ReadsPairs
+
+    if not quiet and isinstance(model, ReadsPairs) and (note := model.note_cut(list(pairs))):
+        typer.echo(f"note: {note}", err=True)
 
 
 def read_lines(file: Path | None) -> Iterator[str]:

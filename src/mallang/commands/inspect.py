@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-import json as json_format
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
-from mallang.commands.inputs import choose_split, read_texts
+from mallang.commands.inspected import (
+    read_plain,
+    refuse,
+    show_attention,
+    show_attribution,
+    show_trees,
+    show_word,
+    write_live,
+)
 from mallang.commands.options import (
     Data,
     Device,
@@ -22,15 +28,8 @@ from mallang.commands.options import (
     Split,
     Texts,
     add_plugins,
-    print_json,
     read_search,
 )
-from mallang.errors import UserError
-
-if TYPE_CHECKING:
-    from mallang.inspection.alignment import Seen
-    from mallang.inspection.attention_by_label import WordAttention
-    from mallang.inspection.highlights import Highlights
 
 EXAMPLES = (
     'mallang inspect runs/transformer-miniworld "유나는 지난주에 배를 탔다."',
@@ -38,13 +37,12 @@ EXAMPLES = (
     "mallang inspect runs/transformer-miniworld --file in.txt --out pictures --layer decoder.1.cross --head mean",
     'mallang inspect runs/transformer-miniworld "유나는 지난주에 배를 탔다." --json',
     'mallang inspect runs/transformer-miniworld "유나는 지난주에 배를 탔다." --tree --out tree.png --search beam=3',
+    'mallang inspect runs/transformer-miniworld "유나는 지난주에 배를 탔다." --live --out live.html',
     'mallang inspect runs/gpt-miniworld "유나는 지난주에" --words --search method=greedy',
     'mallang inspect runs/han-imdb "Slow at first. The end is great!" --out review.html',
     "mallang inspect runs/han-imdb --word good --split test --out good.png",
     'mallang inspect runs/cnn-imdb "Slow at first. The end is great!" --attribution integrated --out review.html',
 )
-PICTURES = (".png", ".svg")
-PAGES = (".html", ".htm")
 File = Annotated[Path | None, typer.Option("--file", "-f", help="Inspect each line of this file.", show_default=False)]
 Out = Annotated[
     Path | None,
@@ -68,7 +66,9 @@ Target = Annotated[
 Tree = Annotated[
     bool, typer.Option("--tree", help="Show the search tree: candidates kept and pruned.", show_default=False)
 ]
-
+Live = Annotated[
+    bool, typer.Option("--live", help="Write a page that runs the model in a browser, offline. Texts are its examples.")
+]
 Word = Annotated[
     str | None,
     typer.Option(
@@ -102,6 +102,7 @@ def command(
     words: Words = False,
     target: Target = None,
     tree: Tree = False,
+    live: Live = False,
     word: Word = None,
     split: Split = None,
     data: Data = None,
@@ -118,281 +119,36 @@ def command(
     """Show the attention of a model: a heat map of source and output for every layer and head.
 
     For a language model each text is a prompt, and the map covers prompt and output. The output is the one that the
-    search finds. A page holds all texts, layers and heads; a .png or .svg shows one text and one layer, the last that
-    attends to the source unless --layer names another. --json prints the numbers, one line per text, and writes no file
-    unless --out names one. --tree shows the search tree, one file per text.
-
-    A classifier that pools by attention (han, self_attentive) has one weight per word: its texts are printed in colors,
-    or drawn with --out. --word shows how its attention to one word is distributed over the texts of each label.
-
-    --attribution shows what every token adds to the score of the predicted label, or of --label, in two colors.
+    search finds. A page holds all texts, layers and heads; a .png or .svg shows one text and one layer. --json prints
+    the numbers and writes no file unless --out names one. --tree shows the search tree. --live writes one file that
+    runs a Transformer or GPT in any browser, offline: edit the text, and output and attention change. A classifier that
+    pools by attention (han, self_attentive) has one weight per word: its texts are printed in colors, or drawn with
+    --out. --word shows how its attention to one word is distributed over the texts of each label. --attribution shows
+    what every token adds to the score of the predicted label, or of --label, in two colors.
     """
-    from mallang.loading import load
-
     add_plugins(plugin)
     others = {"--layer": layer, "--target": target, "--tree": tree, "--search": search, "--domain": domain}
+    if live:
+        attributed = {"--word": word, "--attribution": attribution, "--label": label}
+        refuse({"--head": head, "--words": words, "--json": json, **attributed, **others}, "with --live")
     if word is not None:
         refuse({"TEXT": texts, "--file": file, "--words": words, **others}, "with --word")
         show_word(run, word, out, head, split, data, predicted, json, device)
         return
     refuse({"--split": split, "--data": data, "--predicted": predicted}, "without --word")
+    if live:
+        write_live(run, device, read_plain(texts, file) if texts or file else [], out, quiet)
+        return
     given = read_plain(texts, file)
     if attribution is not None:
         refuse({"--head": head, **others}, "with --attribution")
-        check_out(out or run / "attribution.html", len(given), None)
-        show_attribution(load(run, device), given, out, attribution, label, words, json, quiet)
+        show_attribution(run, device, given, out, attribution, label, words, json, quiet)
         return
     refuse({"--label": label}, "without --attribution")
     options = {**read_search(search), "domain": domain}
     if tree:
         refuse({"--layer": layer, "--head": head, "--words": words, "--target": target}, "on a search tree")
-        place = None if json and out is None else check_tree(out or run / "search-tree.html", len(given))
-        model = load(run, device)
-        show_trees(model, given, place, json, quiet, options)
+        show_trees(run, device, given, out, json, quiet, options)
         return
     options["target"] = target
     show_attention(run, device, given, out, layer, head, words, json, quiet, others, options)
-
-
-def show_attention(
-    run: Path,
-    device: str,
-    texts: Sequence[str],
-    out: Path | None,
-    layer: list[str] | None,
-    head: str | None,
-    words: bool,
-    json: bool,
-    quiet: bool,
-    others: dict[str, Any],
-    options: dict[str, Any],
-) -> None:
-    """Print or draw what a model attends to: maps, or the words of a classifier that pools by attention."""
-    from mallang.inspection.highlights import pools_by_attention
-    from mallang.loading import load
-
-    if options["target"] is not None and len(texts) != 1:
-        raise UserError(f"--target is the output of one text, but {len(texts)} were given", todo="give one text")
-    where = None if json and out is None else check_out(out or run / "attention.html", len(texts), layer)
-    model = load(run, device)
-    if pools_by_attention(model):
-        refuse(others, "on a classifier that has one weight per word")
-        show_highlights(model, texts, where if out else None, head, words, json, quiet)
-        return
-    show_maps(model, texts, where, layer, head, words, json, quiet, options)
-
-
-def show_maps(
-    model: Any,
-    texts: Sequence[str],
-    where: Path | None,
-    layer: list[str] | None,
-    head: str | None,
-    words: bool,
-    json: bool,
-    quiet: bool,
-    options: dict[str, Any],
-) -> None:
-    """Print or draw the attention maps of each text."""
-    from mallang.inspection.alignment import attention_of, in_words
-    from mallang.inspection.page import as_plain
-
-    seen = [attention_of(model, text, **options) for text in texts]
-    seen = [in_words(one) for one in seen] if words else seen
-    if json:
-        for one in seen:
-            print(json_format.dumps(as_plain(one, layer, head), ensure_ascii=False), flush=True)
-    if where is not None:
-        for path in write(where, seen, layer, head):
-            if not quiet:
-                print(path) if not json else typer.echo(str(path), err=True)
-
-
-def show_highlights(
-    model: Any, texts: Sequence[str], out: Path | None, head: str | None, words: bool, json: bool, quiet: bool
-) -> None:
-    """Print each text with the words that the classifier attends to, or write a page or figures."""
-    from mallang.inspection.highlights import as_plain, highlights_of
-
-    found = highlights_of(model, list(texts), head=head, words=words)
-    show_shaded(found, [as_plain(each) for each in found], out, json, quiet)
-
-
-def show_attribution(
-    model: Any,
-    texts: Sequence[str],
-    out: Path | None,
-    method: Any,
-    label: str | None,
-    words: bool,
-    json: bool,
-    quiet: bool,
-) -> None:
-    """Print each text with what its words add to the score of a label, or write a page or figures."""
-    from mallang.inspection.attributions import as_plain, attribution_highlights, attributions_of
-
-    found = attributions_of(model, texts, method, label)
-    shown = [attribution_highlights(model, each, words=words) for each in found]
-    if out is not None and out.suffix.lower() in PICTURES and not out.is_dir():
-        check_out(out, len(shown), None)  # a tagger has several of one text
-    show_shaded(shown, [as_plain(*pair) for pair in zip(found, shown, strict=True)], out, json, quiet)
-
-
-def show_shaded(
-    found: Sequence[Highlights], plain: Sequence[dict[str, Any]], out: Path | None, json: bool, quiet: bool
-) -> None:
-    """Print texts with shaded words, or their plain values as JSON; or write a page or figures."""
-    from mallang import console
-    from mallang.inspection.highlight_figures import draw_highlights, in_plain_text, in_terminal, write_page
-
-    for values in plain if json else ():
-        print(json_format.dumps(values, ensure_ascii=False), flush=True)
-    if out is not None:
-        is_folder = out.is_dir() or not out.suffix
-        make_folder(out if is_folder else out.parent)
-        if is_folder:
-            paths = [draw_highlights(out / f"{number}.png", each) for number, each in enumerate(found, start=1)]
-        else:
-            is_page = out.suffix.lower() in PAGES
-            paths = [write_page(out, found) if is_page else draw_highlights(out, found[0])]
-        for path in [] if quiet else paths:
-            print(path) if not json else typer.echo(str(path), err=True)
-        return
-    screen = console.drawing()
-    for each in [] if json else found:
-        if screen.is_terminal and not screen.no_color:
-            screen.print(in_terminal(each), soft_wrap=True)
-        else:
-            print(in_plain_text(each))
-
-
-def show_word(
-    run: Path,
-    word: str,
-    out: Path | None,
-    head: str | None,
-    split: str | None,
-    data: str | None,
-    predicted: bool,
-    json: bool,
-    device: str,
-) -> None:
-    """Print or draw the attention to a word in the texts of each label."""
-    from mallang.inspection.attention_by_label import as_plain, attention_to, draw_by_label, pattern_of
-    from mallang.inspection.figures import check_figure
-    from mallang.inspection.highlights import check_pooling
-    from mallang.inspection.outputs import read_rows, split_to_score
-    from mallang.loading import load
-
-    pattern_of(word)
-    if out is not None:
-        check_figure(out)
-    model = load(run, device)
-    check_pooling(model)
-    usual, note = ("", "") if split or data else split_to_score(run)
-    rows, _ = read_rows(run, choose_split(split, data, usual=usual), data)
-    found = attention_to(model, rows, word, head=head)
-    if note:
-        typer.echo(f"note: {note}", err=True)
-    if out is not None:
-        draw_by_label(out, found, predicted=predicted)
-    if json:
-        print_json(as_plain(found, predicted))
-    else:
-        print_table(found, predicted)
-
-
-def print_table(found: WordAttention, predicted: bool) -> None:
-    """A line per label: occurrences of the word, the mean of its weights, and their median."""
-    lines = [("predicted label" if predicted else "label", "occurrences", "mean weight", "median")]
-    lines += [
-        (label, f"{count:,}", f"{mean:.4f}" if count else "-", f"{median:.4f}" if count else "-")
-        for label, count, mean, median in found.table(predicted)
-    ]
-    widths = [max(len(line[column]) for line in lines) for column in range(4)]
-    for label, *numbers in lines:
-        cells = (number.rjust(width) for number, width in zip(numbers, widths[1:], strict=True))
-        print("  ".join([label.ljust(widths[0]), *cells]))
-
-
-def refuse(options: dict[str, Any], why: str) -> None:
-    """Refuse options that would be ignored."""
-    for name, value in options.items():
-        if value:
-            raise UserError(f"{name} has no effect {why}", todo=f"leave out {name}")
-
-
-def check_tree(out: Path, texts: int) -> Path:
-    """The path for search trees, one file each."""
-    out = check_out(out, texts, None)
-    if texts > 1 and out.suffix and not out.is_dir():
-        raise UserError(f"one search tree cannot show {texts} texts", todo="--out FOLDER for a page of each")
-    return out
-
-
-def show_trees(
-    model: Any, texts: Sequence[str], out: Path | None, json: bool, quiet: bool, options: dict[str, Any]
-) -> None:
-    """Print or draw the search for each text."""
-    from mallang.inspection.search_tree import draw_tree, tree_of
-
-    for number, text in enumerate(texts, start=1):
-        found = tree_of(model, text, **options)
-        if json:
-            print(json_format.dumps(found.to_json(), ensure_ascii=False), flush=True)
-        if out is not None:
-            is_folder = out.is_dir() or not out.suffix
-            make_folder(out if is_folder else out.parent)
-            path = draw_tree(out / f"{number}-tree.html" if is_folder else out, found)
-            if not quiet:
-                print(path) if not json else typer.echo(str(path), err=True)
-
-
-def read_plain(texts: Sequence[str] | None, file: Path | None) -> list[str]:
-    """The texts to inspect, without blank ones."""
-    given = list(read_texts(texts, file))
-    if not all(isinstance(text, str) for text in given):
-        raise UserError(f"{file} has constraints, which inspect ignores", todo="give a file with one text per line")
-    return [text for text in given if text.strip()]
-
-
-def check_out(out: Path, texts: int, layers: Sequence[str] | None) -> Path:
-    """The output path, checked against the texts and layers before anything is computed."""
-    ending = out.suffix.lower()
-    if not texts:
-        raise UserError("there is no text to inspect", todo='mallang inspect RUN "a text"')
-    if out.is_dir() or not ending:
-        return out
-    if ending not in PICTURES + PAGES:
-        raise UserError(f"{out} names no kind of picture", todo="end the name in .html, .png or .svg, or give a folder")
-    if ending in PICTURES and (texts > 1 or len(layers or ()) > 1):
-        many = f"{texts} texts" if texts > 1 else f"{len(layers or ())} layers"
-        raise UserError(f"one picture cannot show {many}", todo="--out FOLDER for a picture of each, or a .html page")
-    return out
-
-
-def write(out: Path, seen: Sequence[Seen], layers: Sequence[str] | None, head: str | None) -> list[Path]:
-    """Write the page, the picture, or the pictures of every text and layer into a folder."""
-    from mallang.inspection.alignment import choose_layers, draw_seen
-    from mallang.inspection.page import write_page
-
-    is_folder = out.is_dir() or not out.suffix
-    make_folder(out if is_folder else out.parent)
-    chosen = [choose_layers(one, layers) for one in seen]  # a wrong name is refused before any file is written
-    if is_folder:
-        return [
-            draw_seen(one, out / f"{number}-{name.replace(':', '-')}.png", name, head)
-            for number, (one, names) in enumerate(zip(seen, chosen, strict=True), start=1)
-            for name in names
-        ]
-    if out.suffix.lower() in PAGES:
-        return [write_page(out, seen, layers, head)]
-    return [draw_seen(seen[0], out, layers[0] if layers else None, head)]
-
-
-def make_folder(folder: Path) -> None:
-    """Make a folder to write into."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except (FileExistsError, NotADirectoryError) as error:
-        raise UserError(f"{folder} is not a folder", todo="give another place with --out") from error

@@ -114,6 +114,13 @@ Plugin = Annotated[
     list[Path] | None,
     typer.Option("--plugin", metavar="FILE", help="A Python file with a model of your own.", show_default=False),
 ]
+Columns = Annotated[
+    str | None,
+    typer.Option(
+        "--columns", metavar="TEXT,LABEL", help="Columns of --data, by name or number; those of a run as in training.",
+        show_default=False,
+    ),
+]  # fmt: skip
 Int8 = Annotated[bool, typer.Option("--int8", help="Quantize weights to int8: faster on a CPU.", show_default=False)]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.", show_default=False)]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print results only.", show_default=False)]

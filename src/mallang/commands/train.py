@@ -18,11 +18,11 @@ from mallang.commands.options import (
     RecipeName,
     Verbose,
     add_plugins,
-    check_run,
     complete_run,
     folder_of_run,
     note_renamed,
 )
+from mallang.commands.starts import run_to_start_from
 from mallang.errors import UserError
 
 if TYPE_CHECKING:
@@ -35,12 +35,13 @@ EXAMPLES = (
     "mallang train lexicon data.train=mine.tsv data.valid=held-out.tsv model.file=words.txt",
     "mallang train transformer-miniworld --seeds 1,2,3",
     "mallang train bert --from runs/my-bert data.train=mine.tsv",
+    "mallang train bert --from models/bert-base-uncased data.train=mine.tsv task.lora_rank=8",
 )
 Start = Annotated[
     Path | None,
     typer.Option(
-        "--from", metavar="RUN", help="Start from this run's weights and tokenizer.", autocompletion=complete_run,
-        callback=check_run, show_default=False,
+        "--from", metavar="RUN", help="Start from the weights and tokenizer of a run, or of a model of transformers.",
+        autocompletion=complete_run, show_default=False,
     ),
 ]  # fmt: skip
 Name = Annotated[
@@ -82,6 +83,7 @@ def command(
     add_plugins(plugin)
     from mallang.training.defaults import with_defaults
 
+    start = run_to_start_from(start, runs, quiet=quiet)
     resolved, told = with_defaults(recipes.read(recipe, overrides or []), start=start)
     note_renamed(resolved, quiet)
     if show:

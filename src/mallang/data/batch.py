@@ -19,7 +19,7 @@ IGNORE = -100
 """The label of an example or a word that has none: no class has this number. Class 0 is an ordinary class."""
 VARYING = ("time", "source", "words")
 """The axes that are padded in width; rows are padded along `batch` and `examples`."""
-DOUBLED = ("sentences", "ngrams", "features")
+DOUBLED = ("sentences", "ngrams", "features", "choices")
 """The axes whose width varies beside that of `time`: they are padded to few widths, each twice the one before."""
 STEPPED = ("masked",)
 """The axes whose width is nearly the same in batches of one shape: padded by at most an eighth."""
@@ -34,8 +34,9 @@ def axes(names: str, fill: int | float) -> dict[str, Any]:
 class Batch:
     """Padded tensors; every field but `tokens` and `lengths` is present only where the task needs it.
 
-    A row of `tokens` is an example, except in documents: there it is a sentence, and `sentences` says which rows belong
-    to each example. Padding, filling up, pinning and moving read the declared axes; they know no field by name.
+    A row of `tokens` is an example, except in documents and in multiple choice: there it is a sentence, or a choice,
+    and `sentences`, or `choices`, says which rows belong to each example. Padding, filling up, pinning and moving read
+    the declared axes; they know no field by name.
     """
 
     tokens: Int[Tensor, "batch time"] = field(metadata=axes("batch time", PAD))
@@ -73,6 +74,12 @@ class Batch:
     feature_lengths: Int[Tensor, " examples"] | None = field(default=None, metadata=axes("examples", 1))
     feature_words: Int[Tensor, "examples words"] | None = field(default=None, metadata=axes("examples words", -1))
     """The position of the first of those tokens of each word; −1 where there is no word."""
+    candidates: Bool[Tensor, "batch time"] | None = field(default=None, metadata=axes("batch time", 0))
+    """Where an answer may begin and end: the tokens of the context, and the one that means no answer."""
+    answers: Int[Tensor, "batch ends"] | None = field(default=None, metadata=axes("batch ends", IGNORE))
+    """The first and the last token of each answer; IGNORE where none is known."""
+    choices: Int[Tensor, "examples choices"] | None = field(default=None, metadata=axes("examples choices", -1))
+    """The rows of `tokens` that are the choices of each question, in order; −1 where there is no choice."""
     ngrams: Int[Tensor, "examples ngrams"] | None = field(default=None, metadata=axes("examples ngrams", 0))
     """The hashed n-grams of each example, from 1; 0 where there is none."""
 
@@ -139,11 +146,12 @@ class Shapes:
         """The batch padded to the next of these shapes; added positions are masked and have no labels."""
         longest = max(self.rounded(value.shape[1]) for name, value in rectangles(batch))
         rows = min(self.tokens // longest, self.sentences or self.tokens)
-        if batch.sentences is None:
+        several = batch.choices if batch.sentences is None else batch.sentences
+        if several is None:
             rows = examples = max(len(batch), rows)
         else:
             rows = rows if len(batch) <= rows else self.doubled(len(batch))
-            examples = self.doubled(len(batch.sentences))
+            examples = self.doubled(len(several))
         changed = {}
         for each in fields(batch):
             if (value := getattr(batch, each.name)) is not None:
@@ -193,9 +201,10 @@ def rectangles(batch: Batch) -> list[tuple[str, Tensor]]:
     ]
 
 
-def lengths_to_mask(lengths: Int[Tensor, " batch"], width: int) -> Bool[Tensor, "batch width"]:
+def lengths_to_mask(lengths: Int[Tensor, " batch"], width: int | torch.SymInt) -> Bool[Tensor, "batch width"]:
     """True in the first `lengths[i]` positions of row i."""
-    return torch.arange(width, device=lengths.device)[None, :] < lengths[:, None]
+    places = torch.arange(width, device=lengths.device)  # type: ignore[arg-type]  # its stub knows no SymInt
+    return places[None, :] < lengths[:, None]
 
 
 def pad_texts(rows: Sequence[Any], vocabulary: Vocabulary) -> tuple[Int[Tensor, "rows width"], Int[Tensor, " rows"]]:
@@ -209,16 +218,35 @@ def pad_pairs(
 ) -> tuple[Int[Tensor, "rows width"], Int[Tensor, " rows"], Int[Tensor, "rows width"]]:
     """Pad pairs of texts, each joined to one row, with their lengths and the segment of every token.
 
-    `<cls>` first `<sep>` second `<sep>`, or first `</s>` second `</s>` where the vocabulary has no `<cls>`.
+    `<cls>` first `<sep>` second `<sep>`, or `<start>` first `<delimiter>` second `<extract>` as in GPT-1, or first
+    `</s>` second `</s>` where the vocabulary has none of these.
     """
     begin, end = vocabulary.frame
-    between = np.full(vocabulary.pair_separators, end, dtype=np.int64)
+    between = np.full(vocabulary.pair_separators, vocabulary.between, dtype=np.int64)
     rows = [np.concatenate((one, between, two)) for one, two in zip(firsts, seconds, strict=True)]
     tokens, lengths = pad_rows(rows, vocabulary.pad, begin=begin, end=end)
     starts = torch.tensor([len(one) + len(between) + (begin is not None) for one in firsts], dtype=torch.int64)
     places = torch.arange(tokens.shape[1])[None, :]
     types = (places >= starts[:, None]) & (places < lengths[:, None])
     return tokens, lengths, types.long()
+
+
+def pad_both_orders(
+    firsts: Sequence[Any], seconds: Sequence[Any], vocabulary: Vocabulary
+) -> tuple[Int[Tensor, "twice width"], Int[Tensor, " twice"], Int[Tensor, "twice width"]]:
+    """Pad pairs of texts that have no order, as GPT-1 reads similar texts: all pairs, then all pairs turned around.
+
+    The vector of a pair is the sum of both: `pooled.view(2, pairs, -1).sum(dim=0)`.
+    """
+    return pad_pairs([*firsts, *seconds], [*seconds, *firsts], vocabulary)
+
+
+def pad_choices(
+    contexts: Sequence[Any], choices: Sequence[Sequence[Any]], vocabulary: Vocabulary
+) -> tuple[Int[Tensor, "rows width"], Int[Tensor, " rows"], Int[Tensor, "rows width"]]:
+    """Pad contexts with several choices, a row per choice: all rows of the first context, then those of the second."""
+    pairs = [(context, choice) for context, own in zip(contexts, choices, strict=True) for choice in own]
+    return pad_pairs([context for context, _ in pairs], [choice for _, choice in pairs], vocabulary)
 
 
 def pad_rows(

@@ -9,6 +9,9 @@
 | labels   | several of them, with tabs or `|` between    | their numbers                               |
 | tags     | one label for each word, with tabs between   | their numbers                               |
 | number   | a decimal number                             | the bits of a 32-bit float                  |
+| span     | parts of another column (answers.py)         | the first and the last token of each        |
+| choices  | texts to choose from (choices.py)            | the ids of their tokens, choice after choice |
+| choice   | which of them is right                       | its number                                  |
 
 A list in JSON stands for cells with tabs as well.
 """
@@ -34,8 +37,8 @@ from mallang.text.tag_scheme import Scheme
 from mallang.text.tokenizer import Tokenizer
 from mallang.text.vocabulary import Vocabulary
 
-Kind = Literal["text", "words", "document", "label", "labels", "tags", "number"]
-TOKENIZED: tuple[Kind, ...] = ("text", "words", "document")
+Kind = Literal["text", "words", "document", "label", "labels", "tags", "number", "span", "choices", "choice"]
+TOKENIZED: tuple[Kind, ...] = ("text", "words", "document", "choices")
 """The kinds of columns that have a tokenizer."""
 NAMED: tuple[Kind, ...] = ("label", "labels", "tags")
 """The kinds of columns that have a set of labels."""
@@ -54,6 +57,34 @@ class ColumnEncoder(Protocol):
 
     def encode_batch(self, texts: list[str]) -> list[list[int]]:
         """The integers of every cell."""
+
+
+@runtime_checkable
+class RowEncoder(Protocol):
+    """Turns the cells of a column into integers, with the help of cells of other columns."""
+
+    @property
+    def fingerprint(self) -> str:
+        """A sum over all that decides how it encodes."""
+
+    def encode_rows(self, rows: Sequence[tuple[str, ...]]) -> list[list[int]]:
+        """The integers of every row: its own cell, then those of the columns beside it."""
+
+
+@runtime_checkable
+class TextEncoder(Protocol):
+    """A tokenizer, or one with changes."""
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """The tokens that there are."""
+
+    @property
+    def fingerprint(self) -> str:
+        """A sum over all that decides how it encodes."""
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of every text."""
 
 
 def split_cell(cell: str, kind: Kind) -> list[str]:
@@ -173,13 +204,29 @@ def natural(name: str) -> tuple[int, float, str]:
 
 @dataclass(frozen=True)
 class Numbers:
-    """Encodes decimal numbers as the bits of 32-bit floats."""
+    """Encodes decimal numbers as the bits of 32-bit floats; one outside the range is refused."""
 
-    fingerprint: str = "float32 bits"
+    lowest: float = -math.inf
+    highest: float = math.inf
+
+    @property
+    def fingerprint(self) -> str:
+        """How numbers are encoded, and their range."""
+        return f"float32 bits {self.lowest} {self.highest}"
 
     def encode_batch(self, texts: list[str]) -> list[list[int]]:
         """The bits of every number."""
-        return [[int(np.float32(read_number(text)).view(np.int32))] for text in texts]
+        return [[int(np.float32(self.read(text)).view(np.int32))] for text in texts]
+
+    def read(self, text: str) -> float:
+        """A number of the range."""
+        value = read_number(text)
+        if not self.lowest <= value <= self.highest:
+            raise UserError(
+                f"{text} is not between {self.lowest:g} and {self.highest:g}",
+                todo="task.lowest and task.highest are the ends of the scale",
+            )
+        return value
 
 
 def read_number(text: str) -> float:
@@ -204,7 +251,7 @@ class Segments:
     A segment without any token becomes `<unk>`, so that every word has a position.
     """
 
-    def __init__(self, tokenizer: Tokenizer, kind: Kind) -> None:
+    def __init__(self, tokenizer: TextEncoder, kind: Kind) -> None:
         self.tokenizer, self.kind = tokenizer, kind
         self.known: dict[str, list[int]] = {}
 
@@ -275,8 +322,12 @@ class Column:
     """One array of a prepared corpus: the column of the rows that it reads, and its encoder."""
 
     place: int
-    encoder: ColumnEncoder
+    encoder: ColumnEncoder | RowEncoder
     is_text: bool = True
     """Whether its length counts for filters and batches."""
     like: int | None = None
     """The array that must have as many items in every row: a tag for each word."""
+    beside: tuple[int, ...] = ()
+    """The further columns that a `RowEncoder` reads."""
+    may_be_empty: bool = False
+    """Whether an empty cell means something, such as a question without an answer."""

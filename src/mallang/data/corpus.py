@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from mallang.data import local, registry
+from mallang.data.column_names import column_names
+from mallang.data.derived import with_joined
 from mallang.data.excluded import Excluding
 from mallang.data.gathered import Gathered, Gathering
 from mallang.data.held_out import HeldOut
@@ -96,14 +98,7 @@ class Config:
 
     def wanted(self, roles: tuple[str, ...], text: str = "text") -> Wanted:
         """The columns that a task means by these roles; `text` is what the corpus calls its text."""
-        names: dict[str, tuple[str, ...]] = {
-            "source": (self.source, "source"),
-            "target": (self.target, "target"),
-            "text": (text, self.source),
-            "label": ("label", "labels", "class", "category", "sentiment"),
-            "words": ("words", "tokens", "token", "word"),
-            "tags": ("tags", "ner_tags", "ner", "tag", "labels", "pos"),
-        }
+        names = column_names(self.source, self.target, text)
         given = None if self.columns is None else tuple(str(column) for column in self.columns)
         return Wanted(roles, tuple(names.get(role, (role,)) for role in roles), given, self.header)
 
@@ -304,7 +299,7 @@ def _open_named(name: str, config: Config, roles: tuple[str, ...]) -> Corpus:
         except (registry.UnobtainableError, MissingColumnError) as error:
             absent[split] = error
         else:
-            splits[split] = Rows(f"{name} {split}", roles or picks, how.at(folder), picks)
+            splits[split] = Rows(f"{name} {split}", roles or picks, with_joined(how.at(folder), picks), picks)
     if not splits:
         raise next(iter(absent.values()))
     return Corpus(name, entry.license, splits, entry.kind, absent)
@@ -316,6 +311,8 @@ def _open_view(name: str, config: Config, roles: tuple[str, ...]) -> Corpus:
     # Trees, labels and tags are read only where they are asked for by name; by default miniworld is its sentences.
     known = view.columns if roles or config.columns else view.columns[: view.by_default]
     picks = config.wanted(roles).pick(known, name)
+    if unknown := [pick for pick in picks if pick not in known]:
+        raise UserError(f"columns of {name} cannot be joined: {unknown[0]}", todo=nearest(unknown[0], known))
     splits = {split: Rows(f"{name} {split}", roles or picks, open_view(name, split), picks) for split in view.rows}
     return Corpus(name, LICENSE, splits, "translation" if name == "miniworld" else "own")
 

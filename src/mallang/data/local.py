@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from mallang.data import readers
+from mallang.data import readers, squad
+from mallang.data.derived import with_joined
 from mallang.data.readers import PACKED, Files, Kind
 from mallang.errors import UserError, nearest
 
@@ -59,7 +60,7 @@ class Wanted:
     def pick(self, known: Sequence[str], where: str) -> tuple[str, ...]:
         """The wanted ones among the known columns."""
         if self.given is not None:
-            return tuple(_by_name_or_number(name, known, where) for name in self.given)
+            return tuple(_by_names_or_numbers(name, known, where) for name in self.given)
         if not self.roles:
             return tuple(known)
         found = self.found_in(known)
@@ -75,6 +76,11 @@ class Wanted:
 
 def describe(spec: str | list[str], wanted: Wanted) -> Described:
     """How to read a file, a pair of files, a common stem of several files, or standard input (`-`)."""
+    files, picks, note = _describe(spec, wanted)
+    return with_joined(files, picks), picks, note
+
+
+def _describe(spec: str | list[str], wanted: Wanted) -> Described:
     if isinstance(spec, list):
         return _several([Path(name).expanduser() for name in spec], wanted)
     if spec == "-":
@@ -101,6 +107,8 @@ def _one(path: Path, wanted: Wanted, kind: Kind | None) -> Described:
         return Files(kind, (path,), picks), picks, ""
     if kind == "conll":
         return _column_file(path, wanted)
+    if kind == "squad":
+        return Files("squad", (path,), squad.COLUMNS), wanted.pick(squad.COLUMNS, str(path)), ""
     if len(wanted.roles) <= 1 and not wanted.given:
         return Files("text", (path,), ("text",)), ("text",), ""
     if kind is None and "\t" in _first(readers.lines(path, strict=False), path):
@@ -215,6 +223,13 @@ def _spool(spec: str) -> Path:
         spool.flush()
         spooled[spec] = spool
     return Path(spooled[spec].name)
+
+
+def _by_names_or_numbers(name: str, known: Sequence[str], where: str) -> str:
+    """A column, or several with plus signs between, each by its name or number."""
+    if name in known or "+" not in name:
+        return _by_name_or_number(name, known, where)
+    return "+".join(_by_name_or_number(part, known, where) for part in name.split("+"))
 
 
 def _by_name_or_number(name: str, known: Sequence[str], where: str) -> str:

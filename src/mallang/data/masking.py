@@ -148,7 +148,8 @@ def choose(
     left = (np.round(wanted) if rates.is_exact else wanted)[row] - (reached - taken)
     is_taken = np.zeros(len(sizes), dtype=bool)
     is_taken[order] = random.random(len(sizes)) * taken < left
-    return is_taken[units]
+    chosen: np.ndarray = is_taken[units]
+    return chosen
 
 
 def ngrams_of(words: int, random: np.random.Generator) -> Int64[np.ndarray, " words"]:

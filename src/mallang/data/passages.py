@@ -91,7 +91,7 @@ class Documents:
         return Documents(self.tokens, self.begins[sentences], self.ends[sentences], bounds)
 
     def cut(self, most: int) -> Documents:
-        """The same documents with sentences of at most so many tokens: longer ones in parts of nearly equal length."""
+        """Documents with sentences of at most so many tokens: longer ones in parts of nearly equal length."""
         lengths = self.ends - self.begins
         parts = -(-lengths // most)
         number = np.arange(parts.sum()) - np.repeat(np.cumsum(parts) - parts, parts)
@@ -130,7 +130,8 @@ class Passages(Sequence[tuple[Any, ...]]):
     @property
     def lengths(self) -> Integer[np.ndarray, " examples"]:
         """How many tokens each example has, the special ones not counted."""
-        return (self.spans[:, 1] - self.spans[:, 0]) + (self.spans[:, 3] - self.spans[:, 2])
+        found: np.ndarray = (self.spans[:, 1] - self.spans[:, 0]) + (self.spans[:, 3] - self.spans[:, 2])
+        return found
 
     @property
     def is_pair(self) -> np.ndarray:
@@ -141,7 +142,7 @@ class Passages(Sequence[tuple[Any, ...]]):
 
 def singles(documents: Documents, most: int) -> list[tuple[int, ...]]:
     """The sentences of every document in order, as many in a passage as fit."""
-    found = []
+    found: list[tuple[int, ...]] = []
     begins, ends, bounds = (each.tolist() for each in (documents.begins, documents.ends, documents.bounds))
     for first, last in itertools.pairwise(bounds):
         start = begins[first]
@@ -166,7 +167,8 @@ def pairs(documents: Documents, most: int, pairing: Pairing, random: np.random.G
             todo='task.pairs=order, or data.documents="blank-lines" if blank lines end documents',
         )
     begins, ends, bounds = (each.tolist() for each in (documents.begins, documents.ends, documents.bounds))
-    found, draws = [], Draws(random)
+    found: list[tuple[int, ...]] = []
+    draws = Draws(random)
     for document, (first, last) in enumerate(itertools.pairwise(bounds)):
         place = first
         while place < last:

@@ -24,7 +24,7 @@ import numpy as np
 from jaxtyping import Bool, Int8, Integer
 
 from mallang.data import storage
-from mallang.data.columns import Column, ColumnEncoder, LabelSet
+from mallang.data.columns import Column, ColumnEncoder, LabelSet, RowEncoder
 from mallang.data.corpus import Rows
 from mallang.data.filters import REASONS, Account, Filters
 from mallang.data.readers import Row
@@ -120,7 +120,7 @@ def prepare(
     columns = columns_of(encoders, rows)
     facts = [each.encoder.fingerprint for each in columns]
     if any(isinstance(each, Column) for each in encoders):
-        facts += [json.dumps([each.place, each.is_text]) for each in columns]
+        facts += [json.dumps([each.place, each.is_text, *each.beside]) for each in columns]
     fingerprint = _sum([FORMAT, rows.fingerprint, facts, asdict(filters)])
     final = (cache or storage.cache_folder()) / "prepared" / fingerprint[:32]
     found = open_prepared(final)
@@ -215,7 +215,7 @@ def _write(
         )
 
 
-def _open_writer(folder: Path, column: int, encoder: ColumnEncoder, stack: ExitStack) -> Writer:
+def _open_writer(folder: Path, column: int, encoder: ColumnEncoder | RowEncoder, stack: ExitStack) -> Writer:
     tokens, offsets = (stack.enter_context((folder / f"{column}.{kind}").open("wb")) for kind in ("tokens", "offsets"))
     offsets.write(bytes(8))
     is_narrow = isinstance(encoder, TextEncoder) and len(encoder.vocabulary) <= 1 << 16
@@ -237,8 +237,9 @@ def _first_look(
 
 
 def _may_be_empty(column: Column) -> bool:
-    """Whether an empty cell means something: none of the labels applies."""
-    return isinstance(column.encoder, LabelSet) and column.encoder.kind == "labels"
+    """Whether an empty cell means something: none of the labels applies, or there is no answer."""
+    is_several = isinstance(column.encoder, LabelSet) and column.encoder.kind == "labels"
+    return is_several or column.may_be_empty
 
 
 def _write_chunk(
@@ -255,7 +256,7 @@ def _write_chunk(
     if not len(places):
         return
     cells = list(zip(*(chunk[place] for place in places), strict=True))
-    ids = [_encode(each, cells[each.place], where, read + places + 1) for each in columns]
+    ids = [_encode(each, cells, where, read + places + 1) for each in columns]
     lengths = np.array([[len(row) for row in column] for column in ids]).T
     for number, each in enumerate(columns):
         if each.like is not None and (wrong := np.flatnonzero(lengths[:, number] != lengths[:, each.like])).size:
@@ -271,14 +272,23 @@ def _write_chunk(
         writer.add([row for row, kept in zip(column, fate[places] == 0, strict=True) if kept])
 
 
-def _encode(column: Column, cells: Sequence[str], where: str, numbers: Integer[np.ndarray, " rows"]) -> list[list[int]]:
-    """The integers of some cells; the error names the row of one that cannot be encoded."""
+def _encode(
+    column: Column, cells: Sequence[Sequence[str]], where: str, numbers: Integer[np.ndarray, " rows"]
+) -> list[list[int]]:
+    """The integers of a column, given the cells of all; the error names the row of one that cannot be encoded."""
+    rows = list(zip(*(cells[place] for place in (column.place, *column.beside)), strict=True))
+
+    def encode(rows: Sequence[tuple[str, ...]]) -> list[list[int]]:
+        if isinstance(column.encoder, RowEncoder):
+            return column.encoder.encode_rows(rows)
+        return column.encoder.encode_batch([cell for cell, *_ in rows])
+
     try:
-        return column.encoder.encode_batch(list(cells))
+        return encode(rows)
     except UserError as error:
-        for cell, number in zip(cells, numbers, strict=True):
+        for row, number in zip(rows, numbers, strict=True):
             try:
-                column.encoder.encode_batch([cell])
+                encode([row])
             except UserError as wrong:
                 raise UserError(wrong.what, where=wrong.where or where.format(number), todo=wrong.todo) from error
         raise

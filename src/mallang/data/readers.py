@@ -21,11 +21,13 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal
 
-from mallang.data import derived, storage
+from mallang.data import derived, question_sentences, storage
+from mallang.data.shares import hundredths, shared_out
 from mallang.data.source import Row as Row
+from mallang.data.squad import squad_rows
 from mallang.errors import UserError, nearest, require
 
-Kind = Literal["text", "parallel", "tsv", "csv", "jsonl", "parquet", "conll", "squad", "analogy", "captions"]
+Kind = Literal["text", "parallel", "tsv", "csv", "jsonl", "parquet", "conll", "squad", "qnli", "analogy", "captions"]
 PACKED = (".gz", ".xz")
 MISSING = object()
 
@@ -46,7 +48,10 @@ class Files:
     where: tuple[str, str] | None = None
     """A column and the value that it has in this split."""
     share: tuple[str, int, int] | None = None
-    """A column, and which hundredths of all its texts belong to this split: from the first to the last, excluded."""
+    """A column, and which hundredths of all its texts belong to this split: from the first to the last, excluded.
+
+    Where the last is not above the first, they wrap around at 99: 80 to 60 are all but those from 60 to 79.
+    """
     comment: str = ""
     """How a line of a column file begins that holds no token."""
     strict: bool = True
@@ -73,15 +78,16 @@ class Files:
         if self.read == "parallel":
             return parallel([self.paths[place] for place in places], self.strict)
         if self.read in ("jsonl", "parquet"):
-            if (share := self.share) is None:
+            if self.share is None:
                 return fields(self, picks)
-            return (row[:-1] for row in shared_out(fields(self, (*picks, share[0])), len(picks), range(*share[1:])))
+            shared = shared_out(fields(self, (*picks, self.share[0])), len(picks), hundredths(*self.share[1:]))
+            return (row[:-1] for row in shared)
         whole = WHOLE[self.read](self)
         if self.where is not None:
             column, value = self.columns.index(self.where[0]), self.where[1]
             whole = (row for row in whole if row[column] == value)
         if self.share is not None:
-            whole = shared_out(whole, self.columns.index(self.share[0]), range(*self.share[1:]))
+            whole = shared_out(whole, self.columns.index(self.share[0]), hundredths(*self.share[1:]))
         if places == list(range(len(self.columns))):
             return map(tuple, whole)
         if len(places) == 1:
@@ -101,17 +107,6 @@ class Files:
         how += [] if self.share is None else [self.share]
         how += [made] if made else []
         return hashlib.sha256(json.dumps(how).encode()).hexdigest()
-
-
-def shared_out(rows: Iterator[Row], column: int, hundredths: range) -> Iterator[Row]:
-    """The rows whose text in this column falls into these hundredths, which its letters and digits alone decide.
-
-    So a corpus in one file has held-out rows, the same on every machine, and no text is in two splits.
-    """
-    for row in rows:
-        plain = "".join(filter(str.isalnum, row[column].casefold()))
-        if int(hashlib.sha256(plain.encode("utf-8", "surrogateescape")).hexdigest(), 16) % 100 in hundredths:
-            yield row
 
 
 def lines(path: Path, strict: bool = True, span: tuple[int, int] | None = None) -> Iterator[str]:
@@ -296,12 +291,8 @@ def parquet_records(path: Path, picks: Sequence[str]) -> Iterator[tuple[int, dic
 
 
 def squad(files: Files) -> Iterator[Row]:
-    """A row a question of a SQuAD file: id, title, context, question, and its answers as JSON."""
-    for article in whole_json(files.paths[0])["data"]:
-        for paragraph in article["paragraphs"]:
-            for asked in paragraph["qas"]:
-                answers = json.dumps(asked.get("answers", []), ensure_ascii=False)
-                yield asked["id"], article.get("title", ""), paragraph["context"], asked["question"], answers
+    """The rows of a SQuAD file."""
+    return squad_rows(whole_json(files.paths[0]), files.paths[0])
 
 
 def analogy(files: Files) -> Iterator[Row]:
@@ -335,6 +326,7 @@ WHOLE: dict[Kind, Callable[[Files], Iterator[Row]]] = {
     "csv": table,
     "conll": conll,
     "squad": squad,
+    "qnli": lambda files: question_sentences.rows(whole_json(files.paths[0])),
     "analogy": analogy,
     "captions": captions,
 }
@@ -345,7 +337,7 @@ def kind_of(path: Path) -> Kind | None:
     """How a file is read, by its name: `a.tsv.gz` is a table; none where the name says nothing."""
     suffix = Path(path.stem).suffix if path.suffix in PACKED else path.suffix
     known: dict[str, Kind] = {".tsv": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".parquet": "parquet", ".conll": "conll"}
-    return known.get(suffix.lower())
+    return {**known, ".json": "squad"}.get(suffix.lower())
 
 
 def whole_json(path: Path) -> Any:

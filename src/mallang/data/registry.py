@@ -60,7 +60,9 @@ class Split:
         """The names of the files that hold these columns."""
         paths = self.files.paths
         if self.files.read == "parallel":
-            paths = tuple(paths[self.files.columns.index(pick)] for pick in picks)
+            columns = self.files.columns
+            parts = [part for pick in picks for part in ([pick] if pick in columns else pick.split("+"))]
+            paths = tuple(paths[columns.index(part)] for part in parts)
         return [path.as_posix() for path in paths]
 
     def at(self, folder: Path) -> Files:
@@ -210,7 +212,8 @@ def _entries() -> dict[str, Entry]:
             for file_name, facts in about["files"].items()
         }
         home = DataSet(name, about["source"], about.get("archive", ""), files)
-        for part, facts in about.get("corpora", {"": about}).items():
+        own = {"": about} if "splits" in about else {}
+        for part, facts in {**own, **about.get("corpora", {})}.items():
             corpus = _read_entry(f"{name}/{part}" if part else name, {**about, **facts}, home)
             found[corpus.name] = corpus
     return found

@@ -40,6 +40,14 @@ def correlation_scores(outputs: Numbers, golds: Numbers) -> dict[str, Score]:
     }  # fmt: skip
 
 
+def correlations(outputs: Numbers, golds: Numbers) -> dict[str, float]:
+    """The correlations "pearson" and "spearman", from −1 to 1, without intervals; 0 where either side is constant."""
+    x, y = (np.asarray(each, dtype=np.float64) for each in (outputs, golds))
+    once = np.ones(len(x))
+    places = [ranks(np.unique(each, return_inverse=True)[1], once) for each in (x, y)]
+    return {"pearson": pearson(x, y, once), "spearman": pearson(places[0], places[1], once)}
+
+
 def pearson(
     x: Float[np.ndarray, " items"], y: Float[np.ndarray, " items"], times: Float[np.ndarray, " items"]
 ) -> float:

@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Float
 
-from mallang.data.seen import fold
+from mallang.data.excluded import fold
 from mallang.evaluation.label_predictions import LabelPredictions
 
 By = Literal["margin", "entropy"]

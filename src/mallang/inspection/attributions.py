@@ -15,8 +15,8 @@ Spelled = tuple[str, list[tuple[int, int]]]
 """A text, and where each token lies in it."""
 
 
-def attributions_of(verbs: Any, texts: Sequence[str], method: Method, label: str | None = None) -> list[Attribution]:
-    """The attributions of texts by a loaded run; of a tagger one per word."""
+def attributions_of(verbs: Any, texts: Sequence[Any], method: Method, label: str | None = None) -> list[Attribution]:
+    """The attributions of texts, or of pairs, by a loaded run; of a tagger one per word."""
     if not isinstance(verbs, Attributing):
         name = verbs.task_name.replace("_", " ")
         raise UserError(f"a run for {name} has no label to attribute", todo="use a classifier or a tagger")
@@ -35,7 +35,8 @@ def attribution_highlights(verbs: Any, found: Attribution, *, words: bool = Fals
         sentences.append(Sentence(tuple(in_words(pieces) if words else pieces)))
     label = f"{found.word} {found.label}".strip()
     notes = tuple(found.notes())
-    return Highlights(found.input, label, found.probability, tuple(sentences), False, notes, signed=True)
+    text = found.input if isinstance(found.input, str) else "\t".join(found.input)
+    return Highlights(text, label, found.probability, tuple(sentences), False, notes, signed=True)
 
 
 def spelled_as_read(verbs: Any, found: Attribution) -> list[Spelled]:

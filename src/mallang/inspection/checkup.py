@@ -65,6 +65,16 @@ def open_model(run: Run, device: str) -> Any:
     return assemble(run, newest.tensors.get("average", newest.tensors["model"]), choose_device(device))
 
 
+def facts_of(run: Run) -> dict[str, str]:
+    """What run.json says of the model: how the head weighs layers, its own and those of features, if it learned to."""
+    found = {}
+    for key, name in (("layer_mix", "mix of layers"), ("features_mix", "mix of the layers of the features")):
+        if mix := run.info.get(key):
+            shares = " ".join(f"{weight:.2f}" for weight in mix["weights"])
+            found[name] = f"{shares} from the lowest, scale {mix['scale']:.2f}"
+    return found
+
+
 def examine_files(run: Run) -> list[Finding]:
     """Whether the files of a run are unchanged and its weights are finite."""
     findings = []
@@ -247,14 +257,15 @@ def training_of(rows: Iterable[Sequence[str]], columns: Sequence[str], *, open_e
 
 
 def examine_outputs(
-    model: Writing | Evaluating,
+    model: Any,
     rows: Sequence[Sequence[str]],
     domains: Sequence[str | None],
     training: Training | None,
     report: Report,
 ) -> None:
     """Generate outputs for some texts and add them, their statistics and findings about them to the report."""
-    if not isinstance(model, Writing):
+    is_writing = isinstance(model, Writing)
+    if not is_writing:
         look_at_labels(model, [row for row in rows if row[1].strip()], training, report)
         return
     written = model.write_rows(rows, domains)

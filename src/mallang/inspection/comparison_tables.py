@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mallang.inspection.comparison import Comparison, System
+    from mallang.inspection.language_comparison import LanguageSystem
     from mallang.inspection.systems import Value
 
 NOTHING = "–"
@@ -143,15 +144,9 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
     """Plain values: JSON has no infinite numbers, so they are null."""
     systems = [
         {
-            "name": system.name,
-            "runs": list(system.runs),
-            "is_baseline": system.difference is None,
-            "scores": {
-                name: {**asdict(value), "signature": system.signatures[name]} for name, value in system.scores.items()
-            },
+            **what_it_is(system),
             "by_length": [asdict(value) for value in system.by_length],
             "error_reduction": system.error_reduction,
-            "difference": None if system.difference is None else system.difference.to_json(),
             "parameters": system.parameters,
             "tokens": system.tokens,
             "flops": system.flops,
@@ -175,6 +170,18 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
         "notes": list(comparison.notes),
     }
     return finite(found)  # type: ignore[no-any-return]
+
+
+def what_it_is(system: System | LanguageSystem) -> dict[str, Any]:
+    """The plain values of a system that any comparison has: its runs, scores and difference from the baseline."""
+    scores = {name: {**asdict(value), "signature": system.signatures[name]} for name, value in system.scores.items()}
+    return {
+        "name": system.name,
+        "runs": list(system.runs),
+        "is_baseline": system.difference is None,
+        "scores": scores,
+        "difference": None if system.difference is None else system.difference.to_json(),
+    }
 
 
 def finite(value: Any) -> Any:

@@ -23,8 +23,8 @@ from jaxtyping import Bool, Float, Int
 from mallang import recipe as recipes
 from mallang.data.columns import natural
 from mallang.data.corpus import Rows
+from mallang.data.excluded import fold
 from mallang.data.held_out import place_of
-from mallang.data.seen import fold
 from mallang.errors import UserError
 from mallang.evaluation.error_analysis import likely_label_errors
 from mallang.find import find

@@ -36,6 +36,7 @@ from mallang.evaluation.label_predictions import (
 )
 from mallang.evaluation.score import Score
 from mallang.inspection.comparison_tables import Table
+from mallang.inspection.controls import control_notes
 from mallang.inspection.outputs import open_rows
 from mallang.inspection.report_figures import draw_confusion, draw_reliability
 from mallang.inspection.reports import (
@@ -46,6 +47,7 @@ from mallang.inspection.reports import (
     classes_json,
     confusion_json,
     confusion_table,
+    input_of,
     named,
     score_table,
     seen_in_training,
@@ -55,7 +57,7 @@ from mallang.inspection.reports import (
 from mallang.runs.calibration import KeptCalibration, read_calibration, write_calibration
 from mallang.runs.files import is_read_only
 from mallang.runs.folder import Run
-from mallang.tasks.contract import PredictsLabels
+from mallang.tasks.contract import Controlled, PredictsLabels, ReadsPairs
 
 FEWEST = 20
 """Texts of a dev set that a temperature is fitted on."""
@@ -199,13 +201,20 @@ class LabelReport:
 def label_report(
     run: Path, model: PredictsLabels, rows: Sequence[tuple[str, ...]], name: str, *, is_kept: bool = True
 ) -> LabelReport:
-    """The report on rows of texts and labels; the calibration is read from the run folder, or fitted and kept there."""
-    texts = [text for text, _ in rows]
-    found = model.predictions(texts, [label for _, label in rows])
+    """The report on rows that end in a label; the calibration is read from the run folder, or fitted and kept there."""
+    texts = [input_of(row) for row in rows]
+    found = predictions_of(model, rows)
     is_seen, why = seen_in_training(run, texts)
     fitted, notes = calibration_of(Run.open(run), model, rows, found, is_kept=is_kept)
-    notes = [*seen_note(is_seen, "texts"), *filter(None, [why]), *notes]
+    what = "pairs" if isinstance(model, ReadsPairs) else "texts"
+    notes = [*seen_note(is_seen, what), *filter(None, [why]), *notes]
+    notes += control_notes(run, model, name) if isinstance(model, Controlled) else []
     return LabelReport(name=name, texts=texts, found=found, is_seen=is_seen, fitted=fitted, notes=notes)
+
+
+def predictions_of(model: PredictsLabels, rows: Sequence[tuple[str, ...]]) -> LabelPredictions:
+    """The predictions for rows of a text, or of several, and a label."""
+    return model.predictions([row[0] if len(row) == 2 else row[:-1] for row in rows], [row[-1] for row in rows])
 
 
 def calibration_of(
@@ -219,7 +228,7 @@ def calibration_of(
     """What was fitted on the dev set of a run, now or earlier, and notes on it."""
     try:
         opened, _ = open_rows(run.folder, DEV, None)
-        dev = [row for row in opened if row[0].strip() and (row[1].strip() or found.kind == "multi")]
+        dev = [row for row in opened if row[0].strip() and (row[-1].strip() or found.kind == "multi")]
     except UserError as error:
         return None, [f"probabilities are not calibrated: {error.what}"]
     if len(dev) < FEWEST:
@@ -230,7 +239,7 @@ def calibration_of(
     if is_kept and (kept := read_calibration(run)) is not None and kept.rows == rows:
         return kept, [told(kept), *here]
     try:
-        known = found if is_same else model.predictions([text for text, _ in dev], [label for _, label in dev])
+        known = found if is_same else predictions_of(model, dev)
     except UserError as error:  # a label that training did not have: the file has changed since
         return None, [f"probabilities are not calibrated: in the dev set, {error.where}, {error.what}"]
     calibration = fit_calibration(known)

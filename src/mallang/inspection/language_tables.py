@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from mallang.inspection.comparison_tables import NOTHING, Table, finite, plain, scientific, short, shown
+from mallang.inspection.comparison_tables import NOTHING, Table, finite, plain, scientific, short, shown, what_it_is
 
 if TYPE_CHECKING:
     from mallang.inspection.language_comparison import LanguageComparison, LanguageSystem
@@ -95,13 +95,7 @@ def as_json(comparison: LanguageComparison) -> dict[str, Any]:
     """Plain values: JSON has no infinite numbers, so they are null."""
     systems = [
         {
-            "name": system.name,
-            "runs": list(system.runs),
-            "is_baseline": system.difference is None,
-            "scores": {
-                name: {**asdict(value), "signature": system.signatures[name]} for name, value in system.scores.items()
-            },
-            "difference": None if system.difference is None else system.difference.to_json(),
+            **what_it_is(system),
             "parameters": system.parameters,
             "weights_bytes": system.weights,
             "state_bytes": system.state,

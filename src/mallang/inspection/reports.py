@@ -73,9 +73,14 @@ def seen_in_training(
     """Whether each text also is in the training data, or in these splits, or why that cannot be said."""
     try:
         opened = [open_rows(run, split, None)[0] for split in splits]
-        return seen(texts, (spaced(row[0], kind) for rows in opened for row in rows)), ""
+        return seen(texts, (input_of(row, kind) for rows in opened for row in rows)), ""
     except UserError as error:
         return None, f"texts that are in the training data are not counted: {error.what}"
+
+
+def input_of(row: Sequence[str], kind: Kind | None = None) -> str:
+    """All that a row has before its label, as one text: both texts of a pair, with a tab between."""
+    return "\t".join(spaced(cell, kind) for cell in row[:-1])
 
 
 def unseen_part(is_seen: Bool[np.ndarray, " texts"] | None) -> Bool[np.ndarray, " texts"] | None:

@@ -62,6 +62,14 @@ def transformer_of(model: Verbs) -> Transformer:
 @contextmanager
 def write_folder(model: Verbs, folder: Path, *, kind: str, positions: int) -> Iterator[Path]:
     """A new folder to write the model into; the tokenizers, the script and a readme are put beside it."""
+    with draft_of(folder) as draft:
+        yield draft
+        write_rest(model, draft, kind=kind, positions=positions)
+
+
+@contextmanager
+def draft_of(folder: Path) -> Iterator[Path]:
+    """A new folder that gets its name when all has been written; one that is there already is refused."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"{folder} is there already", todo="remove it, or choose another with --output")
     draft = folder.with_name(f".draft-{folder.name}")
@@ -69,7 +77,6 @@ def write_folder(model: Verbs, folder: Path, *, kind: str, positions: int) -> It
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir(parents=True)
         yield draft
-        write_rest(model, draft, kind=kind, positions=positions)
         if folder.exists():
             folder.rmdir()
         draft.rename(folder)

@@ -20,7 +20,17 @@ import torch
 from torch import Tensor
 
 from mallang.errors import UserError
-from mallang.interop.huggingface_folder import checked, read_json, read_weights, sums, write_folder
+from mallang.interop.huggingface_folder import (
+    check_shapes,
+    checked,
+    maybe_json,
+    read_json,
+    read_weights,
+    sums,
+    write_folder,
+)
+from mallang.interop.huggingface_tokenizer import SETTINGS, files_of
+from mallang.interop.huggingface_vocabularies import BYTE_WORDS, MERGES, from_merges
 from mallang.interop.imported_run import write_imported
 from mallang.models.gpt import GPT, HF_NAMES, Config
 from mallang.recipe import Recipe
@@ -35,20 +45,26 @@ NEVER = -1e9
 """A bias that leaves a token no probability."""
 ACTIVATIONS = {"gelu_new": "gelu-tanh", "gelu_pytorch_tanh": "gelu-tanh", "gelu": "gelu", "relu": "relu"}
 FILES = ("config.json", "model.safetensors", "tokenizer.json")
+ARCHITECTURES = ("GPT2LMHeadModel", "GPT2Model")
+"""Their classes that can be imported."""
+SIZED = {"vocab_size": "wte.weight", "n_positions": "wpe.weight"}
+"""The keys of config.json that state the number of rows of a tensor."""
 
 
 def import_gpt2(source: Path, folder: Path, *, allow_bin: bool = False, fresh: bool = False) -> Run:
     """A finished run with the weights and the tokenizer of a GPT-2 folder."""
     about = read_json(source / "config.json")
     config = config_of(about, source / "config.json")
-    tokenizer, end = tokenizer_of(source / "tokenizer.json")
+    given, files = read_weights(source, about, allow_bin=allow_bin)
+    check_shapes(about, shapes_of(given, source), source / "config.json")
+    tokenizer, end = tokenizer_of(source)
+    check_words(tokenizer, given, source)
     layout = language_modeling.Config()
     recipe = Recipe.make(name=folder.name, task=layout, model=config, text=tokenizer.config)
     model = GPT(config, tokenizer.vocabulary)
-    given, files = read_weights(source, allow_bin=allow_bin)
     set_weights(model, to_ours(given, model, end), files[0])
     card = f"A GPT-2 that was imported from {source.name}, not trained here."
-    sources = sums([source / "config.json", *files, source / "tokenizer.json"])
+    sources = sums([source / "config.json", *files, *files_of(source)])
     return write_imported(folder, recipe, tokenizer, model, about=card, sources=sources, fresh=fresh)
 
 
@@ -88,6 +104,10 @@ def config_of(about: Mapping[str, Any], where: Path) -> Config:
         raise UserError(
             f"the model is of type {about.get('model_type')!r}, and only 'gpt2' can be imported", where=str(where)
         )
+    named = about.get("architectures")
+    if isinstance(named, list) and named and named[0] not in ARCHITECTURES:
+        todo = "for the language model alone: AutoModelForCausalLM.from_pretrained(FOLDER).save_pretrained(OTHER)"
+        raise UserError(f"the head of {named[0]} cannot be imported", where=str(where), todo=todo)
     expected = {
         "layer_norm_epsilon": 1e-5, "scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False,
         "add_cross_attention": False, "tie_word_embeddings": True,
@@ -165,9 +185,37 @@ def to_theirs(weights: Mapping[str, Tensor], model: GPT) -> dict[str, Tensor]:
     return theirs
 
 
-def tokenizer_of(path: Path) -> tuple[text.Tokenizer, int]:
-    """Our tokenizer of their file, and their number of the token that ends a text."""
-    pipeline = read_json(path)
+def shapes_of(given: Mapping[str, Tensor], source: Path) -> dict[str, int]:
+    """The sizes that the weights have, by the keys of config.json."""
+    weights = {name.removeprefix("transformer."): value for name, value in given.items()}
+    if "wte.weight" not in weights:
+        raise UserError("the weights hold no word embeddings of a GPT-2", where=str(source))
+    found = {key: len(weights[name]) for key, name in SIZED.items() if name in weights}
+    layers = {name.split(".")[1] for name in weights if name.startswith("h.")}
+    return {**found, "n_embd": weights["wte.weight"].shape[-1], "n_layer": len(layers)}
+
+
+def check_words(tokenizer: text.Tokenizer, given: Mapping[str, Tensor], source: Path) -> None:
+    """Refuse a tokenizer with more tokens than the weights have; the table may be longer than the list of words."""
+    rows = next(len(value) for name, value in given.items() if name.endswith("wte.weight"))
+    words = len(tokenizer.vocabulary) - len(SPECIALS) + 1
+    if words > rows:
+        raise UserError(
+            f"the tokenizer does not fit the weights: it has {words:,} tokens, and the weights have {rows:,}",
+            where=str(source),
+            todo="take the tokenizer that the model was trained with",
+        )
+
+
+def tokenizer_of(source: Path) -> tuple[text.Tokenizer, int]:
+    """Our tokenizer of their files, and their number of the token that ends a text."""
+    path = source / "tokenizer.json"
+    if path.exists() or not (source / BYTE_WORDS).exists() or not (source / MERGES).exists():
+        pipeline = read_json(path)
+    else:
+        special = dict.fromkeys(("unk", "cls", "sep"), END)
+        pipeline = from_merges(source / BYTE_WORDS, source / MERGES, maybe_json(source / SETTINGS), special)
+        pipeline["post_processor"] = None
     model, added = pipeline.get("model") or {}, pipeline.get("added_tokens") or []
     levels = json.dumps(pipeline.get("pre_tokenizer"))
     if model.get("type") != "BPE" or "ByteLevel" not in levels or [one.get("content") for one in added] != [END]:

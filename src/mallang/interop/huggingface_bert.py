@@ -3,8 +3,8 @@
     theirs                                   ours
     BertModel, RobertaModel                  the encoder; its task is encoding, its verb embed
     …ForPreTraining, …ForMaskedLM            the encoder with its heads; its task is masked_lm, its verb fill
-    …ForSequenceClassification               export of a run for classification
-    …ForTokenClassification                  export of a run for tagging without a CRF
+    …ForSequenceClassification               a run for classification (huggingface_heads.py)
+    …ForTokenClassification                  a run for tagging without a CRF
 
 The pooling of a folder of sentence-transformers is read as well (1_Pooling, 2_Normalize).
 """
@@ -12,6 +12,7 @@ The pooling of a folder of sentence-transformers is read as well (1_Pooling, 2_N
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,15 +20,27 @@ import torch
 from torch import Tensor
 
 from mallang.errors import UserError
+from mallang.find import find
 from mallang.interop import huggingface_tokenizer as their_tokenizer
-from mallang.interop.huggingface_folder import CONFIG, checked, maybe_json, read_json, read_weights, sums, write_folder
+from mallang.interop.huggingface_folder import (
+    CONFIG,
+    check_shapes,
+    checked,
+    maybe_json,
+    read_json,
+    read_weights,
+    sums,
+    write_folder,
+)
+from mallang.interop.huggingface_heads import TAGGING, head_of, kind_of
 from mallang.interop.imported_run import write_imported
 from mallang.layers.head import ClassificationHead, Headed, TaggingHead
 from mallang.models.bert import BERT, Config
 from mallang.recipe import Recipe
 from mallang.runs.folder import Run
 from mallang.runs.weights import own_weights, set_weights
-from mallang.tasks import encoding, masked_lm
+from mallang.tasks import classification, encoding, masked_lm
+from mallang.tasks.contract import PredictsLabels
 from mallang.text.tokenizer import Tokenizer
 
 ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu-tanh", "gelu_pytorch_tanh": "gelu-tanh", "relu": "relu"}
@@ -65,27 +78,67 @@ WITHOUT_POOLER = ("ForMaskedLM", "ForTokenClassification")
 """The classes there that have no pooler."""
 JOINED = "self_attention.query_key_value"
 PARTS = ("query", "key", "value")
+SIZED = {
+    "max_position_embeddings": "embeddings.position_embeddings.weight",
+    "type_vocab_size": "embeddings.token_type_embeddings.weight",
+    "intermediate_size": "encoder.layer.0.intermediate.dense.weight",
+}
+"""The keys of config.json that state the number of rows of a tensor."""
 REPEATED = ("position_ids", "decoder.weight", "decoder.bias")
 """Ends of names of tensors that repeat others, or can be computed."""
 
 
 def import_bert(source: Path, folder: Path, *, allow_bin: bool = False, fresh: bool = False) -> Run:
-    """A finished run with the weights and the tokenizer of a folder of BERT or RoBERTa."""
+    """A finished run with the weights and the tokenizer of a folder of BERT or RoBERTa, and with its head."""
     about = read_json(source / CONFIG)
-    weights, files = read_weights(source, allow_bin=allow_bin)
+    kind = kind_of(about, source / CONFIG)
+    weights, files = read_weights(source, about, allow_bin=allow_bin)
     family = "bert" if about.get("model_type") == "bert" else "roberta"
     given = plain_names(weights, source)
+    head = head_of(kind, about, given, source)
     config = config_of(about, given, source)
-    tokenizer = their_tokenizer.read_tokenizer(source, getattr(their_tokenizer, family.upper()))
+    check_shapes(about, shapes_of(given), source / CONFIG)
+    is_wordpiece = family == "bert" or their_tokenizer.files_of(source) == [source / "vocab.txt"]
+    usual = their_tokenizer.BERT if is_wordpiece else their_tokenizer.ROBERTA
+    tokenizer = their_tokenizer.read_tokenizer(source, usual, about["model_type"], spaced=kind == TAGGING)
     check_fit(tokenizer, about, given, source)
-    model = BERT(config, tokenizer.vocabulary)
-    ours, left = to_ours(given, model, family)
-    set_weights(model, ours, files[0])
-    recipe = Recipe.make(name=folder.name, task=task_of(config), model=config, text=tokenizer.config)
-    told = f" Not read, since a task adds its own head: {', '.join(left)}." if left else ""
+    encoder = BERT(config, tokenizer.vocabulary)
+    ours, left = to_ours(given, encoder, family)
+    set_weights(encoder, ours, files[0])
+    known = sums([source / CONFIG, *files, *their_tokenizer.files_of(source)])
+    told = f" Not read: {', '.join(left)}." if left else ""
     card = f"A {about['model_type']} that was imported from {source.name}, not trained here.{told}"
-    known = sums([source / CONFIG, *files, source / their_tokenizer.TOKENIZER])
-    return write_imported(folder, recipe, tokenizer, model, about=card, sources=known, fresh=fresh)
+    if head is None:
+        recipe = Recipe.make(name=folder.name, task=task_of(config), model=config, text=tokenizer.config)
+        return write_imported(folder, recipe, tokenizer, encoder, about=card, sources=known, fresh=fresh)
+    task = head.task
+    if isinstance(task, classification.Config):  # a longer text is truncated, as their tokenizers do it when asked
+        task = replace(task, max_tokens=config.max_length - tokenizer.vocabulary.frame_length)
+    recipe = Recipe.make(name=folder.name, task=task, model=config, text=tokenizer.config)
+    model = (
+        find("tasks", recipe.task_name)
+        .Task(task, {head.text_column: tokenizer}, {head.label_column: head.labels})
+        .build(find("models", "bert"), config)
+    )
+    whole = {f"model.{name}": value for name, value in own_weights(encoder).items()}
+    set_weights(model, {**whole, **head.weights}, files[0])
+    labels = {head.label_column: head.labels}
+    return write_imported(folder, recipe, tokenizer, model, about=card, sources=known, fresh=fresh, labels=labels)
+
+
+def shapes_of(given: Mapping[str, Tensor]) -> dict[str, int]:
+    """The sizes that the weights have, by the keys of config.json."""
+    table = given["embeddings.word_embeddings.weight"]
+    found = {"vocab_size": len(table), "hidden_size": table.shape[-1], "num_hidden_layers": layers_of(given)}
+    for key, name in SIZED.items():
+        if name in given:
+            found[key] = len(given[name])
+    return found
+
+
+def layers_of(given: Mapping[str, Tensor]) -> int:
+    """The number of layers that the weights have."""
+    return len({name.split(".")[2] for name in given if name.startswith("encoder.layer.")})
 
 
 def task_of(config: Config) -> Any:
@@ -271,6 +324,8 @@ def named(linear: torch.nn.Linear, name: str) -> dict[str, Tensor]:
 
 def label_names(verbs: Any, kind: str) -> dict[str, Any]:
     """The names of classes or tags, as config.json holds them."""
+    if kind == "ForSequenceClassification" and not isinstance(verbs, PredictsLabels):  # its output is a logit
+        return {"id2label": {"0": "score"}, "label2id": {"score": 0}, "problem_type": "regression"}
     if kind == "ForSequenceClassification":
         several = verbs.task.config.kind == "multi"
         names, more = (

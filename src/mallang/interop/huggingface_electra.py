@@ -92,9 +92,9 @@ def read_generator(source: Path, allow_bin: bool) -> tuple[dict[str, Any], dict[
     """The configuration and the weights of the generator, if it fits to the discriminator."""
     place = source / GENERATOR
     about, whole = read_json(place / CONFIG), read_json(source / CONFIG)
-    weights, _ = read_weights(place, allow_bin=allow_bin)
+    weights, _ = read_weights(place, about, allow_bin=allow_bin)
     found = encoders.plain_names(weights, "electra", place)
-    theirs = encoders.plain_names(read_weights(source, allow_bin=allow_bin)[0], "electra", source)
+    theirs = encoders.plain_names(read_weights(source, whole, allow_bin=allow_bin)[0], "electra", source)
     apart = [name for name, value in theirs.items() if name.startswith("embeddings.") and not same(found, name, value)]
     if apart:
         raise UserError(

@@ -75,11 +75,11 @@ def import_encoder(
     `more` is a configuration and weights that are not in its files, such as those of ELECTRA's generator.
     """
     about = {**read_json(source / CONFIG), **more[0]}
-    weights, files = read_weights(source, allow_bin=allow_bin)
+    weights, files = read_weights(source, about, allow_bin=allow_bin)
     given = plain_names(weights, family.kind, source) | dict(more[1])
     checked(about, {**ENCODER, "tie_word_embeddings": True}, source / CONFIG)
     config = read_config(family, about, given, source)
-    tokenizer = their_tokenizer.read_tokenizer(source, family.special)
+    tokenizer = their_tokenizer.read_tokenizer(source, family.special, family.kind)
     check_fit(tokenizer, about, given, source)
     model = family.model(config, tokenizer.vocabulary)
     ours, left = to_ours(family, given, model)
@@ -87,7 +87,7 @@ def import_encoder(
     recipe = Recipe.make(name=folder.name, task=encoding.Config(), model=config, text=tokenizer.config)
     told = f" Not read, since a task adds its own head: {', '.join(left)}." if left else ""
     card = f"A {family.kind} that was imported from {source.name}, not trained here.{told}"
-    known = sums([source / CONFIG, *files, source / their_tokenizer.TOKENIZER])
+    known = sums([source / CONFIG, *files, *their_tokenizer.files_of(source)])
     return write_imported(folder, recipe, tokenizer, model, about=card, sources=known, fresh=fresh)
 
 

@@ -28,6 +28,10 @@ CONFIG, WEIGHTS, INDEX, PICKLED = (
     "model.safetensors.index.json",
     "pytorch_model.bin",
 )
+FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+IDS = ("position_ids", "token_type_ids", "attn.bias", "attn.masked_bias")
+"""Ends of names of tensors that are no weights: numbers of positions, causal masks."""
+DEQUANTIZE = "take the model as it was before it was quantized"
 HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 
@@ -75,13 +79,39 @@ def maybe_json(path: Path) -> dict[str, Any]:
     return read_json(path) if path.exists() else {}
 
 
-def read_weights(folder: Path, *, allow_bin: bool = False) -> tuple[dict[str, Tensor], list[Path]]:
-    """The tensors of a folder in 32 bits, and the files that they are in."""
+def read_weights(
+    folder: Path, about: Mapping[str, Any], *, allow_bin: bool = False
+) -> tuple[dict[str, Tensor], list[Path]]:
+    """The tensors of a folder in 32 bits, and the files that they are in; quantized ones are refused."""
+    if (quantized := about.get("quantization_config")) is not None:
+        method = quantized.get("quant_method", "?") if isinstance(quantized, dict) else "?"
+        raise UserError(f"the weights are quantized ({method})", where=str(folder / CONFIG), todo=DEQUANTIZE)
     files = weight_files(folder, allow_bin)
     found: dict[str, Tensor] = {}
     for path in files:
-        found |= read_pickled(path) if path.suffix == ".bin" else load_tensors(path)
+        found |= read_pickled(path) if path.suffix == ".bin" else read_safetensors(path)
+    for name, value in found.items():
+        if value.dtype not in FLOATS and not name.endswith(IDS):
+            kind = str(value.dtype).removeprefix("torch.")
+            raise UserError(f"the weights are quantized: {name} is {kind}", where=str(folder), todo=DEQUANTIZE)
     return {name: value.float() if value.is_floating_point() else value for name, value in found.items()}, files
+
+
+def read_safetensors(path: Path) -> dict[str, Tensor]:
+    """The tensors of a file of theirs."""
+    try:
+        return load_tensors(path)
+    except UserError as error:
+        raise UserError(error.what, where=error.where, todo="download or save it again: it is not whole") from error
+
+
+def check_shapes(about: Mapping[str, Any], found: Mapping[str, int], where: Path) -> None:
+    """Refuse a config.json that states other sizes than the weights have, before a model of its sizes is built."""
+    for key, size in found.items():
+        if (said := about.get(key, size)) != size:
+            raise UserError(
+                f"the weights do not fit {CONFIG}: it says {key} = {said}, and they have {size}", where=str(where)
+            )
 
 
 def weight_files(folder: Path, allow_bin: bool) -> list[Path]:

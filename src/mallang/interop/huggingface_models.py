@@ -7,6 +7,7 @@ from typing import Any
 
 from mallang.errors import UserError
 from mallang.interop import huggingface, huggingface_bert
+from mallang.interop.archive import unpacked
 from mallang.interop.huggingface_albert import export_albert, import_albert
 from mallang.interop.huggingface_distilbert import export_distilbert, import_distilbert
 from mallang.interop.huggingface_electra import export_electra, import_electra
@@ -31,7 +32,10 @@ IMPORTS = {
 
 
 def import_model(source: Path, folder: Path, *, allow_bin: bool = False, fresh: bool = False) -> Run:
-    """A finished run of a folder, or of a name in the local cache of the hub."""
+    """A finished run of a folder, of an archive of one, or of a name in the local cache of the hub."""
+    if source.is_file():
+        with unpacked(source) as own:
+            return import_model(own, folder, allow_bin=allow_bin, fresh=fresh)
     found = locate(source)
     kind = read_json(found / CONFIG).get("model_type")
     if kind not in IMPORTS:

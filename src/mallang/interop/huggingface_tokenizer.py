@@ -13,20 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import tokenizers
-from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from mallang.errors import UserError
 from mallang.interop.huggingface_folder import maybe_json, read_json
+from mallang.interop.huggingface_vocabularies import framing, from_older, older_files
 from mallang.text import tokenizer as text
 from mallang.text.pieces import Unit
 from mallang.text.vocabulary import NAMES
 
-TOKENIZER, SETTINGS, SPECIAL_MAP, WORDS = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "vocab.txt",
-)
+TOKENIZER, SETTINGS, SPECIAL_MAP = "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"
 BERT = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
 ROBERTA = {"pad": "<pad>", "unk": "<unk>", "cls": "<s>", "sep": "</s>", "mask": "<mask>", "bos": "<s>", "eos": "</s>"}
 """The special tokens of both families, where a folder names no others."""
@@ -34,16 +29,21 @@ THEIRS = "theirs"
 """The key of text.json under which their own settings are kept."""
 
 
-def read_tokenizer(folder: Path, usual: Mapping[str, str]) -> text.Tokenizer:
-    """Our tokenizer of their files."""
+def read_tokenizer(folder: Path, usual: Mapping[str, str], kind: str, *, spaced: bool = False) -> text.Tokenizer:
+    """Our tokenizer of the files of a model of this model_type.
+
+    With `spaced` a text begins with a space, as every word must where words are read one by one.
+    """
     settings, where = maybe_json(folder / SETTINGS), folder / TOKENIZER
+    named = special_names({**settings, **maybe_json(folder / SPECIAL_MAP)}, usual)
     if where.exists():
         pipeline = read_json(where)
     else:
-        where = folder / WORDS
-        pipeline = from_words(where, settings, usual)
+        pipeline = from_older(folder, settings, named, kind)
+        where = older_files(folder)[0]
+    if spaced:
+        pipeline = {**pipeline, "pre_tokenizer": with_space(pipeline.get("pre_tokenizer"))}
     unit = unit_of(pipeline, where)
-    named = special_names({**settings, **maybe_json(folder / SPECIAL_MAP)}, usual)
     kept = {key: pipeline.get(key) for key in ("truncation", "padding")}
     plain = json.dumps({**pipeline, **dict.fromkeys(kept)}, ensure_ascii=False)
     words = {**pipeline_words(pipeline, where)}
@@ -55,6 +55,21 @@ def read_tokenizer(folder: Path, usual: Mapping[str, str]) -> text.Tokenizer:
     facts |= {"special": named, THEIRS: {"pipeline": kept, "settings": settings}}
     facts |= {key: value for key, value in asdict(config).items() if key not in text.SIDES}
     return text.Tokenizer(plain, json.dumps(facts, ensure_ascii=False, indent=2) + "\n", (str(where),) * 2)
+
+
+def files_of(folder: Path) -> list[Path]:
+    """The files of the tokenizer of a folder."""
+    return [folder / TOKENIZER] if (folder / TOKENIZER).exists() else older_files(folder)
+
+
+def with_space(step: Any) -> Any:
+    """A pre-tokenizer of a tokenizer file that puts a space before every text, if it works on bytes."""
+    if not isinstance(step, dict):
+        return step
+    if step.get("type") == "ByteLevel":
+        return {**step, "add_prefix_space": True}
+    inner = step.get("pretokenizers")
+    return {**step, "pretokenizers": [with_space(each) for each in inner]} if isinstance(inner, list) else step
 
 
 def pipeline_words(pipeline: Mapping[str, Any], where: Path) -> dict[str, int]:
@@ -90,40 +105,6 @@ def special_names(settings: Mapping[str, Any], usual: Mapping[str, str]) -> dict
     found.setdefault("bos", found["cls"])
     found.setdefault("eos", found["sep"])
     return {name: found[name] for name in (*NAMES, "cls", "sep", "mask")}
-
-
-def from_words(path: Path, settings: Mapping[str, Any], usual: Mapping[str, str]) -> dict[str, Any]:
-    """The WordPiece tokenizer of a list of words, as the first BERT came."""
-    try:
-        lines = path.read_text("utf-8").splitlines()
-    except FileNotFoundError as error:
-        todo = "save the tokenizer with AutoTokenizer.from_pretrained(…).save_pretrained(FOLDER)"
-        raise UserError(f"{path.with_name(TOKENIZER)} is missing, and so is {path.name}", todo=todo) from error
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path} cannot be read: {error}") from error
-    words = {word: number for number, word in enumerate(lines)}
-    if len(words) < len(lines):
-        raise UserError(f"{path} holds a word twice")
-    special = special_names(settings, usual)
-    backend = tokenizers.Tokenizer(models.WordPiece(words, unk_token=special["unk"]))
-    lower = settings.get("do_lower_case", True) is not False
-    backend.normalizer = normalizers.BertNormalizer(lowercase=lower, strip_accents=settings.get("strip_accents"))
-    backend.pre_tokenizer, backend.decoder = pre_tokenizers.BertPreTokenizer(), decoders.WordPiece()
-    backend.add_special_tokens([token for token in dict.fromkeys(special.values()) if token in words])
-    pipeline: dict[str, Any] = json.loads(backend.to_str())
-    return {**pipeline, "post_processor": framing(special["cls"], special["sep"], words)}
-
-
-def framing(begin: str, end: str, ids: Mapping[str, int]) -> dict[str, Any]:
-    """The part of a tokenizer file that puts special tokens around a text, or around both of a pair."""
-    backend = tokenizers.Tokenizer(models.WordLevel({begin: 0}, unk_token=begin))
-    backend.post_processor = processors.TemplateProcessing(
-        single=f"{begin}:0 $A:0 {end}:0",
-        pair=f"{begin}:0 $A:0 {end}:0 $B:1 {end}:1",
-        special_tokens=[(token, ids[token]) for token in dict.fromkeys((begin, end))],
-    )
-    found: dict[str, Any] = json.loads(backend.to_str())["post_processor"]
-    return found
 
 
 def files_for(tokenizer: text.Tokenizer, *, max_length: int) -> dict[str, Any]:

@@ -150,7 +150,7 @@ def save(
 
 
 @contextmanager
-def exporting(model: Transformer) -> Iterator[torch.device]:
+def exporting(model: nn.Module) -> Iterator[torch.device]:
     """Without gradients, in evaluation mode, and without what torch's exporter says to its own developers.
 
     On the CPU: on a GPU a step has kernels of our own, which no other program knows.

@@ -23,6 +23,8 @@ class Block(nn.Module):
     x + dropout(sublayer(x)) without any normalization ("none", as an ablation).
     """
 
+    is_recomputable = True
+
     def __init__(
         self,
         self_attention: SelfAttention,

@@ -31,3 +31,5 @@ class EncoderDims:
     """The size of the vector of a whole text."""
     token: int | None
     """The size of the vector of a token in the last layer; None: there are no vectors of tokens."""
+    layers: int = 1
+    """How many layers of vectors of that size it gives."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from mallang.kernels.cross_entropy import cross_entropy, is_chunked, summed
@@ -14,6 +14,7 @@ from mallang.kernels.projection import project
 from mallang.layers.crf import CRF
 from mallang.layers.frozen import Frozen
 from mallang.layers.hashed_bag import HashedBag
+from mallang.layers.mix import LayerMix
 
 
 class Projection(nn.Module):
@@ -66,22 +67,45 @@ class Capped(nn.Module):
 class Headed(nn.Module):
     """A model and the head that a task puts on it; their weights are saved as `model.*` and `head.*`.
 
-    `features` is the encoder of another run whose vectors the head reads beside those of the model.
+    `features` is the encoder of another run whose vectors the head reads beside those of the model. Two learned mixes
+    of layers may be part of the head: `mix` of those of the model, `features_mix` of those of the features.
     """
 
     def __init__(
-        self, model: nn.Module, head: nn.Module, *, frozen: bool = False, features: Frozen | None = None
+        self,
+        model: nn.Module,
+        head: nn.Module,
+        *,
+        frozen: bool = False,
+        features: Frozen | None = None,
+        mix: LayerMix | None = None,
+        features_mix: LayerMix | None = None,
     ) -> None:
         super().__init__()
         self.model, self.head, self.is_frozen, self.features = model, head, frozen, features
+        # In a tuple, so that torch does not register them again: their weights are saved with those of the head.
+        self.mixes = mix, features_mix
+        for name, each in (("mix", mix), ("features_mix", features_mix)):
+            if each is not None:
+                head.add_module(name, each)
         if frozen:
             model.requires_grad_(False)
             model.eval()
 
     @property
+    def mix(self) -> LayerMix | None:
+        """The learned mix of the layers of the model, if there is one."""
+        return self.mixes[0]
+
+    @property
     def config(self) -> Any:
         """The configuration of the model below the head."""
         return self.model.config
+
+    @property
+    def features_mix(self) -> LayerMix | None:
+        """The learned mix of the layers of the features, if there is one."""
+        return self.mixes[1]
 
     def train(self, mode: bool = True) -> Headed:
         """Set the training mode; a frozen model stays in eval mode, so that it computes the same features forever."""
@@ -168,6 +192,55 @@ class TaggingHead(nn.Module):
         return scores
 
 
+class SpanHead(nn.Module):
+    """Dropout and a linear layer from the vector of a token to two logits: the answer begins here, it ends here.
+
+    There is no bias: what is added to the logits of all tokens changes no softmax over them.
+    """
+
+    def __init__(self, dim: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+        self.linear = nn.Linear(dim, 2, bias=False)
+        nn.init.xavier_uniform_(self.linear.weight)
+
+    def forward(
+        self, vectors: Float[Tensor, "batch time dim"], candidates: Bool[Tensor, "batch time"]
+    ) -> Float[Tensor, "batch 2 time"]:
+        """The logits of the begin and of the end at every token, in fp32; the lowest number where none can be."""
+        logits: Tensor = self.linear(self.dropout(vectors)).float().transpose(1, 2)
+        # Not −∞: the rows that fill up a batch have no candidate, and a softmax over nothing is NaN.
+        return logits.masked_fill(~candidates[:, None, :], torch.finfo(torch.float32).min)
+
+
+class ChoiceHead(nn.Module):
+    """Dropout and one score from the vector of a choice; no bias, for what is added to every choice changes nothing."""
+
+    def __init__(self, dim: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+        self.linear = nn.Linear(dim, 1, bias=False)
+        nn.init.xavier_uniform_(self.linear.weight)
+
+    def forward(self, vectors: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch"]:
+        """One score per choice, in fp32."""
+        scores: Tensor = self.linear(self.dropout(vectors)).float().squeeze(-1)
+        return scores
+
+
+def masked_rows(
+    hidden: Float[Tensor, "batch time dim"], masked: Int[Tensor, "masked 3"]
+) -> Float[Tensor, "masked dim"]:
+    """The hidden vectors of masked tokens; any vector where there is none, as in a batch that was filled up.
+
+    Everything stays on the device, and the number of vectors depends on the shape of the batch alone.
+    """
+    rows, places, _ = masked.unbind(dim=1)
+    anywhere = torch.arange(len(rows), device=rows.device) % (hidden.shape[0] * hidden.shape[1])
+    index = torch.where(rows < 0, anywhere, rows * hidden.shape[1] + places)
+    return hidden.flatten(0, 1).index_select(0, index)
+
+
 @runtime_checkable
 class OutputProjection(Protocol):
     """A model whose `output` may be a single linear layer, which a loss can fuse."""
@@ -183,7 +256,20 @@ def cross_entropy_of(
     layer, otherwise from all logits at once.
     """
     projection = model.output_projection() if isinstance(model, OutputProjection) else None
-    if projection is not None and is_chunked(hidden.device):
-        return cross_entropy(hidden, projection.weight, projection.bias, labels, smoothing)
+    if projection is not None:
+        return projected_cross_entropy(projection, hidden, labels, smoothing)
     sums = summed(model.output(hidden).log_softmax(dim=1, dtype=torch.float32), labels, smoothing)
+    return sums[0], sums[1].detach()
+
+
+def projected_cross_entropy(
+    projection: Projection,
+    hidden: Float[Tensor, "positions dim"],
+    labels: Int[Tensor, " positions"],
+    smoothing: float = 0.0,
+) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
+    """The loss and the negative log-likelihood of hidden vectors under a projection, in chunks where that pays."""
+    if is_chunked(hidden.device):
+        return cross_entropy(hidden, projection.weight, projection.bias, labels, smoothing)
+    sums = summed(projection(hidden).log_softmax(dim=1, dtype=torch.float32), labels, smoothing)
     return sums[0], sums[1].detach()

@@ -13,6 +13,9 @@ from torch import Tensor, nn
 
 from mallang.errors import UserError
 
+Size = int | torch.SymInt
+"""A number of positions; in an exported graph it is symbolic."""
+
 
 class SinusoidalPositions(nn.Module):
     """PE(pos, 2i) = sin(pos / 10000^(2i/dim)), PE(pos, 2i+1) = cos of the same: for texts of any length."""
@@ -27,8 +30,8 @@ class SinusoidalPositions(nn.Module):
         self.register_buffer("table", sinusoids(length, dim), persistent=False)  # computed, so never saved
 
     def forward(
-        self, time: int, start: int | Int[Tensor, ""] = 0, most: int | None = None
-    ) -> Float[Tensor, "{time} {self.dim}"]:
+        self, time: Size, start: int | Int[Tensor, ""] = 0, most: int | None = None
+    ) -> Float[Tensor, "positions {self.dim}"]:
         """The vectors of the positions start … start + time − 1; the table grows when a text is longer.
 
         Where `start` is a tensor, its value is not known to the host, and `most` is the maximum length of a text.
@@ -36,7 +39,7 @@ class SinusoidalPositions(nn.Module):
         end = start + time if isinstance(start, int) else most
         if end is not None and end > len(self.table):
             with torch.inference_mode(False):  # the next to use it may be training
-                self.table = sinusoids(2 * end, self.dim).to(self.table)
+                self.table = sinusoids(2 * int(end), self.dim).to(self.table)
         return rows_from(self.table, start, time)
 
 
@@ -49,8 +52,8 @@ class LearnedPositions(nn.Module):
         self.table = nn.Embedding(max_length, dim)
 
     def forward(
-        self, time: int, start: int | Int[Tensor, ""] = 0, most: int | None = None
-    ) -> Float[Tensor, "{time} {self.dim}"]:
+        self, time: Size, start: int | Int[Tensor, ""] = 0, most: int | None = None
+    ) -> Float[Tensor, "positions {self.dim}"]:
         """The vectors of the positions start … start + time − 1; a start that is a tensor cannot be checked here."""
         if isinstance(start, int):
             check_length(start + time, self.max_length)
@@ -74,8 +77,8 @@ class NoPositions(nn.Module):
         self.register_buffer("table", torch.zeros(1, dim), persistent=False)
 
     def forward(
-        self, time: int, start: int | Int[Tensor, ""] = 0, most: int | None = None
-    ) -> Float[Tensor, "{time} {self.dim}"]:
+        self, time: Size, start: int | Int[Tensor, ""] = 0, most: int | None = None
+    ) -> Float[Tensor, "positions {self.dim}"]:
         """`time` rows of zeros, whatever the start."""
         return self.table.expand(time, self.dim)
 
@@ -84,7 +87,7 @@ class RotaryPositions(SinusoidalPositions):
     """Sine and cosine of the RoPE angles: position / 10000^(2i/dim) for the values i and i + dim/2 of a head."""
 
     def forward(
-        self, time: int, start: int | Int[Tensor, ""] = 0, most: int | None = None
+        self, time: Size, start: int | Int[Tensor, ""] = 0, most: int | None = None
     ) -> Float[Tensor, "{time} half 2"]:
         """The angles of the positions start … start + time − 1."""
         return super().forward(time, start, most).view(time, -1, 2)
@@ -107,7 +110,7 @@ def places_within(segments: Int[Tensor, "batch time"]) -> Int[Tensor, "batch tim
     return places - (places * begins).cummax(dim=1).values
 
 
-def check_length(tokens: int, most: int) -> None:
+def check_length(tokens: Size, most: int) -> None:
     """Refuse a text that has more tokens than a model has learned positions for."""
     if tokens > most:
         raise UserError(
@@ -116,11 +119,11 @@ def check_length(tokens: int, most: int) -> None:
         )
 
 
-def rows_from(table: Float[Tensor, "length dim"], start: int | Int[Tensor, ""], time: int) -> Tensor:
+def rows_from(table: Float[Tensor, "length dim"], start: int | Int[Tensor, ""], time: Size) -> Tensor:
     """`time` rows of a table from row `start`; a `start` tensor beyond the table is clamped to its last row."""
     if isinstance(start, int):
         return table[start : start + time]
-    rows = start[None] if time == 1 else start + torch.arange(time, device=start.device)
+    rows = start[None] if time == 1 else start + torch.arange(time, device=start.device)  # type: ignore[arg-type]
     return table.index_select(0, rows.clamp(max=len(table) - 1))
 
 

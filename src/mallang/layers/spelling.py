@@ -26,6 +26,14 @@ MOST_OOV = 2**16
 
 
 @runtime_checkable
+class KeepsWords(Protocol):
+    """A model that can add out-of-vocabulary words to its inputs for good; it reads them from their characters."""
+
+    def keep_words(self, words: Sequence[str]) -> list[int]:
+        """Input ids for out-of-vocabulary words that `forget_oov` never frees; `<unk>` for one without a spelling."""
+
+
+@runtime_checkable
 class ReadsSpelling(Protocol):
     """A model that computes word vectors from characters, for out-of-vocabulary (OOV) words as well."""
 
@@ -91,6 +99,13 @@ class Spelling(nn.Module):
             self.spelling = torch.cat([self.spelling, self.spelling.new_tensor(filled)])
             self.lengths = torch.cat([self.lengths, self.lengths.new_tensor([len(row) for row in rows])])
         return [self.oov_ids.get(word, self.unknown) for word in words]
+
+    def keep_words(self, words: Sequence[str]) -> list[int]:
+        """The ids of out-of-vocabulary words, whose rows stay in the table."""
+        ids = self.ids_of_oov(words)
+        self.known = None
+        self.oov_ids.clear()
+        return ids
 
     def letters_of(self, word: str) -> list[int]:
         """The character ids of a word; none if it cannot be spelled."""

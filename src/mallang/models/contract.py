@@ -26,7 +26,7 @@ from mallang.data.batch import Batch
 from mallang.errors import UserError
 from mallang.layers.crf import CRF
 from mallang.layers.encoded import Encoded, EncoderDims
-from mallang.layers.head import Headed
+from mallang.layers.head import Headed, Projection
 from mallang.layers.words import SharedEmbedding
 from mallang.text.vocabulary import Vocabulary
 
@@ -44,6 +44,17 @@ class TokenModel(Protocol):
 
     def output(self, hidden: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch words"]:
         """One logit per word of the vocabulary."""
+
+
+@runtime_checkable
+class Bidirectional(Protocol):
+    """Two language models in one, a forward and a backward one, which share their output."""
+
+    def directions(self, batch: Batch) -> tuple[Float[Tensor, "batch time dim"], Float[Tensor, "batch time dim"]]:
+        """The hidden vectors of both at every position: of the next token, and of the one before."""
+
+    def shared_projection(self) -> Projection:
+        """The linear layer from the hidden vectors of either to one logit per word."""
 
 
 @runtime_checkable
@@ -107,6 +118,17 @@ class Encoder(Protocol):
 
     def encoder_dims(self) -> EncoderDims:
         """The sizes of those vectors."""
+
+
+@runtime_checkable
+class Layered(Protocol):
+    """A model that declares its layers in order, so that fine-tuning can treat them differently."""
+
+    def layer_groups(self) -> Sequence[Sequence[nn.Module | nn.Parameter]]:
+        """The parts of the embedding, then those of every layer from the lowest to the highest.
+
+        Each parameter belongs to one group; what follows the layers belongs to the highest.
+        """
 
 
 @runtime_checkable

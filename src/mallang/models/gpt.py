@@ -13,6 +13,10 @@ weight is initialized from N(0, 0.02). The differences between the generations a
 
     tokens → embedding + position → blocks (causal) → norm → hidden → logits, with the weight of the embedding
 
+Under the head of a task it reads texts as GPT-1 does, and the vector of <extract> is that of the text:
+
+    <start> text <extract>        <start> premise <delimiter> hypothesis <extract>
+
 Where this differs from the papers: GPT-3 has the banded patterns of the Sparse Transformer (arXiv:1904.10509); here a
 window is the last `window` tokens. `output_dropout` is an addition for small corpora (Merity et al. 2017). Texts that
 are packed into one row do not attend to each other, and the positions of each start at 0.
@@ -21,6 +25,7 @@ are packed into one row do not attend to each other, and the positions of each s
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -34,8 +39,10 @@ from mallang.layers.cache import DynamicCache, State
 from mallang.layers.checks import check_sizes
 from mallang.layers.dropout import Dropout
 from mallang.layers.embedding import Embedding
+from mallang.layers.encoded import Encoded, EncoderDims
 from mallang.layers.feedforward import FeedForward
 from mallang.layers.head import Projection
+from mallang.layers.pooling import last_seen
 from mallang.layers.position import LearnedPositions, places_within
 from mallang.text.vocabulary import Vocabulary
 
@@ -98,6 +105,7 @@ class GPT(nn.Module):
     reads_source = False
     reads_segments = True
     """Documents that are packed into one row do not attend to each other."""
+    frame_marks = ("start", "delimiter", "extract")
 
     def __init__(self, config: Config, vocabulary: Vocabulary) -> None:
         super().__init__()
@@ -114,14 +122,31 @@ class GPT(nn.Module):
         self.head = Projection(config.dim, len(vocabulary), self.embedding.table, bias=config.biases == "all")
         self.init_weights()
 
-    def forward(self, batch: Batch) -> Float[Tensor, "batch time dim"]:
-        """The hidden vector of every position, from which its next token is predicted."""
+    def forward(self, batch: Batch, layers: list[Tensor] | None = None) -> Float[Tensor, "batch time dim"]:
+        """The hidden vector of every position, from which its next token is predicted; `layers` collects all layers."""
         places = None if batch.segments is None else places_within(batch.segments)
         x = self.embedding(batch.tokens, places=places)
         for block, mask in zip(self.decoder, self.masks(batch), strict=True):
             x = block(x, mask)
+            if layers is not None:
+                layers.append(x)
         hidden: Tensor = self.output_dropout(self.decoder_norm(x))
         return hidden
+
+    def encode(self, batch: Batch) -> Encoded:
+        """The vectors of the tokens after every block; that of the last token, `<extract>`, is that of the text."""
+        layers: list[Tensor] = []
+        hidden = self(batch, layers)
+        return Encoded([*layers[:-1], hidden], batch.mask, last_seen(hidden, batch.mask))
+
+    def encoder_dims(self) -> EncoderDims:
+        """The sizes of what `encode` gives."""
+        return EncoderDims(pooled=self.config.dim, token=self.config.dim, layers=self.config.layers)
+
+    def layer_groups(self) -> Sequence[Sequence[nn.Module]]:
+        """The embedding, and the blocks; the norm after them and the output go with the highest."""
+        *lower, last = self.decoder
+        return [[self.embedding], *([block] for block in lower), [last, self.decoder_norm, self.head]]
 
     def masks(self, batch: Batch) -> list[Mask]:
         """The attention mask of each layer: causal, within the window, within the same text."""

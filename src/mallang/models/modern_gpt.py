@@ -204,6 +204,8 @@ class ModernGPT(nn.Module):
 class ModernBlock(nn.Module):
     """Pre-norm self-attention and feed-forward network, each with a residual connection."""
 
+    is_recomputable = True
+
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.self_norm = make_norm(config)

@@ -13,13 +13,18 @@ Elman's, a GRU or an LSTM; how its states become one vector is an option:
 
     tokens → embedding → dropout → (bi)recurrent layers → pooling → dropout
 
+With `bidirectional = false` it starts from the weights of a recurrent language model (rnn_lm) or of the encoder of a
+sequence autoencoder (sutskever), as Dai and Le do: `mallang train rnn_classifier --from RUN`.
+
 Where this differs from the papers: a token may have a second vector, from its characters; the GRU is torch's, which
-resets after the matmul with U; candidates, and Elman's cell, have no bias, so that padding has no effect (see
-recurrent.py). InferSent's sizes are `size = "infersent"`.
+resets after the matmul with U; in both directions candidates, and Elman's cell, have no bias, so that padding has no
+effect (see recurrent.py). InferSent's sizes are `size = "infersent"`.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -33,7 +38,7 @@ from mallang.layers.checks import check_sizes
 from mallang.layers.dropout import Dropout
 from mallang.layers.encoded import Encoded, EncoderDims
 from mallang.layers.pooling import pooled
-from mallang.layers.recurrent import BidirectionalReader, Cell, Reader
+from mallang.layers.recurrent import BidirectionalReader, Cell, Recurrent
 from mallang.text.vocabulary import Vocabulary
 
 __all__ = ["SIZES", "Config", "Model", "RNNClassifier"]
@@ -83,10 +88,10 @@ class RNNClassifier(nn.Module):
         self.embedding = nn.Embedding(len(vocabulary), config.embedding_dim)
         self.spelling = character_features(vocabulary, config.characters, config.jamo)
         self.embedding_dropout = Dropout(config.embedding_dropout)
-        make = BidirectionalReader if config.bidirectional else Reader
+        make = BidirectionalReader if config.bidirectional else Recurrent
         inputs = config.embedding_dim + config.characters
         shape = CELLS[config.cell], inputs, config.dim, config.layers, config.dropout
-        self.encoder: BidirectionalReader | Reader = make(*shape)
+        self.encoder: BidirectionalReader | Recurrent = make(*shape)
         self.dropout = Dropout(config.dropout)
         self.init_weights()
 
@@ -98,11 +103,13 @@ class RNNClassifier(nn.Module):
         """The states at every word, and one vector of the text."""
         own = self.embedding(batch.tokens)
         words = self.embedding_dropout(with_features(own, self.spelling, batch.tokens))
-        states, *ends = self.encoder(words, batch.lengths)
-        if self.config.pooling == "last":
-            text = torch.cat([memory.hidden[:, -1] for memory in ends], dim=-1)
-        else:
+        if isinstance(self.encoder, Recurrent):  # padding comes after the words, which do not see it
+            states, _ = self.encoder(words)
             text = pooled(states, batch.mask, self.config.pooling)
+        else:
+            states, *ends = self.encoder(words, batch.lengths)
+            last = torch.cat([memory.hidden[:, -1] for memory in ends], dim=-1)
+            text = last if self.config.pooling == "last" else pooled(states, batch.mask, self.config.pooling)
         return Encoded(layers=[states], mask=batch.mask, pooled=self.dropout(text))
 
     def encoder_dims(self) -> EncoderDims:
@@ -117,6 +124,24 @@ class RNNClassifier(nn.Module):
     def token_lookups(self) -> list[nn.Module]:
         """The word embeddings, and the characters."""
         return [part for part in (self.embedding, self.spelling) if part is not None]
+
+    def adapted(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The weights of a recurrent language model, or of a sequence autoencoder, under the names of this model.
+
+        The layers of the language model are those of the encoder here. The autoencoder multiplies its embeddings by the
+        root of their size, and this model does not.
+        """
+        found = {re.sub(r"^stacks\.0\.", "encoder.", name): weight for name, weight in weights.items()}
+        if any(name.startswith("decoder.") for name in found):
+            table = found.pop("own_source_embedding.weight", found["embedding.weight"])
+            found["embedding.weight"] = table * table.shape[1] ** 0.5
+        return found
+
+    @classmethod
+    def adapted_shape(cls, values: Mapping[str, Any]) -> dict[str, Any]:
+        """The shape of a language model or autoencoder, read in one direction; its last state is that of the text."""
+        alike = "cell", "layers", "embedding_dim", "dim"
+        return {"bidirectional": False, "pooling": "last", **{name: values[name] for name in alike if name in values}}
 
     def init_weights(self) -> None:
         """N(0, 0.1) for embeddings; recurrent.py initializes the recurrent layers."""

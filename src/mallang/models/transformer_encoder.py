@@ -17,6 +17,7 @@ the class token is a learned vector of the model, not a word of the vocabulary.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -106,7 +107,7 @@ class TransformerEncoder(nn.Module):
         """The vectors of the words after every block, and one vector of the text."""
         x, seen, first = self.embedding(batch.tokens), batch.mask, 0
         if self.class_token is not None:
-            x = torch.cat((self.class_token.to(x.dtype).expand(len(x), 1, -1), x), dim=1)
+            x = torch.cat((self.class_token.to(x.dtype).expand(x.shape[0], 1, -1), x), dim=1)
             seen, first = pad(seen, (1, 0), value=True), 1
         mask, layers = padding_mask(seen), []
         for block in self.encoder:
@@ -120,7 +121,17 @@ class TransformerEncoder(nn.Module):
     def encoder_dims(self) -> EncoderDims:
         """The sizes of what `encode` gives."""
         dim = self.config.dim
-        return EncoderDims(pooled=2 * dim if self.config.pooling == "mean-max" else dim, token=dim)
+        text = 2 * dim if self.config.pooling == "mean-max" else dim
+        return EncoderDims(pooled=text, token=dim, layers=self.config.layers)
+
+    def layer_groups(self) -> Sequence[Sequence[nn.Module | nn.Parameter]]:
+        """The embedding, and the blocks; the norm after them goes with the highest."""
+        first: list[nn.Module | nn.Parameter] = [
+            self.embedding,
+            *([] if self.class_token is None else [self.class_token]),
+        ]
+        *lower, last = self.encoder
+        return [first, *([block] for block in lower), [last, self.encoder_norm]]
 
     def input_embedding(self) -> nn.Embedding:
         """The word embeddings."""

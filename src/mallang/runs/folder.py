@@ -4,6 +4,7 @@ recipe.toml            every value, resolved          model.safetensors     the 
 run.json               status, seed, versions, sums    tokenizer.json        how text becomes ids (and text.json)
 metrics.jsonl          the log of training             labels.COLUMN.json    the names of the labels of a column
 card.md                the model card                  calibration.json      the temperature fitted on the dev set
+adapter.safetensors    what LoRA has trained, alone
 checkpoints/           where an unfinished run resumes
 """
 
@@ -36,7 +37,7 @@ KINDS: dict[str, Any] = {
     **dict.fromkeys(("format", "seed", "steps", "parameters", "tokens"), int),
     **dict.fromkeys(("seconds", "flops"), int | float),
     **dict.fromkeys(("versions", "data", "tokenizers", "vocabularies", "labels", "given"), dict),
-    **dict.fromkeys(("best", "fitted", "budget", "imported"), dict),
+    **dict.fromkeys(("best", "fitted", "budget", "imported", "layer_mix", "features_mix"), dict),
     **dict.fromkeys(("from", "weights"), str | None),
 }
 """The types of the values of run.json; it may hold others."""

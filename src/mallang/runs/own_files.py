@@ -18,6 +18,8 @@ from pathlib import Path
 from mallang.errors import UserError
 
 INFO, RECIPE, WEIGHTS, LOCK = "run.json", "recipe.toml", "model.safetensors", ".lock"
+ADAPTER = "adapter.safetensors"
+"""The updates of LoRA and the head, apart from the weights, which hold them too."""
 CHECKPOINT = re.compile(r"step-\d{9,}")
 TENSORS = ("model", "optimizer", "average", "carry")
 """The tensor files of a checkpoint."""
@@ -26,7 +28,7 @@ TRIAL = ".draft-trial"
 CHECKPOINTS = r"(\.draft-trial/)?checkpoints"
 STEP_FOLDER = rf"{CHECKPOINTS}/(\.draft-)?step-\d{{9,}}|checkpoints/damaged-step-\d{{9,}}(\.\d+)?"
 TRAINING = re.compile(
-    r"(\.draft-)?(recipe\.toml|run\.json|model\.safetensors|metrics\.jsonl|card\.md)"
+    r"(\.draft-)?(recipe\.toml|run\.json|(model|adapter)\.safetensors|metrics\.jsonl|card\.md)"
     r"|tokenizer(\.\w+)?\.json(\.partial)?|(tokenizer\.\w+\.)?text\.json(\.partial)?"
     r"|labels\.\w+\.json(\.partial)?"
     rf"|({STEP_FOLDER})/(manifest\.json|state\.json|({'|'.join(TENSORS)})\.safetensors)"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +31,18 @@ class Adopts(Protocol):
 
     def adopt(self, arrays: Mapping[str, Tensor]) -> None:
         """Use these arrays; raises a ValueError that says what does not fit."""
+
+
+@runtime_checkable
+class AdaptsWeights(Protocol):
+    """A model that can start from the weights of other kinds of models, whose names or scales differ."""
+
+    def adapted(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The weights of another model under the names of this one; those without a counterpart stay as they are."""
+
+    @classmethod
+    def adapted_shape(cls, values: Mapping[str, Any]) -> dict[str, Any]:
+        """The values of this model's configuration that fit those of another one."""
 
 
 def to_file(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -84,6 +96,21 @@ def listed(title: str, names: Sequence[str], most: int = 6) -> str:
         return ""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return f"{title}: {', '.join(names[:most])}{more}"
+
+
+def with_new_rows(
+    model: nn.Module, weights: Mapping[str, Tensor], known: int, words: int
+) -> tuple[dict[str, Tensor], list[str]]:
+    """Weights of a model whose vocabulary has got more words at its end, and the names of the tables that have grown.
+
+    The first `known` of the rows for `words` words are those of the weights; the others keep their initialization.
+    """
+    own, grown = own_weights(model), dict[str, Tensor]()
+    for name, value in fit_names(weights, own).items():
+        mine = own.get(name)
+        if mine is not None and value.shape == (known, *mine.shape[1:]) and len(mine) == words > known:
+            grown[name] = torch.cat((value.to(mine), mine[known:]))
+    return {**weights, **grown}, list(grown)
 
 
 def set_some_weights(model: nn.Module, weights: Mapping[str, Tensor], where: Path | str) -> Partial:

@@ -77,7 +77,8 @@ class AttributedRow:
 class Attribution:
     """A text, a label, and how much every token adds to the score of that label."""
 
-    input: str
+    input: Any
+    """The text, or both of a pair."""
     label: str
     probability: float
     score_name: str

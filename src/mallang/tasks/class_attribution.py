@@ -32,7 +32,7 @@ def attributions(verbs: Verbs, texts: Sequence[Any], method: Method, label: str 
     """The attribution of each text: of the label that is named, else of the most probable one."""
     check_method(method)
     check_label(verbs, label)
-    found = verbs.classify(texts)
+    found = verbs.classify(list(texts))
     return [
         attribution_of(verbs, text, example, own.probabilities, method, label)
         for text, example, own in zip(texts, verbs.examples(texts), found, strict=True)

@@ -35,13 +35,24 @@ from mallang.evaluation.score import Score
 from mallang.kernels.ngram_rows import NgramIndex
 from mallang.layers.encoded import Encoded
 from mallang.layers.hashed_bag import HashedBag, hashed_ngrams
-from mallang.layers.head import ClassificationHead, Headed, OrdinalHead, mean_of
+from mallang.layers.head import ClassificationHead, OrdinalHead, mean_of
 from mallang.models.contract import Classifier, Encoder, encode_text, longest_of, reads_sentences
 from mallang.runs.given import Given
 from mallang.tasks.classification_options import Options
 from mallang.tasks.classifier import Verbs, predict, scores_of
 from mallang.tasks.contract import Better, Group, Loss
 from mallang.tasks.features import RECEIVES, features_of
+from mallang.tasks.finetuning import (
+    FineTuned,
+    head_dims,
+    mixed,
+    put_head,
+    refuse_tuning,
+    summed,
+    symmetric_divergence,
+    with_r_drop,
+)
+from mallang.tasks.language_loss import check_language_model, language_loss
 from mallang.text.tokenizer import Tokenizer
 
 __all__ = ["DEFAULTS", "SECTIONS", "Config", "Task", "Verbs"]
@@ -63,10 +74,11 @@ class Config(Options):
     """The kind of labels, the loss, and the head."""
 
 
-class Task:
+class Task(FineTuned):
     """Learn p(label | text) from labeled texts."""
 
-    columns = ("text", "label")
+    config: Config
+    columns: tuple[str, ...] = ("text", "label")
     unread: tuple[str, ...] = ()
     open_ended = False
     can_compile = True
@@ -81,8 +93,9 @@ class Task:
         given: Mapping[str, Given] | None = None,
     ) -> None:
         self.config, self.tokenizers, self.text = config, tokenizers, tokenizers["text"]
-        self.features = features_of(given, "document" if config.documents else "text")
+        self.features = features_of(given, "document" if config.documents else "text", config, self.text)
         self.labels = labels["label"]
+        self.parts = ("loss", "lm") if config.lm_weight else ("loss",)
         self.segments = Segments(self.text, "document")
         if config.documents and self.text.domains:
             raise UserError(
@@ -130,8 +143,9 @@ class Task:
                     f"task.kind=ordinal needs a head with ordered thresholds, and {name} has none",
                     todo="task.kind=single, or an encoder, such as model.name=cnn",
                 )
-            if self.config.freeze or self.config.head_dropout or self.bag:
-                raise UserError(f"task.freeze, head_dropout and bag_buckets are about a head, and {name} has none")
+            refuse_tuning(self.config, f"{name} has none")
+            if self.config.head_dropout or self.bag or self.config.lm_weight:
+                raise UserError(f"task.head_dropout, lm_weight and bag_buckets are about a head, and {name} has none")
             if self.features is not None:
                 raise UserError(f"given.features are read by a head, and {name} has none", todo="leave them out")
             whole: nn.Module = kind(config, self.text.vocabulary, len(self.labels))
@@ -148,15 +162,17 @@ class Task:
             )
         vocabularies = [self.text.vocabulary] * (2 if kind.reads_source else 1)
         encoder = kind(config, *vocabularies)
-        dim, features = encoder.encoder_dims().pooled, None
+        if self.config.lm_weight:
+            check_language_model(encoder)
+        dim, features, mix = head_dims(encoder, self.config).pooled, None, None
         if self.features is not None:
-            dim, features = dim + self.features.dim, self.features.module()
+            dim, features, mix = dim + self.features.dim, self.features.module(), self.features.mix()
         is_ordinal = self.config.kind == "ordinal"
         make, outputs = (OrdinalHead, 1) if is_ordinal else (ClassificationHead, len(self.labels))
         how = self.config.bag_dropout, self.config.bag_loss
         bag = None if self.bag is None else HashedBag(self.bag.buckets, outputs, *how)
         head = make(dim, len(self.labels), self.config.head_dropout, bag)
-        return Headed(encoder, head, frozen=self.config.freeze, features=features)
+        return put_head(encoder, head, self.config, features, mix)
 
     def examples(self, corpus: Prepared, seed: int, epoch: int) -> Any:
         """The texts that an epoch reads; with BPE-dropout tokenized again."""
@@ -234,12 +250,29 @@ class Task:
 
     def counts(self, batch: Batch) -> dict[str, int]:
         """The number of texts with a label, and of tokens."""
-        return {"loss": int(is_labeled(batch).sum()), "tokens": int(batch.lengths.sum())}
+        found = {"loss": int(is_labeled(batch).sum()), "tokens": int(batch.lengths.sum())}
+        if self.config.lm_weight:
+            found |= dict.fromkeys(("nll", "accuracy", "divergence"), found["loss"])
+            found |= dict.fromkeys(("lm", "lm_nll"), int((batch.lengths - 1).sum()))
+        return found
 
     def loss(self, model: Any, batch: Batch, carry: Any) -> Loss:
-        """The summed loss of the texts, with the penalties of the model; correct texts are reported."""
-        experts, penalties = self.experts(model, batch)
-        losses, right = self.losses(mean_of(experts), batch)
+        """The summed loss of the texts; with R-Drop that of two passes, which should agree."""
+        if not self.config.r_drop or not model.training:
+            return self.one_pass(model, batch)[0]
+        asked, independent = is_labeled(batch), self.config.kind != "single"
+
+        def divergence(first: Tensor, second: Tensor) -> Tensor:
+            return summed(symmetric_divergence(first, second, independent=independent), asked)
+
+        return with_r_drop(self.config.r_drop, lambda: self.one_pass(model, batch), divergence)
+
+    def one_pass(self, model: Any, batch: Batch) -> tuple[Loss, Float[Tensor, "examples outputs"]]:
+        """The summed loss of the texts, with the penalties of the model, and the logits; correct texts are reported."""
+        encoded = None if isinstance(model, Classifier) else self.encoded(model.model, batch)
+        experts, penalties = self.experts(model, batch, encoded)
+        logits = mean_of(experts)
+        losses, right = self.losses(logits, batch)
         if len(experts) > 1:
             losses = torch.stack([self.losses(logits, batch)[0] for logits in experts]).mean(dim=0)
         loss = losses.sum()
@@ -247,22 +280,29 @@ class Task:
         for name, penalty in penalties.items():
             total = torch.where(is_labeled(batch), penalty, 0.0).sum()
             loss, report[name] = loss + total, total.detach()
-        return Loss(sums={"loss": loss}, report=report)
+        sums = {"loss": loss}
+        if self.config.lm_weight and encoded is not None:
+            of_words, report["lm_nll"] = language_loss(model.model, encoded, batch)
+            sums["lm"] = self.config.lm_weight * of_words
+        return Loss(sums=sums, report=report), logits
 
     def logits(self, model: Any, batch: Batch) -> tuple[Float[Tensor, "examples outputs"], Mapping[str, Tensor]]:
         """The logits of a batch, and the penalties that the encoder offers."""
         experts, penalties = self.experts(model, batch)
         return mean_of(experts), penalties
 
-    def experts(self, model: Any, batch: Batch) -> tuple[list[Float[Tensor, "examples outputs"]], Mapping[str, Tensor]]:
+    def experts(
+        self, model: Any, batch: Batch, encoded: Encoded | None = None
+    ) -> tuple[list[Float[Tensor, "examples outputs"]], Mapping[str, Tensor]]:
         """All logits of a batch that have a loss of their own, and the penalties that the encoder offers."""
         if isinstance(model, Classifier):
             return [model.classify(batch)], {}
-        encoded = self.encoded(model.model, batch)
-        pooled = encoded.pooled
+        encoded = mixed(model, self.encoded(model.model, batch) if encoded is None else encoded)
+        pooled, penalties = encoded.pooled, encoded.penalties
         if self.features is not None:
-            pooled = self.features.join(pooled, model.features, batch)
-        return model.head.experts(pooled, batch.ngrams), encoded.penalties
+            pooled = self.features.join(pooled, model.features, batch, model.features_mix)
+            penalties = {**penalties, **self.features.penalties(model.features_mix, len(pooled))}
+        return model.head.experts(pooled, batch.ngrams), penalties
 
     def encoded(self, encoder: Any, batch: Batch) -> Encoded:
         """What an encoder makes of a batch."""
@@ -294,11 +334,12 @@ class Task:
 
     def updates(self, model: nn.Module) -> list[Group]:
         """All parameters that are trained; those of a bag are a group of their own."""
-        found = [(name, each) for name, each in model.named_parameters() if each.requires_grad]
+        groups = super().updates(model)
         if self.bag is None:
-            return [Group(found)]
-        network, bag = ([pair for pair in found if (pair[0] == BAG) == is_bag] for is_bag in (False, True))
-        return [Group(network), Group(bag, self.config.bag_learning_rate_scale)]
+            return groups
+        bag = [pair for group in groups for pair in group.parameters if pair[0] == BAG]
+        network = [Group([pair for pair in each.parameters if pair[0] != BAG], each.scale) for each in groups]
+        return [*network, Group(bag, self.config.bag_learning_rate_scale)]
 
     def validate(self, model: nn.Module, corpus: Prepared, rows: Sequence[tuple[str, ...]], metric: str) -> list[Score]:
         """The mean loss, accuracy and macro F1 on held-out texts."""

@@ -8,11 +8,13 @@ from typing import Literal
 from mallang.data.symbols import SymbolUnit
 from mallang.kernels.ngram_rows import NgramIndex
 from mallang.layers.hashed_bag import BagLoss
+from mallang.tasks.features import check_mix
+from mallang.tasks.finetuning import FineTuning
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
-    """The kind of labels, the loss, and the head."""
+class LabelOptions(FineTuning):
+    """What all that learns labels has: the kind of labels, the loss, and the head."""
 
     kind: Literal["single", "multi", "ordinal"] = "single"
     """One class per text, any number of classes, or classes in order."""
@@ -24,10 +26,35 @@ class Options:
     """Dropout on the vector of a text before the head."""
     word_dropout: float = 0.0
     """Probability that a token is read as `<unk>` in training."""
+
+    def __post_init__(self) -> None:
+        for name in ("label_smoothing", "head_dropout", "word_dropout"):
+            check_share(name, getattr(self, name))
+        if self.label_smoothing and self.kind != "single":
+            raise ValueError(f"label_smoothing has no effect on kind = {self.kind!r}")
+        if self.class_weights != "none" and self.kind == "ordinal":
+            raise ValueError("class_weights has no effect on kind = 'ordinal', whose thresholds order the classes")
+        self.check_tuning()
+
+
+def check_share(name: str, share: float) -> None:
+    """Refuse what is no share below 1."""
+    if not 0.0 <= share < 1.0:
+        raise ValueError(f"{name} must be at least 0 and less than 1, but is {share}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(LabelOptions):
+    """The kind of labels, the loss, the head, and how a text is read."""
+
     bpe_dropout: float = 0.0
     """Probability that a merge of BPE is skipped in training, so that a word is read in other pieces each time."""
-    freeze: bool = False
-    """Train the head alone; the encoder, usually from another run (--from), stays as it is."""
+    features_mix: bool = False
+    """given.features: mix all layers of the other encoder in learned shares; otherwise its last layer is read."""
+    features_l2: float = 0.0
+    """Weight of an L2 penalty on that mix, which pulls it towards the mean of the layers."""
+    lm_weight: float = 0.0
+    """Weight of an auxiliary language model's loss on the same texts, as in GPT-1, such as 0.5; 0: none."""
     max_tokens: int = 0
     """Maximum number of tokens of a text that are read, from its start; 0: all."""
     documents: bool = False
@@ -50,20 +77,24 @@ class Options:
     """joint: one loss for the sum of both logits; separate: a loss for each, and the mean of both predicts."""
 
     def __post_init__(self) -> None:
-        for name in ("label_smoothing", "head_dropout", "word_dropout", "bpe_dropout", "bag_dropout"):
-            if not 0.0 <= (share := getattr(self, name)) < 1.0:
-                raise ValueError(f"{name} must be at least 0 and less than 1, but is {share}")
-        if self.label_smoothing and self.kind != "single":
-            raise ValueError(f"label_smoothing has no effect on kind = {self.kind!r}")
+        super().__post_init__()
+        for name in ("bpe_dropout", "bag_dropout"):
+            check_share(name, getattr(self, name))
         if self.bpe_dropout and self.documents:
             raise ValueError("bpe_dropout has no effect on documents, whose sentences begin at fixed tokens")
-        if self.class_weights != "none" and self.kind == "ordinal":
-            raise ValueError("class_weights has no effect on kind = 'ordinal', whose thresholds order the classes")
         if self.max_tokens < 0 or (self.max_tokens and self.documents):
             raise ValueError("max_tokens is 0 or more, and 0 for documents, which max_sentences and max_words limit")
         for name in ("max_sentences", "max_words"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, but is {getattr(self, name)}")
+        check_mix(self)
+        if self.mix_layers and self.documents:
+            raise ValueError("mix_layers mixes layers of tokens, and documents are read by words and sentences")
+        if self.lm_weight < 0:
+            raise ValueError(f"lm_weight must not be negative, but is {self.lm_weight}")
+        for name in ("documents", "word_dropout", "freeze"):
+            if self.lm_weight and getattr(self, name):
+                raise ValueError(f"lm_weight and {name} exclude each other: leave one of them out")
         self.check_bag()
 
     def check_bag(self) -> None:

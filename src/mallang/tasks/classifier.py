@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float32, Shaped
 from torch import nn
 
+from mallang.data.columns import ColumnEncoder
 from mallang.decoding.contract import device_of, inference
 from mallang.errors import UserError
 from mallang.evaluation.label_predictions import (
@@ -34,9 +35,10 @@ BATCH_TOKENS = 16_384
 
 @dataclass(frozen=True)
 class Classification:
-    """The label of a text, and the probability of every label."""
+    """The label of a text, or of a pair of texts, and the probability of every label."""
 
-    input: str
+    input: Any
+    """The text; where pairs are classified, both."""
     label: str
     """The predicted label; of several labels those above their thresholds, with `|` between."""
     probability: float
@@ -88,7 +90,7 @@ class Verbs:
     """A trained classifier."""
 
     task_name = "classification"
-    verbs = ("classify", "embed", "evaluate")
+    verbs: ClassVar[tuple[str, ...]] = ("classify", "embed", "evaluate")
     compared_by = None
 
     def __init__(self, task: Task, model: Any, config: None, max_length: int) -> None:
@@ -102,15 +104,20 @@ class Verbs:
         These are calibrated if the run has a temperature; labels are the same without. With `fitted_thresholds` several
         labels are decided on by the thresholds that were fitted with it, and not by 0.5.
         """
-        alone = isinstance(texts, str)
         given = [texts] if isinstance(texts, str) else list(texts)
+        found = self.classify_given(given, calibrated=calibrated, fitted_thresholds=fitted_thresholds)
+        return found[0] if isinstance(texts, str) else found
+
+    def classify_given(
+        self, given: Sequence[Any], *, calibrated: bool, fitted_thresholds: bool
+    ) -> list[Classification]:
+        """The label of each text, with what `evaluate` has fitted where that is asked for."""
         temperature = self.calibration.temperature if calibrated and self.calibration is not None else 1.0
         thresholds = self.thresholds() if fitted_thresholds else None
-        found = self.classify_all(given, temperature, thresholds) if given else []
-        return found[0] if alone else found
+        return self.classify_all(given, temperature, thresholds) if given else []
 
     def classify_all(
-        self, texts: Sequence[str], temperature: float = 1.0, thresholds: Thresholds | None = None
+        self, texts: Sequence[Any], temperature: float = 1.0, thresholds: Thresholds | None = None
     ) -> list[Classification]:
         """The classification of every text."""
         found = self.predictions(texts)
@@ -138,7 +145,7 @@ class Verbs:
             )
         return found
 
-    def predictions(self, texts: Sequence[str], golds: Sequence[str] | None = None) -> LabelPredictions:
+    def predictions(self, texts: Sequence[Any], golds: Sequence[str] | None = None) -> LabelPredictions:
         """The logits of texts, beside their gold labels where these are given."""
         examples = self.examples(texts)
         known = None if golds is None else self.gold_labels(golds)
@@ -192,7 +199,7 @@ class Verbs:
         """The model without its head."""
         return self.model.model if isinstance(self.model, Headed) else self.model
 
-    def vectors(self, texts: Sequence[str]) -> Float32[np.ndarray, "texts dim"]:
+    def vectors(self, texts: Sequence[Any]) -> Float32[np.ndarray, "texts dim"]:
         """The vector of each text, read as the classifier reads it: a document in sentences."""
         device, found = device_of(self.model), dict[int, np.ndarray]()
         with inference(self.model):
@@ -201,10 +208,11 @@ class Verbs:
                 found.update(zip(group, pooled.float().cpu().numpy(), strict=True))
         return np.stack([found[place] for place in range(len(texts))])
 
-    def examples(self, texts: Sequence[str]) -> list[tuple[Any, ...]]:
+    def examples(self, texts: Sequence[Any]) -> list[tuple[Any, ...]]:
         """Texts as examples without a known label."""
-        columns = [each for each in self.task.arrays() if each.place == 0]
-        arrays = [[np.array(ids, dtype=np.int64) for ids in each.encoder.encode_batch(list(texts))] for each in columns]
+        encoders = [each.encoder for each in self.task.arrays() if each.place == 0]
+        known = [each.encode_batch(list(texts)) for each in encoders if isinstance(each, ColumnEncoder)]
+        arrays = [[np.array(ids, dtype=np.int64) for ids in rows] for rows in known]
         nothing = np.zeros(0 if self.task.config.kind == "multi" else 1, dtype=np.int64)
         return [(first, nothing, *others) for first, *others in zip(*arrays, strict=True)]
 

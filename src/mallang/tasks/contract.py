@@ -29,7 +29,18 @@ if TYPE_CHECKING:  # schema.py needs this file, and opening a run needs schema.p
     from mallang.runs.given import Given
 
 Better = Literal["lower", "higher"]
-Evaluated = Literal["texts", "bags of words", "log-probabilities", "labels", "tags", "word pairs", "masked tokens"]
+Evaluated = Literal[
+    "texts",
+    "bags of words",
+    "log-probabilities",
+    "labels",
+    "tags",
+    "numbers",
+    "word pairs",
+    "answers",
+    "choices",
+    "masked tokens",
+]
 """What `evaluate` gives beside the scores: something for each row, or all pairs of words that it has scored."""
 Compared = Literal["outputs", "perplexity"]
 """What runs of a task are compared by: their outputs, or the perplexity of given texts."""
@@ -108,6 +119,17 @@ class StepAware(Protocol):
 
     def at_step(self, step: int) -> None:
         """Called before update `step`, counted from 1. What depends on it must be a tensor, changed in place."""
+
+
+@runtime_checkable
+class Unfreezing(Protocol):
+    """A task that trains some parameters only from a later update on."""
+
+    def unfreeze(self, model: nn.Module, step: int) -> bool:
+        """Called before update `step`, counted from 1: set what requires a gradient; whether anything changed.
+
+        It depends on the step alone, so that a resumed run trains the same parameters. `updates` has them all.
+        """
 
 
 @runtime_checkable
@@ -288,6 +310,14 @@ class Calibrated(Protocol):
 
 
 @runtime_checkable
+class Calibrating(Calibrated, Protocol):
+    """Verbs that fit a calibration on a dev set by themselves."""
+
+    def fit_calibration(self, rows: Sequence[Any]) -> Calibration | None:
+        """What these rows give; none where the run has nothing to calibrate."""
+
+
+@runtime_checkable
 class Attributing(Protocol):
     """Verbs that attribute the score of a label to the tokens of a text."""
 
@@ -299,8 +329,36 @@ class Attributing(Protocol):
 class PredictsLabels(Protocol):
     """Verbs that predict labels, with a probability for each."""
 
-    def predictions(self, texts: Sequence[str], golds: Sequence[str] | None = None) -> LabelPredictions:
-        """The predictions for texts, beside their gold labels where these are given."""
+    def predictions(self, texts: Sequence[Any], golds: Sequence[str] | None = None) -> LabelPredictions:
+        """The predictions for texts, or for pairs of texts, beside their gold labels where these are given."""
+
+
+@runtime_checkable
+class ReadsPairs(Protocol):
+    """Verbs whose inputs are pairs of texts."""
+
+    reads_pairs: ClassVar[bool]
+    """Whether every input is two texts, and not one."""
+
+    def note_cut(self, pairs: Sequence[Any]) -> str:
+        """A sentence about the pairs that the model cannot read to their ends; empty where it can."""
+
+
+@runtime_checkable
+class Controlled(Protocol):
+    """Verbs whose scores have a control: the same training run with less to read."""
+
+    @property
+    def control(self) -> tuple[str, ...]:
+        """The recipe values that make the control of this run; none: it is a control itself."""
+
+
+@runtime_checkable
+class Cutting(Protocol):
+    """A task that cuts examples which the model cannot read to their ends."""
+
+    def note_cut(self, corpus: Prepared) -> str:
+        """A sentence about the examples that lose tokens, after `build`; empty where none does."""
 
 
 @runtime_checkable

@@ -34,13 +34,13 @@ from mallang.decoding.contract import device_of
 from mallang.errors import UserError
 from mallang.evaluation.score import Score
 from mallang.layers.bidirectional import Layered
+from mallang.layers.head import masked_rows
 from mallang.models.contract import TokenModel
 from mallang.runs.given import Given
 from mallang.tasks import distilled_layers as distilled
 from mallang.tasks import encoding, masked_lm
 from mallang.tasks.contract import Better, Loss
 from mallang.tasks.distilled_layers import PARTS, RECEIVES, SCAFFOLD, LayerOptions
-from mallang.tasks.masked_lm import masked_rows
 from mallang.tasks.masked_scores import BATCH_TOKENS, SIGNATURE, masked_batch
 from mallang.tasks.replaced_token import real_tokens
 from mallang.text.tokenizer import Tokenizer

@@ -104,6 +104,7 @@ def check_teacher(given: Mapping[str, Given] | None, student: str) -> Given:
 
 def add_scaffold(whole: nn.Module, student: nn.Module, teacher: nn.Module, options: LayerOptions) -> None:
     """Give a student its teacher and what the losses need; start from the teacher's weights if that is asked for."""
+    network: nn.Module = student
     if not isinstance(student, Layered) or not isinstance(student, Encoder):
         raise UserError(
             f"{type(student).__name__} does not give the vectors between its layers",
@@ -118,7 +119,7 @@ def add_scaffold(whole: nn.Module, student: nn.Module, teacher: nn.Module, optio
             todo=f"model.dim={sizes[1]}, or task.cosine_weight=0 and task.hidden_weight=1",
         )
     if options.initialize == "teacher":
-        start_from(student, teacher)
+        start_from(network, teacher)
     whole.add_module(SCAFFOLD, Scaffold(teacher, sizes, options))
 
 

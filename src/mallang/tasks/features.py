@@ -3,16 +3,18 @@
     text   → own encoder      → vector of the text, or of each word ┐
     text   → given encoder    → vector of the text, or of each word ┴→ joined → head
 
-The given encoder reads the text with its own tokenizer. Words are tokenized one by one on both sides, so that a word is
-the same word whatever its tokens are: its vector is that of its first token. A backward language model reads the text
-from its end. Words beyond the maximum length of the given encoder have zeros. This is the feature-based use of ELMo and
+With a mix all layers of the given encoder count, in shares that are learned with the head (layers/mix.py); otherwise it
+is the last one. The given encoder reads the text with its own tokenizer. Words are tokenized one by one on both sides,
+so that a word is the same word whatever its tokens are: its vector is that of its first token. Words that the given
+encoder does not know are read from their characters, if it can do that. A backward language model reads the text from
+its end. Words beyond the maximum length of the given encoder have zeros. This is the feature-based use of ELMo and
 BERT: the gradient stops at the features.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -20,33 +22,67 @@ from torch import Tensor
 
 from mallang.data.batch import Batch, pad_rows, pad_texts
 from mallang.data.columns import Column, Kind, Segments, Starts
+from mallang.errors import UserError
 from mallang.find import find
-from mallang.layers.encoded import Encoded
 from mallang.layers.frozen import Frozen
-from mallang.layers.pooling import first_of_words
+from mallang.layers.mix import LayerMix
+from mallang.layers.pooling import first_of_words, masked_mean
+from mallang.layers.spelling import KeepsWords
 from mallang.models.contract import Encoder, encode_text, longest_of, reads_sentences
 from mallang.runs.given import Given
 from mallang.tasks.contract import Directed
+from mallang.tasks.out_of_vocabulary import UNITS, WithKeptWords, forget_oov, ids_to_read, keep_words
+from mallang.text.tokenizer import Tokenizer
 
 RECEIVES = {"features": "Run folder of an encoder; its frozen vectors are joined to those of the model under the head."}
 """What a task with features declares."""
 
 
-def features_of(given: Mapping[str, Given] | None, kind: Kind) -> Features | None:
-    """The features that a task is given, of a text column of this kind; None if it is given none."""
-    return Features(given["features"], kind) if given and "features" in given else None
+@runtime_checkable
+class Mixing(Protocol):
+    """The options of a task about its features."""
+
+    @property
+    def features_mix(self) -> bool:
+        """Whether the layers are mixed in learned shares."""
+
+    @property
+    def features_l2(self) -> float:
+        """The weight of the penalty on that mix."""
+
+
+def check_mix(options: Mixing) -> None:
+    """Refuse a penalty that has no effect."""
+    if options.features_l2 < 0:
+        raise ValueError(f"features_l2 must not be negative, but is {options.features_l2}")
+    if options.features_l2 and not options.features_mix:
+        raise ValueError("features_l2 has no effect without features_mix = true")
+
+
+def features_of(
+    given: Mapping[str, Given] | None, kind: Kind, options: Mixing, tokenizer: Tokenizer
+) -> Features | None:
+    """The features that a task is given, of a text column of this kind; None if it is given none.
+
+    `tokenizer` is the task's own: its vocabulary tells which words will be read.
+    """
+    if given and "features" in given:
+        return Features(given["features"], kind, options, tokenizer)
+    if options.features_mix:
+        raise UserError("task.features_mix has no effect without features", todo="given.features=runs/elmo")
+    return None
 
 
 class Features:
     """The features of texts, or of their words."""
 
-    def __init__(self, given: Given, kind: Kind) -> None:
-        self.given, self.of_words = given, kind == "words"
+    def __init__(self, given: Given, kind: Kind, options: Mixing, own: Tokenizer) -> None:
+        self.given, self.of_words, self.options = given, kind == "words", options
         encoder: Any = given.model
         if not isinstance(encoder, Encoder):
             raise given.unfit(
                 f"{type(encoder).__name__} encodes no text",
-                todo="give the run of an encoder, such as rnn_lm, rnn_classifier or transformer_encoder",
+                todo="give the run of an encoder, such as elmo, rnn_lm or transformer_encoder",
             )
         if reads_sentences(encoder):
             raise given.unfit(
@@ -55,12 +91,31 @@ class Features:
         dims = encoder.encoder_dims()
         if self.of_words and dims.token is None:
             raise given.unfit(f"{type(encoder).__name__} has no vector for a single word", todo="give another encoder")
-        self.dim = (dims.token or 0) if self.of_words else dims.pooled
+        self.layers = self.count_layers() if options.features_mix else 1
+        self.dim = (dims.token or 0) if self.of_words or options.features_mix else dims.pooled
         self.longest = longest_of(encoder)
         task = find("tasks", given.task).Task
         self.backward = isinstance(task, Directed) and task.backward
-        self.segments = Segments(given.tokenizer, kind)
-        self.tokens = Column(0, given.tokenizer if kind == "text" else self.segments, is_text=False)
+        words = texts_of(own) if own.config.unit in UNITS else []
+        self.tokenizer = WithKeptWords(given.tokenizer, keep_words(encoder, given.tokenizer, words))
+        self.segments = Segments(self.tokenizer, kind)
+        self.tokens = Column(0, self.tokenizer if kind == "text" else self.segments, is_text=False)
+
+    def count_layers(self) -> int:
+        """How many layers the given encoder has; they must be several, all of one size."""
+        tokens, lengths = pad_texts([[self.given.tokenizer.vocabulary.unk]], self.given.tokenizer.vocabulary)
+        with torch.no_grad():
+            layers = encode_text(self.given.model, Batch(tokens=tokens, lengths=lengths)).layers
+        if len(layers) < 2 or len({layer.shape[-1] for layer in layers}) > 1:
+            raise self.given.unfit(
+                f"{type(self.given.model).__name__} does not have several layers of one size to mix",
+                todo="task.features_mix=false, or give an encoder that has, such as elmo or bert",
+            )
+        return len(layers)
+
+    def mix(self) -> LayerMix | None:
+        """A new mix of the layers, to be learned with the head."""
+        return LayerMix(self.layers, l2=self.options.features_l2) if self.options.features_mix else None
 
     def module(self) -> Frozen:
         """The given encoder, to be held by the model that uses it."""
@@ -82,12 +137,46 @@ class Features:
             found["feature_words"] = pad_rows([each + vocabulary.frame_length - 1 for each in starts], -1)[0]
         return found
 
-    def join(self, vectors: Float[Tensor, "*rows dim"], features: Frozen, batch: Batch) -> Float[Tensor, "*rows both"]:
-        """The vectors of texts or words with their features."""
+    def join(
+        self,
+        vectors: Float[Tensor, "*rows dim"],
+        features: Frozen,
+        batch: Batch,
+        mix: LayerMix | None = None,
+    ) -> Float[Tensor, "*rows both"]:
+        """The vectors of texts or words with their features; the gradient stops at the encoder, not at the mix."""
         with torch.no_grad():
             encoded = encode_text(features.module, self.read_batch(batch))
-            found = self.word_vectors(encoded, batch.feature_words) if self.of_words else encoded.pooled
+            if self.of_words:
+                chosen = encoded.layers if mix is not None else encoded.layers[-1:]
+                parts = [self.word_vectors(layer, batch.feature_words) for layer in chosen]
+            elif mix is not None:
+                parts = [masked_mean(layer, encoded.mask) for layer in encoded.layers]
+            else:
+                parts = [encoded.pooled]
+        found = parts[0] if mix is None else mix(parts)
         return torch.cat((vectors, found.to(vectors.dtype)), dim=-1)
+
+    def penalties(self, mix: LayerMix | None, examples: int) -> dict[str, Float[Tensor, " examples"]]:
+        """What the mix adds to the loss of each example."""
+        if mix is None or not self.options.features_l2 or not mix.training:
+            return {}
+        return {"features_l2": mix.penalty().expand(examples)}
+
+    def ids_of(self, sentences: Sequence[Sequence[str]]) -> list[list[list[int]]]:
+        """The ids of the words of sentences; words outside all vocabularies are read from their characters."""
+        encoder = self.given.model
+        if not isinstance(encoder, KeepsWords):
+            return self.segments.ids_of(sentences)
+        forget_oov(encoder)
+        words = list(dict.fromkeys(word for sentence in sentences for word in sentence))
+        read = ids_to_read(encoder, self.given.tokenizer, words, self.segments.ids_of([words])[0])
+        known = dict(zip(words, read, strict=True))
+        return [[known[word] for word in sentence] for sentence in sentences]
+
+    def forget(self) -> None:
+        """Forget the words outside all vocabularies: captured CUDA graphs read the table without them."""
+        forget_oov(self.given.model, 0)
 
     def read_batch(self, batch: Batch) -> Batch:
         """What the given encoder reads of a batch; padding may be wider than it can read, tokens are not."""
@@ -95,10 +184,16 @@ class Features:
         return Batch(tokens=batch.feature_tokens[:, : self.longest], lengths=batch.feature_lengths)
 
     def word_vectors(
-        self, encoded: Encoded, words: Int[Tensor, "examples words"] | None
+        self, layer: Float[Tensor, "examples time dim"], words: Int[Tensor, "examples words"] | None
     ) -> Float[Tensor, "examples words dim"]:
         """The vector of the first token of every word; zeros for words that were cut off."""
         assert words is not None
-        layer = encoded.layers[-1]
         is_read = words < (layer.shape[1] if self.longest is None else self.longest - 1)
         return first_of_words(layer, words.clamp(max=layer.shape[1] - 1)) * is_read[:, :, None]
+
+
+def texts_of(tokenizer: Tokenizer) -> list[str]:
+    """The words of a vocabulary as texts."""
+    vocabulary = tokenizer.vocabulary
+    numbers = [number for number in range(len(vocabulary)) if number not in vocabulary.specials]
+    return [tokenizer.decode([number]).strip() for number in numbers]

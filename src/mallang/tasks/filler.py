@@ -20,6 +20,7 @@ from jaxtyping import Float32
 from torch import Tensor
 
 from mallang.data.batch import Batch, pad_rows
+from mallang.data.columns import ColumnEncoder
 from mallang.data.passages import Documents
 from mallang.decoding.contract import device_of, inference
 from mallang.errors import UserError
@@ -192,7 +193,7 @@ class Verbs:
         """
         if options := {name: value for name, value in options.items() if value is not None}:
             raise UserError(f"{next(iter(options))} has no effect on a masked language model", todo="leave it out")
-        encoders = [column.encoder for column in self.task.arrays()]
+        encoders = [each.encoder for each in self.task.arrays() if isinstance(each.encoder, ColumnEncoder)]
         texts = [text for (text,) in rows]
         arrays = list(zip(*(encoder.encode_batch(texts) for encoder in encoders), strict=True))
         documents = Documents.from_rows(arrays)

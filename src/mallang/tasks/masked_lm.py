@@ -19,7 +19,6 @@ from typing import Any, Literal
 import numpy as np
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from mallang.data.batch import IGNORE, Batch, Shapes, pad_rows
@@ -32,6 +31,7 @@ from mallang.data.prepared import Prepared
 from mallang.data.sampler import Buckets, Packed, Rows
 from mallang.errors import UserError
 from mallang.evaluation.score import Score
+from mallang.layers.head import masked_rows
 from mallang.models.contract import MaskedLM, Segmented, longest_of
 from mallang.tasks.contract import Better, Group, Loss
 from mallang.tasks.filler import Verbs
@@ -285,16 +285,3 @@ class Task:
         if metric not in ("loss", *(f"{part}_accuracy" for part in self.parts)):
             raise UserError(f"train.metric = {metric} needs pairs of that kind", todo="train.metric=loss")
         return held_out_scores(self, model, self.passages(Documents.of(corpus), self.config.pairs))
-
-
-def masked_rows(
-    hidden: Float[Tensor, "batch time dim"], masked: Int[Tensor, "masked 3"]
-) -> Float[Tensor, "masked dim"]:
-    """The hidden vectors of masked tokens; any vector where there is none, as in a batch that was filled up.
-
-    Everything stays on the device, and the number of vectors depends on the shape of the batch alone.
-    """
-    rows, places, _ = masked.unbind(dim=1)
-    anywhere = torch.arange(len(rows), device=rows.device) % (hidden.shape[0] * hidden.shape[1])
-    index = torch.where(rows < 0, anywhere, rows * hidden.shape[1] + places)
-    return hidden.flatten(0, 1).index_select(0, index)

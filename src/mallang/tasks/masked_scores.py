@@ -22,6 +22,7 @@ from mallang.data.passages import Passages
 from mallang.data.sampler import by_length, generator
 from mallang.decoding.contract import device_of, inference
 from mallang.evaluation.score import Score, Statistics
+from mallang.layers.head import masked_rows
 
 if TYPE_CHECKING:
     from mallang.tasks.masked_lm import Task
@@ -43,7 +44,7 @@ class Measured:
     nats: Float[np.ndarray, " passages"]
     """The summed loss of the masked tokens."""
     unigram: Float[np.ndarray, " passages"]
-    """The same by the frequencies of the tokens in this text alone."""
+    """Their summed loss by the frequencies of the tokens in this text alone."""
     right: Integer[np.ndarray, " passages"]
     """The masked tokens that are predicted."""
     count: Integer[np.ndarray, " passages"]
@@ -83,8 +84,6 @@ def predict(
     task: Task, model: Any, batch: Batch
 ) -> tuple[Float[np.ndarray, " masked"], Bool[np.ndarray, " masked"], torch.Tensor | None]:
     """The log-probability of every masked token, whether it is the first choice, and the logits of the pairs."""
-    from mallang.tasks.masked_lm import masked_rows
-
     assert batch.masked is not None
     hidden = model(batch)
     logits = model.output(masked_rows(hidden, batch.masked)).float()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mallang.data.columns import ColumnEncoder
 from mallang.data.passages import FOLLOWS, Documents
 from mallang.data.prepared import Prepared
 from mallang.data.sampler import generator
@@ -30,7 +31,7 @@ def shown_examples(
     if isinstance(given, Prepared):
         passages = task.examples(given, seed, epoch)
     else:
-        encoders = [column.encoder for column in task.arrays()]
+        encoders = [column.encoder for column in task.arrays() if isinstance(column.encoder, ColumnEncoder)]
         rows = list(zip(*(encoder.encode_batch(list(given)) for encoder in encoders), strict=True))
         passages = task.passages(Documents.from_rows(rows), task.config.pairs, seed, epoch)
     return [shown_example(task, passages[place], seed, place) for place in range(min(count, len(passages)))]

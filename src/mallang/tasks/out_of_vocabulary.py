@@ -5,11 +5,13 @@ The output vocabulary is closed: as a label such a word is `<unk>`, and perplexi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
 
-from mallang.layers.spelling import ReadsSpelling
+from mallang.layers.spelling import KeepsWords, ReadsSpelling
 from mallang.text.tokenizer import Tokenizer
-from mallang.text.vocabulary import SPECIALS
+from mallang.text.vocabulary import SPECIALS, Vocabulary
 
 UNITS = ("word", "space")
 """Units in which `<unk>` stands for a word; in others it stands for a character that was not in the training text."""
@@ -41,3 +43,52 @@ def forget_oov(model: object, most: int | None = None) -> None:
     """Forget the ids of words outside the vocabulary if there are many; call it before new texts are read."""
     if isinstance(model, ReadsSpelling):
         model.forget_oov(most)
+
+
+class WithKeptWords:
+    """A tokenizer for a model that has more words than its vocabulary: it gives their ids in place of `<unk>`."""
+
+    def __init__(self, tokenizer: Tokenizer, kept: Mapping[str, int]) -> None:
+        self.tokenizer, self.kept = tokenizer, kept
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """The vocabulary, without the other words."""
+        return self.tokenizer.vocabulary
+
+    @property
+    def fingerprint(self) -> str:
+        """A sum over the tokenizer and the other words."""
+        facts = [self.tokenizer.fingerprint, sorted(self.kept.items())]
+        return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of texts."""
+        rows = self.tokenizer.encode_batch(texts)
+        for text, row in zip(texts, rows, strict=True):
+            for place, word in unknown_words(self.tokenizer, text, row):
+                row[place] = self.kept.get(word, row[place])
+        return rows
+
+
+def unknown_words(tokenizer: Tokenizer, text: str, ids: Sequence[int]) -> Iterator[tuple[int, str]]:
+    """The places and words of a text that have no token, where the unit is words."""
+    unk = tokenizer.vocabulary.unk
+    if unk in ids and tokenizer.config.unit in UNITS:
+        yield from (
+            (place, word)
+            for place, word in enumerate(tokenizer.words(text))
+            if ids[place] == unk and word not in SPECIALS
+        )
+
+
+def keep_words(model: object, tokenizer: Tokenizer, texts: Sequence[str]) -> dict[str, int]:
+    """The input ids of all words of texts that are outside the vocabulary of a model, which keeps them for good.
+
+    Empty for a model that cannot read them.
+    """
+    if not isinstance(model, KeepsWords):
+        return {}
+    rows = zip(texts, tokenizer.encode_batch(texts), strict=True)
+    words = list(dict.fromkeys(word for text, ids in rows for _, word in unknown_words(tokenizer, text, ids)))
+    return dict(zip(words, model.keep_words(words), strict=True)) if words else {}

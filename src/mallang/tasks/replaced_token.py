@@ -32,9 +32,9 @@ from mallang.decoding.contract import device_of
 from mallang.errors import UserError
 from mallang.evaluation.score import Score
 from mallang.layers.bidirectional import ReplacedTokens
+from mallang.layers.head import masked_rows
 from mallang.tasks import encoding, masked_lm
 from mallang.tasks.contract import Better, Loss
-from mallang.tasks.masked_lm import masked_rows
 from mallang.tasks.masked_scores import BATCH_TOKENS, RATES, SEED, masked_batch
 from mallang.text.tokenizer import Tokenizer
 

@@ -23,7 +23,7 @@ from mallang.tasks.attribution import (
     check_method,
     kept_tokens,
 )
-from mallang.tasks.tag_reading import Example, batches, encoder_of, examples_of, parts_of
+from mallang.tasks.tag_reading import Example, batches, encoder_of, examples_of
 from mallang.text.vocabulary import Vocabulary
 from mallang.text.words import split_words
 
@@ -45,7 +45,7 @@ def of_part(verbs: Verbs, text: str, words: list[str], example: Example, method:
     """The attributions of the words of one part of a text."""
     task, device, vocabulary = verbs.task, device_of(verbs.model), verbs.task.text.vocabulary
     ((_, read),) = batches(task, verbs.model, [example])
-    (part,) = parts_of(task, read, [example.words], 1)
+    part = verbs.only_part(read, example.words)
     best, batch = read.best()[0].tolist(), read.batch
 
     def copies(count: int) -> Batch:

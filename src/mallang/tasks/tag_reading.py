@@ -113,7 +113,7 @@ def examples_of(
     read = ids_to_read(encoder, task.text, words, task.segments.ids_of([words])[0])
     ids_of = dict(zip(words, read, strict=True))
     longest, examples = task.longest(model), list[Example]()
-    features = [[]] * len(sentences) if task.features is None else task.features.segments.ids_of(sentences)
+    features = [[]] * len(sentences) if task.features is None else task.features.ids_of(sentences)
     for number, sentence in enumerate(sentences):
         ids = [ids_of[word] for word in sentence]
         labels = [0] * len(ids) if tags is None else tags[number]

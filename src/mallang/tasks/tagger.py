@@ -16,7 +16,7 @@ from mallang.evaluation.tag_predictions import TagPredictions
 from mallang.tasks.attribution import Method
 from mallang.tasks.contract import Evaluated
 from mallang.tasks.out_of_vocabulary import forget_oov
-from mallang.tasks.tag_reading import Part, Several, batches, encoder_of, examples_of, parts_of, predict
+from mallang.tasks.tag_reading import Part, Read, Several, batches, encoder_of, examples_of, parts_of, predict
 from mallang.tasks.tag_scores import all_scores, quick_scores
 from mallang.text.words import Word, joined, split_words
 
@@ -95,6 +95,11 @@ class Verbs:
         for place, example in enumerate(examples):
             whole[example.sentence].append(found[place])
         return whole
+
+    def only_part(self, read: Read, words: int) -> Part:
+        """The tags of a sentence that is a batch by itself."""
+        (found,) = parts_of(self.task, read, [words], 1)
+        return found
 
     def attribution(
         self, texts: str | Iterable[str], *, method: Method = "integrated", label: str | None = None
@@ -186,6 +191,8 @@ def validation_scores(task: Task, model: nn.Module, sentences: Sequence[tuple[li
     found, loss = predict(task, model, [words for words, _ in sentences], [task.tags.encode(tags) for tags in gold])
     # Captured CUDA graphs read the tables of the vocabulary, so these are put back before training continues.
     forget_oov(encoder_of(model), 0)
+    if task.features is not None:
+        task.features.forget()
     words = sum(map(len, gold))
     scores = quick_scores(found, gold, task.tags.labels.scheme)
     return [Score("loss", loss / max(1, words), "nats per word", count=len(gold)), *scores]

@@ -28,13 +28,24 @@ from mallang.data.sampler import Buckets, Rows
 from mallang.errors import UserError
 from mallang.evaluation.score import Score
 from mallang.layers.crf import CRF
-from mallang.layers.head import Headed, TaggingHead
+from mallang.layers.head import TaggingHead
 from mallang.layers.pooling import first_of_words
 from mallang.layers.words import HidesWords
-from mallang.models.contract import Encoder, Tagger, encode_text, longest_of
+from mallang.models.contract import Encoder, Tagger, longest_of
 from mallang.runs.given import Given
-from mallang.tasks.contract import Better, Group, Loss
-from mallang.tasks.features import RECEIVES, features_of
+from mallang.tasks.contract import Better, Loss
+from mallang.tasks.features import RECEIVES, check_mix, features_of
+from mallang.tasks.finetuning import (
+    FineTuned,
+    FineTuning,
+    head_dims,
+    put_head,
+    read_layers,
+    refuse_tuning,
+    summed,
+    symmetric_divergence,
+    with_r_drop,
+)
 from mallang.tasks.tag_set import Learned, TagSet
 from mallang.tasks.tagger import Verbs, validation_scores
 from mallang.text.tokenizer import Tokenizer
@@ -54,7 +65,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config:
+class Config(FineTuning):
     """The head, the scheme of the tags, and the dropout of words."""
 
     head: Literal["softmax", "crf"] | None = None
@@ -71,20 +82,25 @@ class Config:
     """Probability that a word which occurs once is read as unknown in training; its characters stay."""
     head_dropout: float = 0.0
     """Dropout on the vector of a word before the head."""
-    freeze: bool = False
-    """Train the head alone; the encoder, usually from another run (--from), stays as it is."""
+    features_mix: bool = False
+    """given.features: mix all layers of the other encoder in learned shares; otherwise its last layer is read."""
+    features_l2: float = 0.0
+    """Weight of an L2 penalty on that mix, which pulls it towards the mean of the layers."""
 
     def __post_init__(self) -> None:
         for name in ("word_dropout", "rare_dropout", "head_dropout"):
             if not 0.0 <= (share := getattr(self, name)) < 1.0:
                 raise ValueError(f"{name} must be at least 0 and less than 1, but is {share}")
+        check_mix(self)
         if not self.constraints and self.head == "softmax":
             raise ValueError("constraints = false has no effect on head = 'softmax', which has no transitions")
+        self.check_tuning()
 
 
-class Task:
+class Task(FineTuned):
     """Learn p(tags | words) from tagged sentences."""
 
+    config: Config
     columns = ("words", "tags")
     unread: tuple[str, ...] = ()
     open_ended = False
@@ -100,7 +116,7 @@ class Task:
         given: Mapping[str, Given] | None = None,
     ) -> None:
         self.config, self.tokenizers, self.text = config, tokenizers, tokenizers["words"]
-        self.features = features_of(given, "words")
+        self.features = features_of(given, "words", config, self.text)
         self.tags = TagSet(labels["tags"], config.scheme)
         self.segments = Segments(self.text, "words")
         self.hidden_from: int | None = None
@@ -135,28 +151,32 @@ class Task:
         has_crf = own or self.config.head == "crf" or (issubclass(kind, Tagger) and self.config.head is None)
         if not has_crf and not self.config.constraints:
             raise UserError("task.constraints is about a CRF, and there is none", todo="task.head=crf")
-        if own and (self.config.freeze or self.config.head_dropout):
+        if own:
+            refuse_tuning(self.config, f"{name} has its own CRF", "task.head=softmax puts a head on it")
+        if own and self.config.head_dropout:
             raise UserError(
-                f"task.freeze and task.head_dropout are about a head, and {name} has its own CRF",
+                f"task.head_dropout is about a head, and {name} has its own CRF",
                 todo="task.head=softmax puts a head on it",
             )
+        if has_crf and self.config.r_drop:
+            raise UserError("task.r_drop compares tags of single words, not of a CRF", todo="task.head=softmax")
         vocabularies = [self.text.vocabulary] * (2 if kind.reads_source else 1)
         constraints = self.tags.constraints(self.config.constraints)
         built: Any = kind(config, *vocabularies, constraints) if own else kind(config, *vocabularies)
         self.hidden_from = built.hidden_from if isinstance(built, HidesWords) else None
         if own:
             return cast(nn.Module, built)
-        if (dim := built.encoder_dims().token) is None:
+        if (dim := head_dims(built, self.config).token) is None:
             raise UserError(
                 f"{name} has no vector for a single word, so it cannot tag words",
                 todo="take an encoder that has, such as model.name=rnn_tagger",
             )
-        features = None
+        features = mix = None
         if self.features is not None:
-            dim, features = dim + self.features.dim, self.features.module()
+            dim, features, mix = dim + self.features.dim, self.features.module(), self.features.mix()
         crf = CRF(len(self.tags), constraints) if has_crf else None
         head = TaggingHead(dim, len(self.tags), self.config.head_dropout, crf)
-        return Headed(built, head, frozen=self.config.freeze, features=features)
+        return put_head(built, head, self.config, features, mix)
 
     def examples(self, corpus: Prepared, seed: int, epoch: int) -> Any:
         """The sentences that an epoch reads."""
@@ -209,7 +229,18 @@ class Task:
         return {"loss": words, "accuracy": words, "tokens": int(batch.lengths.sum())}
 
     def loss(self, model: Any, batch: Batch, carry: Any) -> Loss:
-        """The summed negative log-likelihood of the tags of all words, with the penalties of the model."""
+        """The summed negative log-likelihood of the tags; with R-Drop that of two passes, which should agree."""
+        if not self.config.r_drop or not model.training:
+            return self.one_pass(model, batch)[0]
+        is_word = tags_of(batch) != IGNORE
+        return with_r_drop(
+            self.config.r_drop,
+            lambda: self.one_pass(model, batch),
+            lambda first, second: summed(symmetric_divergence(first, second), is_word),
+        )
+
+    def one_pass(self, model: Any, batch: Batch) -> tuple[Loss, Float[Tensor, "batch words tags"]]:
+        """The summed negative log-likelihood of the tags of all words, with the penalties of the model; the scores."""
         emissions, crf, penalties = self.emissions(model, batch)
         tags = tags_of(batch)
         is_word = tags != IGNORE
@@ -225,7 +256,7 @@ class Task:
         for name, penalty in penalties.items():
             total = (penalty * is_word.any(dim=1)).sum()
             loss, report[name] = loss + total, total.detach()
-        return Loss(sums={"loss": loss}, report=report)
+        return Loss(sums={"loss": loss}, report=report), emissions
 
     def emissions(
         self, model: Any, batch: Batch
@@ -234,15 +265,12 @@ class Task:
         if isinstance(model, Tagger):
             return model.emissions(batch), model.tag_crf(), {}
         assert batch.words is not None
-        encoded = encode_text(model.model, batch)
-        vectors = first_of_words(encoded.layers[-1], batch.words)
+        encoded = read_layers(model, batch)
+        vectors, penalties = first_of_words(encoded.layers[-1], batch.words), encoded.penalties
         if self.features is not None:
-            vectors = self.features.join(vectors, model.features, batch)
-        return model.head(vectors), model.head.crf, encoded.penalties
-
-    def updates(self, model: nn.Module) -> list[Group]:
-        """One parameter group with all parameters that are trained."""
-        return [Group([(name, each) for name, each in model.named_parameters() if each.requires_grad])]
+            vectors = self.features.join(vectors, model.features, batch, model.features_mix)
+            penalties = {**penalties, **self.features.penalties(model.features_mix, len(vectors))}
+        return model.head(vectors), model.head.crf, penalties
 
     def validate(self, model: nn.Module, corpus: Prepared, rows: Sequence[tuple[str, ...]], metric: str) -> list[Score]:
         """The loss per word, the accuracy of tags and the F1 of spans on all held-out sentences."""

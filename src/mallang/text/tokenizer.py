@@ -36,7 +36,7 @@ from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers
 from mallang.errors import UserError, nearest
 from mallang.text import morphemes, pieces
 from mallang.text.pieces import Unit
-from mallang.text.tokenizer_files import damaged, names, paths, read, read_pipeline, read_special
+from mallang.text.tokenizer_files import damaged, names, paths, read, read_pipeline, read_special, with_separators
 from mallang.text.unicode import Form
 from mallang.text.vocabulary import NAMES, OPTIONAL, SPECIALS, UNK, Vocabulary
 
@@ -157,7 +157,7 @@ class Tokenizer:
         if self.config.unit in SPACED_UNITS and is_own:  # SentencePiece writes ▁ itself
             tokens = [token.translate(SPACE_MARK) for token in tokens]
         try:
-            self.vocabulary = Vocabulary.named(tokens, special)
+            self.vocabulary = with_separators(Vocabulary.named(tokens, special), self.backend)
         except ValueError as error:
             raise damaged(where[1], error) from error
         self.not_words = self.vocabulary.specials - {self.vocabulary.unk}

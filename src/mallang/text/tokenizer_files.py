@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import tokenizers
 
 from mallang.errors import UserError
-from mallang.text.vocabulary import SPECIALS
+from mallang.text.vocabulary import SPECIALS, Vocabulary
 
 
 def paths(folder: Path, name: str) -> tuple[Path, Path]:
@@ -52,6 +53,12 @@ def names(backend: tokenizers.Tokenizer) -> list[str]:
     """The tokens in the order of their ids."""
     vocabulary = backend.get_vocab()
     return sorted(vocabulary, key=vocabulary.__getitem__)
+
+
+def with_separators(vocabulary: Vocabulary, backend: tokenizers.Tokenizer) -> Vocabulary:
+    """The vocabulary with the number of separators between two texts that an imported tokenizer puts there."""
+    of_pair, of_text = (backend.num_special_tokens_to_add(is_pair) for is_pair in (True, False))
+    return replace(vocabulary, pair_separators=max(1, of_pair - of_text))
 
 
 def damaged(where: str, why: object) -> UserError:

@@ -2,6 +2,7 @@
 
 pad unk bos eos    every vocabulary has them; ours at 0-3, an imported one where it has them
 mask cls sep       a vocabulary has them where a task needs them; asking for one that it lacks is an error
+start delimiter extract       around and between texts that a language model such as GPT-1 encodes
 """
 
 from __future__ import annotations
@@ -16,8 +17,17 @@ PAD, UNK, BOS, EOS = 0, 1, 2, 3
 SPECIALS = ("<pad>", "<unk>", "<s>", "</s>")
 NAMES = ("pad", "unk", "bos", "eos")
 """The names of SPECIALS."""
-OPTIONAL = {"mask": "<mask>", "cls": "<cls>", "sep": "<sep>"}
+OPTIONAL = {
+    "mask": "<mask>",
+    "cls": "<cls>",
+    "sep": "<sep>",
+    "start": "<start>",
+    "delimiter": "<delimiter>",
+    "extract": "<extract>",
+}
 """The special tokens that only some vocabularies have, by name."""
+FRAMES = (("cls", "sep"), ("start", "extract"))
+"""The names of the tokens before and after a text: those of BERT, and those of GPT-1."""
 
 
 @dataclass(frozen=True)
@@ -88,9 +98,17 @@ class Vocabulary:
 
     @property
     def frame(self) -> tuple[int | None, int]:
-        """What an encoder reads before and after a text: `<cls>` and `<sep>` if there are both, else only `</s>`."""
+        """What an encoder reads before and after a text: the tokens of FRAMES if there are both, else only `</s>`."""
         found = dict(self.optional)
-        return (found["cls"], found["sep"]) if {"cls", "sep"} <= found.keys() else (None, self.eos)
+        for begin, end in FRAMES:
+            if {begin, end} <= found.keys():
+                return found[begin], found[end]
+        return None, self.eos
+
+    @property
+    def between(self) -> int:
+        """What an encoder reads between the texts of a pair: `<delimiter>` if there is one, else what ends a text."""
+        return dict(self.optional).get("delimiter", self.frame[1])
 
     @property
     def frame_length(self) -> int:

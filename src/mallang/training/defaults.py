@@ -131,8 +131,9 @@ WINDOW = 128
 """Tokens per window of a stream, where model and batch size allow as many."""
 PAIRED = ("translation", "dialogue")
 """Tasks whose outputs still improve while the validation loss rises: their runs end with the last weights."""
+LABELED = ("batch_tokens", ((2000, 30, 5, 1024), (20_000, 15, 5, 2048), (10**18, 6, 5, 4096)))
 PASSES: Mapping[str, tuple[str, tuple[tuple[int, int, int, int], ...]]] = {
-    "classification": ("batch_tokens", ((2000, 30, 5, 1024), (20_000, 15, 5, 2048), (10**18, 6, 5, 4096))),
+    **dict.fromkeys(("classification", "pairs", "similarity"), LABELED),
     "tagging": ("batch_sentences", ((2000, 60, 20, 8), (20_000, 25, 8, 32), (10**18, 10, 5, 128))),
 }
 """Up to how many examples, passes over them, patience, and the size of a batch; taggers find no span at first."""
@@ -236,7 +237,8 @@ def count(rows: Rows) -> Counted:
             places.append(place_of(row))
         for place, text in enumerate(row):
             sides[place] += len(text.encode(errors="surrogatepass"))
-    kind = "line" if len(rows.columns) == 1 else "labeled text" if rows.columns[-1] in ("label", "tags") else "pair"
+    is_labeled = len(rows.columns) == 2 and rows.columns[-1] in ("label", "tags")
+    kind = "line" if len(rows.columns) == 1 else "labeled text" if is_labeled else "pair"
     known = tuple(places) if examples <= FEW else ()
     return Counted(rows.name, examples, max(sides) // BYTES_A_TOKEN + examples, kind, known)
 

@@ -7,14 +7,18 @@ import platform
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import safetensors.torch
 import torch
 from torch import Tensor, nn
 
+from mallang.layers.lora import are_adapted, merge_adapters
 from mallang.recipe import Recipe
 from mallang.runs.files import replace_file, sha256
 from mallang.runs.folder import Run
-from mallang.runs.own_files import WEIGHTS
+from mallang.runs.own_files import ADAPTER, WEIGHTS
+from mallang.runs.weights import own_weights, set_weights
 from mallang.training import checkpoint as checkpoints
 from mallang.training.checkpoint import mean_weights
 from mallang.training.options import Config
@@ -41,7 +45,8 @@ class Outcome:
 
 def finish(run: Run, recipe: Recipe, outcome: Outcome) -> Run:
     """Write the weights and the model card, and mark the run as finished."""
-    run.write_weights(outcome.weights)
+    mixes = mixes_of(outcome.weights)
+    run.write_weights(merged(run, outcome))
     replace_file(run.folder / "card.md", card_of(recipe, run, outcome).encode("utf-8", "backslashreplace"))
     return run.update(
         status="finished",
@@ -52,7 +57,30 @@ def finish(run: Run, recipe: Recipe, outcome: Outcome) -> Run:
         tokens=outcome.tokens,
         best={"step": outcome.best_step, recipe.train.metric: finite(outcome.best)},
         **({"skipped_updates": outcome.skipped_updates} if outcome.skipped_updates else {}),
+        **mixes,
     )
+
+
+def mixes_of(weights: Mapping[str, Tensor]) -> dict[str, Any]:
+    """How the head weighs layers, from the lowest, and scales their sum: its own layers, and those of features."""
+    found: dict[str, Any] = {}
+    for key, name in (("layer_mix", "head.mix"), ("features_mix", "head.features_mix")):
+        if (scores := weights.get(f"{name}.scores")) is not None:
+            shares = [round(each, 4) for each in scores.softmax(dim=0).tolist()]
+            found[key] = {"weights": shares, "scale": round(float(weights[f"{name}.scale"]), 4)}
+    return found
+
+
+def merged(run: Run, outcome: Outcome) -> Mapping[str, Tensor]:
+    """The final weights; with LoRA merged ones, and what was trained is also written apart, to a small file."""
+    if not are_adapted(outcome.weights):
+        return outcome.weights
+    set_weights(outcome.model, outcome.weights, run.folder)
+    trained = {name for name, each in outcome.model.named_parameters() if each.requires_grad}
+    adapter = {name: value.cpu().contiguous() for name, value in outcome.weights.items() if name in trained}
+    replace_file(run.folder / ADAPTER, safetensors.torch.save(adapter, metadata={"format": "pt"}))
+    merge_adapters(outcome.model)
+    return own_weights(outcome.model)
 
 
 def final_weights(folder: Path, config: Config, best_step: int, say: Callable[[str], None]) -> Mapping[str, Tensor]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 
@@ -12,12 +13,27 @@ from mallang.layers.head import Headed
 from mallang.layers.initialization import torch_defaults
 from mallang.runs.folder import Run
 from mallang.runs.own_files import WEIGHTS
-from mallang.runs.weights import own_weights, set_some_weights, set_weights, without_head
+from mallang.runs.weights import (
+    AdaptsWeights,
+    own_weights,
+    set_some_weights,
+    set_weights,
+    with_new_rows,
+    without_head,
+)
+from mallang.tasks.finetuning import FineTuning
+from mallang.text.tokenizer import Tokenizer
+from mallang.text.vocabulary import Vocabulary
 from mallang.training.options import Config
 
 
-def check_initial(config: Config, start: Path | None) -> None:
-    """Refuse an initialization that another run's weights would replace."""
+def check_initial(config: Config, task: Any, start: Path | None) -> None:
+    """Refuse an initialization that another run's weights would replace, and LoRA of weights that nothing trained."""
+    if start is None and isinstance(task, FineTuning) and task.lora_rank:
+        raise UserError(
+            f"task.lora_rank = {task.lora_rank} keeps the weights of the encoder, but nothing has trained them",
+            todo="--from RUN, or leave task.lora_rank out",
+        )
     if start is not None and config.initialization != "paper":
         raise UserError(
             f"train.initialization = {config.initialization!r} has no effect: --from gives the initial weights",
@@ -25,10 +41,13 @@ def check_initial(config: Config, start: Path | None) -> None:
         )
 
 
-def initialize(model: nn.Module, config: Config, start: Path | None, say: Callable[[str], None]) -> None:
-    """Set the initial weights of a model that was just built.
+def initialize(
+    model: nn.Module, config: Config, start: Path | None, say: Callable[[str], None], vocabulary: Vocabulary
+) -> None:
+    """Set the initial weights of a model that was just built for this vocabulary.
 
     Under the head of a task, the model takes what fits of the other run's model, and a report says what did not.
+    Special tokens that the other run's vocabulary lacks keep their initial vectors.
     """
     if config.initialization == "default":
         torch_defaults(model)
@@ -40,4 +59,9 @@ def initialize(model: nn.Module, config: Config, start: Path | None, say: Callab
     elif set(weights) == set(own_weights(model)):
         say(f"from {start}: {set_some_weights(model, weights, start / WEIGHTS)}")
     else:
-        say(f"from {start}: {set_some_weights(model.model, without_head(weights), start / WEIGHTS)}; the head is new")
+        known, own = len(Tokenizer.load(start).vocabulary), without_head(weights)
+        if isinstance(model.model, AdaptsWeights):
+            own = model.model.adapted(own)
+        own, grown = with_new_rows(model.model, own, known, len(vocabulary))
+        more = f"; new rows for {' '.join(vocabulary.tokens[known:])}" if grown else ""
+        say(f"from {start}: {set_some_weights(model.model, own, start / WEIGHTS)}; the head is new{more}")

@@ -24,7 +24,7 @@ from mallang.errors import UserError
 from mallang.evaluation.score import Score
 from mallang.models.contract import Configured, dim_of
 from mallang.runs.weights import own_weights, set_weights
-from mallang.tasks.contract import RateScaled, StepAware, Task, TextLayout
+from mallang.tasks.contract import RateScaled, StepAware, Task, TextLayout, Unfreezing
 from mallang.training import checkpoint as checkpoints
 from mallang.training import optimizer as optimizers
 from mallang.training.averaged_sgd import Mean, average_of
@@ -154,6 +154,8 @@ class Loop:
         optimizers.set_rate(self.optimizer, rate * self.rate_factor(drawn))
         if isinstance(self.task, StepAware):
             self.task.at_step(self.step)
+        if isinstance(self.task, Unfreezing) and self.task.unfreeze(self.model, self.step):
+            self.gradients.forget()
         self.model.train()
         self.optimizer.zero_grad(set_to_none=not self.gradients.keeps_gradients)
         self.carries.begin(self.progress.position.place)

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from mallang.data.choices import plain_text
 from mallang.data.columns import NAMED, TOKENIZED, Kind, LabelSet, split_cell
 from mallang.data.corpus import Corpus, Rows, open_corpus
 from mallang.data.filters import Filters
@@ -31,6 +32,8 @@ from mallang.tasks.contract import (
     special_tokens,
     text_columns,
 )
+from mallang.tasks.finetuning import FineTuned, frame_marks_of
+from mallang.text.added_words import with_special_tokens
 from mallang.text.tokenizer import Tokenizer
 from mallang.training.pretrained import with_extra_words
 
@@ -138,13 +141,27 @@ def tokenizers_of(start: Path, recipe: Recipe, columns: tuple[str, ...]) -> dict
             + "\n  ".join(changes),
             todo=f"take the recipe of that run: mallang train {start} --from {start} data.train=…",
         )
-    return run.tokenizers(columns)
+    return {column: with_frame_marks(recipe, each) for column, each in run.tokenizers(columns).items()}
+
+
+def with_frame_marks(recipe: Recipe, tokenizer: Tokenizer) -> Tokenizer:
+    """The tokenizer of a language model with the special tokens that it reads under the head of a task."""
+    known = dict(tokenizer.vocabulary.optional)
+    missing = [name for name in frame_marks(recipe) if name not in known]
+    return with_special_tokens(tokenizer, missing) if missing else tokenizer
+
+
+def frame_marks(recipe: Recipe) -> tuple[str, ...]:
+    """The special tokens that the model reads around texts where the task puts a head on it."""
+    has_head = issubclass(find("tasks", recipe.task_name).Task, FineTuned)
+    return frame_marks_of(find("models", recipe.model_name).Model) if has_head else ()
 
 
 def special_of(recipe: Recipe) -> tuple[str, ...]:
     """The special tokens beyond the usual four: those of the task, then those of the model."""
     task = special_tokens(find("tasks", recipe.task_name).Task, recipe.task)
-    return tuple(dict.fromkeys((*task, *marks_of(find("models", recipe.model_name).Model))))
+    model = marks_of(find("models", recipe.model_name).Model)
+    return tuple(dict.fromkeys((*task, *model, *frame_marks(recipe))))
 
 
 def check_special(recipe: Recipe, tokenizers: Mapping[str, Tokenizer], start: Path | None) -> None:
@@ -204,7 +221,9 @@ def learn_tokenizers(
 
 
 def spaced(cell: str, kind: Kind | None) -> str:
-    """A cell as the text that a tokenizer learns from: words have spaces between them."""
+    """A cell as the text that a tokenizer learns from: words, and choices, have spaces between them."""
+    if kind == "choices":
+        return plain_text(cell)
     return " ".join(split_cell(cell, "words")) if kind == "words" else cell
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from mallang.training.precision import Precision
+from mallang.training.precision import COPIED, Precision
 from mallang.training.step import Engine
 
 
@@ -53,6 +53,8 @@ class Config:
     """Split the tokens of an update into as few micro-batches as fit into the GPU's memory."""
     engine: Engine = "auto"
     """Run a step eagerly, as replayed CUDA graphs, or compiled; auto: cuda-graphs on a GPU, eager on a CPU."""
+    gradient_checkpointing: bool = False
+    """Keep only the inputs of the blocks for the backward pass, and compute the rest again: less memory, more time."""
     workers: int = 1
     """Data loader processes; 0: batches are prepared in the training process."""
     threads: int | None = None
@@ -81,5 +83,9 @@ class Config:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, but is {value}")
+        if self.gradient_checkpointing and self.engine not in ("auto", "eager"):
+            raise ValueError(f'gradient_checkpointing needs engine = "eager", and engine is "{self.engine}"')
+        if self.gradient_checkpointing and self.precision in COPIED:
+            raise ValueError(f'gradient_checkpointing needs precision = "bf16" or "fp32", not "{self.precision}"')
         if self.workers < 0:
             raise ValueError(f"workers must not be negative, but is {self.workers}")

@@ -21,6 +21,7 @@ from mallang.data.batch import Batch
 from mallang.errors import UserError
 from mallang.kernels import fp8
 from mallang.layers.linear import Linear
+from mallang.layers.lora import adapters
 from mallang.tasks.contract import Loss
 
 Precision = Literal["auto", "fp32", "bf16", "bf16-weights", "fp8"]
@@ -44,6 +45,11 @@ def check(precision: Precision, device: torch.device, model: nn.Module) -> None:
     check_device(precision, device)
     if precision != "fp8":
         return
+    if adapters(model):
+        raise UserError(
+            'train.precision = "fp8" computes feed-forward networks in one pass, which knows no updates of LoRA',
+            todo="train.precision=auto",
+        )
     weights = [part.weight for part in model.modules() if isinstance(part, Linear)]
     if not any(fp8.fits(weight) and len(weight) <= fp8.WIDEST for weight in weights):
         raise UserError(

@@ -5,17 +5,26 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from mallang.find import find, plain
 from mallang.recipe import Resolved
 from mallang.recipe_layers import Layer, Values
 from mallang.runs.folder import Run
+from mallang.runs.weights import AdaptsWeights
 
 
 def like_start(resolved: Resolved, start: Path) -> Resolved:
-    """The recipe with the model and the text of a run of the same model beneath the given values."""
-    theirs = Run.open(start).recipe().resolved.values
-    if theirs["model"]["name"] != resolved.values["model"]["name"]:
-        return resolved
-    return beneath(resolved, {key: theirs[key] for key in ("model", "text") if key in theirs}, f"as in {start}")
+    """The recipe with the text and the model of the run that it starts from beneath the given values.
+
+    Another kind of model gets the shape that it can start with, if it says so; otherwise its own defaults.
+    """
+    recipe = Run.open(start).recipe()
+    theirs, name = recipe.resolved.values, resolved.values["model"]["name"]
+    found: Values = {key: theirs[key] for key in ("model", "text") if key in theirs}
+    if plain(theirs["model"]["name"]) != plain(name):
+        kind = find("models", name).Model
+        shape = kind.adapted_shape(vars(recipe.model)) if issubclass(kind, AdaptsWeights) else {}
+        found["model"] = {"name": name, **shape}
+    return beneath(resolved, found, f"as in {start}")
 
 
 def beneath(resolved: Resolved, values: Values, origin: str = "fitted") -> Resolved:

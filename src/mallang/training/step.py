@@ -129,6 +129,10 @@ class Step:
         if kept:
             torch._foreach_add_(kept, added)
 
+    def forget(self) -> None:
+        """Drop the captured graphs: they compute the gradients of what was trained until now."""
+        self.recorded.clear()
+
     def replay(self, batch: Batch, totals: Tensor, carry: Any = None) -> Loss:
         """Run the first batch of a shape eagerly, capture the second, and replay the graph from then on."""
         key = tuple(tuple(value.shape) for value in (*tensors(batch), *leaves(carry)))

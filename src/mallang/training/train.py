@@ -19,6 +19,7 @@ from mallang.evaluation.score import Score
 from mallang.find import find
 from mallang.kernels.dispatch import is_off
 from mallang.kernels.memory import check_weights
+from mallang.layers.recomputation import recompute_blocks
 from mallang.models.contract import Fitted, is_fitted, longest_of
 from mallang.recipe import Recipe
 from mallang.runs.beginning import await_run, begin, check_place, differences, locked
@@ -27,7 +28,7 @@ from mallang.runs.given import locate
 from mallang.runs.model import arguments_of
 from mallang.runs.own_files import INFO
 from mallang.runs.weights import own_weights
-from mallang.tasks.contract import Task, TextLayout, kept_weights
+from mallang.tasks.contract import Cutting, Task, TextLayout, kept_weights
 from mallang.training import distributed, fitting, precision
 from mallang.training.budget import is_alone, settle
 from mallang.training.defaults import fit_recipe
@@ -64,7 +65,7 @@ def train(recipe: Recipe, options: Options) -> Run:
     if options.fresh and distributed.may_restart():
         raise UserError("--fresh and torchrun --max-restarts: every restart would begin again", todo="--name NAME")
     is_off()  # a wrong MALLANG_KERNELS is refused before anything is written
-    check_initial(recipe.train, options.start)
+    check_initial(recipe.train, recipe.task, options.start)
     if options.fresh or not (options.folder / INFO).exists():  # one that resumes knows more about where they are
         for name, folder in recipe.given.items():
             locate(name, folder)
@@ -132,8 +133,8 @@ def train_here(recipe: Recipe, run: Run, options: Options, world: World, device:
     check_weights(lambda: task.build(made, recipe.model), sizes, copies_of(recipe.optimizer), device)
     seed_everything(recipe.seed, 0, 0)
     model = task.build(made, recipe.model)
-    initialize(model, recipe.train, options.start, recorder.say)
     read = next(iter(task.tokenizers.values())).vocabulary  # that of the source, where there is one
+    initialize(model, recipe.train, options.start, recorder.say, read)
     coverage = load_pretrained(model, recipe, run, read, options.start, recorder.say)
     if coverage is not None and world.is_first:
         run = run.update(vectors={"found": coverage.found, "words": coverage.words})
@@ -142,6 +143,7 @@ def train_here(recipe: Recipe, run: Run, options: Options, world: World, device:
     valid_rows = list(materials.corpus.split("valid"))
     if isinstance(model, Fitted):
         return fit_here(recipe, run, materials, model, recorder, valid_rows)
+    recipe = with_recomputation(recipe, model)
     if recipe.train.auto_micro_batch:
         recipe = with_fitted_batches(recipe, run, materials, model, world)
     loop = Loop(
@@ -183,6 +185,21 @@ def say_models(
     # The size of a fitted model is known afterwards.
     size = "" if isinstance(model, Fitted) else f"{sum(p.numel() for p in model.parameters()):,} parameters "
     recorder.say(f"{recipe.model_name}: {size}on {device}")
+    for name, corpus in (("train", materials.train), ("valid", materials.valid)):
+        if isinstance(materials.task, Cutting) and (note := materials.task.note_cut(corpus)):
+            recorder.say(f"{name}: {note}")
+
+
+def with_recomputation(recipe: Recipe, model: torch.nn.Module) -> Recipe:
+    """Let the blocks compute their activations again if the recipe says so; captured graphs could not do that."""
+    if not recipe.train.gradient_checkpointing:
+        return recipe
+    if not recompute_blocks(model):
+        raise UserError(
+            f"train.gradient_checkpointing has no effect on {recipe.model_name}: it has no blocks that are trained",
+            todo="leave it out",
+        )
+    return replace(recipe, train=replace(recipe.train, engine="eager"))
 
 
 def fit_here(

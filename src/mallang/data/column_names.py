@@ -1,0 +1,42 @@
+"""What columns are called in the files of others, by their role in a task."""
+
+from __future__ import annotations
+
+
+def column_names(source: str, target: str, text: str) -> dict[str, tuple[str, ...]]:
+    """The names that a column of each role may have, the most fitting first.
+
+    `source` and `target` are languages, or names of columns; `text` is what a corpus calls its text.
+    """
+    return {
+        "source": (source, "source"),
+        "target": (target, "target"),
+        "text": (text, source),
+        "label": ("label", "labels", "class", "category", "sentiment", "gold_label", "is_duplicate"),
+        "first": (
+            "first",
+            "sentence1",
+            "premise",
+            "question1",
+            "question",
+            f"{source}-sentence1",
+            f"{source}-premise",
+        ),
+        "second": (
+            "second",
+            "sentence2",
+            "hypothesis",
+            "question2",
+            "sentence",
+            f"{source}-sentence2",
+            f"{source}-hypothesis",
+        ),
+        "score": ("score", "similarity", "number"),
+        "words": ("words", "tokens", "token", "word"),
+        "tags": ("tags", "ner_tags", "ner", "tag", "labels", "pos"),
+        "question": ("question", "question.stem"),
+        "context": ("context", "passage", "paragraph"),
+        "answers": ("answers", "answer"),
+        "choices": ("choices", "question.choices", "options"),
+        "answer": ("answer", "answerKey", "label"),
+    }

@@ -1,0 +1,443 @@
+"use strict";
+// The model of a live page in plain JavaScript: tokenizer, Transformer or GPT, search. It knows no page, so that Node
+// can run it. Arrays are row-major Float32Arrays; sums are added in double precision.
+
+// ---------------------------------------------------------------------------------------------------------- weights
+
+/** The bytes of a gzipped base64 text. */
+async function unpacked(base64) {
+  const bytes = Uint8Array.from(atob(base64), character => character.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return new Uint8Array(await new Response(stream).arrayBuffer());
+}
+
+/** Tensors by name; a matrix is stored as int8 with one float32 scale per row, all else as float32. */
+function readTensors(tensors, bytes) {
+  const found = {};
+  let place = 0;
+  const floats = count => {
+    const values = new Float32Array(bytes.slice(place, place + 4 * count).buffer);
+    place += 4 * count;
+    return values;
+  };
+  for (const { name, shape, int8 } of tensors) {
+    const size = shape.reduce((product, axis) => product * axis, 1);
+    if (!int8) {
+      found[name] = { shape, data: floats(size) };
+      continue;
+    }
+    const scales = floats(shape[0]), row = size / shape[0], data = new Float32Array(size);
+    const integers = new Int8Array(bytes.buffer, bytes.byteOffset + place, size);
+    for (let i = 0; i < size; i++) data[i] = integers[i] * scales[Math.floor(i / row)];
+    place += Math.ceil(size / 4) * 4;
+    found[name] = { shape, data };
+  }
+  return found;
+}
+
+// -------------------------------------------------------------------------------------------------------- tokenizer
+
+const SPACED = ["word", "bpe"];
+const LETTER = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}", BLANK = "\\p{White_Space}";
+const SPLITS = {
+  word: new RegExp(` ?[${LETTER}]+| ?[^${LETTER}${BLANK}]|${BLANK}`, "gu"),
+  bpe: new RegExp(` ?[${LETTER}]+| ?[^${LETTER}${BLANK}<]+| ?<|${BLANK}`, "gu"),
+  space: new RegExp(`[^${BLANK}]+`, "gu"),
+  "byte-bpe": new RegExp(
+    `'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^${BLANK}\\p{L}\\p{N}]+|${BLANK}+(?![^${BLANK}])|${BLANK}+`, "gu"),
+};
+
+/** The printable character that stands for each byte in byte-level BPE. */
+function byteCharacters() {
+  const isPrintable = byte => (byte > 32 && byte < 127) || (byte > 160 && byte !== 173);
+  let others = 0;
+  return Array.from({ length: 256 }, (_, byte) => String.fromCodePoint(isPrintable(byte) ? byte : 256 + others++));
+}
+
+class Tokenizer {
+  constructor({ unit, normalization, lowercase, tokens, merges, special }) {
+    Object.assign(this, { unit, normalization, lowercase, tokens, special });
+    this.ids = new Map(tokens.map((token, id) => [token, id]));
+    this.ranks = new Map(merges.map(([left, right], rank) => [`${left} ${right}`, rank]));
+    this.merged = new Map(merges.map(([left, right, id]) => [`${left} ${right}`, id]));
+    this.bytes = byteCharacters();
+  }
+
+  /** The ids of a text, without special tokens. */
+  encode(text) {
+    return this.split(this.normalized(text)).flatMap(piece => this.piece(piece));
+  }
+
+  normalized(text) {
+    const form = this.unit === "jamo" ? this.normalization.replace("C", "D") : this.normalization;
+    let changed = form === "none" ? text : text.normalize(form);
+    if (this.lowercase) changed = changed.toLowerCase();
+    return SPACED.includes(this.unit) && changed ? " " + changed : changed;
+  }
+
+  split(text) {
+    if (this.unit === "syllable") return Array.from(new Intl.Segmenter().segment(text), part => part.segment);
+    return SPLITS[this.unit] ? text.match(SPLITS[this.unit]) ?? [] : [text];
+  }
+
+  /** The ids of one piece: a whole word, or its characters merged in the order that training found. */
+  piece(text) {
+    if (["word", "space", "syllable"].includes(this.unit)) return [this.ids.get(text) ?? this.special.unk];
+    const spelled = this.unit.startsWith("byte")
+      ? Array.from(new TextEncoder().encode(text), byte => this.bytes[byte])
+      : Array.from(text);
+    const ids = spelled.map(character => this.ids.get(character) ?? this.special.unk);
+    for (;;) {
+      let best = -1, lowest = Infinity;
+      for (let i = 0; i + 1 < ids.length; i++) {
+        const rank = this.ranks.get(`${ids[i]} ${ids[i + 1]}`);
+        if (rank < lowest) [best, lowest] = [i, rank];
+      }
+      if (best < 0) return ids;
+      ids.splice(best, 2, this.merged.get(`${ids[best]} ${ids[best + 1]}`));
+    }
+  }
+
+  /** The text of some ids; special tokens are left out, but in text of unit space <unk> is a word like others. */
+  decode(ids) {
+    const { pad, bos, eos, unk } = this.special, hidden = this.unit === "space" ? [pad, bos, eos] : [pad, bos, eos, unk];
+    const parts = ids.filter(id => !hidden.includes(id)).map(id => this.tokens[id]);
+    if (this.unit === "space") return parts.join(" ");
+    const joined = parts.join("");
+    if (this.unit === "jamo") return joined.normalize("NFC");
+    if (SPACED.includes(this.unit)) return joined.replace(/^ /, "");
+    if (!this.unit.startsWith("byte")) return joined;
+    const byteOf = new Map(this.bytes.map((character, byte) => [character, byte]));
+    return new TextDecoder().decode(Uint8Array.from(joined, character => byteOf.get(character)));
+  }
+
+  /** A token as it is shown: ▁ for a space. */
+  shown(id) {
+    return this.tokens[id].replace(/ /g, "▁");
+  }
+}
+
+// ----------------------------------------------------------------------------------------------------------- layers
+
+/** x Wᵀ + b for each row of x. */
+function linear(x, rows, { weight, bias }) {
+  const [outputs, inputs] = weight.shape, matrix = weight.data, y = new Float32Array(rows * outputs);
+  for (let row = 0; row < rows; row++) {
+    for (let output = 0; output < outputs; output++) {
+      let even = 0, odd = 0, i = 0;
+      for (let w = output * inputs, v = row * inputs; i + 1 < inputs; i += 2) {
+        even += matrix[w + i] * x[v + i];
+        odd += matrix[w + i + 1] * x[v + i + 1];
+      }
+      if (i < inputs) even += matrix[output * inputs + i] * x[row * inputs + i];
+      y[row * outputs + output] = even + odd + (bias ? bias.data[output] : 0);
+    }
+  }
+  return y;
+}
+
+/** (x − mean) / √(variance + ε) · γ + β for each row; no norm leaves x as it is. */
+function layerNorm(x, rows, { weight, bias }, epsilon = 1e-5) {
+  if (!weight) return x;
+  const dim = weight.shape[0], y = new Float32Array(x.length);
+  for (let row = 0; row < rows; row++) {
+    const values = x.subarray(row * dim, (row + 1) * dim);
+    let mean = 0, variance = 0;
+    for (const value of values) mean += value / dim;
+    for (const value of values) variance += (value - mean) ** 2 / dim;
+    const scale = 1 / Math.sqrt(variance + epsilon);
+    for (let i = 0; i < dim; i++) {
+      y[row * dim + i] = (values[i] - mean) * scale * weight.data[i] + (bias ? bias.data[i] : 0);
+    }
+  }
+  return y;
+}
+
+/** erf by Kummer's series, in which no terms cancel. */
+function erf(x) {
+  if (Math.abs(x) > 6) return Math.sign(x);
+  let term = 1, sum = 1;
+  for (let n = 1; term > sum * 1e-17; n++) sum += term *= (2 * x * x) / (2 * n + 1);
+  return (2 * x * Math.exp(-x * x) * sum) / Math.sqrt(Math.PI);
+}
+
+const ACTIVATIONS = {
+  relu: x => Math.max(x, 0),
+  "relu-squared": x => Math.max(x, 0) ** 2,
+  gelu: x => (x * (1 + erf(x / Math.SQRT2))) / 2,
+  "gelu-tanh": x => (x * (1 + Math.tanh(Math.sqrt(2 / Math.PI) * (x + 0.044715 * x ** 3)))) / 2,
+};
+
+/** Softmax of `length` values of x from `start` on, in place. */
+function softmax(x, start, length) {
+  let most = -Infinity, sum = 0;
+  for (let i = start; i < start + length; i++) most = Math.max(most, x[i]);
+  for (let i = start; i < start + length; i++) sum += x[i] = Math.exp(x[i] - most);
+  for (let i = start; i < start + length; i++) x[i] /= sum;
+}
+
+/** Several heads of softmax(QKᵀ/√d)V; `first` and `last` give the keys that a query may see. Keeps the weights. */
+function attend(queries, keys, values, { heads, keyDim, valueDim }, first, last) {
+  const rows = queries.length / (heads * keyDim), count = keys.length / (heads * keyDim);
+  const weights = new Float32Array(heads * rows * count), context = new Float32Array(rows * heads * valueDim);
+  for (let head = 0; head < heads; head++) {
+    for (let row = 0; row < rows; row++) {
+      const [from, to] = [first(row), last(row)], at = (head * rows + row) * count;
+      for (let key = from; key <= to; key++) {
+        let score = 0;
+        const q = (row * heads + head) * keyDim, k = (key * heads + head) * keyDim;
+        for (let i = 0; i < keyDim; i++) score += queries[q + i] * keys[k + i];
+        weights[at + key] = score / Math.sqrt(keyDim);
+      }
+      softmax(weights, at + from, to - from + 1);
+      for (let key = from; key <= to; key++) {
+        const c = (row * heads + head) * valueDim, v = (key * heads + head) * valueDim;
+        for (let i = 0; i < valueDim; i++) context[c + i] += weights[at + key] * values[v + i];
+      }
+    }
+  }
+  return { context, weights, rows, count };
+}
+
+/** The parts of rows: columns from `start` on, `width` of them. */
+function columns(x, rows, start, width) {
+  const all = x.length / rows, part = new Float32Array(rows * width);
+  for (let row = 0; row < rows; row++) part.set(x.subarray(row * all + start, row * all + start + width), row * width);
+  return part;
+}
+
+const added = (x, y) => x.map((value, i) => value + y[i]);
+
+function joined(before, after) {
+  const both = new Float32Array(before.length + after.length);
+  both.set(before);
+  both.set(after, before.length);
+  return both;
+}
+
+// ------------------------------------------------------------------------------------------------------------ model
+
+/** A Transformer, or a GPT: the decoder alone. A state holds the KV caches of one text. */
+class Model {
+  constructor({ config, special, limit }, tensors) {
+    Object.assign(this, { config, special, limit, tensors });
+    const share = config.dim / config.heads;
+    this.shape = { heads: config.heads, keyDim: config.key_dim ?? share, valueDim: config.value_dim ?? share };
+  }
+
+  part(name) {
+    return { weight: this.tensors[name + ".weight"], bias: this.tensors[name + ".bias"] };
+  }
+
+  /** The vectors of tokens: those of the decoder may be tied to those of the encoder. */
+  tokenTable(side) {
+    return this.tensors[side + ".own.weight"] ?? this.tensors["source_embedding.own.weight"];
+  }
+
+  /** Token vectors, scaled, plus position vectors, from position `start` on. */
+  embed(side, ids, start) {
+    const { data, shape: [, dim] } = this.tokenTable(side), x = new Float32Array(ids.length * dim);
+    const table = this.tensors[side + ".positions.table.weight"]?.data;
+    ids.forEach((id, row) => {
+      for (let i = 0; i < dim; i++) {
+        const vector = Math.fround(data[id * dim + i] * this.config.scale);
+        x[row * dim + i] = vector + (table ? table[(start + row) * dim + i] : this.sinusoid(start + row, i, dim));
+      }
+    });
+    return x;
+  }
+
+  sinusoid(place, i, dim) {
+    if (this.config.positions === "none") return 0;
+    const angle = place * 10000 ** (-(i - (i % 2)) / dim);
+    return Math.fround(i % 2 ? Math.cos(angle) : Math.sin(angle));
+  }
+
+  /** x and a sublayer of it, with the norm where the configuration puts it. */
+  residual(x, rows, norm, sublayer) {
+    const isFirst = this.config.norm === "pre", y = added(x, sublayer(isFirst ? layerNorm(x, rows, norm) : x));
+    return isFirst ? y : layerNorm(y, rows, norm);
+  }
+
+  selfAttention(name, cache, window, isCausal, maps) {
+    return (x, rows) => {
+      const { heads, keyDim, valueDim } = this.shape, wide = heads * keyDim;
+      const all = linear(x, rows, this.part(name + ".query_key_value"));
+      cache.keys = joined(cache.keys, columns(all, rows, wide, wide));
+      cache.values = joined(cache.values, columns(all, rows, 2 * wide, heads * valueDim));
+      const past = cache.keys.length / wide - rows, end = past + rows - 1, reach = window ?? Infinity;
+      const first = row => Math.max(0, past + row - reach);
+      const last = row => (isCausal ? past + row : Math.min(end, row + reach));
+      const seen = attend(columns(all, rows, 0, wide), cache.keys, cache.values, this.shape, first, last);
+      maps.push({ name, ...seen });
+      return linear(seen.context, rows, this.part(name + ".output"));
+    };
+  }
+
+  crossAttention(name, memory, maps) {
+    return (x, rows) => {
+      const queries = linear(x, rows, this.part(name + ".query"));
+      const seen = attend(queries, memory.keys, memory.values, this.shape, () => 0, () => memory.count - 1);
+      maps.push({ name, ...seen });
+      return linear(seen.context, rows, this.part(name + ".output"));
+    };
+  }
+
+  feedForward(name) {
+    const activate = ACTIVATIONS[this.config.activation];
+    return (x, rows) => linear(linear(x, rows, this.part(name + ".up_proj")).map(activate), rows, this.part(name + ".down_proj"));
+  }
+
+  block(name, x, rows, cache, window, isCausal, memory, maps) {
+    const apply = (part, norm, sublayer) => this.residual(x, rows, this.part(`${name}.${norm}`), y => sublayer(y, rows));
+    x = apply("self", "self_norm", this.selfAttention(name + ".self_attention", cache, window, isCausal, maps));
+    if (memory) x = apply("cross", "cross_norm", this.crossAttention(name + ".cross_attention", memory, maps));
+    return apply("feedforward", "feedforward_norm", this.feedForward(name + ".feedforward"));
+  }
+
+  /** Read a source, if the model has one; nothing is generated yet. */
+  start(source) {
+    const state = { length: 0, caches: [], memories: [], maps: [] }, rows = source?.length;
+    const nothing = () => ({ keys: new Float32Array(0), values: new Float32Array(0) });
+    for (let layer = 0; layer < this.config.decoder_layers; layer++) state.caches.push(nothing());
+    if (!source) return state;
+    let x = this.embed("source_embedding", source, 0);
+    for (let layer = 0; layer < this.config.layers; layer++) {
+      x = this.block(`encoder.${layer}`, x, rows, nothing(), this.config.window, false, null, state.maps);
+    }
+    x = layerNorm(x, rows, this.part("encoder_norm"));
+    const { heads, keyDim, valueDim } = this.shape;
+    for (let layer = 0; layer < this.config.decoder_layers; layer++) {
+      const both = linear(x, rows, this.part(`decoder.${layer}.cross_attention.key_value`));
+      const keys = columns(both, rows, 0, heads * keyDim);
+      state.memories.push({ keys, values: columns(both, rows, heads * keyDim, heads * valueDim), count: rows });
+    }
+    return state;
+  }
+
+  /** The logits after the last of these tokens, and the attention weights of all of them. */
+  step(ids, state) {
+    const { config } = this, rows = ids.length, maps = [];
+    let x = this.embed("embedding", ids, state.length);
+    for (let layer = 0; layer < config.decoder_layers; layer++) {
+      const window = config.windowed === "alternate" && layer % 2 === 0 ? null : config.window;
+      x = this.block(`decoder.${layer}`, x, rows, state.caches[layer], window, true, state.memories[layer], maps);
+    }
+    state.length += rows;
+    const last = layerNorm(x.subarray((rows - 1) * config.dim), 1, this.part("decoder_norm"));
+    const weight = this.tensors["head.own.weight"] ?? this.tokenTable("embedding");
+    return { logits: linear(last, 1, { weight, bias: this.tensors["head.bias"] }), maps };
+  }
+}
+
+// ----------------------------------------------------------------------------------------------------------- search
+
+/** Log-probabilities; <pad> and <s> are never generated. */
+function logProbabilities(logits, special) {
+  let most = -Infinity, sum = 0;
+  for (const logit of logits) most = Math.max(most, logit);
+  for (const logit of logits) sum += Math.exp(logit - most);
+  const found = logits.map(logit => logit - most - Math.log(sum));
+  found[special.pad] = found[special.bos] = -Infinity;
+  return found;
+}
+
+/** Candidates, the most probable first, after temperature, top-k and top-p; each with its share of what is left. */
+function candidates(logProbs, { temperature = 1, topK = 0, topP = 1 } = {}) {
+  const order = Array.from(logProbs, (_, id) => id).filter(id => logProbs[id] > -Infinity);
+  order.sort((one, other) => logProbs[other] - logProbs[one] || one - other);
+  const scaled = order.map(id => Math.exp((logProbs[id] - logProbs[order[0]]) / temperature));
+  const total = scaled.reduce((sum, value) => sum + value, 0);
+  let kept = 0, mass = 0;
+  while (kept < order.length && (!topK || kept < topK) && mass < topP) mass += scaled[kept++] / total;
+  return order.map((id, rank) => ({ id, share: rank < kept ? scaled[rank] / total / mass : 0, probability: Math.exp(logProbs[id]) }));
+}
+
+/** Random numbers between 0 and 1 from a seed (mulberry32). */
+function randomNumbers(seed) {
+  return () => {
+    seed = (seed + 0x6d2b79f5) | 0;
+    let mixed = Math.imul(seed ^ (seed >>> 15), 1 | seed);
+    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed;
+    return ((mixed ^ (mixed >>> 14)) >>> 0) / 4294967296;
+  };
+}
+
+function drawn(found, random) {
+  let left = random();
+  return (found.find(({ share }) => (left -= share) < 0) ?? found[0]).id;
+}
+
+/** The page's model with its tokenizers: `run` gives the output of a text with all that led to it. */
+class Live {
+  constructor(header, tensors) {
+    this.header = header;
+    this.model = new Model(header, tensors);
+    this.target = new Tokenizer(header.tokenizers.target);
+    this.source = header.tokenizers.source ? new Tokenizer(header.tokenizers.source) : null;
+  }
+
+  /** Greedy search, or sampling with `sampling` options and a seed; `forced` ids replace what would be chosen first. */
+  run(text, { forced = [], sampling = null, seed = 1 } = {}) {
+    const { special, limit } = this.header, read = (this.source ?? this.target).encode(text);
+    const source = this.source ? [...read, special.eos] : null, begin = this.source ? [special.bos] : [special.bos, ...read];
+    const longest = this.source
+      ? Math.min(limit.output, Math.floor(limit.ratio * source.length) + 10)
+      : Math.min(limit.output, limit.positions - begin.length + 1);
+    const tooLong = limit.positions !== null && Math.max(source?.length ?? 0, begin.length) > limit.positions;
+    if (tooLong) return { tooLong: true, tokens: Math.max(source?.length ?? 0, begin.length), limit: limit.positions };
+    const state = this.model.start(source), steps = [], rows = [], random = randomNumbers(seed);
+    let next = begin;
+    while (steps.length < longest) {
+      const { logits, maps } = this.model.step(next, state);
+      rows.push(maps);
+      const logProbs = logProbabilities(logits, special), isForced = steps.length < forced.length;
+      const found = sampling && !isForced ? candidates(logProbs, sampling) : null;
+      const id = isForced ? forced[steps.length] : found ? drawn(found, random) : highest(logProbs);
+      steps.push({ id, logProb: logProbs[id], logProbs, isForced });
+      if (id === special.eos) break;
+      next = [id];
+    }
+    const ids = steps.map(step => step.id), said = ids.filter(id => id !== special.eos);
+    return {
+      text, source, begin, steps, ids,
+      unknown: read.includes(special.unk),
+      output: this.target.decode(this.source ? said : [...read, ...said]),
+      isCut: ids.at(-1) !== special.eos,
+      score: steps.reduce((sum, step) => sum + step.logProb, 0),
+      maps: this.maps(state.maps, rows, source, [...begin, ...ids]),
+    };
+  }
+
+  /** The attention maps of all layers: for each head a table of queries and keys. */
+  maps(encoder, rows, source, read) {
+    const from = source?.map(id => this.source.shown(id)), all = read.map(id => this.target.shown(id));
+    const found = encoder.map(map => ({ ...map, queries: from, keys: from }));
+    for (const { name } of rows[0] ?? []) {
+      const parts = rows.map(maps => maps.find(map => map.name === name)), { heads } = this.model.shape;
+      const queries = parts.reduce((sum, part) => sum + part.rows, 0), count = parts.at(-1).count;
+      const weights = new Float32Array(heads * queries * count);
+      let done = 0;
+      for (const part of parts) {
+        for (let head = 0; head < heads; head++) {
+          for (let row = 0; row < part.rows; row++) {
+            const start = (head * part.rows + row) * part.count;
+            weights.set(part.weights.subarray(start, start + part.count), (head * queries + done + row) * count);
+          }
+        }
+        done += part.rows;
+      }
+      // As in a figure of alignment: a row of cross-attention is named by the token that it predicts.
+      const isCross = name.includes("cross"), shift = isCross ? 1 : 0;
+      const labels = { queries: all.slice(shift, queries + shift), keys: isCross ? from : all.slice(0, count) };
+      found.push({ name, weights, rows: queries, count, ...labels });
+    }
+    return found.map(map => ({ ...map, name: map.name.replace("_attention", ""), heads: this.model.shape.heads }));
+  }
+}
+
+function highest(values) {
+  let best = 0;
+  values.forEach((value, i) => { if (value > values[best]) best = i; });
+  return best;
+}

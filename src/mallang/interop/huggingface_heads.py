@@ -1,0 +1,136 @@
+"""Heads of `transformers` as tasks of ours: the classes or tags of a folder, and the weights of its head by our names.
+
+    …ForSequenceClassification   a run for classification: one class, or several (problem_type)
+    …ForTokenClassification      a run for tagging
+
+The classes are those of `id2label`. Tags that spell spans are numbered as ours are, so the rows of the head may move; a
+tag that their scheme has and their head has not gets a bias that leaves it no probability. Heads of other tasks are
+refused by name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mallang.data.columns import Kind, LabelSet
+from mallang.errors import UserError
+from mallang.interop.huggingface_folder import CONFIG
+from mallang.tasks import classification, tagging
+from mallang.tasks.tag_set import TagSet
+from mallang.text.tag_scheme import OUTSIDE, Scheme, is_span_tag, split_tag
+
+FAMILY = re.compile(r"(Bert|Roberta|XLMRoberta|Camembert)(?=Model$|For|LMHead)")
+"""The begin of the names of their classes."""
+PLAIN = ("Model", "ForPreTraining", "ForMaskedLM")
+"""Their classes without a head of a task."""
+CLASSIFICATION, TAGGING = "ForSequenceClassification", "ForTokenClassification"
+NEVER = -1e9
+"""A bias that leaves a tag no probability."""
+ALONE = "for the encoder alone: AutoModel.from_pretrained(FOLDER).save_pretrained(OTHER), and import that"
+
+
+@dataclass(frozen=True)
+class TaskHead:
+    """The head of a folder as that of a task of ours."""
+
+    task: classification.Config | tagging.Config
+    text_column: str
+    label_column: str
+    labels: LabelSet
+    weights: Mapping[str, Tensor]
+    """The weights of the head by our names."""
+
+
+def kind_of(about: Mapping[str, Any], where: Path) -> str:
+    """The kind of model that config.json names, without its family: one that can be imported."""
+    named = about.get("architectures")
+    if not isinstance(named, list) or not named:
+        return "Model"
+    kind = FAMILY.sub("", str(named[0]), count=1)
+    if kind not in (*PLAIN, CLASSIFICATION, TAGGING):
+        raise UserError(f"the head of {named[0]} cannot be imported", where=str(where), todo=ALONE)
+    return kind
+
+
+def head_of(kind: str, about: Mapping[str, Any], given: dict[str, Tensor], source: Path) -> TaskHead | None:
+    """The head of a task, if the folder has one; what is RoBERTa's first layer of it becomes our pooler in `given`."""
+    if kind in PLAIN:
+        return None
+    for part in ("weight", "bias"):
+        if kind == CLASSIFICATION and (dense := given.pop(f"classifier.dense.{part}", None)) is not None:
+            given[f"pooler.dense.{part}"] = dense
+    last = "classifier.out_proj" if "classifier.out_proj.weight" in given else "classifier"
+    weight, bias = (given.pop(f"{last}.{part}", None) for part in ("weight", "bias"))
+    if weight is None or bias is None or weight.dim() != 2 or bias.shape != weight.shape[:1]:
+        raise UserError(f"{CONFIG} names a model {kind}, but the weights hold no classifier", where=str(source))
+    names, dropout = names_of(about, len(weight), source), dropout_of(about, source)
+    if kind == TAGGING:
+        return tagging_head(names, weight, bias, dropout)
+    several = about.get("problem_type") == "multi_label_classification"
+    if about.get("problem_type") == "regression" or len(weight) == 1:
+        raise UserError(
+            "a head for regression cannot be imported, only one with classes", where=str(source), todo=ALONE
+        )
+    task = classification.Config(kind="multi" if several else "single", head_dropout=dropout)
+    labels: Kind = "labels" if several else "label"
+    weights = {"head.linear.weight": weight, "head.linear.bias": bias}
+    return TaskHead(task, "text", "label", LabelSet(names, labels), weights)
+
+
+def tagging_head(names: tuple[str, ...], weight: Tensor, bias: Tensor, dropout: float) -> TaskHead:
+    """The head of a tagger, its rows in the order of our tags."""
+    labels, rows = LabelSet(names, "tags", scheme=scheme_of(names)), list[Tensor]()
+    biases, nothing, never = list[Tensor](), torch.zeros_like(weight[0]), torch.tensor(NEVER)
+    for name in TagSet(labels, "same").names:
+        place = labels.ids.get(name)
+        rows.append(nothing if place is None else weight[place])
+        biases.append(never if place is None else bias[place])
+    weights = {"head.scores.linear.weight": torch.stack(rows), "head.scores.linear.bias": torch.stack(biases)}
+    task = tagging.Config(head="softmax", scheme="same", head_dropout=dropout)
+    return TaskHead(task, "words", "tags", labels, weights)
+
+
+def names_of(about: Mapping[str, Any], outputs: int, source: Path) -> tuple[str, ...]:
+    """The names of the classes by number; without them LABEL_0 and so on, as in transformers."""
+    where, found = str(source / CONFIG), about.get("id2label")
+    if not found:
+        return tuple(f"LABEL_{number}" for number in range(outputs))
+    try:
+        named = {int(number): str(name) for number, name in found.items()}
+    except (AttributeError, ValueError) as error:
+        raise UserError(f"id2label cannot be read: {error}", where=where) from error
+    if sorted(named) != list(range(outputs)):
+        raise UserError(
+            f"the weights do not fit {CONFIG}: it names {len(named)} labels, and the head has {outputs} outputs",
+            where=where,
+        )
+    names = tuple(named[number] for number in range(outputs))
+    if len(set(names)) < outputs or not all(name.strip() for name in names):
+        raise UserError("id2label holds a name twice, or an empty one", where=where, todo="give each label a name")
+    return names
+
+
+def dropout_of(about: Mapping[str, Any], source: Path) -> float:
+    """The dropout before the head."""
+    share = about.get("classifier_dropout")
+    share = about.get("hidden_dropout_prob", 0.1) if share is None else share
+    if not isinstance(share, int | float) or not 0 <= share < 1:
+        raise UserError(f"classifier_dropout = {share!r} is no probability", where=str(source / CONFIG))
+    return float(share)
+
+
+def scheme_of(names: tuple[str, ...]) -> Scheme | None:
+    """The scheme in which tags spell spans; none if they spell none."""
+    prefixes = {split_tag(name)[0] for name in names}
+    if OUTSIDE not in names or not all(map(is_span_tag, names)) or prefixes == {OUTSIDE}:
+        return None
+    if prefixes & {"E", "S"}:
+        return "bioes"
+    return "iob2" if "B" in prefixes else "iob1"

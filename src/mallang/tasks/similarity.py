@@ -1,0 +1,357 @@
+"""Similarity: a number for how alike two texts are.
+
+    cross    both texts in one row: encoder → linear → sigmoid = p. Each pair has to be encoded by itself.
+    bi       each text by itself: p = cos(vector of the first, vector of the second). Vectors can be kept and searched.
+             Siamese encoders: Reimers and Gurevych 2019 (Sentence-BERT), arXiv:1908.10084. It adds no weights.
+
+    t = (number − lowest) / (highest − lowest)                 the number of a pair on a scale from 0 to 1
+    mse       Σ (p − t)²
+    bce       −Σ t log p + (1 − t) log(1 − p)                  kind = "cross" alone: a cosine is no probability
+    cosent    log(1 + Σ exp(20 (p_i − p_j))), over all pairs i, j of a batch with t_i < t_j (Su 2022, CoSENT): it asks
+              for the right order only. It is weighted by the number of examples in the batch
+
+A score is lowest + (highest − lowest) · p. The order of scores is what Spearman's correlation measures, so a bi-encoder
+has scores below `lowest` where its cosines are negative.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Float32
+from torch import Tensor, nn
+
+from mallang.data.batch import Batch
+from mallang.data.columns import Column, Kind, LabelSet, Numbers, bits_to_number
+from mallang.data.prepared import Prepared
+from mallang.data.sampler import Buckets, Rows, by_length
+from mallang.decoding.contract import device_of, inference
+from mallang.errors import UserError
+from mallang.evaluation.correlation import correlation_scores, correlations
+from mallang.evaluation.score import Score
+from mallang.layers.head import ClassificationHead, Headed
+from mallang.models.contract import Encoder, encode_text, longest_of, reads_sentences
+from mallang.tasks.classification_options import check_share
+from mallang.tasks.contract import Better, Evaluated, Group, Loss
+from mallang.tasks.embedding import text_vectors, word_vectors
+from mallang.tasks.pair_layout import PairLayout, as_pairs, check_shared, is_pair, lengths_of
+from mallang.text.tokenizer import Tokenizer
+
+__all__ = ["DEFAULTS", "SECTIONS", "Config", "Task", "Verbs"]
+
+SECTIONS: tuple[str, ...] = ()
+"""Sections of a recipe that this task reads besides those of every recipe."""
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "data": {"max_length": 0, "max_ratio": 0.0},  # a long pair is an example too, and texts may differ in length
+    "train": {"metric": "spearman"},
+    "schedule": {"name": "linear", "warmup": 0},
+}
+"""Defaults of a recipe of this task."""
+BATCH_TOKENS = 16_384
+"""Padded tokens per batch of inference."""
+SHARPNESS = 20.0
+"""What differences of p are multiplied by in the loss cosent."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """How both texts are read, the scale of the numbers, and the loss."""
+
+    kind: Literal["cross", "bi"] = "cross"
+    """cross: both texts in one row, the more exact; bi: each text has a vector of its own, the faster."""
+    loss: Literal["mse", "bce", "cosent"] = "mse"
+    """Squared error, binary cross-entropy (kind = "cross"), or the order of the pairs of a batch."""
+    lowest: float = 0.0
+    """The number of texts that have nothing in common."""
+    highest: float = 5.0
+    """The number of texts that say the same."""
+    symmetric: bool = False
+    """kind = "cross": whether training reads each pair in a random order; a cosine has none."""
+    head_dropout: float = 0.0
+    """kind = "cross": dropout on the vector of a pair before the head."""
+    word_dropout: float = 0.0
+    """Probability that a token is read as `<unk>` in training."""
+    freeze: bool = False
+    """kind = "cross": train the head alone; the encoder, usually from another run (--from), stays as it is."""
+    max_tokens: int = 0
+    """Maximum number of tokens of a row, special tokens included; 0: as many as the model reads."""
+
+    def __post_init__(self) -> None:
+        for name in ("head_dropout", "word_dropout"):
+            check_share(name, getattr(self, name))
+        if not self.lowest < self.highest:
+            raise ValueError(f"lowest {self.lowest} must be below highest {self.highest}")
+        if self.max_tokens < 0:
+            raise ValueError(f"max_tokens must be 0 or more, but is {self.max_tokens}")
+        if self.kind == "bi":
+            for name in ("symmetric", "head_dropout", "freeze"):
+                if getattr(self, name):
+                    raise ValueError(f"{name} has no effect on kind = 'bi'")
+            if self.loss == "bce":
+                raise ValueError("loss = 'bce' needs probabilities, and kind = 'bi' has cosines: mse or cosent")
+
+
+class Task:
+    """Learn the number of a pair of texts."""
+
+    columns = ("first", "second", "score")
+    unread: tuple[str, ...] = ()
+    open_ended = False
+    can_compile = True
+    parts = ("loss",)
+    metrics: Mapping[str, Better] = {"loss": "lower", "spearman": "higher", "pearson": "higher"}
+
+    def __init__(self, config: Config, tokenizers: Mapping[str, Tokenizer], labels: Mapping[str, LabelSet]) -> None:
+        self.config, self.tokenizers = config, tokenizers
+        self.text = check_shared(tokenizers["first"], tokenizers["second"])
+        layout: Literal["joined", "apart"] = "joined" if config.kind == "cross" else "apart"
+        self.layout = PairLayout(self.text.vocabulary, layout, config.max_tokens)
+
+    @classmethod
+    def kinds(cls, config: Config) -> Mapping[str, Kind]:
+        """The kind of each column that is not plain text."""
+        return {"score": "number"}
+
+    def arrays(self) -> Sequence[Column]:
+        """The tokens of both texts, and the number."""
+        numbers = Numbers(self.config.lowest, self.config.highest)
+        return [Column(0, self.text), Column(1, self.text), Column(2, numbers, is_text=False)]
+
+    def build(self, model: ModuleType, config: Any) -> nn.Module:
+        """The encoder, of kind = "cross" with a head of one output."""
+        name, kind = model.__name__.rsplit(".", 1)[-1], model.Model
+        if not issubclass(kind, Encoder):
+            raise UserError(
+                f"{name} encodes no text, so it cannot compare two",
+                todo="take an encoder, such as model.name=bert or model.name=rnn_classifier",
+            )
+        if reads_sentences(kind) and self.config.kind == "bi":
+            raise UserError(
+                f"{name} reads documents in sentences, so a text alone has no vector of its own",
+                todo="task.kind=cross, or an encoder of plain texts",
+            )
+        if reads_sentences(kind):
+            self.layout.layout, self.layout.as_documents = "apart", True
+        encoder: nn.Module = kind(config, *[self.text.vocabulary] * (2 if kind.reads_source else 1))
+        self.layout.limit(longest_of(encoder))
+        if self.config.kind == "bi":
+            return encoder
+        assert isinstance(encoder, Encoder)
+        head = ClassificationHead(encoder.encoder_dims().pooled, 1, self.config.head_dropout)
+        return Headed(encoder, head, frozen=self.config.freeze)
+
+    def examples(self, corpus: Prepared, seed: int, epoch: int) -> Any:
+        """The pairs that an epoch reads."""
+        return corpus.epoch(seed, epoch)
+
+    def plan(
+        self, corpus: Prepared, *, tokens: int, sentences: int | None = None, multiple: int = 1, seed: int, epoch: int
+    ) -> Sequence[Rows]:
+        """Batches of pairs of similar length."""
+        widths = self.layout.widths(corpus.epoch(seed, epoch).lengths[:, :2])
+        rows = None if self.layout.rows == 1 else np.full(len(widths), self.layout.rows)
+        return Buckets(
+            widths[:, None], tokens=tokens, sentences=sentences, rows=rows, multiple=multiple, long_alone=True,
+            seed=seed, epoch=epoch,
+        )  # fmt: skip
+
+    def batches(self, examples: Sequence[Sequence[Any]], tokens: int) -> Iterator[tuple[list[int], Batch]]:
+        """All pairs in batches for inference, each with their numbers; those of similar length share a batch."""
+        widths = self.layout.widths(lengths_of([(each[0], each[1]) for each in examples])).tolist()
+        rows = None if self.layout.rows == 1 else [self.layout.rows] * len(widths)
+        for group in by_length(widths, tokens, rows=rows):
+            yield group, self.collate([examples[place] for place in group])
+
+    def prepare(self, rows: list[tuple[Any, ...]], random: np.random.Generator) -> Batch:
+        """A padded batch; with word dropout some tokens are `<unk>`, and symmetric pairs are in a random order."""
+        examples = [example for (example,) in rows]
+        if self.config.symmetric:
+            swapped = random.random(len(examples)) < 0.5
+            examples = [(b, a, c) if swap else (a, b, c) for (a, b, c), swap in zip(examples, swapped, strict=True)]
+        if share := self.config.word_dropout:
+            unk = self.text.vocabulary.unk
+            examples = [
+                (*(np.where(random.random(len(ids)) < share, unk, ids) for ids in each[:2]), each[2])
+                for each in examples
+            ]
+        return self.collate(examples)
+
+    def collate(self, examples: Sequence[Sequence[Any]]) -> Batch:
+        """A padded batch of pairs with their numbers."""
+        numbers = torch.tensor([bits_to_number(each[2]) for each in examples])
+        return Batch(**self.layout.fields([(each[0], each[1]) for each in examples]), numbers=numbers)
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        """The number of pairs with a number, and of tokens."""
+        assert batch.numbers is not None
+        return {"loss": int((~batch.numbers.isnan()).sum()), "tokens": int(batch.lengths.sum())}
+
+    def loss(self, model: Any, batch: Batch, carry: Any) -> Loss:
+        """The summed loss of the pairs; the squared error is reported."""
+        assert batch.numbers is not None
+        known, found = ~batch.numbers.isnan(), self.outputs(model, batch)
+        target = (batch.numbers.nan_to_num() - self.config.lowest) / (self.config.highest - self.config.lowest)
+        shares = found.sigmoid() if self.config.kind == "cross" else found
+        squares = torch.where(known, (shares - target) ** 2, 0.0).sum()
+        if self.config.loss == "cosent":
+            loss = order_loss(shares, target, known)
+        elif self.config.loss == "bce":
+            each = F.binary_cross_entropy_with_logits(found, target, reduction="none")
+            loss = torch.where(known, each, 0.0).sum()
+        else:
+            loss = squares
+        return Loss(sums={"loss": loss}, report={"squared_error": squares.detach()})
+
+    def outputs(self, model: Any, batch: Batch) -> Float[Tensor, " pairs"]:
+        """A logit for every pair; of kind = "bi" the cosine of both vectors."""
+        if self.config.kind == "cross":
+            logits: Tensor = model.head(encode_text(model.model, batch).pooled)
+            return logits[:, 0].float()
+        assert batch.sentences is not None
+        pooled = encode_text(model, Batch(tokens=batch.tokens, lengths=batch.lengths)).pooled.float()
+        first, second = (pooled[batch.sentences[:, place].clamp(min=0)] for place in (0, 1))
+        return F.cosine_similarity(first, second, dim=1)
+
+    def predict(self, model: nn.Module, examples: Sequence[Sequence[Any]]) -> Float32[np.ndarray, " pairs"]:
+        """The score of every pair, in their order; pairs of similar length share a batch."""
+        device, found = device_of(model), dict[int, float]()
+        with inference(model):
+            for group, batch in self.batches(examples, BATCH_TOKENS):
+                outputs = self.outputs(model, batch.to(device))
+                shares = outputs.sigmoid() if self.config.kind == "cross" else outputs
+                found.update(zip(group, shares.tolist(), strict=True))
+        shares_found = np.array([found[place] for place in range(len(examples))], dtype=np.float32)
+        return self.config.lowest + (self.config.highest - self.config.lowest) * shares_found
+
+    def updates(self, model: nn.Module) -> list[Group]:
+        """All parameters that are trained."""
+        return [Group([(name, each) for name, each in model.named_parameters() if each.requires_grad])]
+
+    def validate(self, model: nn.Module, corpus: Prepared, rows: Sequence[tuple[str, ...]], metric: str) -> list[Score]:
+        """The squared error on the scale from 0 to 1, and the correlations, on held-out pairs."""
+        examples = [corpus[place] for place in range(len(corpus))]
+        golds = np.array([bits_to_number(each[2]) for each in examples])
+        found, width = self.predict(model, examples), self.config.highest - self.config.lowest
+        loss = float((((found - golds) / width) ** 2).mean())
+        values = {"loss": loss, **{name: 100 * value for name, value in correlations(found, golds).items()}}
+        return [Score(name, value, f"kind:{self.config.kind}", count=len(golds)) for name, value in values.items()]
+
+    def longest(self, model: nn.Module) -> int | None:
+        """The maximum number of tokens that the model reads."""
+        return longest_of(model.model if isinstance(model, Headed) else model)
+
+    def note_cut(self, corpus: Prepared) -> str:
+        """A sentence about the pairs of a prepared corpus that lose tokens; empty where none does."""
+        return self.layout.note_cut(corpus.lengths[:, :2])
+
+
+def order_loss(shares: Float[Tensor, " pairs"], target: Float[Tensor, " pairs"], known: Tensor) -> Float[Tensor, ""]:
+    """log(1 + Σ exp(20 (p_i − p_j))) over all i, j whose targets are t_i < t_j, times the number of examples."""
+    is_wrong_way = (target[:, None] < target[None, :]) & known[:, None] & known[None, :]
+    differences = SHARPNESS * (shares[:, None] - shares[None, :])
+    asked = differences.masked_fill(~is_wrong_way, -torch.inf).flatten()
+    return torch.cat((asked.new_zeros(1), asked)).logsumexp(dim=0) * known.sum()
+
+
+@dataclass(frozen=True)
+class Similarity:
+    """How alike two texts are."""
+
+    input: tuple[str, str]
+    score: float
+
+    def __str__(self) -> str:
+        return f"{self.score:.4f}"
+
+
+class Verbs:
+    """A trained model of similarity."""
+
+    task_name = "similarity"
+    verbs = ("similarity", "embed", "evaluate")
+    compared_by = None
+    reads_pairs = True
+    evaluated: Evaluated = "numbers"
+
+    def __init__(self, task: Task, model: Any, config: None, max_length: int) -> None:
+        self.task, self.model, self.config, self.max_length = task, model, config, max_length
+
+    @property
+    def encoder(self) -> Any:
+        """The model without its head."""
+        return self.model.model if isinstance(self.model, Headed) else self.model
+
+    def similarity(self, pairs: Any) -> Any:
+        """The score of a pair of texts, or of each."""
+        given = as_pairs(pairs)
+        scores = self.task.predict(self.model, self.examples(given)).tolist() if given else []
+        found = [Similarity(pair, score) for pair, score in zip(given, scores, strict=True)]
+        return found[0] if is_pair(pairs) else found
+
+    def examples(self, pairs: Sequence[Any]) -> list[tuple[Any, ...]]:
+        """Pairs as examples; their number is not known."""
+        given, nothing = as_pairs(pairs), np.array([np.nan], dtype=np.float32).view(np.int32).astype(np.int64)
+        sides = [self.task.text.encode_batch([pair[place] for pair in given]) for place in (0, 1)]
+        arrays = [[np.array(ids, dtype=np.int64) for ids in side] for side in sides]
+        return [(first, second, nothing) for first, second in zip(*arrays, strict=True)]
+
+    def note_cut(self, pairs: Sequence[Any]) -> str:
+        """A sentence about the pairs that the model cannot read to their ends; empty where it can."""
+        return self.task.layout.note_cut(lengths_of([each[:2] for each in self.examples(pairs)])) if pairs else ""
+
+    def embed(self, texts: str | Iterable[str], *, words: bool = False) -> Float32[np.ndarray, "*texts dim"]:
+        """The vector of a text, or one row per text, whose cosines are the scores; with `words` those of words."""
+        given = [texts] if isinstance(texts, str) else list(texts)
+        if not words and self.task.config.kind == "cross":
+            raise UserError(
+                "this run reads both texts of a pair in one row, so a text alone has no vector",
+                todo="train with task.kind=bi",
+            )
+        found = (word_vectors if words else text_vectors)(self.encoder, self.task.text, given)
+        return found[0] if isinstance(texts, str) else found
+
+    def evaluate(self, rows: Sequence[tuple[str, ...]], **options: Any) -> tuple[list[Score], list[str]]:
+        """The correlations and the squared error, and the score of every row."""
+        if options := {name: value for name, value in options.items() if value is not None}:
+            raise UserError(f"{next(iter(options))} has no effect on similarity", todo="leave it out")
+        numbers = Numbers(self.task.config.lowest, self.task.config.highest)
+        return similarity_scores(self.similarity([row[:2] for row in rows]), [row[2] for row in rows], numbers)
+
+
+def similarity_scores(
+    found: Sequence[Similarity], cells: Sequence[str], numbers: Numbers
+) -> tuple[list[Score], list[str]]:
+    """The correlations with gold numbers, the squared error, and the scores as texts."""
+    golds = np.array([read_gold(cell, number, numbers) for number, cell in enumerate(cells, start=1)])
+    scores = np.array([each.score for each in found])
+    error = float(((scores - golds) ** 2).mean())
+    signature = f"lowest:{numbers.lowest:g}|highest:{numbers.highest:g}"
+    told = [*correlation_scores(scores, golds).values(), Score("MSE", error, signature, count=len(golds))]
+    return told, [str(each) for each in found]
+
+
+def read_gold(cell: str, number: int, numbers: Numbers) -> float:
+    """The gold number of a row; one that is none is refused with its row."""
+    try:
+        return bits_to_number(numbers.encode_batch([cell])[0])
+    except UserError as error:
+        raise UserError(error.what, where=f"row {number}", todo=error.todo) from error
+
+
+def cosines(model: Any, pairs: Any) -> Any:
+    """The cosine of the vectors of both texts, for any model that embeds texts: what a bi-encoder starts from."""
+    given = as_pairs(pairs)
+    texts = list(dict.fromkeys(text for pair in given for text in pair))
+    vectors = dict(zip(texts, model.embed(texts).astype(np.float64), strict=True)) if texts else {}
+    found = []
+    for pair in given:
+        first, second = (vectors[text] for text in pair)
+        size = float(np.linalg.norm(first) * np.linalg.norm(second))
+        found.append(Similarity(pair, float(first @ second) / size if size else 0.0))
+    return found[0] if is_pair(pairs) else found
