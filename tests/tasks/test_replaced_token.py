@@ -16,10 +16,10 @@ import mallang
 from mallang.data.batch import IGNORE, Batch, Shapes
 from mallang.errors import UserError
 from mallang.find import find
+from mallang.layers.head import masked_rows
 from mallang.models.electra import ELECTRA, Config
 from mallang.recipe import read
 from mallang.tasks import replaced_token
-from mallang.tasks.masked_lm import masked_rows
 from mallang.text.tokenizer import Config as Text
 from mallang.text.tokenizer import Tokenizer
 from mallang.training.seeding import seed_everything

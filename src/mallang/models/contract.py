@@ -171,20 +171,6 @@ class Tagger(Protocol):
 
 
 @runtime_checkable
-class ReplacedTokens(Protocol):
-    """An encoder that finds replaced tokens, and the generator that replaces them."""
-
-    def generator_hidden(self, batch: Batch) -> Float[Tensor, "batch time _"]:
-        """The vector of every token after the last layer of the generator."""
-
-    def generator_logits(self, hidden: Float[Tensor, "*batch _"]) -> Float[Tensor, "*batch words"]:
-        """One logit per word, for what a masked token was."""
-
-    def replaced_logits(self, hidden: Float[Tensor, "batch time dim"]) -> Float[Tensor, "batch time"]:
-        """One logit per token: that it was replaced."""
-
-
-@runtime_checkable
 class HiddenStates(Protocol):
     """A model that returns the hidden states of every layer."""
 

@@ -38,7 +38,6 @@ from mallang.tasks.filler import Verbs
 from mallang.tasks.masked_scores import held_out_scores
 from mallang.tasks.masked_view import shown_examples
 from mallang.text.tokenizer import Tokenizer
-from mallang.text.vocabulary import OPTIONAL
 
 __all__ = ["DEFAULTS", "SECTIONS", "Config", "Task", "Verbs"]
 
@@ -124,7 +123,7 @@ class Task:
     @classmethod
     def special_tokens(cls, config: Config) -> tuple[str, ...]:
         """`<mask>`, and what stands around a text and between two."""
-        return tuple(OPTIONAL)
+        return "mask", "cls", "sep"
 
     def arrays(self) -> Sequence[Column]:
         """The tokens of a document, and the starts of its sentences."""

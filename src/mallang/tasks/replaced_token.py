@@ -31,8 +31,8 @@ from mallang.data.sampler import by_length
 from mallang.decoding.contract import device_of
 from mallang.errors import UserError
 from mallang.evaluation.score import Score
+from mallang.layers.bidirectional import ReplacedTokens
 from mallang.layers.head import masked_rows
-from mallang.models.contract import ReplacedTokens
 from mallang.tasks import encoding, masked_lm
 from mallang.tasks.contract import Better, Loss
 from mallang.tasks.masked_scores import BATCH_TOKENS, RATES, SEED, masked_batch
