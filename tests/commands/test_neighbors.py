@@ -58,6 +58,8 @@ def test_an_analogy(run: Path, tmp_path: Path) -> None:
     [
         (("여와",), "no vector of '여와'"),
         (("왕", "--analogy", "왕", "개", "고양이"), "--analogy and other words were both given"),
+        (("왕", "--layer", "0"), "--layer has no effect without --context"),
+        (("왕", "개", "--context", "왕 은 궁궐 에 산다"), "--context is about one word"),
     ],
 )
 def test_mistakes_are_told(run: Path, tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:

@@ -105,7 +105,7 @@ def command(
         show_contexts(run, asked, device, json=json, quiet=quiet)
         return
     for name, value in {"--layer": layer, "--any-word": any_word, "--map": maps}.items():
-        if value not in (None, False):
+        if value is not None and value is not False:
             raise UserError(f"{name} has no effect without --context", todo='--context "a sentence with the word"')
     given = [word for word in read_texts(words, file) if word.strip()]
     model = load_for(run, None, "neighbors", device)
