@@ -259,7 +259,8 @@ def test_every_task_with_labels_and_every_kind_of_it_has_a_job() -> None:
     modules = {name: find("tasks", name) for name in names("tasks")}
     tasks = {name: module for name, module in modules.items() if hasattr(module, "Task")}
     kinds = {name: column_kinds(module.Task, module.Config()).values() for name, module in tasks.items()}
-    assert {name for name, found in kinds.items() if set(found) & set(NAMED)} == {job.task for job in JOBS.values()}
+    learned = {name for name, found in kinds.items() if set(found) & {*NAMED, "number"}}
+    assert learned - {"distilled_classification"} == {job.task for job in JOBS.values()}  # that one needs a teacher
     named = {value.removeprefix("task.kind=") for job in JOBS.values() for value in job.values}
     assert set(get_args(get_type_hints(classification.Config)["kind"])) - {"single"} <= named
     assert all((name, job.quick) in CELLS for name, job in JOBS.items())
