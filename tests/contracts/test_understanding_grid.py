@@ -34,7 +34,7 @@ from mallang.tasks.contract import column_kinds
 from mallang.training.train import Options, train
 
 MARGIN = 15.0
-"""Points of micro F1, or of Spearman's correlation, above the best constant prediction."""
+"""Points of micro F1, or of Spearman's correlation, above the best constant prediction; a job may have its own."""
 SPLITS = {"train": 3000, "valid": 50, "test": 300}
 """Rows that are read; the one validation, at the end, chooses nothing."""
 LEARNING = ("train.steps=400", "train.validate_every=400", "train.batch_sentences=32", "train.workers=0",
@@ -63,9 +63,10 @@ class Job:
     """Recipe values besides the name of the task."""
     by_spans: bool = False
     """Tags spell spans, and these are scored."""
+    margin: float = MARGIN
     corpus: str = "miniworld"
     in_pairs: bool = False
-    """Each text has the one after it beside it, and the label of that one."""
+    """Each text has the next row's text beside it, in the other language, and the label of that row."""
 
     @property
     def models(self) -> list[str]:
@@ -89,7 +90,7 @@ JOBS = {
     "rating": Job("classification", ("ko", "rating"), "rnn_classifier", ("task.kind=ordinal",)),
     "parts of speech": Job("tagging", ("ko-tokens", "ko-pos"), "rnn_tagger", ("task.head=softmax",)),
     "entities": Job("tagging", ("en-tokens", "en-ner"), "lstm_crf", ("task.head=crf",), by_spans=True),
-    "second sentiment": Job("pairs", ("ko", "sentiment"), "cnn", in_pairs=True),
+    "second sentiment": Job("pairs", ("en", "ko", "sentiment"), "cnn", margin=10.0, in_pairs=True),
     "equal parts": Job(
         "similarity",
         ("ko-sentence1", "ko-sentence2", "score"),
@@ -124,7 +125,7 @@ def rows_of(job: str, split: str) -> list[tuple[str, ...]]:
     opened = corpora.open_corpus(corpora.Config(corpus=JOBS[job].corpus, columns=list(columns)), columns)
     rows = [row for row, _ in zip(opened.split(split), range(SPLITS[split]), strict=False)]
     if JOBS[job].in_pairs:
-        return [(first[0], *second) for first, second in pairwise(rows)]
+        return [(first[0], *second[1:]) for first, second in pairwise(rows)]
     return rows
 
 
@@ -199,7 +200,9 @@ def check(job: str, model: str, data: Path, folder: Path, device: str) -> None:
         found = {score.name: score.value for score in scores}["Spearman"]
     else:
         found = micro_f1(decisions(job, predicted), decisions(job, [row[-1] for row in rows]))
-    assert found > constant(job) + MARGIN, f"{found:.1f} against {constant(job):.1f} of the best constant prediction"
+    assert found > constant(job) + JOBS[job].margin, (
+        f"{found:.1f} against {constant(job):.1f} of the best constant prediction"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -256,7 +259,8 @@ def test_every_task_with_labels_and_every_kind_of_it_has_a_job() -> None:
     modules = {name: find("tasks", name) for name in names("tasks")}
     tasks = {name: module for name, module in modules.items() if hasattr(module, "Task")}
     kinds = {name: column_kinds(module.Task, module.Config()).values() for name, module in tasks.items()}
-    assert {name for name, found in kinds.items() if set(found) & set(NAMED)} == {job.task for job in JOBS.values()}
+    learned = {name for name, found in kinds.items() if set(found) & {*NAMED, "number"}}
+    assert learned - {"distilled_classification"} == {job.task for job in JOBS.values()}  # that one needs a teacher
     named = {value.removeprefix("task.kind=") for job in JOBS.values() for value in job.values}
     assert set(get_args(get_type_hints(classification.Config)["kind"])) - {"single"} <= named
     assert all((name, job.quick) in CELLS for name, job in JOBS.items())
