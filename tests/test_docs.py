@@ -57,7 +57,7 @@ PAIRS = [
 SHOWN = {
     "dog-and-cat": ("within > across + 0.1", "of_its_kind >= 18", "rank <= 5"),
     "european-economic-area": ("exact >= 95", "linked >= 285", "reversed_phrases >= 90"),
-    "homonyms": ("min(right.values()) >= 30", "max(alone.values()) <= 20", "other_frame['사과'] >= 30"),
+    "homonyms": ("min(right.values()) >= 24", "max(alone.values()) <= 20", "other_frame['사과'] >= 30"),
     "it-and-the-animal": ("exact >= 285", "means['animal']['ANIMAL'] > means['place']['ANIMAL'] + 0.2"),
     "je-suis-etudiant": ("said == ['▁I', '▁am', '▁a', '▁student', '</s>']",),
     "unicorns": ("right >= 30",),
