@@ -154,3 +154,17 @@ def test_its_texts_are_framed_by_cls_and_sep() -> None:
     marked = Vocabulary.named([*SPECIALS, "<cls>", "<sep>"], {"cls": "<cls>", "sep": "<sep>"})
     assert marked.frame == (4, 5) and marked.frame_length == 2
     assert Vocabulary.named([*SPECIALS, "<sep>"], {"sep": "<sep>"}).frame == (None, 3)
+
+
+@pytest.mark.parametrize("pooling", ["pooler", "first", "mean"])
+def test_a_text_is_pooled_from_the_last_of_three_layers(pooling: str) -> None:
+    model, given = made(layers=3, pooling=pooling), batch()
+    found = model.encode(given)
+    last = found.layers[2]
+    expected = {
+        "pooler": lambda: (last[:, 0] @ model.pooler.weight.T + model.pooler.bias).tanh(),
+        "first": lambda: last[:, 0],
+        "mean": lambda: torch.stack([last[0].mean(dim=0), last[1, :3].mean(dim=0)]),
+    }[pooling]()
+    assert len(found.layers) == 3
+    torch.testing.assert_close(found.pooled, expected)
