@@ -68,7 +68,8 @@ def too_long(path):
     """What of a file is too long, one line each."""
     text = path.read_text("utf-8")
     lines = len(text.splitlines())
-    if lines > (LONGEST_MODEL if path.parent.name == "models" else LONGEST_FILE):
+    is_model = path.parent.name == "models" and path.stem != "contract"  # which lists protocols, and is no paper
+    if lines > (LONGEST_MODEL if is_model else LONGEST_FILE):
         yield f"{name_of(path)} has {lines} lines"
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
