@@ -14,6 +14,7 @@ import torch
 
 from contracts.tiny_models import ENCODERS, examples_of, make, task_of
 from mallang.commands.doctor import examine_run
+from mallang.data.batch import IGNORE
 from mallang.data.columns import LabelSet
 from mallang.errors import UserError
 from mallang.find import find
@@ -28,6 +29,7 @@ from mallang.tasks.finetuning import depths_of, symmetric_divergence
 from mallang.text.tokenizer import Config as TextConfig
 from mallang.text.tokenizer import Tokenizer
 from mallang.training import checkpoint, optimizer
+from mallang.training.materials import frame_marks
 from mallang.training.train import Options, train
 
 LAYERED = [name for name in ENCODERS if issubclass(find("models", name).Model, Layered)]
@@ -54,7 +56,7 @@ def test_every_parameter_of_an_encoder_belongs_to_one_layer(name: str) -> None:
     ]
     flat = [id(each) for group in groups for each in group]
     assert len(flat) == len(set(flat)) and set(flat) == {id(each) for each in model.model.parameters()}
-    assert len(groups) == model.model.config.layers + 1 and all(groups)
+    assert len(groups) == (2 if name == "albert" else model.model.config.layers + 1) and all(groups)
 
 
 def test_rates_fall_from_the_head_to_the_embedding_as_computed_by_hand() -> None:
@@ -184,13 +186,14 @@ def test_the_mix_of_layers_is_the_formula_and_its_weights_are_trained(name: str)
     task = task_of(name, mix_layers=True, freeze=True)
     model: Any = make(task, name)
     batch = task.collate(examples_of(name, 6))
-    assert model.mix is not None and model.mix.weights().tolist() == [0.5, 0.5]
     with torch.no_grad():
-        model.mix.scores.copy_(torch.tensor([1.0, -1.0]))
-        model.mix.scale.fill_(0.7)
         layers = task.encoded(model.model, batch).layers
-        share = 1 / (1 + np.exp(-2.0))
-        mix = 0.7 * (share * layers[0] + (1 - share) * layers[1])
+        assert model.mix is not None and model.mix.weights().tolist() == pytest.approx([1 / len(layers)] * len(layers))
+        scores = torch.linspace(1.0, -1.0, len(layers))
+        model.mix.scores.copy_(scores)
+        model.mix.scale.fill_(0.7)
+        shares = np.exp(scores.numpy()) / np.exp(scores.numpy()).sum()
+        mix = 0.7 * sum(float(share) * layer for share, layer in zip(shares, layers, strict=True))
         text = torch.stack([row[:length].mean(dim=0) for row, length in zip(mix, batch.lengths, strict=True)])
         torch.testing.assert_close(task.logits(model, batch)[0], model.head(text), rtol=1e-5, atol=1e-5)
     [group] = task.updates(model)
@@ -261,6 +264,117 @@ def test_tagging_has_the_same_options() -> None:
     with pytest.raises(UserError, match="has its own CRF"):
         crf = find("models", "lstm_crf")
         tagger(lora_rank=1).build(crf, crf.Config(**crf.SIZES["tiny"]))
+
+
+@pytest.mark.parametrize("sharing", ["none", "attention", "feed-forward", "all"])
+def test_shared_layers_of_an_albert_are_trained_as_its_highest(sharing: Any) -> None:
+    module = find("models", "albert")
+    model = module.Model(module.Config(**{**module.SIZES["tiny"], "sharing": sharing, "pretraining_heads": "both"}),
+                         task_of("albert").text.vocabulary)  # fmt: skip
+    groups = [[each for part in group for each in part.parameters()] for group in model.layer_groups()]
+    assert len(groups) == (2 if sharing == "all" else 3) and all(groups)
+    flat = [id(each) for group in groups for each in group]
+    assert len(flat) >= len(set(flat)) == len(list(model.parameters()))
+    table = model.embedding.words.weight
+    assert any(each is table for each in groups[0])
+    shared = {"attention": [model.attention], "feed-forward": [model.feedforward]}.get(sharing, [])
+    highest = {id(each) for each in groups[-1]}
+    assert all({id(each) for each in part.parameters()} <= highest for part in shared)
+
+
+def answering(kind: str, **options: Any) -> tuple[Any, Any]:
+    """A task of pairs of that name, and a batch of two examples."""
+    module = find("tasks", kind)
+    tokenizer = Tokenizer.train(["a b c d"], TextConfig(unit="space", vocabulary=20), special=("cls", "sep"))
+    one, two, three = (np.array(ids) for ids in ([5, 6], [7], [8, 5, 6]))
+    none = np.array([IGNORE])
+    columns, rows = {
+        "similarity": (("first", "second"), [(one, two, number(2.5)), (two, three, number(4.0))]),
+        "multiple_choice": (
+            ("question", "choices"), [(one, three, np.array([0, 2]), np.array([1])), (two, three, np.array([0]), none)]
+        ),
+        "question_answering": (("question", "context"), [(one, three, (1, 2)), (two, one, (IGNORE, IGNORE))]),
+    }[kind]  # fmt: skip
+    task = module.Task(module.Config(**options), dict.fromkeys(columns, tokenizer), {})
+    return task, task.collate(rows)
+
+
+def number(value: float) -> np.ndarray:
+    return np.array([value], dtype=np.float32).view(np.int32).astype(np.int64)
+
+
+def headed(task: Any, name: str = "bert", **changes: Any) -> Any:
+    module = find("models", name)
+    torch.manual_seed(1)
+    values = {**module.SIZES["tiny"], **({"max_length": 400} if name == "bert" else {}), **changes}
+    return task.build(module, module.Config(**values))
+
+
+ANSWERING = ["similarity", "multiple_choice", "question_answering"]
+
+
+@pytest.mark.parametrize("kind", ANSWERING)
+def test_tasks_of_pairs_and_questions_have_the_same_options(kind: str) -> None:
+    task, batch = answering(kind, r_drop=2.0, mix_layers=True, layer_decay=0.5)
+    model = headed(task).train()
+    assert [group.scale for group in task.updates(model)] == [1, 0.5, 0.25, 0.125]
+    torch.manual_seed(3)
+    (first, one), (second, two) = task.one_pass(model, batch), task.one_pass(model, batch)
+    torch.manual_seed(3)
+    found = task.loss(model, batch, None)
+    if kind == "similarity":
+        apart = symmetric_divergence(one[:, None], two[:, None], independent=True).sum()
+    elif kind == "multiple_choice":
+        apart = symmetric_divergence(one[0, :2], two[0, :2])  # the right choice of the second question is not known
+    else:
+        asked = batch.candidates[0]  # nor is the answer to the second one
+        apart = sum(symmetric_divergence(one[0, side][asked], two[0, side][asked]) for side in (0, 1)) / 2
+    assert float(apart.detach()) > 0
+    torch.testing.assert_close(found.report["divergence"], apart.detach())
+    torch.testing.assert_close(found.sums["loss"], (first.sums["loss"] + second.sums["loss"]) / 2 + 0.5 * apart)
+    found.sums["loss"].backward()
+    assert float(model.mix.scores.grad.abs().sum()) > 0
+    assert all(bool(each.grad.isfinite().all()) for each in model.parameters() if each.grad is not None)
+    model.eval()
+    assert "divergence" not in task.loss(model, batch, None).report
+
+
+@pytest.mark.parametrize("kind", ANSWERING)
+def test_their_encoders_are_adapted_frozen_and_unfrozen(kind: str) -> None:
+    task, batch = answering(kind, lora_rank=2)
+    model = headed(task)
+    [group] = task.updates(model)
+    assert adapters(model) and all(key.startswith("head.") or ".lora_" in key for key, _ in group.parameters)
+    before = weights_of(model)
+    one_update(task, model, batch, torch.optim.AdamW([each for _, each in group.parameters], lr=0.05))
+    for key, value in model.named_parameters():
+        assert value.requires_grad or torch.equal(value, before[key]), key
+    task, _ = answering(kind, freeze=True)
+    [group] = task.updates(headed(task))
+    assert all(key.startswith("head.") for key, _ in group.parameters)
+    task, _ = answering(kind, unfreeze_every=2)
+    model = headed(task)
+    task.unfreeze(model, 1)
+    assert {key.split(".")[0] for key, each in model.named_parameters() if each.requires_grad} == {"head"}
+    module = find("tasks", kind)
+    with pytest.raises(ValueError, match="layer_decay has no effect on a frozen encoder"):
+        module.Config(freeze=True, layer_decay=0.5)
+    with pytest.raises(UserError, match="does not declare any"):
+        headed(answering(kind, layer_decay=0.5)[0], "rnn_tagger")
+
+
+def test_a_bi_encoder_has_no_head_to_tune() -> None:
+    config = find("tasks", "similarity").Config
+    for option in ({"layer_decay": 0.5}, {"lora_rank": 2}, {"r_drop": 1.0}, {"mix_layers": True}):
+        with pytest.raises(ValueError, match="has no effect on kind = 'bi'"):
+            config(kind="bi", **option)
+    marks = "start", "delimiter", "extract"
+    for kind, expected in (("cross", marks), ("bi", ())):
+        recipe = read("gpt", ["task.name=similarity", f"task.kind={kind}", "data.train=a", "data.valid=a"]).build()
+        assert frame_marks(recipe) == expected
+    for kind in ("multiple_choice", "question_answering"):
+        recipe = read("gpt", [f"task.name={kind}", "data.train=a", "data.valid=a"]).build()
+        assert frame_marks(recipe) == marks
 
 
 @pytest.mark.parametrize(

@@ -162,5 +162,5 @@ def test_what_cannot_be_chosen_from_is_refused(model: Any) -> None:
         model.choose(" ", ["w1", "w2"])
     with pytest.raises(UserError, match="2 questions, but choices for 1"):
         model.choose(["w1", "w2"], [["w1", "w2"]])
-    with pytest.raises(UserError, match="gpt encodes no text"):
-        model_of(task_of(), "gpt")
+    with pytest.raises(UserError, match="modern_gpt encodes no text"):
+        model_of(task_of(), "modern_gpt")

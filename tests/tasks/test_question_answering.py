@@ -285,8 +285,8 @@ def test_what_does_not_belong_together_is_refused(model: Any) -> None:
 
 def test_models_that_cannot_are_refused() -> None:
     task = task_of("cls", "sep", window=32)
-    with pytest.raises(UserError, match="gpt encodes no text"):
-        model_of(task, "gpt")
+    with pytest.raises(UserError, match="modern_gpt encodes no text"):
+        model_of(task, "modern_gpt")
     with pytest.raises(UserError, match="char_cnn has no vector for a single token"):
         model_of(task, "char_cnn")
     with pytest.raises(UserError, match="task.window = 32 is longer than the 16 positions of bert") as caught:

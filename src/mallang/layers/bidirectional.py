@@ -19,7 +19,7 @@ from mallang.layers.position import LearnedPositions, check_length, places_withi
 
 
 @runtime_checkable
-class Layered(Protocol):
+class GivesLayers(Protocol):
     """An encoder that gives the vectors of tokens between all of its layers, for distillation.
 
     `encode` is both together: the layers after the first, and the text of the last one.

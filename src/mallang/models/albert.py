@@ -19,6 +19,7 @@ embedding is not factorized, as in BERT.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -167,7 +168,16 @@ class ALBERT(nn.Module):
 
     def encoder_dims(self) -> EncoderDims:
         """The sizes of what `encode` gives."""
-        return EncoderDims(pooled=self.config.dim, token=self.config.dim)
+        return EncoderDims(pooled=self.config.dim, token=self.config.dim, layers=self.config.layers)
+
+    def layer_groups(self) -> Sequence[Sequence[nn.Module]]:
+        """The embedding with its projection, and the layers; weights that all layers share are of the highest."""
+        heads = [part for part in (self.pooler, self.masked_lm, self.sentence_order) if part is not None]
+        below = [self.embedding, *([] if self.projection is None else [self.projection])]
+        parts = [each for each in (self.attention, self.feedforward) if len(each) == self.config.layers]
+        shared = [each[0] for each in (self.attention, self.feedforward) if len(each) < self.config.layers]
+        *lower, last = zip(*parts, strict=True) if parts else [()]
+        return [below, *lower, [*last, *shared, *heads]]
 
     def input_embedding(self) -> nn.Embedding:
         """The word embeddings, before their projection."""

@@ -17,6 +17,7 @@ Where this differs from the paper: weights start from N(0, 0.02) that is not tru
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -128,7 +129,13 @@ class DistilBERT(nn.Module):
 
     def encoder_dims(self) -> EncoderDims:
         """The sizes of what `encode` gives."""
-        return EncoderDims(pooled=self.config.dim, token=self.config.dim)
+        return EncoderDims(pooled=self.config.dim, token=self.config.dim, layers=self.config.layers)
+
+    def layer_groups(self) -> Sequence[Sequence[nn.Module]]:
+        """The embedding, and the blocks; the pooler and the head go with the highest."""
+        heads = [part for part in (self.pooler, self.masked_lm) if part is not None]
+        *lower, last = self.encoder
+        return [[self.embedding], *([block] for block in lower), [last, *heads]]
 
     def input_embedding(self) -> nn.Embedding:
         """The word embeddings."""

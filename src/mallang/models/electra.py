@@ -22,6 +22,7 @@ its classifiers in transformers, gelu of a linear layer over [CLS]; the paper's 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -175,7 +176,14 @@ class ELECTRA(nn.Module):
 
     def encoder_dims(self) -> EncoderDims:
         """The sizes of what `encode` gives."""
-        return EncoderDims(pooled=self.config.dim, token=self.config.dim)
+        return EncoderDims(pooled=self.config.dim, token=self.config.dim, layers=self.config.layers)
+
+    def layer_groups(self) -> Sequence[Sequence[nn.Module]]:
+        """The embedding, and the blocks of the discriminator; the heads and the generator go with the highest."""
+        above = [part for part in (self.pooler, self.replaced_head, self.generator, self.masked_lm) if part is not None]
+        projection, (*lower, last) = self.discriminator.projection, self.discriminator.encoder
+        below = [self.embedding, *([] if projection is None else [projection])]
+        return [below, *([block] for block in lower), [last, *above]]
 
     def input_embedding(self) -> nn.Embedding:
         """The word embeddings."""

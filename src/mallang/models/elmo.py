@@ -144,7 +144,13 @@ class ELMo(nn.Module):
 
     def encoder_dims(self) -> EncoderDims:
         """The sizes of what `encode` gives."""
-        return EncoderDims(pooled=2 * self.config.dim, token=2 * self.config.dim)
+        return EncoderDims(pooled=2 * self.config.dim, token=2 * self.config.dim, layers=self.config.layers + 1)
+
+    def layer_groups(self) -> Sequence[Sequence[nn.Module]]:
+        """What makes word vectors of characters, and the layers of both directions; the softmax is of the highest."""
+        below = [self.characters, self.highways, self.to_words]
+        *lower, last = zip(self.forwards, self.backwards, strict=True)
+        return [below, *lower, [*last, self.head]]
 
     def token_lookups(self) -> list[nn.Module]:
         """The characters of words."""

@@ -33,7 +33,7 @@ from mallang.data.sampler import by_length
 from mallang.decoding.contract import device_of
 from mallang.errors import UserError
 from mallang.evaluation.score import Score
-from mallang.layers.bidirectional import Layered
+from mallang.layers.bidirectional import GivesLayers
 from mallang.layers.head import masked_rows
 from mallang.models.contract import TokenModel
 from mallang.runs.given import Given
@@ -111,7 +111,7 @@ class Task(masked_lm.Task):
     def build(self, model: ModuleType, config: Any) -> nn.Module:
         """The student, in training with its teacher."""
         name = model.__name__.rsplit(".", 1)[-1]
-        if model.Model.reads_source or not issubclass(model.Model, Layered):
+        if model.Model.reads_source or not issubclass(model.Model, GivesLayers):
             raise UserError(f"{name} gives no vectors between its layers", todo="model.name=distilbert, bert or albert")
         student: nn.Module = model.Model(config, self.text.vocabulary)
         if self.predicts and not isinstance(student, TokenModel):

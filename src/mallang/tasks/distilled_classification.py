@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from mallang.data.batch import Batch
 from mallang.data.columns import LabelSet
 from mallang.errors import UserError
-from mallang.layers.bidirectional import Layered
+from mallang.layers.bidirectional import GivesLayers
 from mallang.layers.frozen import Frozen
 from mallang.layers.head import ClassificationHead, Headed
 from mallang.runs.given import Given
@@ -169,7 +169,7 @@ class Task(classification.Task):
         )
 
 
-def logits_of(model: Layered, head: nn.Module, layers: Layers, batch: Batch) -> Float[Tensor, "batch classes"]:
+def logits_of(model: GivesLayers, head: nn.Module, layers: Layers, batch: Batch) -> Float[Tensor, "batch classes"]:
     """The logits of a head over what its model computed."""
     logits: Tensor = head(model.text_vector(layers.vectors[-1], batch.mask))
     return logits.float()

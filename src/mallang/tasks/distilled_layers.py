@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from mallang.data.batch import Batch
 from mallang.errors import UserError
 from mallang.layers.attention import record_attention
-from mallang.layers.bidirectional import Layered
+from mallang.layers.bidirectional import GivesLayers
 from mallang.layers.frozen import Frozen
 from mallang.layers.linear import Linear
 from mallang.models.contract import Encoder
@@ -94,7 +94,7 @@ def check_teacher(given: Mapping[str, Given] | None, student: str) -> Given:
     if not given or "teacher" not in given:
         raise UserError(f"{student} needs a teacher", todo="given.teacher=runs/NAME")
     teacher = given["teacher"]
-    if not isinstance(teacher.model, Layered) or not isinstance(teacher.model, Encoder):
+    if not isinstance(teacher.model, GivesLayers) or not isinstance(teacher.model, Encoder):
         raise teacher.unfit(
             f"{type(teacher.model).__name__} does not give the vectors between its layers",
             todo="give a run of bert, albert, electra or distilbert",
@@ -105,7 +105,7 @@ def check_teacher(given: Mapping[str, Given] | None, student: str) -> Given:
 def add_scaffold(whole: nn.Module, student: nn.Module, teacher: nn.Module, options: LayerOptions) -> None:
     """Give a student its teacher and what the losses need; start from the teacher's weights if that is asked for."""
     network: nn.Module = student
-    if not isinstance(student, Layered) or not isinstance(student, Encoder):
+    if not isinstance(student, GivesLayers) or not isinstance(student, Encoder):
         raise UserError(
             f"{type(student).__name__} does not give the vectors between its layers",
             todo="model.name=distilbert, bert, albert or electra",
@@ -167,7 +167,7 @@ def teacher_layers(student: int, teacher: int, how: Literal["uniform", "top", "b
     return [number + (teacher - student if how == "top" else 0) for number in numbers]
 
 
-def layers_of(model: Layered, batch: Batch, options: LayerOptions) -> Layers:
+def layers_of(model: GivesLayers, batch: Batch, options: LayerOptions) -> Layers:
     """What a model computes of a batch, with its attention scores where they are compared."""
     if not options.attention_weight:
         return Layers(model.layers_of(batch), [])

@@ -178,6 +178,11 @@ class FineTuned:
 
     config: FineTuning
 
+    @classmethod
+    def puts_head(cls, config: Any) -> bool:
+        """Whether a configuration of the task puts a head on the encoder."""
+        return True
+
     def updates(self, model: nn.Module) -> list[Group]:
         """The parameters that are trained; with `layer_decay` a group for the head and one for every layer."""
         found = [(name, each) for name, each in model.named_parameters() if each.requires_grad]

@@ -28,10 +28,20 @@ from mallang.data.prepared import Prepared
 from mallang.data.sampler import Buckets, Rows, by_length
 from mallang.errors import UserError
 from mallang.evaluation.score import Score
-from mallang.layers.head import ChoiceHead, Headed
-from mallang.models.contract import Encoder, encode_text, longest_of
+from mallang.layers.head import ChoiceHead
+from mallang.models.contract import Encoder, longest_of
 from mallang.tasks.chooser import Verbs, validation_scores
-from mallang.tasks.contract import Better, Group, Loss
+from mallang.tasks.contract import Better, Loss
+from mallang.tasks.finetuning import (
+    FineTuned,
+    FineTuning,
+    head_dims,
+    put_head,
+    read_layers,
+    summed,
+    symmetric_divergence,
+    with_r_drop,
+)
 from mallang.text.tokenizer import Tokenizer
 
 __all__ = ["DEFAULTS", "SECTIONS", "Config", "Task", "Verbs"]
@@ -49,24 +59,24 @@ Example = tuple[Any, Any, Any, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config:
+class Config(FineTuning):
     """What is read, and the head."""
 
     read: Literal["both", "choices"] = "both"
     """The question and a choice, or the choice alone: a control that shows what the choices give away."""
     head_dropout: float = 0.0
     """Dropout on the vector of a pair before the head."""
-    freeze: bool = False
-    """Train the head alone; the encoder, usually from another run (--from), stays as it is."""
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.head_dropout < 1.0:
             raise ValueError(f"head_dropout must be at least 0 and less than 1, but is {self.head_dropout}")
+        self.check_tuning()
 
 
-class Task:
+class Task(FineTuned):
     """Learn p(choice | question, choices) from questions with their answers."""
 
+    config: Config
     columns = ("question", "choices", "answer")
     unread: tuple[str, ...] = ()
     open_ended = False
@@ -112,8 +122,8 @@ class Task:
             )
         vocabularies = [self.text.vocabulary] * (2 if kind.reads_source else 1)
         encoder: Any = kind(config, *vocabularies)
-        head = ChoiceHead(encoder.encoder_dims().pooled, self.config.head_dropout)
-        return Headed(encoder, head, frozen=self.config.freeze)
+        head = ChoiceHead(head_dims(encoder, self.config).pooled, self.config.head_dropout)
+        return put_head(encoder, head, self.config)
 
     def examples(self, corpus: Prepared, seed: int, epoch: int) -> Any:
         """The questions that an epoch reads."""
@@ -167,7 +177,18 @@ class Task:
         return {"loss": known, "accuracy": known, "tokens": int(batch.lengths.sum())}
 
     def loss(self, model: Any, batch: Batch, carry: Any) -> Loss:
-        """The summed cross-entropy over the choices of each question, with the penalties of the model."""
+        """The summed cross-entropy over the choices; with R-Drop that of two passes, which should agree."""
+        if not self.config.r_drop or not model.training:
+            return self.one_pass(model, batch)[0]
+        known = right_of(batch) != IGNORE
+        return with_r_drop(
+            self.config.r_drop,
+            lambda: self.one_pass(model, batch),
+            lambda first, second: summed(symmetric_divergence(first, second), known),
+        )
+
+    def one_pass(self, model: Any, batch: Batch) -> tuple[Loss, Float[Tensor, "examples choices"]]:
+        """The summed cross-entropy over the choices of each question, with the penalties of the model; the scores."""
         scores, penalties = self.scores(model, batch)
         right = right_of(batch)
         loss = F.cross_entropy(scores, right, ignore_index=IGNORE, reduction="sum")
@@ -176,18 +197,14 @@ class Task:
             rows = rows_of(batch)
             total = (penalty[rows.clamp(min=0)] * (rows >= 0)).sum()
             loss, report[name] = loss + total, total.detach()
-        return Loss(sums={"loss": loss}, report=report)
+        return Loss(sums={"loss": loss}, report=report), scores
 
     def scores(self, model: Any, batch: Batch) -> tuple[Float[Tensor, "examples choices"], Mapping[str, Tensor]]:
         """The score of every choice in fp32, the lowest number where there is none; the penalties of the encoder."""
-        encoded = encode_text(model.model, batch)
+        encoded = read_layers(model, batch)
         scores, rows = model.head(encoded.pooled), rows_of(batch)
         found = scores[rows.clamp(min=0)]
         return found.masked_fill(rows < 0, torch.finfo(torch.float32).min), encoded.penalties
-
-    def updates(self, model: nn.Module) -> list[Group]:
-        """One parameter group with all parameters that are trained."""
-        return [Group([(name, each) for name, each in model.named_parameters() if each.requires_grad])]
 
     def validate(self, model: nn.Module, corpus: Prepared, rows: Sequence[tuple[str, ...]], metric: str) -> list[Score]:
         """The mean loss and the accuracy on held-out questions."""
@@ -196,7 +213,7 @@ class Task:
 
     def longest(self, model: nn.Module) -> int | None:
         """The maximum number of tokens that the model reads."""
-        return longest_of(model.model if isinstance(model, Headed) else model)
+        return longest_of(model)
 
 
 def rows_of(batch: Batch) -> Int[Tensor, "examples choices"]:

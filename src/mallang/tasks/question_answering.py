@@ -29,10 +29,20 @@ from mallang.data.sampler import Buckets, Rows
 from mallang.errors import UserError
 from mallang.evaluation.answers import Rules
 from mallang.evaluation.score import Score
-from mallang.layers.head import Headed, SpanHead
-from mallang.models.contract import Encoder, encode_text, longest_of
+from mallang.layers.head import SpanHead
+from mallang.models.contract import Encoder, longest_of
 from mallang.tasks.answerer import Verbs, validation_scores
-from mallang.tasks.contract import Better, Group, Loss
+from mallang.tasks.contract import Better, Loss
+from mallang.tasks.finetuning import (
+    FineTuned,
+    FineTuning,
+    head_dims,
+    put_head,
+    read_layers,
+    summed,
+    symmetric_divergence,
+    with_r_drop,
+)
 from mallang.tasks.windows import NO_ANSWER, WindowExamples, Windows
 from mallang.text.tokenizer import Tokenizer
 
@@ -49,7 +59,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config:
+class Config(FineTuning):
     """Windows, answers, and the head."""
 
     window: int = 384
@@ -66,8 +76,6 @@ class Config:
     """How answers are compared: by words without articles, or as KorQuAD does, by characters."""
     head_dropout: float = 0.0
     """Dropout on the vector of a token before the head."""
-    freeze: bool = False
-    """Train the head alone; the encoder, usually from another run (--from), stays as it is."""
 
     def __post_init__(self) -> None:
         for name, least in (("window", 8), ("stride", 1), ("max_answer", 1), ("max_question", 0)):
@@ -75,11 +83,13 @@ class Config:
                 raise ValueError(f"{name} must be at least {least}, but is {getattr(self, name)}")
         if not 0.0 <= self.head_dropout < 1.0:
             raise ValueError(f"head_dropout must be at least 0 and less than 1, but is {self.head_dropout}")
+        self.check_tuning()
 
 
-class Task:
+class Task(FineTuned):
     """Learn p(begin, end | question, context) from questions with answers."""
 
+    config: Config
     columns = ("question", "context", "answers")
     unread: tuple[str, ...] = ()
     open_ended = False
@@ -119,7 +129,7 @@ class Task:
             )
         vocabularies = [self.text.vocabulary] * (2 if kind.reads_source else 1)
         encoder: Any = kind(config, *vocabularies)
-        if (dim := encoder.encoder_dims().token) is None:
+        if (dim := head_dims(encoder, self.config).token) is None:
             raise UserError(
                 f"{name} has no vector for a single token, so it cannot find an answer in a text",
                 todo="take an encoder that has, such as model.name=bert",
@@ -130,7 +140,7 @@ class Task:
                 f"task.window = {self.config.window} is longer than the {longest} positions of {name}",
                 todo=f"task.window={longest}, or model.max_length={self.config.window}",
             )
-        return Headed(encoder, SpanHead(dim, self.config.head_dropout), frozen=self.config.freeze)
+        return put_head(encoder, SpanHead(dim, self.config.head_dropout), self.config)
 
     def examples(self, corpus: Prepared, seed: int, epoch: int) -> Any:
         """The windows that an epoch reads."""
@@ -184,7 +194,18 @@ class Task:
         return {"loss": known, "accuracy": known, "tokens": int(batch.lengths.sum())}
 
     def loss(self, model: Any, batch: Batch, carry: Any) -> Loss:
-        """The mean of the cross-entropies of begin and end, summed over windows, with the penalties of the model."""
+        """The loss of begin and end, summed over windows; with R-Drop that of two passes, which should agree."""
+        if not self.config.r_drop or not model.training:
+            return self.one_pass(model, batch)[0]
+        known = answers_of(batch) != IGNORE
+        return with_r_drop(
+            self.config.r_drop,
+            lambda: self.one_pass(model, batch),
+            lambda first, second: summed(symmetric_divergence(first, second), known) / 2,
+        )
+
+    def one_pass(self, model: Any, batch: Batch) -> tuple[Loss, Float[Tensor, "batch 2 time"]]:
+        """The mean of the cross-entropies of begin and end, summed over windows, with the penalties; the logits."""
         logits, penalties = self.logits(model, batch)
         answers = answers_of(batch)
         loss = F.cross_entropy(logits.flatten(0, 1), answers.flatten(), ignore_index=IGNORE, reduction="sum") / 2
@@ -193,17 +214,13 @@ class Task:
         for name, penalty in penalties.items():
             total = (penalty * (answers[:, 0] != IGNORE)).sum()
             loss, report[name] = loss + total, total.detach()
-        return Loss(sums={"loss": loss}, report=report)
+        return Loss(sums={"loss": loss}, report=report), logits
 
     def logits(self, model: Any, batch: Batch) -> tuple[Float[Tensor, "batch 2 time"], Mapping[str, Tensor]]:
         """The logits of begin and end at every token, and the penalties of the encoder."""
         assert batch.candidates is not None
-        encoded = encode_text(model.model, batch)
+        encoded = read_layers(model, batch)
         return model.head(encoded.layers[-1], batch.candidates), encoded.penalties
-
-    def updates(self, model: nn.Module) -> list[Group]:
-        """One parameter group with all parameters that are trained."""
-        return [Group([(name, each) for name, each in model.named_parameters() if each.requires_grad])]
 
     def validate(self, model: nn.Module, corpus: Prepared, rows: Sequence[tuple[str, ...]], metric: str) -> list[Score]:
         """The loss per window, exact match and F1 on all held-out questions."""
@@ -211,7 +228,7 @@ class Task:
 
     def longest(self, model: nn.Module) -> int | None:
         """The maximum number of tokens that the model reads."""
-        return longest_of(model.model if isinstance(model, Headed) else model)
+        return longest_of(model)
 
 
 def answers_of(batch: Batch) -> Int[Tensor, "batch 2"]:

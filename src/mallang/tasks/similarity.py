@@ -38,8 +38,19 @@ from mallang.evaluation.score import Score
 from mallang.layers.head import ClassificationHead, Headed
 from mallang.models.contract import Encoder, encode_text, longest_of, reads_sentences
 from mallang.tasks.classification_options import check_share
-from mallang.tasks.contract import Better, Evaluated, Group, Loss
+from mallang.tasks.contract import Better, Evaluated, Loss
 from mallang.tasks.embedding import text_vectors, word_vectors
+from mallang.tasks.finetuning import (
+    FineTuned,
+    FineTuning,
+    changed_options,
+    head_dims,
+    put_head,
+    read_layers,
+    summed,
+    symmetric_divergence,
+    with_r_drop,
+)
 from mallang.tasks.pair_layout import PairLayout, as_pairs, check_shared, is_pair, lengths_of
 from mallang.text.tokenizer import Tokenizer
 
@@ -60,8 +71,8 @@ SHARPNESS = 20.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config:
-    """How both texts are read, the scale of the numbers, and the loss."""
+class Config(FineTuning):
+    """How both texts are read, the scale of the numbers, and the loss; fine-tuning has options for kind = "cross"."""
 
     kind: Literal["cross", "bi"] = "cross"
     """cross: both texts in one row, the more exact; bi: each text has a vector of its own, the faster."""
@@ -77,8 +88,6 @@ class Config:
     """kind = "cross": dropout on the vector of a pair before the head."""
     word_dropout: float = 0.0
     """Probability that a token is read as `<unk>` in training."""
-    freeze: bool = False
-    """kind = "cross": train the head alone; the encoder, usually from another run (--from), stays as it is."""
     max_tokens: int = 0
     """Maximum number of tokens of a row, special tokens included; 0: as many as the model reads."""
 
@@ -90,16 +99,18 @@ class Config:
         if self.max_tokens < 0:
             raise ValueError(f"max_tokens must be 0 or more, but is {self.max_tokens}")
         if self.kind == "bi":
-            for name in ("symmetric", "head_dropout", "freeze"):
-                if getattr(self, name):
-                    raise ValueError(f"{name} has no effect on kind = 'bi'")
+            unread = [name for name in ("symmetric", "head_dropout") if getattr(self, name)]
+            for name in (*unread, *changed_options(self)):
+                raise ValueError(f"{name} has no effect on kind = 'bi', which has no head")
             if self.loss == "bce":
                 raise ValueError("loss = 'bce' needs probabilities, and kind = 'bi' has cosines: mse or cosent")
+        self.check_tuning()
 
 
-class Task:
+class Task(FineTuned):
     """Learn the number of a pair of texts."""
 
+    config: Config
     columns = ("first", "second", "score")
     unread: tuple[str, ...] = ()
     open_ended = False
@@ -117,6 +128,11 @@ class Task:
     def kinds(cls, config: Config) -> Mapping[str, Kind]:
         """The kind of each column that is not plain text."""
         return {"score": "number"}
+
+    @classmethod
+    def puts_head(cls, config: Any) -> bool:
+        """Whether there is a head: a bi-encoder has none."""
+        return bool(config.kind == "cross")
 
     def arrays(self) -> Sequence[Column]:
         """The tokens of both texts, and the number."""
@@ -143,8 +159,8 @@ class Task:
         if self.config.kind == "bi":
             return encoder
         assert isinstance(encoder, Encoder)
-        head = ClassificationHead(encoder.encoder_dims().pooled, 1, self.config.head_dropout)
-        return Headed(encoder, head, frozen=self.config.freeze)
+        head = ClassificationHead(head_dims(encoder, self.config).pooled, 1, self.config.head_dropout)
+        return put_head(encoder, head, self.config)
 
     def examples(self, corpus: Prepared, seed: int, epoch: int) -> Any:
         """The pairs that an epoch reads."""
@@ -193,9 +209,22 @@ class Task:
         return {"loss": int((~batch.numbers.isnan()).sum()), "tokens": int(batch.lengths.sum())}
 
     def loss(self, model: Any, batch: Batch, carry: Any) -> Loss:
-        """The summed loss of the pairs; the squared error is reported."""
+        """The summed loss of the pairs; with R-Drop that of two passes, which should agree."""
         assert batch.numbers is not None
-        known, found = ~batch.numbers.isnan(), self.outputs(model, batch)
+        if not self.config.r_drop or not model.training:
+            return self.one_pass(model, batch)[0]
+        known = ~batch.numbers.isnan()
+
+        def divergence(first: Tensor, second: Tensor) -> Tensor:
+            return summed(symmetric_divergence(first[:, None], second[:, None], independent=True), known)
+
+        return with_r_drop(self.config.r_drop, lambda: self.one_pass(model, batch), divergence)
+
+    def one_pass(self, model: Any, batch: Batch) -> tuple[Loss, Float[Tensor, " pairs"]]:
+        """The summed loss of the pairs, with the penalties of the model; the outputs. The squared error is reported."""
+        assert batch.numbers is not None
+        known = ~batch.numbers.isnan()
+        found, penalties = self.outputs(model, batch)
         target = (batch.numbers.nan_to_num() - self.config.lowest) / (self.config.highest - self.config.lowest)
         shares = found.sigmoid() if self.config.kind == "cross" else found
         squares = torch.where(known, (shares - target) ** 2, 0.0).sum()
@@ -206,32 +235,35 @@ class Task:
             loss = torch.where(known, each, 0.0).sum()
         else:
             loss = squares
-        return Loss(sums={"loss": loss}, report={"squared_error": squares.detach()})
+        report = {"squared_error": squares.detach()}
+        for name, penalty in penalties.items():
+            total = torch.where(known, penalty, 0.0).sum()
+            loss, report[name] = loss + total, total.detach()
+        return Loss(sums={"loss": loss}, report=report), found
 
-    def outputs(self, model: Any, batch: Batch) -> Float[Tensor, " pairs"]:
-        """A logit for every pair; of kind = "bi" the cosine of both vectors."""
+    def outputs(self, model: Any, batch: Batch) -> tuple[Float[Tensor, " pairs"], Mapping[str, Tensor]]:
+        """A logit for every pair, of kind = "bi" the cosine of both vectors; the penalties of the encoder."""
         if self.config.kind == "cross":
-            logits: Tensor = model.head(encode_text(model.model, batch).pooled)
-            return logits[:, 0].float()
+            encoded = read_layers(model, batch)
+            logits: Tensor = model.head(encoded.pooled)
+            return logits[:, 0].float(), encoded.penalties
         assert batch.sentences is not None
-        pooled = encode_text(model, Batch(tokens=batch.tokens, lengths=batch.lengths)).pooled.float()
-        first, second = (pooled[batch.sentences[:, place].clamp(min=0)] for place in (0, 1))
-        return F.cosine_similarity(first, second, dim=1)
+        encoded = encode_text(model, Batch(tokens=batch.tokens, lengths=batch.lengths))
+        places = batch.sentences.clamp(min=0)
+        first, second = (encoded.pooled.float()[places[:, place]] for place in (0, 1))
+        penalties = {name: each[places].sum(dim=1) for name, each in encoded.penalties.items()}
+        return F.cosine_similarity(first, second, dim=1), penalties
 
     def predict(self, model: nn.Module, examples: Sequence[Sequence[Any]]) -> Float32[np.ndarray, " pairs"]:
         """The score of every pair, in their order; pairs of similar length share a batch."""
         device, found = device_of(model), dict[int, float]()
         with inference(model):
             for group, batch in self.batches(examples, BATCH_TOKENS):
-                outputs = self.outputs(model, batch.to(device))
+                outputs, _ = self.outputs(model, batch.to(device))
                 shares = outputs.sigmoid() if self.config.kind == "cross" else outputs
                 found.update(zip(group, shares.tolist(), strict=True))
         shares_found = np.array([found[place] for place in range(len(examples))], dtype=np.float32)
         return self.config.lowest + (self.config.highest - self.config.lowest) * shares_found
-
-    def updates(self, model: nn.Module) -> list[Group]:
-        """All parameters that are trained."""
-        return [Group([(name, each) for name, each in model.named_parameters() if each.requires_grad])]
 
     def validate(self, model: nn.Module, corpus: Prepared, rows: Sequence[tuple[str, ...]], metric: str) -> list[Score]:
         """The squared error on the scale from 0 to 1, and the correlations, on held-out pairs."""
@@ -244,7 +276,7 @@ class Task:
 
     def longest(self, model: nn.Module) -> int | None:
         """The maximum number of tokens that the model reads."""
-        return longest_of(model.model if isinstance(model, Headed) else model)
+        return longest_of(model)
 
     def note_cut(self, corpus: Prepared) -> str:
         """A sentence about the pairs of a prepared corpus that lose tokens; empty where none does."""

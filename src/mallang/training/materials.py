@@ -153,7 +153,8 @@ def with_frame_marks(recipe: Recipe, tokenizer: Tokenizer) -> Tokenizer:
 
 def frame_marks(recipe: Recipe) -> tuple[str, ...]:
     """The special tokens that the model reads around texts where the task puts a head on it."""
-    has_head = issubclass(find("tasks", recipe.task_name).Task, FineTuned)
+    task = find("tasks", recipe.task_name).Task
+    has_head = issubclass(task, FineTuned) and task.puts_head(recipe.task)
     return frame_marks_of(find("models", recipe.model_name).Model) if has_head else ()
 
 
