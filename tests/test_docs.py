@@ -140,7 +140,8 @@ def run_line(line, place, trained, patch, is_cut=True):
         model, task = trained_by(arguments[1])
         few = FEW[-2:] if model in FITTED else FEW
         few = few if "decoding" in schema.sections(task) else [each for each in few if not each.startswith("decoding")]
-        little = {"language_modeling": LITTLE_TEXT, "masked_lm": (), **dict.fromkeys(READING, ())}.get(task, LITTLE)
+        own = ("classification", "masked_lm", *READING)  # their recipes read what no file of a page holds
+        little = {"language_modeling": LITTLE_TEXT, **dict.fromkeys(own, ())}.get(task, LITTLE)
         has_data = "data." in line or Path(arguments[1]).suffix == ".toml"  # a recipe that the page shows names its own
         arguments = [*arguments, *few, *([] if has_data else little)]
     with contextlib.ExitStack() as stack:
