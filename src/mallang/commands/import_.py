@@ -60,8 +60,8 @@ def command(
     KenLM, SRILM and others write ARPA files; tokens are then what stands between spaces. Word vectors are in the text
     or binary format of word2vec, in GloVe's text format, or in a .npy file with a file of words beside it. The folder
     of a GPT-2, BERT, RoBERTa, ALBERT, ELECTRA or DistilBERT holds config.json, model.safetensors and tokenizer.json; it
-    may be packed as .zip or .tar.gz. A hub name is looked up in the local cache, and nothing is downloaded. A model with a head that classifies
-    texts or tags words does so at once. The run is used like one that was trained here.
+    may be packed as .zip or .tar.gz. A hub name is looked up in the local cache, and nothing is downloaded. A model
+    with a head that classifies texts or tags words does so at once. The run is used like one that was trained here.
     """
     suffix = ending(file, SUFFIXES)
     is_vectors = file.suffix == ".npy" or ending(file, VECTORS) is not None
