@@ -240,7 +240,7 @@ class Task(FineTuned):
             return logits[:, 0].float(), encoded.penalties
         assert batch.sentences is not None
         encoded = encode_text(model, Batch(tokens=batch.tokens, lengths=batch.lengths))
-        places = batch.sentences.clamp(min=0)
+        places = batch.sentences[:, :2].clamp(min=0)  # a batch that was filled up has more columns
         first, second = (encoded.pooled.float()[places[:, place]] for place in (0, 1))
         penalties = {name: each[places].sum(dim=1) for name, each in encoded.penalties.items()}
         return F.cosine_similarity(first, second, dim=1), penalties
