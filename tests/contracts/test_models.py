@@ -26,7 +26,8 @@ from mallang.data.batch import Batch, pad_rows
 from mallang.decoding.contract import Autoregressive
 from mallang.find import find
 from mallang.layers.attention import record_attention
-from mallang.models.contract import Bidirectional, Classifier, WordVectors
+from mallang.models.contract import Classifier, WordVectors
+from mallang.tasks.bidirectional_language_modeling import Bidirectional
 from mallang.text.vocabulary import BOS, EOS, PAD, SPECIALS
 
 AUTOREGRESSIVE = [name for name in NAMES if isinstance(build(name, 8), Autoregressive)]

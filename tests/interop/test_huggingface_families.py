@@ -138,6 +138,7 @@ def test_both_networks_of_an_electra_come_and_go(tmp_path: Path) -> None:
     real, model = batch.mask, verbs.model
     close(model.generator_logits(model.generator_hidden(batch))[real], generator(**inputs).logits[real])
     close(model.replaced_logits(model(batch))[real], discriminator(**inputs).logits[real])
+    assert verbs.task_name == "replaced_token"
     assert export_model(verbs, tmp_path / "back") == "ElectraForPreTraining"
     same_weights(folder, tmp_path / "back")
     same_weights(folder / "generator", tmp_path / "back" / "generator")
@@ -148,15 +149,41 @@ def test_both_networks_of_an_electra_come_and_go(tmp_path: Path) -> None:
         import_model(folder / "generator", tmp_path / "alone")
 
 
-@pytest.mark.parametrize("family", ["distilbert", "electra"])
+@pytest.mark.parametrize("family", ["albert", "distilbert", "electra"])
+@pytest.mark.parametrize("kind", ["ForSequenceClassification", "ForTokenClassification"])
 @torch.no_grad()
-def test_the_layer_before_the_head_of_their_classifiers_is_the_pooler(family: str, tmp_path: Path) -> None:
-    theirs = save(tmp_path / "theirs", family, "ForSequenceClassification")
+def test_heads_of_classifiers_and_taggers_come_and_go(family: str, kind: str, tmp_path: Path) -> None:
+    names = {"id2label": {0: "O", 1: "B-PER", 2: "I-PER"}, "label2id": {"O": 0, "B-PER": 1, "I-PER": 2}}
+    theirs = save(tmp_path / "theirs", family, kind, **names)
     verbs = ours_of(tmp_path / "theirs", tmp_path / "run")
     batch, inputs = inputs_of(verbs, family)
-    last = theirs.classifier if family == "distilbert" else theirs.classifier.out_proj
-    assert verbs.model.config.pooling == "pooler"
-    close(last(verbs.model.encode(batch).pooled), theirs(**inputs).logits)
+    expected = theirs(**inputs).logits
+    if kind == "ForSequenceClassification":
+        assert verbs.task_name == "classification" and verbs.model.config.pooling == "pooler"
+        close(verbs.task.logits(verbs.model, batch)[0], expected)
+        assert verbs.task.labels.names == ("O", "B-PER", "I-PER")
+    else:
+        order = [{"O": 0, "B-PER": 1, "I-PER": 2}[name] for name in verbs.task.tags.names]
+        close(verbs.model.head(verbs.model.model.encode(batch).layers[-1])[batch.mask], expected[batch.mask][:, order])
+    assert export_model(verbs, tmp_path / "back") == f"{NAMES[family]}{kind}"
+    again = type(theirs).from_pretrained(tmp_path / "back").eval()
+    places = [again.config.label2id[name] for name in ("O", "B-PER", "I-PER")]
+    close(again(**inputs).logits[..., places], expected)
+
+
+@pytest.mark.parametrize(
+    ("family", "kind", "task", "pairs"),
+    [("albert", "ForPreTraining", "masked_lm", "order"), ("albert", "ForMaskedLM", "masked_lm", "none"),
+     ("distilbert", "ForMaskedLM", "masked_lm", "none"), ("electra", "ForPreTraining", "encoding", None)],
+)  # fmt: skip
+def test_a_model_with_the_heads_of_its_pre_training_is_a_run_of_that(
+    family: str, kind: str, task: str, pairs: str | None, tmp_path: Path
+) -> None:
+    save(tmp_path / "theirs", family, kind)
+    verbs = ours_of(tmp_path / "theirs", tmp_path / "run")
+    assert verbs.task_name == task
+    if pairs is not None:
+        assert verbs.task.config.pairs == pairs and len(verbs.fill("the <mask> sat", count=2).gaps[0]) == 2
 
 
 @pytest.mark.parametrize("sharing", ["attention", "feed-forward"])
@@ -182,6 +209,9 @@ def test_what_is_not_supported_is_refused(tmp_path: Path) -> None:
         ("hidden_act", "silu", "the activation 'silu' is not supported"),
         ("num_attention_heads", 5, "cannot be divided among 5 heads"),
         ("position_embedding_type", "relative_key", "is not supported, only 'absolute'"),
+        ("vocab_size", 10**9, "it says vocab_size = 1000000000, and they have"),
+        ("intermediate_size", 10**9, "it says intermediate_size = 1000000000, and they have 24"),
+        ("architectures", ["AlbertForQuestionAnswering"], "the head of AlbertForQuestionAnswering cannot be imported"),
     ):
         (folder / "config.json").write_text(json.dumps({**about, key: value}))
         with pytest.raises(UserError, match=message):

@@ -12,8 +12,9 @@ from mallang.data.batch import Batch, pad_rows
 from mallang.layers.mix import LayerMix
 from mallang.layers.projected_lstm import ProjectedLSTM, reversed_rows
 from mallang.layers.spelling import ReadsSpelling
-from mallang.models.contract import Bidirectional, Encoder
+from mallang.models.contract import Encoder
 from mallang.models.elmo import SIZES, Config, ELMo
+from mallang.tasks.bidirectional_language_modeling import Bidirectional
 from mallang.text.vocabulary import BOS, EOS, SPECIALS, Vocabulary
 
 WORDS = Vocabulary((*SPECIALS, "play", "plays", "player", "ball", "stage", "배", "사과"))

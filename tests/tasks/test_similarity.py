@@ -98,6 +98,19 @@ def test_scores_are_on_the_scale_and_in_the_order_of_the_pairs(kind: Any) -> Non
     assert the_task.predict(model, examples(the_task)).tolist() == pytest.approx(expected, abs=1e-5)
 
 
+@pytest.mark.parametrize("kind", ["cross", "bi"])
+def test_what_an_encoder_adds_to_the_loss_counts(kind: Any) -> None:
+    the_task, batches = task(kind=kind), []
+    plain, model = (small(the_task, "self_attentive", penalty=weight) for weight in (0.0, 0.5))
+    batch = the_task.collate(examples(the_task))
+    for each in (batch, Shapes(256, multiple=8).fill(batch)):
+        without, found = (the_task.loss(one, each, None) for one in (plain, model))
+        added = float(found.sums["loss"].detach()) - float(without.sums["loss"].detach())
+        assert added == pytest.approx(float(found.report["penalty"]), rel=1e-3) and added > 0
+        batches.append(added)
+    assert batches[0] == pytest.approx(batches[1], rel=1e-4)
+
+
 def test_a_model_with_a_level_of_sentences_reads_a_pair_as_a_document() -> None:
     the_task = task()
     model = small(the_task, "han")

@@ -57,7 +57,7 @@ def config_of(about: Mapping[str, Any], given: Mapping[str, Tensor]) -> Config:
 
 FAMILY = Family(
     "albert", ALBERT, NAMES, (f"{GROUP}.attention.query", f"{GROUP}.attention.key", f"{GROUP}.attention.value"),
-    ("masked_lm.", "sentence_order."), SPECIAL, config_of,
+    ("masked_lm.", "sentence_order."), SPECIAL, config_of, "order",
 )  # fmt: skip
 
 

@@ -12,7 +12,6 @@ The pooling of a folder of sentence-transformers is read as well (1_Pooling, 2_N
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,7 +19,6 @@ import torch
 from torch import Tensor
 
 from mallang.errors import UserError
-from mallang.find import find
 from mallang.interop import huggingface_tokenizer as their_tokenizer
 from mallang.interop.huggingface_folder import (
     CONFIG,
@@ -32,14 +30,11 @@ from mallang.interop.huggingface_folder import (
     sums,
     write_folder,
 )
-from mallang.interop.huggingface_heads import TAGGING, head_of, kind_of
-from mallang.interop.imported_run import write_imported
+from mallang.interop.huggingface_heads import TAGGING, head_of, kind_of, write_run
 from mallang.layers.head import ClassificationHead, Headed, TaggingHead
 from mallang.models.bert import BERT, Config
-from mallang.recipe import Recipe
 from mallang.runs.folder import Run
 from mallang.runs.weights import own_weights, set_weights
-from mallang.tasks import classification, encoding, masked_lm
 from mallang.tasks.contract import PredictsLabels
 from mallang.text.tokenizer import Tokenizer
 
@@ -108,22 +103,7 @@ def import_bert(source: Path, folder: Path, *, allow_bin: bool = False, fresh: b
     known = sums([source / CONFIG, *files, *their_tokenizer.files_of(source)])
     told = f" Not read: {', '.join(left)}." if left else ""
     card = f"A {about['model_type']} that was imported from {source.name}, not trained here.{told}"
-    if head is None:
-        recipe = Recipe.make(name=folder.name, task=task_of(config), model=config, text=tokenizer.config)
-        return write_imported(folder, recipe, tokenizer, encoder, about=card, sources=known, fresh=fresh)
-    task = head.task
-    if isinstance(task, classification.Config):  # a longer text is truncated, as their tokenizers do it when asked
-        task = replace(task, max_tokens=config.max_length - tokenizer.vocabulary.frame_length)
-    recipe = Recipe.make(name=folder.name, task=task, model=config, text=tokenizer.config)
-    model = (
-        find("tasks", recipe.task_name)
-        .Task(task, {head.text_column: tokenizer}, {head.label_column: head.labels})
-        .build(find("models", "bert"), config)
-    )
-    whole = {f"model.{name}": value for name, value in own_weights(encoder).items()}
-    set_weights(model, {**whole, **head.weights}, files[0])
-    labels = {head.label_column: head.labels}
-    return write_imported(folder, recipe, tokenizer, model, about=card, sources=known, fresh=fresh, labels=labels)
+    return write_run(folder, encoder, head, tokenizer, pairs="next", about=card, sources=known, fresh=fresh)
 
 
 def shapes_of(given: Mapping[str, Tensor]) -> dict[str, int]:
@@ -141,24 +121,23 @@ def layers_of(given: Mapping[str, Tensor]) -> int:
     return len({name.split(".")[2] for name in given if name.startswith("encoder.layer.")})
 
 
-def task_of(config: Config) -> Any:
-    """What a model was trained for, by its heads: masked tokens, pairs of sentences too; without them it encodes."""
-    if config.pretraining_heads == "none":
-        return encoding.Config()
-    pairs: Literal["none", "next"] = "next" if config.pretraining_heads == "both" else "none"
-    return masked_lm.Config(length=min(masked_lm.Config().length, config.max_length), pairs=pairs)
-
-
 def plain_names(weights: Mapping[str, Tensor], source: Path) -> dict[str, Tensor]:
-    """Their weights without the name of the encoder before them, and by today's names of a norm's two vectors."""
+    """Their weights without the name of the encoder before them, and by today's names of a norm's two vectors.
+
+    The first layer of the head of RoBERTa's classifiers is our pooler.
+    """
     found: dict[str, Tensor] = {}
     for name, value in weights.items():
         plain = name.removeprefix("bert.").removeprefix("roberta.")
-        plain = plain.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
-        found[plain] = value
+        found[renamed_norm(plain).replace("classifier.dense.", "pooler.dense.")] = value
     if "embeddings.word_embeddings.weight" not in found:
         raise UserError("the weights hold no word embeddings of a BERT", where=str(source))
     return found
+
+
+def renamed_norm(name: str) -> str:
+    """The name of a weight with today's names of a norm's two vectors."""
+    return name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
 
 
 def config_of(about: Mapping[str, Any], given: Mapping[str, Tensor], source: Path) -> Config:

@@ -102,7 +102,10 @@ def read_generator(source: Path, allow_bin: bool) -> tuple[dict[str, Any], dict[
             where=str(place),
             todo=f"move {GENERATOR}/ away: the discriminator alone can be imported",
         )
-    shares = [about.get(key, 0) / whole.get(key, 1) for key in SCALED]
+    try:
+        shares = [about.get(key, 0) / whole.get(key, 1) for key in SCALED]
+    except (TypeError, ArithmeticError) as error:
+        raise UserError(f"the sizes of the generator cannot be read: {error}", where=str(place / CONFIG)) from error
     if about.get("num_hidden_layers") != whole.get("num_hidden_layers") or len(set(shares)) > 1:
         raise UserError(
             "the generator must have as many layers as the discriminator, and its size, heads and intermediate_size "

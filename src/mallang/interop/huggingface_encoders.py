@@ -15,22 +15,34 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from mallang.data.passages import Pairing
 from mallang.errors import UserError
 from mallang.interop import huggingface_tokenizer as their_tokenizer
-from mallang.interop.huggingface_bert import ACTIVATIONS, JOINED, check_fit, label_names, named
-from mallang.interop.huggingface_folder import CONFIG, checked, read_json, read_weights, sums, write_folder
-from mallang.interop.imported_run import write_imported
+from mallang.interop.huggingface_bert import ACTIVATIONS, JOINED, check_fit, label_names, named, renamed_norm
+from mallang.interop.huggingface_folder import (
+    CONFIG,
+    check_shapes,
+    checked,
+    read_json,
+    read_weights,
+    sums,
+    write_folder,
+)
+from mallang.interop.huggingface_heads import TAGGING, head_of, kind_of, write_run
 from mallang.layers.head import ClassificationHead, Headed, TaggingHead
-from mallang.recipe import Recipe
 from mallang.runs.folder import Run
 from mallang.runs.weights import own_weights, set_weights
-from mallang.tasks import encoding
 
 ENCODER = {"is_decoder": False, "add_cross_attention": False, "position_embedding_type": "absolute"}
 """What a configuration must say where it says anything of it."""
 REPEATED = ("position_ids", "decoder.weight", "decoder.bias", "vocab_projector.weight", "generator_lm_head.weight")
 """Ends of names of tensors that repeat others, or can be computed."""
 TABLE = "embeddings.word_embeddings.weight"
+SIZED = {
+    "max_position_embeddings": "embeddings.position_embeddings.weight",
+    "type_vocab_size": "embeddings.token_type_embeddings.weight",
+}
+"""The keys of config.json that state the number of rows of an embedding."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +62,8 @@ class Family:
     """The special tokens, where a folder names no others."""
     config_of: Callable[[Mapping[str, Any], Mapping[str, Tensor]], Any]
     """Our configuration of theirs and of the weights."""
+    pairs: Pairing = "none"
+    """What its head for two texts tells, if there is one."""
 
     def their_names(self, name: str) -> list[str]:
         """What one of our parameters is called there, without a prefix; three names for queries, keys and values."""
@@ -70,30 +84,46 @@ def import_encoder(
     fresh: bool = False,
     more: tuple[Mapping[str, Any], Mapping[str, Tensor]] = ({}, {}),
 ) -> Run:
-    """A finished run with the weights and the tokenizer of a folder of theirs.
+    """A finished run with the weights and the tokenizer of a folder of theirs, and with its head.
 
     `more` is a configuration and weights that are not in its files, such as those of ELECTRA's generator.
     """
     about = {**read_json(source / CONFIG), **more[0]}
+    kind = kind_of(about, source / CONFIG)
     weights, files = read_weights(source, about, allow_bin=allow_bin)
     given = plain_names(weights, family.kind, source) | dict(more[1])
     checked(about, {**ENCODER, "tie_word_embeddings": True}, source / CONFIG)
     config = read_config(family, about, given, source)
-    tokenizer = their_tokenizer.read_tokenizer(source, family.special, family.kind)
+    head = head_of(kind, about, given, source)
+    check_shapes(about, shapes_of(family, given), source / CONFIG)
+    tokenizer = their_tokenizer.read_tokenizer(source, family.special, family.kind, spaced=kind == TAGGING)
     check_fit(tokenizer, about, given, source)
     model = family.model(config, tokenizer.vocabulary)
     ours, left = to_ours(family, given, model)
     set_weights(model, ours, files[0])
-    recipe = Recipe.make(name=folder.name, task=encoding.Config(), model=config, text=tokenizer.config)
-    told = f" Not read, since a task adds its own head: {', '.join(left)}." if left else ""
+    told = f" Not read: {', '.join(left)}." if left else ""
     card = f"A {family.kind} that was imported from {source.name}, not trained here.{told}"
     known = sums([source / CONFIG, *files, *their_tokenizer.files_of(source)])
-    return write_imported(folder, recipe, tokenizer, model, about=card, sources=known, fresh=fresh)
+    return write_run(folder, model, head, tokenizer, pairs=family.pairs, about=card, sources=known, fresh=fresh)
+
+
+def shapes_of(family: Family, given: Mapping[str, Tensor]) -> dict[str, int]:
+    """The sizes that the weights have, by the keys that config.json may state them by."""
+    [up_proj] = [
+        theirs for ours, theirs in family.names.items() if ours.endswith("up_proj") and "generator" not in ours
+    ]
+    sized = {**SIZED, "dim": f"{family.parts[0]}.weight", "hidden_dim": f"{up_proj}.weight"}
+    sized |= {"hidden_size": sized["dim"], "intermediate_size": sized["hidden_dim"]}
+    found = {key: len(given[name.format(0)]) for key, name in sized.items() if name.format(0) in given}
+    before, after = sized["dim"].split("{}")
+    layers = sum(name.startswith(before) and name.endswith(after) for name in given)
+    found |= {"n_layers": layers, "num_hidden_groups" if family.kind == "albert" else "num_hidden_layers": layers}
+    return {**found, "vocab_size": len(given[TABLE]), "embedding_size": given[TABLE].shape[-1]}
 
 
 def plain_names(weights: Mapping[str, Tensor], kind: str, source: Path) -> dict[str, Tensor]:
     """Their weights without the name of the encoder before them."""
-    found = {name.removeprefix(f"{kind}."): value for name, value in weights.items()}
+    found = {renamed_norm(name.removeprefix(f"{kind}.")): value for name, value in weights.items()}
     if TABLE not in found:
         raise UserError(f"the weights hold no word embeddings of a {kind}", where=str(source))
     return found
@@ -107,7 +137,7 @@ def read_config(family: Family, about: Mapping[str, Any], given: Mapping[str, Te
         raise UserError(f"the activation {activation!r} is not supported", where=where)
     try:
         return family.config_of({**about, "hidden_act": ACTIVATIONS[activation]}, given)
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, ArithmeticError) as error:
         raise UserError(f"the shape of the model cannot be read: {error}", where=where) from error
 
 

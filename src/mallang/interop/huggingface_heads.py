@@ -12,25 +12,34 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from mallang.data.columns import Kind, LabelSet
+from mallang.data.passages import Pairing
 from mallang.errors import UserError
+from mallang.find import find
 from mallang.interop.huggingface_folder import CONFIG
-from mallang.tasks import classification, tagging
+from mallang.interop.imported_run import write_imported
+from mallang.recipe import Recipe
+from mallang.runs.folder import Run
+from mallang.runs.weights import own_weights, set_weights
+from mallang.tasks import classification, encoding, masked_lm, replaced_token, tagging
 from mallang.tasks.tag_set import TagSet
 from mallang.text.tag_scheme import OUTSIDE, Scheme, is_span_tag, split_tag
+from mallang.text.tokenizer import Tokenizer
 
-FAMILY = re.compile(r"(Bert|Roberta|XLMRoberta|Camembert)(?=Model$|For|LMHead)")
+FAMILY = re.compile(r"(Bert|Roberta|XLMRoberta|Camembert|Albert|Electra|DistilBert)(?=Model$|For|LMHead)")
 """The begin of the names of their classes."""
 PLAIN = ("Model", "ForPreTraining", "ForMaskedLM")
 """Their classes without a head of a task."""
 CLASSIFICATION, TAGGING = "ForSequenceClassification", "ForTokenClassification"
+DROPOUTS = "classifier_dropout", "classifier_dropout_prob", "seq_classif_dropout", "hidden_dropout_prob", "dropout"
+"""The keys of config.json that may state the dropout before the head, the first one first."""
 NEVER = -1e9
 """A bias that leaves a tag no probability."""
 ALONE = "for the encoder alone: AutoModel.from_pretrained(FOLDER).save_pretrained(OTHER), and import that"
@@ -60,12 +69,9 @@ def kind_of(about: Mapping[str, Any], where: Path) -> str:
 
 
 def head_of(kind: str, about: Mapping[str, Any], given: dict[str, Tensor], source: Path) -> TaskHead | None:
-    """The head of a task, if the folder has one; what is RoBERTa's first layer of it becomes our pooler in `given`."""
+    """The head of a task, if the folder has one; its last layer is taken out of `given`."""
     if kind in PLAIN:
         return None
-    for part in ("weight", "bias"):
-        if kind == CLASSIFICATION and (dense := given.pop(f"classifier.dense.{part}", None)) is not None:
-            given[f"pooler.dense.{part}"] = dense
     last = "classifier.out_proj" if "classifier.out_proj.weight" in given else "classifier"
     weight, bias = (given.pop(f"{last}.{part}", None) for part in ("weight", "bias"))
     if weight is None or bias is None or weight.dim() != 2 or bias.shape != weight.shape[:1]:
@@ -97,6 +103,51 @@ def tagging_head(names: tuple[str, ...], weight: Tensor, bias: Tensor, dropout: 
     return TaskHead(task, "words", "tags", labels, weights)
 
 
+def task_alone(encoder: Any, pairs: Pairing) -> Any:
+    """What a model without the head of a task was trained for, by its other heads; without them it encodes.
+
+    `pairs` is what its head for two texts tells, if it has one.
+    """
+    heads, longest = encoder.config.pretraining_heads, encoder.config.max_length
+    length = min(masked_lm.Config().length, longest)
+    if isinstance(encoder, replaced_token.ReplacedTokens) and heads == "both":
+        return replaced_token.Config(length=length)
+    if isinstance(encoder, masked_lm.MaskedLM) and heads != "none":
+        return masked_lm.Config(length=length, pairs=pairs if heads == "both" else "none")
+    return encoding.Config()
+
+
+def write_run(
+    folder: Path,
+    encoder: nn.Module,
+    head: TaskHead | None,
+    tokenizer: Tokenizer,
+    *,
+    pairs: Pairing,
+    about: str,
+    sources: Mapping[str, str],
+    fresh: bool,
+) -> Run:
+    """The run of an encoder with its head of a task, or of what it was trained for without one."""
+    config: Any = encoder.config
+    if head is None:
+        recipe = Recipe.make(name=folder.name, task=task_alone(encoder, pairs), model=config, text=tokenizer.config)
+        return write_imported(folder, recipe, tokenizer, encoder, about=about, sources=sources, fresh=fresh)
+    task = head.task
+    if isinstance(task, classification.Config):  # a longer text is truncated, as their tokenizers do it when asked
+        task = replace(task, max_tokens=config.max_length - tokenizer.vocabulary.frame_length)
+    recipe = Recipe.make(name=folder.name, task=task, model=config, text=tokenizer.config)
+    labels = {head.label_column: head.labels}
+    model = (
+        find("tasks", recipe.task_name)
+        .Task(task, {head.text_column: tokenizer}, labels)
+        .build(find("models", recipe.model_name), config)
+    )
+    whole = {f"model.{name}": value for name, value in own_weights(encoder).items()}
+    set_weights(model, {**whole, **head.weights}, folder)
+    return write_imported(folder, recipe, tokenizer, model, about=about, sources=sources, fresh=fresh, labels=labels)
+
+
 def names_of(about: Mapping[str, Any], outputs: int, source: Path) -> tuple[str, ...]:
     """The names of the classes by number; without them LABEL_0 and so on, as in transformers."""
     where, found = str(source / CONFIG), about.get("id2label")
@@ -119,10 +170,10 @@ def names_of(about: Mapping[str, Any], outputs: int, source: Path) -> tuple[str,
 
 def dropout_of(about: Mapping[str, Any], source: Path) -> float:
     """The dropout before the head."""
-    share = about.get("classifier_dropout")
-    share = about.get("hidden_dropout_prob", 0.1) if share is None else share
+    named = [(key, about[key]) for key in DROPOUTS if about.get(key) is not None]
+    key, share = named[0] if named else (DROPOUTS[0], 0.1)
     if not isinstance(share, int | float) or not 0 <= share < 1:
-        raise UserError(f"classifier_dropout = {share!r} is no probability", where=str(source / CONFIG))
+        raise UserError(f"{key} = {share!r} is no probability", where=str(source / CONFIG))
     return float(share)
 
 

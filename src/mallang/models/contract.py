@@ -10,7 +10,8 @@ protocol.
 
 `Autoregressive` (decoding/contract.py), `Observable` (layers/attention.py), `OutputProjection` (layers/head.py),
 `Stateful` (layers/stateful.py), `ReadsSpelling` (layers/spelling.py), `HidesWords` and `SharedEmbedding`
-(layers/words.py) are declared in the same way, beside the code that needs them.
+(layers/words.py), `MaskedLM` (tasks/masked_lm.py), `ReplacedTokens` (tasks/replaced_token.py) and `Bidirectional`
+(tasks/bidirectional_language_modeling.py) are declared in the same way, beside the code that needs them.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from mallang.data.batch import Batch
 from mallang.errors import UserError
 from mallang.layers.crf import CRF
 from mallang.layers.encoded import Encoded, EncoderDims
-from mallang.layers.head import Headed, Projection
+from mallang.layers.head import Headed
 from mallang.layers.words import SharedEmbedding
 from mallang.text.vocabulary import Vocabulary
 
@@ -44,17 +45,6 @@ class TokenModel(Protocol):
 
     def output(self, hidden: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch words"]:
         """One logit per word of the vocabulary."""
-
-
-@runtime_checkable
-class Bidirectional(Protocol):
-    """Two language models in one, a forward and a backward one, which share their output."""
-
-    def directions(self, batch: Batch) -> tuple[Float[Tensor, "batch time dim"], Float[Tensor, "batch time dim"]]:
-        """The hidden vectors of both at every position: of the next token, and of the one before."""
-
-    def shared_projection(self) -> Projection:
-        """The linear layer from the hidden vectors of either to one logit per word."""
 
 
 @runtime_checkable
@@ -129,23 +119,6 @@ class Layered(Protocol):
 
         Each parameter belongs to one group; what follows the layers belongs to the highest.
         """
-
-
-@runtime_checkable
-class MaskedLM(TokenModel, Protocol):
-    """An encoder whose `output` says what a masked token was, if it was built with that head."""
-
-    @property
-    def objectives(self) -> tuple[str, ...]:
-        """What its heads were built for: "masked-lm", "sentence-pairs"."""
-
-
-@runtime_checkable
-class SentencePairs(MaskedLM, Protocol):
-    """One that also tells whether the second of two segments follows the first, if it was built with that head."""
-
-    def next_sentence_logits(self, hidden: Float[Tensor, "batch time dim"]) -> Float[Tensor, "batch 2"]:
-        """Two logits per pair: the second follows the first, it does not; of ALBERT: in order, swapped."""
 
 
 @runtime_checkable

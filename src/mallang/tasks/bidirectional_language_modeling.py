@@ -14,12 +14,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from types import ModuleType
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float32, Int
+from jaxtyping import Float, Float32, Int
 from torch import Tensor, nn
 
 from mallang.data.batch import Batch, Shapes, pad_rows
@@ -32,8 +32,7 @@ from mallang.decoding.contract import device_of, inference
 from mallang.errors import UserError
 from mallang.evaluation.perplexity import perplexities
 from mallang.evaluation.score import Score
-from mallang.layers.head import projected_cross_entropy
-from mallang.models.contract import Bidirectional
+from mallang.layers.head import Projection, projected_cross_entropy
 from mallang.tasks import language_modeling
 from mallang.tasks.contract import Better, Evaluated, Group, Loss
 from mallang.tasks.embedding import text_vectors, word_vectors
@@ -50,6 +49,17 @@ DEFAULTS: dict[str, dict[str, Any]] = {"text": {"unit": "word", "vocabulary": 50
 DIRECTIONS = ("forward", "backward")
 BATCH_TOKENS = {"cpu": 4096, "cuda": 32768}
 """Tokens per batch of evaluation."""
+
+
+@runtime_checkable
+class Bidirectional(Protocol):
+    """Two language models in one, a forward and a backward one, which share their output."""
+
+    def directions(self, batch: Batch) -> tuple[Float[Tensor, "batch time dim"], Float[Tensor, "batch time dim"]]:
+        """The hidden vectors of both at every position: of the next token, and of the one before."""
+
+    def shared_projection(self) -> Projection:
+        """The linear layer from the hidden vectors of either to one logit per word."""
 
 
 @dataclass(frozen=True, kw_only=True)

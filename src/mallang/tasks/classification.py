@@ -50,6 +50,7 @@ from mallang.tasks.finetuning import (
     refuse_tuning,
     summed,
     symmetric_divergence,
+    with_penalties,
     with_r_drop,
 )
 from mallang.tasks.language_loss import check_language_model, language_loss
@@ -258,14 +259,12 @@ class Task(FineTuned):
 
     def loss(self, model: Any, batch: Batch, carry: Any) -> Loss:
         """The summed loss of the texts; with R-Drop that of two passes, which should agree."""
-        if not self.config.r_drop or not model.training:
-            return self.one_pass(model, batch)[0]
         asked, independent = is_labeled(batch), self.config.kind != "single"
 
         def divergence(first: Tensor, second: Tensor) -> Tensor:
             return summed(symmetric_divergence(first, second, independent=independent), asked)
 
-        return with_r_drop(self.config.r_drop, lambda: self.one_pass(model, batch), divergence)
+        return with_r_drop(self.config.r_drop, model, lambda: self.one_pass(model, batch), divergence)
 
     def one_pass(self, model: Any, batch: Batch) -> tuple[Loss, Float[Tensor, "examples outputs"]]:
         """The summed loss of the texts, with the penalties of the model, and the logits; correct texts are reported."""
@@ -277,10 +276,7 @@ class Task(FineTuned):
             losses = torch.stack([self.losses(logits, batch)[0] for logits in experts]).mean(dim=0)
         loss = losses.sum()
         report = {"nll": loss.detach(), "accuracy": right.sum()}
-        for name, penalty in penalties.items():
-            total = torch.where(is_labeled(batch), penalty, 0.0).sum()
-            loss, report[name] = loss + total, total.detach()
-        sums = {"loss": loss}
+        sums = {"loss": with_penalties(loss, report, penalties, is_labeled(batch))}
         if self.config.lm_weight and encoded is not None:
             of_words, report["lm_nll"] = language_loss(model.model, encoded, batch)
             sums["lm"] = self.config.lm_weight * of_words

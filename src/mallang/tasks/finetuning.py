@@ -222,12 +222,18 @@ def depths_of(model: Headed) -> dict[nn.Parameter, int]:
 
 
 def with_r_drop(
-    strength: float, run: Callable[[], tuple[Loss, Tensor]], divergence: Callable[[Tensor, Tensor], Tensor]
+    strength: float,
+    model: nn.Module,
+    run: Callable[[], tuple[Loss, Tensor]],
+    divergence: Callable[[Tensor, Tensor], Tensor],
 ) -> Loss:
     """The loss of two passes with different dropout: the mean of both, and strength / 4 of their divergence.
 
-    A pass gives its loss and its logits; `divergence` sums `symmetric_divergence` over what is predicted.
+    A pass gives its loss and its logits; `divergence` sums `symmetric_divergence` over what is predicted. Without
+    R-Drop, and outside training, it is the loss of a single pass.
     """
+    if not strength or not model.training:
+        return run()[0]
     (first, one), (second, two) = run(), run()
     apart = divergence(one, two)
     sums = mean_of_both(first.sums, second.sums)
@@ -253,6 +259,16 @@ def symmetric_divergence(
         return ((first.sigmoid() - second.sigmoid()) * (first - second)).sum(dim=-1)
     log_p, log_q = F.log_softmax(first, dim=-1), F.log_softmax(second, dim=-1)
     return ((log_p.exp() - log_q.exp()) * (log_p - log_q)).sum(dim=-1)
+
+
+def with_penalties(
+    loss: Float[Tensor, ""], report: dict[str, Tensor], penalties: Mapping[str, Tensor], asked: Tensor
+) -> Float[Tensor, ""]:
+    """The loss with what the encoder adds for every example that is asked for; each penalty is reported."""
+    for name, penalty in penalties.items():
+        total = summed(penalty, asked)
+        loss, report[name] = loss + total, total.detach()
+    return loss
 
 
 def summed(values: Tensor, asked: Tensor) -> Float[Tensor, ""]:

@@ -14,11 +14,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import ModuleType
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from mallang.data.batch import IGNORE, Batch, Shapes, pad_rows
@@ -32,7 +33,7 @@ from mallang.data.sampler import Buckets, Packed, Rows
 from mallang.errors import UserError
 from mallang.evaluation.score import Score
 from mallang.layers.head import masked_rows
-from mallang.models.contract import MaskedLM, Segmented, longest_of
+from mallang.models.contract import Segmented, TokenModel, longest_of
 from mallang.tasks.contract import Better, Group, Loss
 from mallang.tasks.filler import Verbs
 from mallang.tasks.masked_scores import held_out_scores
@@ -50,6 +51,23 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 """Defaults of a recipe of this task."""
 PART: dict[Pairing, str] = {"next": "nsp", "order": "sop"}
 """The part of the loss that pairs of each kind have."""
+
+
+@runtime_checkable
+class MaskedLM(TokenModel, Protocol):
+    """An encoder whose `output` says what a masked token was, if it was built with that head."""
+
+    @property
+    def objectives(self) -> tuple[str, ...]:
+        """What its heads were built for: "masked-lm", "sentence-pairs"."""
+
+
+@runtime_checkable
+class SentencePairs(MaskedLM, Protocol):
+    """One that also tells whether the second of two segments follows the first, if it was built with that head."""
+
+    def next_sentence_logits(self, hidden: Float[Tensor, "batch time dim"]) -> Float[Tensor, "batch 2"]:
+        """Two logits per pair: the second follows the first, it does not; of ALBERT: in order, swapped."""
 
 
 @dataclass(frozen=True, kw_only=True)

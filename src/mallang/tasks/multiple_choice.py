@@ -40,6 +40,7 @@ from mallang.tasks.finetuning import (
     read_layers,
     summed,
     symmetric_divergence,
+    with_penalties,
     with_r_drop,
 )
 from mallang.text.tokenizer import Tokenizer
@@ -178,11 +179,10 @@ class Task(FineTuned):
 
     def loss(self, model: Any, batch: Batch, carry: Any) -> Loss:
         """The summed cross-entropy over the choices; with R-Drop that of two passes, which should agree."""
-        if not self.config.r_drop or not model.training:
-            return self.one_pass(model, batch)[0]
         known = right_of(batch) != IGNORE
         return with_r_drop(
             self.config.r_drop,
+            model,
             lambda: self.one_pass(model, batch),
             lambda first, second: summed(symmetric_divergence(first, second), known),
         )
@@ -193,10 +193,9 @@ class Task(FineTuned):
         right = right_of(batch)
         loss = F.cross_entropy(scores, right, ignore_index=IGNORE, reduction="sum")
         report = {"nll": loss.detach(), "accuracy": (scores.argmax(dim=1) == right).sum()}
-        for name, penalty in penalties.items():
-            rows = rows_of(batch)
-            total = (penalty[rows.clamp(min=0)] * (rows >= 0)).sum()
-            loss, report[name] = loss + total, total.detach()
+        rows = rows_of(batch)
+        of_choices = {name: penalty[rows.clamp(min=0)] for name, penalty in penalties.items()}
+        loss = with_penalties(loss, report, of_choices, rows >= 0)
         return Loss(sums={"loss": loss}, report=report), scores
 
     def scores(self, model: Any, batch: Batch) -> tuple[Float[Tensor, "examples choices"], Mapping[str, Tensor]]:

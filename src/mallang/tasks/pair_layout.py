@@ -11,7 +11,7 @@ Nothing is cut silently: `count_cut` says how many pairs lose tokens.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -21,6 +21,7 @@ from jaxtyping import Integer
 from torch import Tensor
 
 from mallang.data.batch import pad_pairs, pad_texts
+from mallang.data.sampler import Buckets, Rows, by_length
 from mallang.errors import UserError
 from mallang.text.tokenizer import Tokenizer
 from mallang.text.vocabulary import Vocabulary
@@ -80,6 +81,29 @@ class PairLayout:
         which = {"joined": "the end of the longer text is", "apart": "the ends of such texts are"}
         told = f"{cut:,} of {len(lengths):,} pairs are longer than {self.most} tokens"
         return f"{told}: {which.get(self.layout, 'the end is')} not read" if cut else ""
+
+    def plan(
+        self,
+        lengths: Integer[np.ndarray, "pairs 2"],
+        tokens: int,
+        sentences: int | None,
+        *,
+        multiple: int,
+        seed: int,
+        epoch: int,
+    ) -> Sequence[Rows]:
+        """The batches of an epoch: pairs of similar length."""
+        widths = self.widths(lengths)
+        rows = None if self.rows == 1 else np.full(len(widths), self.rows)
+        return Buckets(
+            widths[:, None], tokens=tokens, sentences=sentences, rows=rows, multiple=multiple, long_alone=True,
+            seed=seed, epoch=epoch,
+        )  # fmt: skip
+
+    def groups(self, lengths: Integer[np.ndarray, "pairs 2"], tokens: int) -> Iterator[list[int]]:
+        """Batches for inference: the numbers of pairs of similar length."""
+        widths = self.widths(lengths).tolist()
+        yield from by_length(widths, tokens, rows=None if self.rows == 1 else [self.rows] * len(widths))
 
     def fields(self, pairs: Sequence[tuple[Any, Any]]) -> dict[str, Tensor]:
         """The tokens of pairs as fields of a batch."""

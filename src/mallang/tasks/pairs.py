@@ -25,7 +25,7 @@ from torch import nn
 from mallang.data.batch import Batch
 from mallang.data.columns import Column, Kind, LabelSet
 from mallang.data.prepared import Prepared
-from mallang.data.sampler import Buckets, Rows, by_length
+from mallang.data.sampler import Rows
 from mallang.errors import UserError
 from mallang.evaluation.label_predictions import label_scores, probability_scores
 from mallang.evaluation.score import Score
@@ -109,19 +109,12 @@ class Task(classification.Task):
         self, corpus: Prepared, *, tokens: int, sentences: int | None = None, multiple: int = 1, seed: int, epoch: int
     ) -> Sequence[Rows]:
         """Batches of pairs of similar length."""
-        examples = corpus.epoch(seed, epoch)
-        widths = self.layout.widths(examples.lengths[:, [FIRST, SECOND]])
-        rows = None if self.layout.rows == 1 else np.full(len(widths), self.layout.rows)
-        return Buckets(
-            widths[:, None], tokens=tokens, sentences=sentences, rows=rows, multiple=multiple, long_alone=True,
-            seed=seed, epoch=epoch,
-        )  # fmt: skip
+        lengths = corpus.epoch(seed, epoch).lengths[:, [FIRST, SECOND]]
+        return self.layout.plan(lengths, tokens, sentences, multiple=multiple, seed=seed, epoch=epoch)
 
     def batches(self, examples: Sequence[Sequence[Any]], tokens: int) -> Iterator[tuple[list[int], Batch]]:
         """All pairs in batches for inference, each with their numbers; those of similar length share a batch."""
-        widths = self.layout.widths(self.lengths(examples)).tolist()
-        rows = None if self.layout.rows == 1 else [self.layout.rows] * len(widths)
-        for group in by_length(widths, tokens, rows=rows):
+        for group in self.layout.groups(self.lengths(examples), tokens):
             yield group, self.collate([examples[place] for place in group])
 
     def prepare(self, rows: list[tuple[Any, ...]], random: np.random.Generator) -> Batch:

@@ -41,6 +41,7 @@ from mallang.tasks.finetuning import (
     read_layers,
     summed,
     symmetric_divergence,
+    with_penalties,
     with_r_drop,
 )
 from mallang.tasks.windows import NO_ANSWER, WindowExamples, Windows
@@ -195,11 +196,10 @@ class Task(FineTuned):
 
     def loss(self, model: Any, batch: Batch, carry: Any) -> Loss:
         """The loss of begin and end, summed over windows; with R-Drop that of two passes, which should agree."""
-        if not self.config.r_drop or not model.training:
-            return self.one_pass(model, batch)[0]
         known = answers_of(batch) != IGNORE
         return with_r_drop(
             self.config.r_drop,
+            model,
             lambda: self.one_pass(model, batch),
             lambda first, second: summed(symmetric_divergence(first, second), known) / 2,
         )
@@ -211,9 +211,7 @@ class Task(FineTuned):
         loss = F.cross_entropy(logits.flatten(0, 1), answers.flatten(), ignore_index=IGNORE, reduction="sum") / 2
         right = (logits.argmax(dim=2) == answers).all(dim=1).sum()
         report = {"nll": loss.detach(), "accuracy": right}
-        for name, penalty in penalties.items():
-            total = (penalty * (answers[:, 0] != IGNORE)).sum()
-            loss, report[name] = loss + total, total.detach()
+        loss = with_penalties(loss, report, penalties, answers[:, 0] != IGNORE)
         return Loss(sums={"loss": loss}, report=report), logits
 
     def logits(self, model: Any, batch: Batch) -> tuple[Float[Tensor, "batch 2 time"], Mapping[str, Tensor]]:

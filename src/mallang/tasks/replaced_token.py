@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import ModuleType
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -47,6 +47,20 @@ DEFAULTS = masked_lm.DEFAULTS
 VALIDATION = replace(RATES, random=0.0, kept=0.0)
 """How held-out text is masked: at 15 %, all of it by `<mask>`."""
 SIGNATURE = f"rate:{VALIDATION.rate}|unit:token|seed:{SEED}"
+
+
+@runtime_checkable
+class ReplacedTokens(Protocol):
+    """An encoder that finds replaced tokens, and the generator that replaces them."""
+
+    def generator_hidden(self, batch: Batch) -> Float[Tensor, "batch time _"]:
+        """The vector of every token after the last layer of the generator."""
+
+    def generator_logits(self, hidden: Float[Tensor, "*batch _"]) -> Float[Tensor, "*batch words"]:
+        """One logit per word, for what a masked token was."""
+
+    def replaced_logits(self, hidden: Float[Tensor, "batch time dim"]) -> Float[Tensor, "batch time"]:
+        """One logit per token: that it was replaced."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from mallang.data.batch import Batch
 from mallang.data.columns import Column, Kind, LabelSet, Numbers, bits_to_number
 from mallang.data.prepared import Prepared
-from mallang.data.sampler import Buckets, Rows, by_length
+from mallang.data.sampler import Rows
 from mallang.decoding.contract import device_of, inference
 from mallang.errors import UserError
 from mallang.evaluation.correlation import correlation_scores, correlations
@@ -49,6 +49,7 @@ from mallang.tasks.finetuning import (
     read_layers,
     summed,
     symmetric_divergence,
+    with_penalties,
     with_r_drop,
 )
 from mallang.tasks.pair_layout import PairLayout, as_pairs, check_shared, is_pair, lengths_of
@@ -170,18 +171,12 @@ class Task(FineTuned):
         self, corpus: Prepared, *, tokens: int, sentences: int | None = None, multiple: int = 1, seed: int, epoch: int
     ) -> Sequence[Rows]:
         """Batches of pairs of similar length."""
-        widths = self.layout.widths(corpus.epoch(seed, epoch).lengths[:, :2])
-        rows = None if self.layout.rows == 1 else np.full(len(widths), self.layout.rows)
-        return Buckets(
-            widths[:, None], tokens=tokens, sentences=sentences, rows=rows, multiple=multiple, long_alone=True,
-            seed=seed, epoch=epoch,
-        )  # fmt: skip
+        lengths = corpus.epoch(seed, epoch).lengths[:, :2]
+        return self.layout.plan(lengths, tokens, sentences, multiple=multiple, seed=seed, epoch=epoch)
 
     def batches(self, examples: Sequence[Sequence[Any]], tokens: int) -> Iterator[tuple[list[int], Batch]]:
         """All pairs in batches for inference, each with their numbers; those of similar length share a batch."""
-        widths = self.layout.widths(lengths_of([(each[0], each[1]) for each in examples])).tolist()
-        rows = None if self.layout.rows == 1 else [self.layout.rows] * len(widths)
-        for group in by_length(widths, tokens, rows=rows):
+        for group in self.layout.groups(lengths_of([(each[0], each[1]) for each in examples]), tokens):
             yield group, self.collate([examples[place] for place in group])
 
     def prepare(self, rows: list[tuple[Any, ...]], random: np.random.Generator) -> Batch:
@@ -211,14 +206,12 @@ class Task(FineTuned):
     def loss(self, model: Any, batch: Batch, carry: Any) -> Loss:
         """The summed loss of the pairs; with R-Drop that of two passes, which should agree."""
         assert batch.numbers is not None
-        if not self.config.r_drop or not model.training:
-            return self.one_pass(model, batch)[0]
         known = ~batch.numbers.isnan()
 
         def divergence(first: Tensor, second: Tensor) -> Tensor:
             return summed(symmetric_divergence(first[:, None], second[:, None], independent=True), known)
 
-        return with_r_drop(self.config.r_drop, lambda: self.one_pass(model, batch), divergence)
+        return with_r_drop(self.config.r_drop, model, lambda: self.one_pass(model, batch), divergence)
 
     def one_pass(self, model: Any, batch: Batch) -> tuple[Loss, Float[Tensor, " pairs"]]:
         """The summed loss of the pairs, with the penalties of the model; the outputs. The squared error is reported."""
@@ -236,9 +229,7 @@ class Task(FineTuned):
         else:
             loss = squares
         report = {"squared_error": squares.detach()}
-        for name, penalty in penalties.items():
-            total = torch.where(known, penalty, 0.0).sum()
-            loss, report[name] = loss + total, total.detach()
+        loss = with_penalties(loss, report, penalties, known)
         return Loss(sums={"loss": loss}, report=report), found
 
     def outputs(self, model: Any, batch: Batch) -> tuple[Float[Tensor, " pairs"], Mapping[str, Tensor]]:
@@ -249,7 +240,7 @@ class Task(FineTuned):
             return logits[:, 0].float(), encoded.penalties
         assert batch.sentences is not None
         encoded = encode_text(model, Batch(tokens=batch.tokens, lengths=batch.lengths))
-        places = batch.sentences.clamp(min=0)
+        places = batch.sentences[:, :2].clamp(min=0)  # a batch that was filled up has more columns
         first, second = (encoded.pooled.float()[places[:, place]] for place in (0, 1))
         penalties = {name: each[places].sum(dim=1) for name, each in encoded.penalties.items()}
         return F.cosine_similarity(first, second, dim=1), penalties

@@ -44,6 +44,7 @@ from mallang.tasks.finetuning import (
     refuse_tuning,
     summed,
     symmetric_divergence,
+    with_penalties,
     with_r_drop,
 )
 from mallang.tasks.tag_set import Learned, TagSet
@@ -230,11 +231,10 @@ class Task(FineTuned):
 
     def loss(self, model: Any, batch: Batch, carry: Any) -> Loss:
         """The summed negative log-likelihood of the tags; with R-Drop that of two passes, which should agree."""
-        if not self.config.r_drop or not model.training:
-            return self.one_pass(model, batch)[0]
         is_word = tags_of(batch) != IGNORE
         return with_r_drop(
             self.config.r_drop,
+            model,
             lambda: self.one_pass(model, batch),
             lambda first, second: summed(symmetric_divergence(first, second), is_word),
         )
@@ -253,9 +253,7 @@ class Task(FineTuned):
         report = {"nll": loss.detach()}
         if crf is None:
             report["accuracy"] = (emissions.argmax(dim=2) == tags).sum()
-        for name, penalty in penalties.items():
-            total = (penalty * is_word.any(dim=1)).sum()
-            loss, report[name] = loss + total, total.detach()
+        loss = with_penalties(loss, report, penalties, is_word.any(dim=1))
         return Loss(sums={"loss": loss}, report=report), emissions
 
     def emissions(
