@@ -52,7 +52,7 @@ def test_neighbors_in_context_are_those_of_the_python_interface(home: Path) -> N
 
 def test_doctor_shows_the_learned_mix(home: Path) -> None:
     tensors = load_tensors(home / "runs" / "names" / "model.safetensors")
-    assert not any("features" in name for name in tensors)
+    assert not any(name.startswith("features.") for name in tensors)
     shares = torch.softmax(tensors["head.features_mix.scores"], dim=0)
     facts = json.loads(ran("doctor", "runs/names", "--json", cwd=home).out)["facts"]
     said = facts["mix of the layers of the features"]

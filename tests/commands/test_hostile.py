@@ -28,7 +28,7 @@ ODD = os.fsdecode("한글".encode("cp949"))
 LONG = "x" * 300
 ESCAPE = "\x1b[31m물\x9b2J\x07"
 """A text that would recolor, clear and ring a terminal."""
-NEEDED = {"export": ("--to", "onnx"), "prompt": ("--text", "물")}
+NEEDED = {"export": ("--to", "onnx"), "prompt": ("--text", "물"), "answer": ("물", "--context", "물 water")}
 """What a command asks for besides a run."""
 
 
