@@ -149,8 +149,13 @@ GPT1 = Vocabulary(
         ),
         (Vocabulary(SPECIALS), [7, 8, 3, 9, 3], [0, 0, 0, 1, 1]),
         (GPT1, [4, 7, 8, 5, 9, 6], [0, 0, 0, 0, 1, 1]),
+        (
+            Vocabulary((*GPT1.tokens, "<cls>", "<sep>"), optional=(*GPT1.optional, ("cls", 10), ("sep", 11))),
+            [10, 7, 8, 11, 9, 11],
+            [0, 0, 0, 0, 1, 1],
+        ),
     ],
-    ids=["BERT", "RoBERTa", "without cls", "GPT-1"],
+    ids=["BERT", "RoBERTa", "without cls", "GPT-1", "both"],
 )
 def test_the_texts_of_a_pair_are_joined_with_the_segment_of_every_token(vocabulary, row, types):
     tokens, lengths, segments = pad_pairs([[7, 8], [7]], [[9], []], vocabulary)

@@ -39,7 +39,6 @@ from mallang.tasks.filler import Verbs
 from mallang.tasks.masked_scores import held_out_scores
 from mallang.tasks.masked_view import shown_examples
 from mallang.text.tokenizer import Tokenizer
-from mallang.text.vocabulary import OPTIONAL
 
 __all__ = ["DEFAULTS", "SECTIONS", "Config", "Task", "Verbs"]
 
@@ -50,6 +49,8 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "schedule": {"name": "linear"},
 }
 """Defaults of a recipe of this task."""
+MARKS = "mask", "cls", "sep"
+"""The special tokens of masked texts and of pairs."""
 PART: dict[Pairing, str] = {"next": "nsp", "order": "sop"}
 """The part of the loss that pairs of each kind have."""
 
@@ -142,7 +143,7 @@ class Task:
     @classmethod
     def special_tokens(cls, config: Config) -> tuple[str, ...]:
         """`<mask>`, and what stands around a text and between two."""
-        return tuple(OPTIONAL)
+        return MARKS
 
     def arrays(self) -> Sequence[Column]:
         """The tokens of a document, and the starts of its sentences."""
