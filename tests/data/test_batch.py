@@ -14,8 +14,6 @@ from mallang.data.batch import (
     VARYING,
     Batch,
     Shapes,
-    pad_both_orders,
-    pad_choices,
     pad_pairs,
     rectangles,
     stepped,
@@ -149,8 +147,13 @@ GPT1 = Vocabulary(
         ),
         (Vocabulary(SPECIALS), [7, 8, 3, 9, 3], [0, 0, 0, 1, 1]),
         (GPT1, [4, 7, 8, 5, 9, 6], [0, 0, 0, 0, 1, 1]),
+        (
+            Vocabulary((*GPT1.tokens, "<cls>", "<sep>"), optional=(*GPT1.optional, ("cls", 10), ("sep", 11))),
+            [10, 7, 8, 11, 9, 11],
+            [0, 0, 0, 0, 1, 1],
+        ),
     ],
-    ids=["BERT", "RoBERTa", "without cls", "GPT-1"],
+    ids=["BERT", "RoBERTa", "without cls", "GPT-1", "both"],
 )
 def test_the_texts_of_a_pair_are_joined_with_the_segment_of_every_token(vocabulary, row, types):
     tokens, lengths, segments = pad_pairs([[7, 8], [7]], [[9], []], vocabulary)
@@ -160,12 +163,3 @@ def test_the_texts_of_a_pair_are_joined_with_the_segment_of_every_token(vocabula
     assert tokens[1].tolist() == [*short, 0, 0]
     assert segments[1].tolist() == [*[0] * (len(short) - 1), 1, 0, 0]
     assert lengths.tolist() == [len(row), len(row) - 2] == [2 + 1 + vocabulary.pair_frame_length, len(short)]
-
-
-def test_pairs_without_an_order_are_read_in_both_and_choices_in_a_row_each():
-    tokens, lengths, _ = pad_both_orders([[7, 8], [7]], [[9], [9]], GPT1)
-    assert tokens.tolist() == [[4, 7, 8, 5, 9, 6], [4, 7, 5, 9, 6, 0], [4, 9, 5, 7, 8, 6], [4, 9, 5, 7, 6, 0]]
-    assert lengths.tolist() == [6, 5, 6, 5]
-    tokens, lengths, types = pad_choices([[7], [8]], [[[9], [9, 9]], [[7]]], GPT1)
-    assert tokens.tolist() == [[4, 7, 5, 9, 6, 0], [4, 7, 5, 9, 9, 6], [4, 8, 5, 7, 6, 0]]
-    assert lengths.tolist() == [5, 6, 5] and types.sum(dim=1).tolist() == [2, 3, 2]

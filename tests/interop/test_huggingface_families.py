@@ -11,11 +11,16 @@ import safetensors.torch
 import torch
 
 from interop.test_huggingface_bert import close, load_tokenizer, ours_of, randomize, some_batch, wordpiece
+from mallang.data.columns import LabelSet
 from mallang.errors import UserError
+from mallang.find import find
 from mallang.interop.huggingface_models import export_model, import_model
 from mallang.layers.attention import record_attention
 from mallang.models.albert import ALBERT
 from mallang.models.albert import Config as AlbertConfig
+from mallang.tasks import classification
+from mallang.text.tokenizer import Config as TextConfig
+from mallang.text.tokenizer import Tokenizer
 
 transformers = pytest.importorskip("transformers")
 SHAPE = {
@@ -184,6 +189,18 @@ def test_a_model_with_the_heads_of_its_pre_training_is_a_run_of_that(
     assert verbs.task_name == task
     if pairs is not None:
         assert verbs.task.config.pairs == pairs and len(verbs.fill("the <mask> sat", count=2).gaps[0]) == 2
+
+
+@pytest.mark.parametrize("name", ["bert", "distilbert"])
+def test_a_head_over_a_mix_of_layers_is_not_written_as_another_one(name: str, tmp_path: Path) -> None:
+    tokenizer = Tokenizer.train(["a b"], TextConfig(unit="space", vocabulary=20), special=("cls", "sep", "mask"))
+    task = classification.Task(
+        classification.Config(mix_layers=True), {"text": tokenizer}, {"label": LabelSet(("x", "y"))}
+    )
+    module = find("models", name)
+    model = task.build(module, module.Config(**{**module.SIZES["tiny"], "pooling": "pooler"}))
+    with pytest.raises(UserError, match="no head that reads a mix of layers"):
+        export_model(classification.Verbs(task, model, None, 0), tmp_path / "back")
 
 
 @pytest.mark.parametrize("sharing", ["attention", "feed-forward"])

@@ -46,6 +46,23 @@ def tagger(model: str, options: dict[str, Any] | None = None, **task_options: An
     return tagging.Verbs(task, built(task, model, options), None, 0)
 
 
+def pairs() -> Any:
+    module = find("tasks", "pairs")
+    task = module.Task(module.Config(), dict.fromkeys(("first", "second"), text_of("bert")), {"label": LABELS})
+    return module.Verbs(task, built(task, "bert", None), None, 0)
+
+
+def test_the_graph_of_a_tagger_reads_the_mix_of_layers() -> None:
+    verbs = tagger("bert", head="softmax", scheme="same", split="spaces", mix_layers=True)
+    with torch.no_grad():
+        verbs.model.mix.scores.copy_(torch.tensor([1.0, -1.0]))
+    tokens, mask = onnx_encoder.example(verbs, 2, 5)
+    layers = verbs.model.model.encode(onnx_encoder.Batch(tokens=tokens, lengths=mask.sum(dim=1))).layers
+    shares = torch.tensor([1.0, -1.0]).softmax(dim=0)
+    wanted = verbs.model.head(shares[0] * layers[0] + shares[1] * layers[1])
+    torch.testing.assert_close(onnx_encoder.Reader(verbs)(tokens, mask), wanted)
+
+
 def built(task: Any, name: str, options: dict[str, Any] | None) -> Any:
     """A small model with weights large enough that its outputs differ."""
     torch.manual_seed(5)
@@ -109,7 +126,7 @@ def test_a_classifier_gives_our_logits_and_its_script_our_probabilities(
 @pytest.mark.slow
 @pytest.mark.parametrize("model", ["bert", "rnn_tagger"])
 def test_a_tagger_gives_our_logits_and_its_script_our_tags(model: str, tmp_path: Path) -> None:
-    verbs = tagger(model, head="softmax", scheme="same", split="spaces")
+    verbs = tagger(model, head="softmax", scheme="same", split="spaces", mix_layers=model == "bert")
     onnx_encoder.write(verbs, tmp_path / "out")
     check_logits(verbs, tmp_path / "out")
     for pairs, wanted in zip(script_of(tmp_path / "out").predict(TEXTS), verbs.tag(TEXTS), strict=True):
@@ -134,6 +151,7 @@ def test_an_encoder_gives_our_vectors(tmp_path: Path) -> None:
     [
         (lambda: classifier("bert", bag_buckets=64), "this BERT cannot be exported to ONNX: it reads more than"),
         (lambda: classifier("han", documents=True), "this HAN .* it reads documents sentence by sentence"),
+        (lambda: pairs(), "this BERT .* it reads pairs of texts"),
         (lambda: tagger("rnn_tagger", head="crf"), "this RNNTagger .* the search through its CRF is no graph"),
         (lambda: tagger("lstm_crf"), "this LSTMCRF .* CRF"),
     ],

@@ -235,6 +235,9 @@ def test_a_teacher_of_other_classes_or_without_a_head_is_refused(tmp_path: Path)
         student(task, pretraining_heads="none")
     with pytest.raises(ValueError, match="a distilled classifier has one class per text"):
         distilled_classification.Config(kind="multi")
+    for option in ({"mix_layers": True}, {"r_drop": 1.0}, {"lora_rank": 2}, {"lm_weight": 0.5}, {"features_mix": True}):
+        with pytest.raises(ValueError, match="has no effect on a distilled classifier"):
+            distilled_classification.Config(**option)
     with pytest.raises(ValueError, match="no effect without label_weight"):
         distilled_classification.Config(label_smoothing=0.1)
 

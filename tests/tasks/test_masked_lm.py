@@ -305,3 +305,9 @@ def test_a_run_of_pairs_is_scored_on_both_kinds(tmp_path):
     names = [score.name for score in verbs.evaluate([(text,) for text in DOCUMENTS])[0]]
     assert names[4:] == ["nsp accuracy", "nsp loss", "sop accuracy", "sop loss"]
     assert replace(the_task.config, pairs="order").pairs == "order"
+
+
+def test_masked_texts_have_the_special_tokens_of_bert_alone() -> None:
+    for name in ("masked_lm", "replaced_token", "distillation"):
+        module = find("tasks", name)
+        assert module.Task.special_tokens(module.Config()) == ("mask", "cls", "sep")

@@ -36,7 +36,7 @@ def test_the_usual_four_stay_at_their_places_and_the_others_are_added(unit: Unit
     plain, marked = trained(unit, (), LINES[:2]), trained(unit, MARKS, LINES[:2])
     vocabulary = marked.vocabulary
     assert [vocabulary.special(name) for name in ("pad", "unk", "bos", "eos")] == [0, 1, 2, 3]
-    assert vocabulary.tokens == (*plain.vocabulary.tokens, *OPTIONAL.values())
+    assert vocabulary.tokens == (*plain.vocabulary.tokens, *(OPTIONAL[name] for name in MARKS))
     assert (vocabulary.mask, vocabulary.cls, vocabulary.sep) == tuple(vocabulary.id(f"<{name}>") for name in MARKS)
     assert vocabulary.specials == {0, 1, 2, 3, vocabulary.mask, vocabulary.cls, vocabulary.sep}
     assert not marked.domains

@@ -21,7 +21,7 @@ EXAMPLES = (
     "mallang export runs/bert-miniworld --to huggingface --output my-bert",
     "mallang export runs/word2vec-miniworld --to word2vec --output vectors.bin",
 )
-LABELING = ("classification", "tagging", "encoding")
+LABELING = ("classification", "distilled_classification", "tagging", "encoding")
 """The tasks whose runs are exported to ONNX as one graph."""
 
 

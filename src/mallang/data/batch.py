@@ -231,24 +231,6 @@ def pad_pairs(
     return tokens, lengths, types.long()
 
 
-def pad_both_orders(
-    firsts: Sequence[Any], seconds: Sequence[Any], vocabulary: Vocabulary
-) -> tuple[Int[Tensor, "twice width"], Int[Tensor, " twice"], Int[Tensor, "twice width"]]:
-    """Pad pairs of texts that have no order, as GPT-1 reads similar texts: all pairs, then all pairs turned around.
-
-    The vector of a pair is the sum of both: `pooled.view(2, pairs, -1).sum(dim=0)`.
-    """
-    return pad_pairs([*firsts, *seconds], [*seconds, *firsts], vocabulary)
-
-
-def pad_choices(
-    contexts: Sequence[Any], choices: Sequence[Sequence[Any]], vocabulary: Vocabulary
-) -> tuple[Int[Tensor, "rows width"], Int[Tensor, " rows"], Int[Tensor, "rows width"]]:
-    """Pad contexts with several choices, a row per choice: all rows of the first context, then those of the second."""
-    pairs = [(context, choice) for context, own in zip(contexts, choices, strict=True) for choice in own]
-    return pad_pairs([context for context, _ in pairs], [choice for _, choice in pairs], vocabulary)
-
-
 def pad_rows(
     rows: Sequence[Any], value: int = PAD, *, begin: int | None = None, end: int | None = None
 ) -> tuple[Int[Tensor, "rows width"], Int[Tensor, " rows"]]:

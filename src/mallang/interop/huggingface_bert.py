@@ -286,6 +286,8 @@ def head_for(verbs: Any, whole: Any, family: str) -> tuple[str, dict[str, Tensor
     head = whole.head
     if whole.features is not None:
         raise UserError("transformers has no head that reads given.features", todo="export another run")
+    if whole.mix is not None:
+        raise UserError("transformers has no head that reads a mix of layers", todo="train with task.mix_layers=false")
     if isinstance(head, ClassificationHead) and head.bag is None:
         if whole.config.pooling != "pooler" or whole.config.normalized:
             raise UserError("their classifier reads the pooler", todo="train with model.pooling=pooler")

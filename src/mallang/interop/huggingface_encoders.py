@@ -196,6 +196,8 @@ def task_head(verbs: Any, whole: Headed, inner: str) -> tuple[str, dict[str, Ten
     head = whole.head
     if whole.features is not None:
         raise UserError("transformers has no head that reads given.features", todo="export another run")
+    if whole.mix is not None:
+        raise UserError("transformers has no head that reads a mix of layers", todo="train with task.mix_layers=false")
     if isinstance(head, ClassificationHead) and head.bag is None:
         if whole.config.pooling != "pooler":
             raise UserError(

@@ -32,6 +32,8 @@ from mallang.layers.position import SinusoidalPositions
 from mallang.layers.quantization import Int8Linear
 from mallang.models.contract import Tagger, encode_text, longest_of
 from mallang.tasks import classification, encoding, tagging
+from mallang.tasks.contract import ReadsPairs
+from mallang.tasks.finetuning import read_layers
 
 Verbs = classification.Verbs | tagging.Verbs | encoding.Verbs
 GRAPH, ABOUT, SCRIPT, README = "model.onnx", "export.json", "predict.py", "README.md"
@@ -71,7 +73,7 @@ class Reader(nn.Module):
             return verbs.task.logits(self.model, batch)[0]
         if isinstance(verbs, encoding.Verbs):
             return encode_text(self.model, batch).pooled
-        scores: Tensor = self.model.head(encode_text(self.model.model, batch).layers[-1])
+        scores: Tensor = self.model.head(read_layers(self.model, batch).layers[-1])
         return scores
 
 
@@ -90,7 +92,9 @@ def write(verbs: Verbs, folder: Path) -> None:
 def check(verbs: Verbs) -> None:
     """Refuse by name what cannot be a graph from ids to logits."""
     model, reason = verbs.model, None
-    if verbs.task.text.config.unit == "morpheme":
+    if isinstance(verbs, ReadsPairs):
+        reason = "it reads pairs of texts, and a graph reads one text"
+    elif verbs.task.text.config.unit == "morpheme":
         reason = "its tokens are cut by an analyzer, which tokenizer.json does not hold"
     elif any(isinstance(part, Int8Linear) for part in model.modules()):
         reason = "it was loaded with int8 weights"

@@ -34,20 +34,6 @@ class GivesLayers(Protocol):
         """One vector of each text, from those of its tokens after the last block."""
 
 
-@runtime_checkable
-class ReplacedTokens(Protocol):
-    """An encoder that finds replaced tokens, and the generator that replaces them."""
-
-    def generator_hidden(self, batch: Batch) -> Float[Tensor, "batch time _"]:
-        """The vector of every token after the last layer of the generator."""
-
-    def generator_logits(self, hidden: Float[Tensor, "*batch _"]) -> Float[Tensor, "*batch words"]:
-        """One logit per word, for what a masked token was."""
-
-    def replaced_logits(self, hidden: Float[Tensor, "batch time dim"]) -> Float[Tensor, "batch time"]:
-        """One logit per token: that it was replaced."""
-
-
 class Embeddings(nn.Module):
     """dropout(norm(token + position + token type)); without token types where there are none (DistilBERT)."""
 

@@ -65,6 +65,9 @@ class Config(LayerOptions, classification.Config):
                 "a distilled classifier has one class per text and reads plain texts: kind, documents, bag_buckets and "
                 "freeze cannot be set"
             )
+        for name in ("mix_layers", "r_drop", "lora_rank", "lm_weight", "features_mix"):
+            if getattr(self, name):
+                raise ValueError(f"{name} has no effect on a distilled classifier, which has the losses of its teacher")
         if (self.class_weights != "none" or self.label_smoothing) and not self.label_weight:
             raise ValueError("class_weights and label_smoothing have no effect without label_weight")
 

@@ -49,6 +49,8 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "schedule": {"name": "linear"},
 }
 """Defaults of a recipe of this task."""
+MARKS = "mask", "cls", "sep"
+"""The special tokens of masked texts and of pairs."""
 PART: dict[Pairing, str] = {"next": "nsp", "order": "sop"}
 """The part of the loss that pairs of each kind have."""
 
@@ -141,7 +143,7 @@ class Task:
     @classmethod
     def special_tokens(cls, config: Config) -> tuple[str, ...]:
         """`<mask>`, and what stands around a text and between two."""
-        return "mask", "cls", "sep"
+        return MARKS
 
     def arrays(self) -> Sequence[Column]:
         """The tokens of a document, and the starts of its sentences."""

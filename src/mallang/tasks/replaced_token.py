@@ -31,7 +31,6 @@ from mallang.data.sampler import by_length
 from mallang.decoding.contract import device_of
 from mallang.errors import UserError
 from mallang.evaluation.score import Score
-from mallang.layers.bidirectional import ReplacedTokens
 from mallang.layers.head import masked_rows
 from mallang.tasks import encoding, masked_lm
 from mallang.tasks.contract import Better, Loss

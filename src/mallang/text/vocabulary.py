@@ -107,8 +107,10 @@ class Vocabulary:
 
     @property
     def between(self) -> int:
-        """What an encoder reads between the texts of a pair: `<delimiter>` if there is one, else what ends a text."""
-        return dict(self.optional).get("delimiter", self.frame[1])
+        """What an encoder reads between the texts of a pair: `<delimiter>` after `<start>`, else what ends a text."""
+        begin, end = self.frame
+        found = dict(self.optional)
+        return found.get("delimiter", end) if begin is not None and begin == found.get("start") else end
 
     @property
     def frame_length(self) -> int:
