@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 # What is asked of kernels is asked of plain torch as well, which is what machines without them run.
 EITHER_WAY := tests/kernels tests/layers tests/decoding tests/contracts/test_models.py tests/contracts/test_decoding.py
 
-.PHONY: help install demo test test-all test-kernels test-gpu check format generated bench clean
+.PHONY: help install demo test test-all test-kernels test-browser test-gpu check format generated bench clean
 
 help:          ## what there is to make
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*##/\t/' | expand -t 12
@@ -26,6 +26,11 @@ test-all: .venv/develop check test-kernels  ## also compilation, kills and long 
 
 test-kernels: .venv/develop .venv/triton  ## kernels written in triton, on a CPU by its interpreter
 	TRITON_INTERPRET=1 PYTHONPATH=.venv/triton $(BIN)/python -m pytest -n 2 -m kernels tests/kernels
+
+test-browser: .venv/develop  ## pages in a real browser: Chromium is installed if there is none (apt-get)
+	$(PIP) --editable '.[browser]'
+	command -v chromium chromium-browser google-chrome > /dev/null || (apt-get update && apt-get install -y chromium)
+	$(BIN)/python -m pytest -n 2 tests/browser
 
 test-gpu:                   ## on a GPU machine: GPU tests, then every recipe for some updates (SHARD=1/2, RECIPES=a,b)
 	PYTHONPATH=src:tests $(GPU_PYTHON) -m gpu.gate

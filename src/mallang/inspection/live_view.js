@@ -41,7 +41,7 @@ const CIVIDIS = [[0, 34, 78], [53, 69, 108], [102, 105, 112], [148, 142, 119], [
 
 const $ = id => document.getElementById(id);
 const state = { language: "en", step: 0, map: null, head: null, forced: [], sampling: false, seed: 1, options: {} };
-let live, result, took = 0;
+let live, result, shownResult, took = 0;
 
 function element(kind, content, parent, options = {}) {
   const made = document.createElement(kind);
@@ -91,20 +91,26 @@ function drawOutput() {
   const said = words();
   const problems = [result.unknown && said.unknown, result.isCut && said.cut].filter(Boolean);
   $("problem").textContent = result.tooLong ? said.tooLong(result.tokens, result.limit) : problems.join(" ");
-  $("output").replaceChildren();
   $("written").textContent = result.tooLong ? "" : result.output;
+  if (shownResult !== result) drawTokens();
+  for (const [place, made] of [...$("output").children].entries()) made.setAttribute("aria-pressed", place === state.step);
   if (result.tooLong) return;
-  result.steps.forEach((step, place) => {
+  $("facts").textContent = said.facts(took.toFixed(0), result.score.toFixed(2));
+}
+
+/** The tokens of a new output. They stay while another is chosen: a new element under the mouse would be a new hover. */
+function drawTokens() {
+  shownResult = result;
+  $("output").replaceChildren();
+  (result.steps ?? []).forEach((step, place) => {
     const share = Math.exp(step.logProb), made = element("button", shown(step.id), $("output"), { type: "button" });
     made.className = step.isForced ? "token forced" : "token";
     made.title = `${(100 * share).toFixed(1)} %`;
     made.style.borderBottomColor = `rgb(${colorOf(share ** 2)})`;
-    made.setAttribute("aria-pressed", place === state.step);
     made.addEventListener("click", () => choose({ step: place }));
     made.addEventListener("mouseenter", () => preview(place));
     made.addEventListener("mouseleave", () => preview(state.step));
   });
-  $("facts").textContent = said.facts(took.toFixed(0), result.score.toFixed(2));
 }
 
 function readableName(name) {
