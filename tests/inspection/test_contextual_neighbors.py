@@ -138,7 +138,7 @@ def test_what_cannot_be_found_is_said(word: str, texts: list[str], options: Any,
 
 
 @pytest.mark.parametrize(
-    ("name", "says"), [("gpt", "has no vectors of words"), ("han", "reads documents in sentences")]
+    ("name", "says"), [("modern_gpt", "has no vectors of words"), ("han", "reads documents in sentences")]
 )
 def test_what_gives_no_such_vectors_is_refused(name: str, says: str) -> None:
     module = find("models", name)

@@ -186,8 +186,9 @@ def test_tokenizers_agree(unit: str) -> None:
     lines = [*LINES, "don't we'll  stop", "ﬁ ① Ⅳ é e\u0301", "각 각"]
     texts: list[str] = []
 
-    @settings(max_examples=150, database=None)
-    @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | st.sampled_from(lines))
+    # What is not assigned is left out: browsers and libraries know different versions of Unicode.
+    @settings(max_examples=150, database=None, derandomize=True)
+    @given(st.text(st.characters(exclude_categories=["Cs", "Cn", "Co"]), max_size=12) | st.sampled_from(lines))
     def collect(text: str) -> None:
         texts.append(text)
 

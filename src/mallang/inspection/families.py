@@ -35,6 +35,7 @@ MEMBERS = {
     "char_aware": "recurrent",
     "sutskever": "recurrent",
     "cho": "recurrent",
+    "elmo": "recurrent",
     "rnn_classifier": "recurrent",
     "rnn_tagger": "recurrent",
     "grnn": "recurrent",
