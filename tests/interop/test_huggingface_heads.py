@@ -147,7 +147,7 @@ def test_labels_without_names_and_texts_that_are_too_long(tmp_path: Path) -> Non
         ({"intermediate_size": 99}, "it says intermediate_size = 99, and they have 24"),
         ({"max_position_embeddings": 512}, "it says max_position_embeddings = 512, and they have 40"),
         ({"vocab_size": 7}, "it says vocab_size = 7"),
-        ({"model_type": "distilbert"}, "of type 'distilbert', which cannot be imported"),
+        ({"model_type": "xlnet"}, "of type 'xlnet', which cannot be imported"),
     ],
 )
 def test_what_cannot_be_imported_is_named(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
