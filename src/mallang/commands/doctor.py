@@ -48,7 +48,7 @@ ADDS = {
     "export": "models for CTranslate2 and ONNX Runtime",
 }
 """What an extra is good for; one that is not named here is described by its packages."""
-LABELED = ("classification", "tagging")
+LABELED = ("classification", "distilled_classification", "tagging")
 """Tasks whose rows are one text and no pair of texts."""
 HIDDEN = ("dev", "serve", "hf", "sentencepiece", "quant", "fast", "ngram")
 """Extras that nobody needs who uses mallang: nothing but tests asks for them yet."""
