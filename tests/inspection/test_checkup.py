@@ -174,7 +174,7 @@ def test_damaged_metrics_are_a_finding(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("model", "kind"),
-    [(SimpleNamespace(), "for training alone"), (SimpleNamespace(evaluated="answers", evaluate=None), "answers")],
+    [(SimpleNamespace(), "for training alone"), (SimpleNamespace(evaluated="answers", evaluate=print), "answers")],
 )
 def test_outputs_that_are_no_labels_are_not_looked_at_as_labels(model: Any, kind: str) -> None:
     report = checkup.Report("run", "finished")
