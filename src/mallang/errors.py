@@ -30,13 +30,29 @@ def nearest(name: str, known: Iterable[str], shown: Callable[[str], str] = str) 
     close = difflib.get_close_matches(name, options, n=3, cutoff=0.5)
     if close:
         return "did you mean " + " or ".join(dict.fromkeys(map(shown, close))) + "?"
-    return "known: " + ", ".join(dict.fromkeys(map(shown, options))) if options else "there are none"
+    return f"known: {within(dict.fromkeys(map(shown, options)))}" if options else "there are none"
+
+
+def within(names: Iterable[str], most: int = 1000) -> str:
+    """Names up to so many characters in all, each cut to one line; then how many there are."""
+    listed, brief = [*names], []
+    for name in map(cut, listed):
+        most -= len(name) + 2
+        if most < 0:
+            break
+        brief.append(name)
+    return ", ".join(brief) + (f" … ({len(listed):,} in all)" if len(brief) < len(listed) else "")
+
+
+def cut(name: str, most: int = 80) -> str:
+    """A name, or the beginning of one that is longer than a name should be."""
+    return name if len(name) <= most else f"{name[:most]}…"
 
 
 def some_of(names: Iterable[str], most: int = 5) -> str:
     """The first few of them, quoted."""
     shown = [*names]
-    return ", ".join(map(repr, shown[:most])) + (" …" if len(shown) > most else "")
+    return ", ".join(map(repr, map(cut, shown[:most]))) + (" …" if len(shown) > most else "")
 
 
 def install(extra: str) -> str:

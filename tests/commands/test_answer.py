@@ -11,6 +11,7 @@ import pytest
 
 from commands.running import mallang
 from mallang.commands.answer import read_context, show
+from mallang.errors import UserError
 from mallang.tasks.answerer import Answered
 
 QUICK = ("model.size=tiny", "text.unit=space", "train.epochs=1", "train.workers=0", "train.validate_every=99")
@@ -147,3 +148,14 @@ class Terminal(io.StringIO):
 
     def isatty(self) -> bool:
         return True
+
+
+def test_a_context_that_is_the_name_of_no_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"there is no file .*nothing\.txt"):
+        read_context(str(tmp_path / "nothing.txt"))
+    assert read_context("She wrote to notes.txt") == "She wrote to notes.txt"
+
+
+def test_a_run_for_neither_numbers_nor_vectors_is_told_of_similarity(home: Path) -> None:
+    ended = mallang("similarity", "runs/qa", "a", "b", cwd=home)
+    assert ended.code == 2 and "`mallang similarity` needs" in ended.err, ended

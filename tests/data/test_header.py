@@ -44,3 +44,22 @@ def test_a_header_that_is_read_as_data_is_refused_unless_it_is_said_to_be_data(t
     with pytest.raises(UserError, match="looks like a header"):
         check(tmp_path / "a.tsv", ("mail", "kind"))
     assert check(tmp_path / "a.tsv", ("mail", "kind"), header=False) == ["ham", "kind", "spam"]
+
+
+def test_names_of_which_none_is_the_text_are_not_read_by_order(tmp_path: Path) -> None:
+    path = tmp_path / "a.tsv"
+    path.write_text("id\tdocument\tlabel\n7\tgood\t1\n8\tbad\t0\n", "utf-8")
+    rows = open_corpus(Config(corpus=None, train=str(path)), ("text", "label")).split("train")
+    assert list(rows) == [("good", "1"), ("bad", "0")]
+    path.write_text("id\tcomment\tlabel\n7\tgood\t1\n8\tbad\t0\n", "utf-8")
+    with pytest.raises(UserError, match="no column for the text: its first line seems to name .* id, comment, label"):
+        open_corpus(Config(corpus=None, train=str(path)), ("text", "label"))
+    said = open_corpus(Config(corpus=None, train=str(path), header=False), ("text", "label")).split("train")
+    assert len(list(said)) == 3
+
+
+def test_a_message_about_labels_that_are_long_texts_is_short() -> None:
+    labels = LabelSet.learn((f"{number} {'very ' * 50}" for number in range(300)), "label")
+    with pytest.raises(UserError, match="does not occur in the training data") as caught:
+        labels.id("another")
+    assert len(str(caught.value)) < 2000 and "(300 in all)" in (caught.value.todo or "")

@@ -170,3 +170,13 @@ def test_damaged_metrics_are_a_finding(tmp_path: Path) -> None:
     (found,) = report.findings
     assert found.name == "damaged metrics" and "line 2" in found.what
     assert report.to_json()["serious"] == 0
+
+
+@pytest.mark.parametrize(
+    ("model", "kind"),
+    [(SimpleNamespace(), "for training alone"), (SimpleNamespace(evaluated="answers", evaluate=print), "answers")],
+)
+def test_outputs_that_are_no_labels_are_not_looked_at_as_labels(model: Any, kind: str) -> None:
+    report = checkup.Report("run", "finished")
+    checkup.examine_outputs(model, [("only text",)], [None], None, report)
+    assert report.notes == [f"outputs were not looked at: they are {kind}"]

@@ -56,3 +56,8 @@ def test_tags_are_those_of_words() -> None:
     found = Labels.of(rows, ["B I O", "O B"], tags=True)
     assert found == Labels(["New", "York", "won", "he", "won"], ["B", "I", "O", "O", "B"], ["B", "I", "O", "O", "O"])
     assert found.facts() == {"outputs": "3 different labels; the gold labels have 3", "right": "4 of 5 labels"}
+
+
+def test_the_label_of_a_pair_is_its_last_column() -> None:
+    rows = [("a", "b", "same"), ("c", "d", "other")]
+    assert Labels.of(rows, ["same", "same"], tags=False).golds == ["same", "other"]

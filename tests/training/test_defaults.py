@@ -271,3 +271,11 @@ def test_small_files_of_labels_are_read_more_often(tmp_path, rows, epochs, batch
     kept, _ = with_defaults(recipes.read("bag_of_means", [f"data.train={path}", "train.steps=7", "text.unit=char"]))
     assert kept.resolved()["train"]["steps"] == 7 and kept.resolved()["train"]["epochs"] is None
     assert kept.origins["text.vocabulary"] == "default"
+
+
+def test_an_encoder_for_few_labels_is_small_unless_its_size_is_given(tmp_path):
+    path = tmp_path / "labels.tsv"
+    path.write_text("text\tlabel\n" + "".join(f"text {n}\t{n % 2}\n" for n in range(300)), "utf-8")
+    assert with_defaults(recipes.read("bert", [f"data.train={path}"]))[0].resolved()["model"]["layers"] == 4
+    given, _ = with_defaults(recipes.read("bert", [f"data.train={path}", "model.size=base"]))
+    assert given.resolved()["model"]["layers"] == 12

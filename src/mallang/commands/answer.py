@@ -27,6 +27,8 @@ EXAMPLES = (
 )
 CHUNK = 256
 """Questions that are read before their answers are printed."""
+SUFFIXES = (".txt", ".md", ".text", ".html", ".json", ".tsv", ".csv")
+"""A context of one word that ends so is the name of a file, not a text."""
 Questions = Annotated[list[str] | None, typer.Argument(metavar="QUESTION", help="Questions.", show_default=False)]
 Context = Annotated[
     str | None,
@@ -97,6 +99,8 @@ def read_context(given: str) -> str:
         is_file = path.is_file()
     except OSError:  # too long for a name
         is_file = False
+    if not is_file and path.suffix in SUFFIXES and not any(map(str.isspace, given)):
+        raise UserError(f"there is no file {given}", todo="--context takes a file or the text itself")
     return "\n".join(lines(path)) if is_file else given
 
 

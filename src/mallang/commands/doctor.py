@@ -48,6 +48,8 @@ ADDS = {
     "export": "models for CTranslate2 and ONNX Runtime",
 }
 """What an extra is good for; one that is not named here is described by its packages."""
+LABELED = ("classification", "distilled_classification", "tagging")
+"""Tasks whose rows are one text and no pair of texts."""
 HIDDEN = ("dev", "serve", "hf", "sentencepiece", "quant", "fast", "ngram")
 """Extras that nobody needs who uses mallang: nothing but tests asks for them yet."""
 LIMIT = 200
@@ -183,7 +185,7 @@ def listen(run: Run, report: Report, given: tuple[str | None, str | None, int], 
     if not rows:
         report.notes.append("outputs were not looked at: there is no text")
         return
-    kind = "pairs" if len(rows[0]) > 1 else "texts"
+    kind = "pairs" if len(rows[0]) > 1 and run.task not in LABELED else "texts"
     report.facts["texts"] = f"{len(rows)} {kind} of {', '.join(part.name for part in parts)}"
     checkup.examine_outputs(model, rows, domains, checkup.read_training(run, report), report)
 

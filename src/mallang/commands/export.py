@@ -81,6 +81,8 @@ def command(
     if to is Format.onnx and is_encoder(run):
         export_encoder(run, folder, quiet)
         return
+    if to is Format.onnx:
+        check_graph(run)
     model = load_for(run, "translation", f"export --to {to.value}", "cpu")
     if to is Format.ctranslate2:
         from mallang.interop import ctranslate2
@@ -101,6 +103,18 @@ def is_encoder(run: Path) -> bool:
 
     check_run(run)
     return Run.open(run).task in LABELING
+
+
+def check_graph(run: Path) -> None:
+    """Refuse a run that no graph of ONNX is written of."""
+    from mallang.runs.folder import Run
+
+    if (task := Run.open(run).task) != "translation":
+        known = ", ".join((*LABELING, "translation"))
+        raise UserError(
+            f"{run} was trained for {task.replace('_', ' ')}, and is not exported to ONNX",
+            todo=f"give a run of one of these tasks: {known}; --to huggingface writes a GPT, and a BERT with its head",
+        )
 
 
 def export_encoder(run: Path, folder: Path, quiet: bool) -> None:

@@ -252,11 +252,18 @@ def read_search(search: Iterable[str] | None) -> dict[str, Any]:
 
 
 def load_for(
-    run: Path, task: str | None, verb: str, device: str, *, int8: bool = False, others: Iterable[Path] | None = None
+    run: Path,
+    task: str | None,
+    verb: str,
+    device: str,
+    *,
+    int8: bool = False,
+    others: Iterable[Path] | None = None,
+    called: str | None = None,
 ) -> Any:
     """The model in a run folder, or in several, or a message that says why this verb cannot use it.
 
-    A verb that is for no task alone is for every task that has it.
+    A verb that is for no task alone is for every task that has it. `called` is the command, where it is not the verb.
     """
     from mallang.loading import load
     from mallang.runs.folder import Run
@@ -266,10 +273,12 @@ def load_for(
         check_run(each)
         trained_for = find.plain(Run.open(each).task)
         if not (has_verb(trained_for, verb) if task is None else trained_for == task):
-            name = task and task.replace("_", " ")
+            name, command = task and task.replace("_", " "), called or verb
             needed = f"a run for {name}" if name else "a run whose task has it"
+            if name is None and command != verb:
+                needed += f", or `mallang {verb}`"
             raise UserError(
-                f"{each} was trained for {trained_for.replace('_', ' ')}, but `mallang {verb}` needs {needed}",
+                f"{each} was trained for {trained_for.replace('_', ' ')}, but `mallang {command}` needs {needed}",
                 todo=f"give the folder of {'a ' + name if name else 'another'} run{verbs_of(trained_for)}",
             )
     return load(runs if others else run, device, "int8" if int8 else "float32")

@@ -106,7 +106,7 @@ def load_similar(run: Path, device: str) -> Any:
     from mallang.runs.folder import Run
 
     compares = has_verb(plain(Run.open(run).task), "similarity")
-    return load_for(run, None, "similarity" if compares else "embed", device)
+    return load_for(run, None, "similarity" if compares else "embed", device, called="similarity")
 
 
 def compare(model: Any, pairs: Sequence[tuple[str, str]]) -> list[Any]:

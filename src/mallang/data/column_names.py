@@ -11,7 +11,7 @@ def column_names(source: str, target: str, text: str) -> dict[str, tuple[str, ..
     return {
         "source": (source, "source"),
         "target": (target, "target"),
-        "text": (text, source),
+        "text": (text, source, "document", "sentence", "review"),
         "label": ("label", "labels", "class", "category", "sentiment", "gold_label", "is_duplicate"),
         "first": (
             "first",

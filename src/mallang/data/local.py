@@ -57,6 +57,17 @@ class Wanted:
         found = [next((name for name in names if name in known), None) for names in self.names]
         return None if None in found else tuple(name for name in found if name is not None)
 
+    def check_unnamed(self, first: Sequence[str], where: str) -> None:
+        """Refuse a first line that names some of the wanted columns, but not all: by order, others would be read."""
+        named = [any(name in first for name in names) for names in self.names]
+        if any(named) and not any(" " in cell.strip() for cell in first):
+            role = self.roles[named.index(False)]
+            raise MissingColumnError(
+                f"{where} has no column for the {role}: its first line seems to name the columns {', '.join(first)}",
+                todo=f"name them in the order {', '.join(self.roles)}: data.columns='[\"…\", …]'; "
+                "data.header=false if the first line is data",
+            )
+
     def pick(self, known: Sequence[str], where: str) -> tuple[str, ...]:
         """The wanted ones among the known columns."""
         if self.given is not None:
@@ -138,6 +149,8 @@ def _table(path: Path, kind: Kind, wanted: Wanted) -> Described:
             f"{path} has {found}, but {len(wanted.roles)} are needed: {needed}", todo=f"columns are split at {split_at}"
         )
     else:
+        if wanted.header is None and len(known) > len(wanted.roles):
+            wanted.check_unnamed(first, str(path))
         picks = known[: len(wanted.roles)]
     start = "the first line names the columns" if header else "the first line is data, not a header"
     order = ", ".join(f"{role} = {name}" for role, name in zip(wanted.roles or picks, picks, strict=True))

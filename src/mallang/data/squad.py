@@ -24,7 +24,8 @@ def squad_rows(whole: Any, path: Path) -> Iterator[Row]:
                     yield str(asked.get("id", "")), title, paragraph["context"], asked["question"], answers
     except (KeyError, TypeError, AttributeError) as error:
         raise UserError(
-            f"{path} is JSON, but not a SQuAD file: {type(error).__name__} {error}",
-            todo='{"data": [{"title", "paragraphs": [{"context", "qas": [{"question", "answers"}]}]}]}, '
+            f"{path} is JSON, but not a SQuAD file",
+            todo="expected: "
+            '{"data": [{"title", "paragraphs": [{"context", "qas": [{"question", "answers"}]}]}]}, '
             "or a .jsonl file with one object a line",
         ) from error

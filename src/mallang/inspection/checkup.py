@@ -266,7 +266,11 @@ def examine_outputs(
     """Generate outputs for some texts and add them, their statistics and findings about them to the report."""
     is_writing = isinstance(model, Writing)
     if not is_writing:
-        look_at_labels(model, [row for row in rows if row[1].strip()], training, report)
+        if isinstance(model, Evaluating) and model.evaluated in ("labels", "tags"):
+            look_at_labels(model, [row for row in rows if row[-1].strip()], training, report)
+        else:
+            kind = model.evaluated if isinstance(model, Evaluating) else "for training alone"
+            report.notes.append(f"outputs were not looked at: they are {kind}")
         return
     written = model.write_rows(rows, domains)
     found = Outputs(written.sources, written.outputs, written.references, written.cut)
@@ -300,7 +304,7 @@ def look_at_labels(model: Evaluating, rows: Sequence[Sequence[str]], training: T
         return
     has_tags = model.evaluated == "tags"
     found = Labels.of(rows, outputs, tags=has_tags)
-    texts, golds = ([" ".join(split_cell(row[at], "words")) if has_tags else row[at] for row in rows] for at in (0, 1))
+    texts, golds = ([" ".join(split_cell(row[at], "words")) if has_tags else row[at] for row in rows] for at in (0, -1))
     triples = zip(texts, outputs, golds, strict=True)
     report.outputs += [{"source": text, "output": output, "reference": gold} for text, output, gold in triples]
     report.facts.update(found.facts())

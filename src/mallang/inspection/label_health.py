@@ -33,7 +33,7 @@ class Labels:
     def of(cls, rows: Sequence[Sequence[str]], outputs: Sequence[str], *, tags: bool) -> Labels:
         """Those of texts with a label each, or of words with a tag each."""
         if not tags:
-            return cls([row[0] for row in rows], outputs, [row[1] for row in rows])
+            return cls([row[0] for row in rows], outputs, [row[-1] for row in rows])
         words, golds = ([item for row in rows for item in split_cell(row[at], "words")] for at in (0, 1))
         return cls(words, [tag for line in outputs for tag in line.split()], golds)
 

@@ -85,7 +85,7 @@ def check(verbs: Any, name: str) -> None:
     model = verbs.model
     if not isinstance(model, transformer.Model | gpt.Model):
         raise UserError(
-            f"{name} is a {type(model).__name__}: a live page runs only transformer and gpt",
+            f"a live page runs only transformer and gpt, and {name} is another model",
             todo="mallang inspect RUN TEXT, without --live, shows any model that attends",
         )
     if isinstance(verbs.task, Directed) and verbs.task.backward:

@@ -50,7 +50,8 @@ def locate(source: Path) -> Path:
             return found
     raise UserError(
         f"there is no folder {source}, and no model of that name in {cache}",
-        todo=f"download it first: hf download {name}; or give the folder that save_pretrained wrote",
+        todo=(f"download it first: hf download {name}; or " if HUB_NAME.fullmatch(name) else "")
+        + "give the folder that save_pretrained wrote",
     )
 
 

@@ -40,8 +40,9 @@ def import_model(source: Path, folder: Path, *, allow_bin: bool = False, fresh: 
     kind = read_json(found / CONFIG).get("model_type")
     if kind not in IMPORTS:
         raise UserError(
-            f"the model is of type {kind!r}, which cannot be imported: {', '.join(IMPORTS)} can",
+            f"the model is of type {kind!r}, which cannot be imported" if kind else "there is no model_type",
             where=str(found / CONFIG),
+            todo=f"types that can be imported: {', '.join(IMPORTS)}",
         )
     return IMPORTS[kind](found, folder, allow_bin=allow_bin, fresh=fresh)
 

@@ -25,6 +25,8 @@ from mallang.runs.own_files import INFO, LOCK, RECIPE
 
 BEGINNING = "beginning"
 """The status until the recipe is written and the files of an earlier run are removed."""
+MOST = 20
+"""How many differences between two recipes a message lists."""
 
 
 def begin(
@@ -84,7 +86,7 @@ def begun(folder: Path, recipe: Recipe, start: Path | None) -> Run | None:
     if run.info["status"] == BEGINNING:  # killed before it had its recipe
         return None
     changes = differences(run, recipe, start)
-    listed = "".join(f"\n  {line}" for line in changes)
+    listed = "".join(f"\n  {line}" for line in shortened(changes))
     todo = "--name NAME for another run, --fresh to train it from the start"
     if run.is_finished:
         raise UserError(
@@ -93,6 +95,14 @@ def begun(folder: Path, recipe: Recipe, start: Path | None) -> Run | None:
     if changes and (folder / "checkpoints").exists():
         raise UserError(f"{folder} was started with another recipe:{listed}", todo=todo)
     return None if changes else run
+
+
+def shortened(changes: list[str]) -> list[str]:
+    """The differences, and of many those of keys that both recipes have: another model or task brings its own."""
+    if len(changes) <= MOST:
+        return changes
+    shown = sorted(changes, key=lambda line: "not set" in line)[:MOST]
+    return [*shown, f"and {len(changes) - MOST} more"]
 
 
 def differences(run: Run, recipe: Recipe, start: Path | None) -> list[str]:

@@ -123,6 +123,8 @@ SHAPES: Mapping[str, tuple[Values, ...]] = {
     "autoencoder": ({"hidden_dims": [256], "dim": 32}, {"hidden_dims": [500, 250], "dim": 32}, {}),
 }
 """The model sizes of the tiers, without their dropout; a plugin's model keeps its own defaults."""
+ENCODERS = {"bert": ("mini", "small", "base"), "transformer_encoder": ("small", "small", "base")}
+"""The named sizes of encoders by tier, in tasks of labels; a start from another run keeps that run's size."""
 UNITS = {"unit", "source_unit", "target_unit"}
 """Keys that fix the tokenizer: a user who sets one of them sets the vocabulary too."""
 LONG = 64
@@ -249,7 +251,7 @@ def fitted(counted: Counted, model: str, given: Mapping[str, Any]) -> Values:
     if not given["data"].get("valid") and "hold_out" not in given["data"]:
         values["data"] = {"hold_out": held_out_share(counted)}
     if given["task"]["name"] in PASSES and trains(model):
-        values |= labeled(counted, given)
+        values |= labeled(counted, model, given)
         return {section: kept for section, keys in values.items() if (kept := less(keys, given.get(section, {})))}
     if not has_gradients(model):
         return values
@@ -269,14 +271,15 @@ def fitted(counted: Counted, model: str, given: Mapping[str, Any]) -> Values:
     return {section: kept for section, keys in values.items() if (kept := less(keys, given.get(section, {})))}
 
 
-def labeled(counted: Counted, given: Mapping[str, Any]) -> Values:
+def labeled(counted: Counted, model: str, given: Mapping[str, Any]) -> Values:
     """The defaults of classifiers and taggers: small files are read more often, in smaller batches."""
     unit, rows = PASSES[given["task"]["name"]]
     _, epochs, patience, batch = next(row for row in rows if counted.examples <= row[0])
     given_length = {"steps", "epochs", "seconds"} & set(given.get("train", {}))
     train: Values = {unit: batch} | ({} if given_length else {"epochs": epochs, "patience": patience})
     text = {} if UNITS & set(given.get("text", {})) else {"vocabulary": tier_of(counted).vocabulary}
-    return {"train": train, "text": text, "optimizer": {"max_grad_norm": 1.0}}
+    sized = {"size": ENCODERS[model][tier_of(counted).size]} if model in ENCODERS else {}
+    return {"model": sized, "train": train, "text": text, "optimizer": {"max_grad_norm": 1.0}}
 
 
 def trains(model: str) -> bool:
@@ -350,10 +353,8 @@ def rates(tier: Tier, model: str, given: Mapping[str, Any]) -> Values:
 def updates(counted: Counted, tier: Tier, given: Mapping[str, Any]) -> int | None:
     """The approximate number of updates of the given steps or epochs; None where only `seconds` is given."""
     steps, epochs = given.get("steps"), given.get("epochs")
-    if isinstance(steps, int):
-        return steps
-    if not isinstance(epochs, int):
-        return None
+    if steps is not None or not isinstance(epochs, int):
+        return steps if isinstance(steps, int) else None
     batch = int(given.get("batch_tokens", tier.batch_tokens)) * int(given.get("accumulation", 1))
     return max(1, epochs * counted.tokens // batch)
 
