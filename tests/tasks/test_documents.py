@@ -129,7 +129,7 @@ def test_predictions_and_vectors_do_not_depend_on_the_batch(monkeypatch: pytest.
     texts = ["물 밥.", "집 책 길. 꽃 배 산 물 밥 집. 배.", "산. " * 9, ""]
     together, vectors = verbs.classify(texts), verbs.embed(texts)
     assert vectors.shape == (4, 16) and len({tuple(row) for row in vectors.tolist()}) == 4
-    monkeypatch.setattr("mallang.tasks.classifier.BATCH_TOKENS", 1)
+    monkeypatch.setattr("mallang.tasks.classifier.BATCH_TOKENS", {"cpu": 1})
     for text, found, vector in zip(texts, together, vectors, strict=True):
         alone = verbs.classify(text)
         assert alone.label == found.label and alone.probability == pytest.approx(found.probability, abs=1e-6)
