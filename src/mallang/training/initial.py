@@ -11,6 +11,7 @@ from torch import nn
 from mallang.errors import UserError
 from mallang.layers.head import Headed
 from mallang.layers.initialization import torch_defaults
+from mallang.renamed import fit_names
 from mallang.runs.folder import Run
 from mallang.runs.own_files import WEIGHTS
 from mallang.runs.weights import (
@@ -55,7 +56,11 @@ def initialize(
         return
     weights = Run.open(start).read_weights()
     if not isinstance(model, Headed):
-        set_weights(model, without_head(weights), start / WEIGHTS)
+        own = fit_names(without_head(weights), own_weights(model))
+        if set(own_weights(model)) < set(own):  # such as the pooler of an encoder that pools by a mean here
+            say(f"from {start}: {set_some_weights(model, own, start / WEIGHTS)}")
+        else:
+            set_weights(model, own, start / WEIGHTS)
     elif set(weights) == set(own_weights(model)):
         say(f"from {start}: {set_some_weights(model, weights, start / WEIGHTS)}")
     else:
