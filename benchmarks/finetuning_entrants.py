@@ -20,7 +20,8 @@ from unittest import mock
 
 import numpy as np
 
-from benchmarks.understanding_runs import opened, texts_of
+from benchmarks.understanding_runs import opened
+from mallang.data.columns import split_cell
 
 SCORES = {"similarity": "Spearman", "classification": "accuracy", "tagging": "span F1"}
 """The score that each task is compared by."""
@@ -99,13 +100,15 @@ def line_of(setting: Setting, system: str, clock: Clock, outputs: Sequence[str],
 
 def scores_of(recipe: Any, outputs: Sequence[str], golds: Sequence[str]) -> list[Any]:
     """The scores of outputs: the same code for both systems."""
-    from mallang.data.columns import LabelSet, split_cell
+    from mallang.data.columns import LabelSet
     from mallang.evaluation.classification import classification_scores
     from mallang.evaluation.correlation import correlation_scores
     from mallang.tasks.tag_scores import all_scores
 
     if recipe.task_name == "similarity":
-        return list(correlation_scores(*(np.array([float(each) for each in side]) for side in (outputs, golds))).values())
+        return list(
+            correlation_scores(*(np.array([float(each) for each in side]) for side in (outputs, golds))).values()
+        )
     if recipe.task_name == "classification":
         return list(classification_scores(list(outputs), list(golds)).values())
     cells = [[split_cell(cell, "tags") for cell in column] for column in (outputs, golds)]
@@ -114,7 +117,9 @@ def scores_of(recipe: Any, outputs: Sequence[str], golds: Sequence[str]) -> list
 
 def score_of(recipe: Any, outputs: Sequence[str], golds: Sequence[str]) -> float:
     """The score that a task is compared by."""
-    return next(float(each.value) for each in scores_of(recipe, outputs, golds) if each.name == SCORES[recipe.task_name])
+    return next(
+        float(each.value) for each in scores_of(recipe, outputs, golds) if each.name == SCORES[recipe.task_name]
+    )
 
 
 # ---- ours ----
@@ -142,8 +147,9 @@ def ours(setting: Setting) -> dict[str, Any]:
 
         return done
 
-    with tempfile.TemporaryDirectory() as place, mock.patch.multiple(
-        Loop, run=timed, validate=apart(validate), save=apart(save)
+    with (
+        tempfile.TemporaryDirectory() as place,
+        mock.patch.multiple(Loop, run=timed, validate=apart(validate), save=apart(save)),
     ):
         start, folder = Path(place, "start"), Path(place, setting.name)
         import_model(Path(setting.weights), start)
@@ -172,7 +178,7 @@ def noting(inner: Any, clock: Clock, moments: list[float]) -> Any:
 
 
 def theirs(setting: Setting) -> dict[str, Any]:
-    """Trainer of transformers, or of sentence-transformers for a bi-encoder, with grouping by length where it has it."""
+    """Trainer of transformers, which groups by length, or that of sentence-transformers for a bi-encoder."""
     import torch
     import transformers
 
@@ -252,9 +258,7 @@ class Peer:
     def parts(self, rows: Sequence[Any]) -> dict[str, Any]:
         """What Trainer is given besides its arguments."""
         encoded = [self.encode(row) for row in rows]
-        examples = [
-            {**ids, "labels": self.target(row, ids)} for ids, row in zip(encoded, rows, strict=True)
-        ]
+        examples = [{**ids, "labels": self.target(row, ids)} for ids, row in zip(encoded, rows, strict=True)]
         return {
             "model": self.model, "train_dataset": examples, "eval_dataset": examples[:1],
             "data_collator": self.collator(), "processing_class": self.tokenizer,
@@ -309,11 +313,11 @@ class Tags(Peer):
 
     def labels_of(self, rows: Sequence[Any]) -> list[str]:
         """The tags of the training rows."""
-        return sorted({tag for row in rows for tag in row[-1].split("\t")})
+        return sorted({tag for row in rows for tag in split_cell(row[-1], "tags")})
 
     def encode(self, row: Any) -> dict[str, Any]:
         """The token ids of a sentence, and the word of every token."""
-        found = self.tokenizer(row[0].split("\t"), is_split_into_words=True, truncation=True, max_length=512)
+        found = self.tokenizer(split_cell(row[0], "words"), is_split_into_words=True, truncation=True, max_length=512)
         return {**found, "words": found.word_ids()}
 
     def firsts(self, encoded: dict[str, Any]) -> list[int]:
@@ -323,9 +327,9 @@ class Tags(Peer):
 
     def target(self, row: Any, encoded: dict[str, Any]) -> list[int]:
         """The tags at first pieces, -100 elsewhere."""
-        found = [-100] * len(encoded["input_ids"])
+        found, tags = [-100] * len(encoded["input_ids"]), split_cell(row[-1], "tags")
         for place in self.firsts(encoded):
-            found[place] = self.labels.index(row[-1].split("\t")[encoded["words"][place]])
+            found[place] = self.labels.index(tags[encoded["words"][place]])
         return found
 
     def collator(self) -> Any:
@@ -344,7 +348,7 @@ class Tags(Peer):
 
     def output(self, logits: Any, row: Any, encoded: dict[str, Any]) -> str:
         """The most probable tags; O for words that were cut off."""
-        found = ["O"] * len(row[0].split("\t"))
+        found = ["O"] * len(split_cell(row[0], "words"))
         for place in self.firsts(encoded):
             found[encoded["words"][place]] = self.labels[int(logits[place].argmax())]
         return "\t".join(found)

@@ -18,7 +18,7 @@ from mallang.evaluation.score import RESAMPLES, SEED
 SWEEP = Path(__file__).with_name("understanding-sweep.jsonl")
 SPLITS = {"dev": "valid", ALL: "test", NEW: "test"}
 """The parts of a line that hold scores, and the split of each."""
-CHOSEN_BY = {"macro_f1": "macro-f1", "f1": "span-f1"}
+CHOSEN_BY = {"macro_f1": "macro-f1", "f1": "span-f1", "spearman": "spearman", "pearson": "pearson"}
 """The score that a metric of training is called in lines, where it is not accuracy."""
 
 
@@ -49,7 +49,7 @@ def summary(line: Line) -> str:
     if "failed" in line:
         return f"{about}: {line['failed']}"
     label, value = chief(line)
-    test = f", test {chief(line, ALL)[1]:.2f}, new {chief(line, NEW)[1]:.2f}" if line["stage"] == "final" else ""
+    test = f", test {chief(line, ALL)[1]:.2f}, new {chief(line, NEW)[1]:.2f}" if ALL in line else ""
     return f"{about}: dev {label} {value:.2f}{test}, {line['steps']} steps, {line['wall']} s"
 
 
@@ -66,7 +66,7 @@ def show(files: Sequence[Path]) -> None:
     finals: list[Sequence[object]] = [("system", "dev", "test", "new texts", "seeds", "parameters", "seconds")]
     for system in dict.fromkeys(line["system"] for line in good if line["stage"] == "final"):
         mine = [line for line in good if line["system"] == system and line["stage"] == "final"]
-        means = [spread(chief(line, part)[1] for line in mine) for part in SPLITS]
+        means = [spread(chief(line, part)[1] for line in mine) if part in mine[0] else "" for part in SPLITS]
         finals.append((system, *means, len(mine), f"{mine[0]['parameters']:,}", mine[0]["wall"]))
     report.show("final runs", finals)
     show_order(good)
@@ -138,7 +138,7 @@ def results(line: Line) -> list[tuple[str, Result]]:
     names = {label: name for name, label in LABELS.items()}
     found = []
     for part, split in SPLITS.items():
-        for label, score in line[part].items():
+        for label, score in line.get(part, {}).items():
             result = Result(
                 system=line["model"].replace("_", "-"),
                 recipe=line["recipe"],
@@ -164,4 +164,5 @@ def protocol(line: Line, part: str, score: dict[str, float]) -> str:
     which = "texts that are not in the training split" if part == NEW else "texts"
     interval = "" if score["low"] is None else f", 95 % interval {score['low']:.2f} to {score['high']:.2f}"
     size = f", {line['parameters']:,} parameters" if line["parameters"] else ""
-    return f"{score['count']:,} {which}{interval}{size}; settings chosen on valid"
+    end = "settings chosen on valid" if ALL in line else "there is no test split, and valid chose no setting"
+    return f"{score['count']:,} {which}{interval}{size}; {end}"

@@ -1,4 +1,6 @@
-"""One training run of a classifier or tagger: trained in a folder of its own, scored on dev, and on test where asked.
+"""One training run of a classifier (of texts or pairs), a tagger or a rater of pairs, in a folder of its own.
+
+It is scored on dev, and on test where asked.
 
 A worker process does one job after the other with one thread, for many share a machine. A score on test is counted
 twice: on all texts, and without those that are in the training split too (in lower case, with single spaces).
@@ -19,7 +21,10 @@ from typing import Any, Literal
 Stage = Literal["sweep", "final"]
 Line = dict[str, Any]
 """What is known of a job that was done: one line of the output file."""
-LABELS = {"accuracy": "accuracy", "macro F1": "macro-f1", "span F1": "span-f1", "tag accuracy": "tag-accuracy"}
+LABELS = {
+    "accuracy": "accuracy", "macro F1": "macro-f1", "span F1": "span-f1", "tag accuracy": "tag-accuracy",
+    "Spearman": "spearman", "Pearson": "pearson",
+}  # fmt: skip
 """What scores are called in lines and file names."""
 ALL, NEW = "test", "test-new"
 """The test texts, and those of them that are not in the training split."""
@@ -106,8 +111,9 @@ def measured(job: Job, place: Place) -> Line:
     line: Line = {"model": recipe.model_name, "corpus": splits.name, "metric": recipe.train.metric}
     line |= {key: info.get(key) for key in ("steps", "parameters", "seconds", "best")}
     line["dev"] = scores_of(model, list(splits.split("valid")))
-    if job.stage == "final":
+    if job.stage == "final" and "test" in splits.splits:
         line |= tested(model, splits)
+    if job.stage == "final":
         shutil.rmtree(folder)
     return line
 
@@ -138,7 +144,7 @@ def tested(model: Any, corpus: Any) -> Line:
     rows = list(corpus.split("test"))
     known = seen(texts_of(model, rows), texts_of(model, list(corpus.split("train"))))
     _, outputs = model.evaluate(rows)
-    golds = [row[1] for row in rows]
+    golds = [row[-1] for row in rows]
     new = [place for place, is_known in enumerate(known) if not is_known]
     line: Line = {ALL: scored(model, outputs, golds)}
     line[NEW] = scored(model, [outputs[place] for place in new], [golds[place] for place in new])
@@ -150,17 +156,20 @@ def tested(model: Any, corpus: Any) -> Line:
 def scores_of(model: Any, rows: Sequence[tuple[str, ...]]) -> dict[str, Any]:
     """The scores of rows, by label."""
     _, outputs = model.evaluate(rows)
-    return scored(model, outputs, [row[1] for row in rows])
+    return scored(model, outputs, [row[-1] for row in rows])
 
 
 def scored(model: Any, outputs: Sequence[str], golds: Sequence[str]) -> dict[str, Any]:
     """The scores of labels or tags with their intervals, by label."""
     from mallang.data.columns import split_cell
     from mallang.evaluation.classification import classification_scores
+    from mallang.evaluation.correlation import correlation_scores
     from mallang.tasks.tag_scores import all_scores
 
     if model.evaluated == "labels":
         found = list(classification_scores(list(outputs), list(golds)).values())
+    elif model.evaluated == "numbers":
+        found = list(correlation_scores(*([float(each) for each in side] for side in (outputs, golds))).values())
     else:
         cells = [[split_cell(cell, "tags") for cell in column] for column in (outputs, golds)]
         found = all_scores(cells[0], cells[1], model.task.tags.labels.scheme)
@@ -172,11 +181,11 @@ def scored(model: Any, outputs: Sequence[str], golds: Sequence[str]) -> dict[str
 
 
 def texts_of(model: Any, rows: Sequence[tuple[str, ...]]) -> list[str]:
-    """The texts of rows; words with spaces between them."""
+    """The texts of rows, both of a pair; words with spaces between them."""
     from mallang.data.columns import split_cell
 
-    if model.evaluated == "labels":
-        return [row[0] for row in rows]
+    if model.evaluated in ("labels", "numbers"):
+        return ["\t".join(row[:-1]) for row in rows]
     return [" ".join(split_cell(row[0], "words")) for row in rows]
 
 

@@ -16,7 +16,10 @@ from benchmarks.understanding_runs import Job, Place, bits, do, is_right  # noqa
 from mallang import recipe as recipes  # noqa: E402
 from mallang.errors import UserError  # noqa: E402
 
-LISTS = [ROOT / "benchmarks" / f"{name}.toml" for name in ("understanding", "tagging")]
+LISTS = [
+    ROOT / "benchmarks" / f"{name}.toml"
+    for name in ("understanding", "tagging", "finetuning", "adaptation", "adaptation-miniworld")
+]
 LIST = """
 [defaults]
 overrides = ["train.epochs=1"]
@@ -55,7 +58,7 @@ def test_every_system_of_a_list_can_be_trained(path):
     for system in read_systems(path):
         for setting in system.settings:
             recipe = recipes.read(system.recipe, setting).build()
-            assert recipe.task_name in ("classification", "tagging"), system.name
+            assert recipe.task_name in ("classification", "tagging", "pairs", "similarity"), system.name
             assert recipe.data.corpus, system.name
 
 
@@ -156,6 +159,24 @@ def test_a_final_run_is_scored_with_and_without_texts_of_the_training_split(tmp_
     assert final["test-new"]["accuracy"]["value"] == 100.0
     assert is_right(final["right"], 3) == [False, True, True]
     assert not list((tmp_path / "work").iterdir())
+
+
+@pytest.mark.parametrize(("task", "label"), [("pairs", "accuracy"), ("similarity", "spearman")])
+def test_pairs_are_scored_by_their_last_column(task, label, tmp_path):
+    rows = [("a b", "a b", "5"), ("a b", "c d", "0"), ("c d", "c d", "5"), ("c", "a", "0")]
+    path = tmp_path / "pairs.tsv"
+    path.write_text("first\tsecond\tgold\n" + "".join("\t".join(row) + "\n" for row in rows * 4), "utf-8")
+    given = (
+        f"data.train={path}", f"data.valid={path}", "train.epochs=1", "model.dim=8", f"task.name={task}",
+        'data.columns=["first", "second", "gold"]', "train.workers=0",
+    )  # fmt: skip
+    place = Place(folder=tmp_path / "work", device="cpu", about={"commit": "0", "hardware": "h"})
+    final = do(Job(stage="final", system="x", recipe="bag-of-means", overrides=given, seed=1, cost=1), place)
+    assert "failed" not in final, final
+    assert understanding_results.chief(final)[0] == label and "test" not in final, "there is no test split"
+    assert "test" not in understanding_results.summary(final).partition("dev")[2]
+    (name, value), *_ = understanding_results.results(final)
+    assert value.split == "valid" and "valid chose no setting" in value.protocol and name.startswith("x-valid-")
 
 
 def test_a_wrong_job_says_why(tmp_path):

@@ -109,8 +109,9 @@ def text_of(files: Files, path: Path, size: Size, as_documents: bool = False) ->
     if files.read == "conll":
         comment = f"{files.comment}\n" if files.comment else ""
         return "\n".join(comment + column_lines(row, files.columns) for row in rows).encode()
-    if files.read == "squad":
-        return json.dumps({"data": [article(row, number) for number, row in enumerate(rows)]}).encode()
+    if files.read in ("squad", "qnli"):
+        sentences = files.read == "qnli"
+        return json.dumps({"data": [article(row, number, sentences) for number, row in enumerate(rows)]}).encode()
     if files.read == "jsonl":
         return "".join(json.dumps(nested(row, number, files)) + "\n" for number, row in enumerate(rows)).encode()
     if files.read == "parallel":
@@ -158,12 +159,18 @@ def cell(row: np.ndarray, number: int, column: str, files: Files, as_documents: 
     return spelled(row, column)
 
 
-def article(row: np.ndarray, number: int) -> dict[str, object]:
-    """An article of a SQuAD file with one question; its answer is the word after the one that the question names."""
+def article(row: np.ndarray, number: int, sentences: bool = False) -> dict[str, object]:
+    """An article of a SQuAD file with one question; its answer is the word after the one that the question names.
+
+    With `sentences`, its context has more than one.
+    """
     first, second = (word(int(each), "context") for each in row[:2])
     asked = {"id": f"q{number}", "question": word(int(row[0]), "question")}
     answers = [{"text": second, "answer_start": len(first) + 1}]
     context = spelled(row, "context")
+    if sentences:
+        context = ". ".join(spelled(part, "context").capitalize() for part in (row[:2], row[2:])) + "."
+        answers[0]["text"] = context[len(first) + 1 : len(first) + 1 + len(second)]
     return {"title": f"t{number}", "paragraphs": [{"context": context, "qas": [{**asked, "answers": answers}]}]}
 
 

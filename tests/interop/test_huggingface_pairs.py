@@ -11,11 +11,14 @@ import torch
 import mallang
 from interop.test_huggingface_bert import load_tokenizer, ours_of, randomize, save, small_config, wordpiece
 from mallang.data.columns import LabelSet
+from mallang.errors import UserError
 from mallang.interop.huggingface_models import export_model
 from mallang.layers.head import Headed
 from mallang.models import bert
+from mallang.recipe import read
 from mallang.runs.weights import own_weights, set_weights
 from mallang.tasks import pairs, similarity
+from mallang.training.train import Options, train
 
 transformers = pytest.importorskip("transformers")
 PAIRS = [("the cat sat", "on the mat."), ("cat", "the unaffable cat sat on the mat. " * 9), ("", "mats")]
@@ -100,3 +103,24 @@ def test_pairs_have_the_ids_of_their_tokenizer(family: str, tmp_path: Path) -> N
         batch = task.collate(verbs.examples([pair]))
         found = tokenizer(*pair, truncation="longest_first", max_length=task.layout.most)["input_ids"]
         assert batch.tokens.tolist() == [found]
+
+
+def test_a_bi_encoder_leaves_the_pooler_of_its_start_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save(tmp_path / "theirs", "bert")
+    ours_of(tmp_path / "theirs", tmp_path / "run")
+    rows = ["sentence1\tsentence2\tscore", *["cat\tcat\t5", "cat\tmat\t1", "the cat\tsat\t2"] * 2]
+    (tmp_path / "sts.tsv").write_text("\n".join(rows) + "\n", "utf-8")
+    changes = [
+        "model.dim=16", "model.layers=2", "model.heads=4", "model.hidden_dim=24", "model.max_length=40",
+        f"data.train={tmp_path / 'sts.tsv'}", f"data.valid={tmp_path / 'sts.tsv'}", "train.steps=1",
+        "train.workers=0", f"text.vocabulary={len(wordpiece().get_vocab())}", "schedule.warmup=0",
+    ]  # fmt: skip
+    recipe = read("bert-bi-glue-small-sts-b", changes).build()
+    train(recipe, Options(folder=tmp_path / "bi", start=tmp_path / "run", device="cpu"))
+    assert "left out: pooler.bias, pooler.weight" in capsys.readouterr().err
+    assert set(mallang.load(tmp_path / "bi").model.state_dict()) == {
+        name for name in mallang.load(tmp_path / "run").model.state_dict() if "pooler" not in name
+    }
+    smaller = read("bert-bi-glue-small-sts-b", [*changes, "model.dim=8"]).build()
+    with pytest.raises(UserError, match="do not fit"):
+        train(smaller, Options(folder=tmp_path / "small", start=tmp_path / "run", device="cpu", quiet=True))

@@ -16,6 +16,7 @@ from mallang.runs.folder import Run
 from mallang.runs.own_files import WEIGHTS
 from mallang.runs.weights import (
     AdaptsWeights,
+    Partial,
     own_weights,
     set_some_weights,
     set_weights,
@@ -56,11 +57,11 @@ def initialize(
         return
     weights = Run.open(start).read_weights()
     if not isinstance(model, Headed):
-        own = fit_names(without_head(weights), own_weights(model))
-        if set(own_weights(model)) < set(own):  # such as the pooler of an encoder that pools by a mean here
-            say(f"from {start}: {set_some_weights(model, own, start / WEIGHTS)}")
-        else:
-            set_weights(model, own, start / WEIGHTS)
+        own = own_weights(model)
+        given = fit_names(without_head(weights), own)
+        set_weights(model, {name: given[name] for name in given if name in own}, start / WEIGHTS)
+        if left := [name for name in given if name not in own]:  # such as a pooler
+            say(f"from {start}: {Partial(list(own), [], left)}")
     elif set(weights) == set(own_weights(model)):
         say(f"from {start}: {set_some_weights(model, weights, start / WEIGHTS)}")
     else:
