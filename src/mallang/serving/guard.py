@@ -43,7 +43,7 @@ class Limits:
     sending: float = 30.0
     """For a client to read what it is sent; then it is cut off."""
     stopping: float = 30.0
-    """For requests that have been taken in when the server is told to stop."""
+    """For requests that have been taken in when the server has to stop."""
 
 
 class Guard:

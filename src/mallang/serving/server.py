@@ -129,7 +129,7 @@ class Impatient(H11Protocol):
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket, bound before anything is loaded: a port that is taken is told of at once."""
+    """A socket, bound before anything is loaded: a port that is taken is reported at once."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, kind, protocol)
