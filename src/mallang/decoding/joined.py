@@ -112,9 +112,12 @@ class Joined:
         left = set(texts)
         self.rows = [None if text in left else text for text in self.rows]
         used = self.used()
+        if not used:
+            self.rows, self.moving = [], None
+            return
         if 3 * len(used) <= 2 * len(self.rows) and bucket(len(used)) < len(self.rows):
             spare = [row for row, text in enumerate(self.rows) if text is None]
-            self.take([*used, *spare[: bucket(len(used)) - len(used)]] if used else [])
+            self.take([*used, *spare[: bucket(len(used)) - len(used)]])
         else:
             self.moving = map_nest(self.moving, lambda cache: cache.forget(used), (JoinedCache,), tensors=False)
 
