@@ -27,6 +27,7 @@ LABELS: dict[str, list[dict[str, LabelSet]]] = {
     "classification": [{"label": LabelSet(CLASSES)}],
     "tagging": [{"tags": LabelSet(("B-X", "I-X", "O"), "tags")}],
     "word_vectors": [],
+    "link_prediction": [{"relation": LabelSet(CLASSES)}],
     "bidirectional_language_modeling": [],
 }
 """Tasks that search for no output, and the labels that each is built with."""
