@@ -36,6 +36,7 @@ EXAMPLES = (
     "mallang compare runs/* --data mine.tsv --lengths 10,20,30 --speed 0 --csv",
     "mallang compare runs/nplm-miniworld runs/gpt-miniworld --prompt 나는 --samples 3 --figure models.png",
     "mallang compare --data reviews.tsv --seconds 30 --figure models.svg",
+    "mallang compare --objectives plan.toml --out objectives",
 )
 Runs = Annotated[
     list[Path] | None,
@@ -99,6 +100,20 @@ Test = Annotated[
         help="Without runs: labeled texts on which every model is scored too; the choice does not depend on them.",
     ),
 ]  # fmt: skip
+Objectives = Annotated[
+    Path | None,
+    typer.Option(
+        "--objectives", metavar="PLAN", show_default=False,
+        help="Pre-training objectives: train and fine-tune what this plan says, with equal tokens and equal FLOPs.",
+    ),
+]  # fmt: skip
+Out = Annotated[
+    Path | None,
+    typer.Option("--out", metavar="FOLDER", help="Objectives: where runs and report lie.", show_default=False),
+]
+Shard = Annotated[
+    str, typer.Option("--shard", metavar="I/N", help="Objectives: do the I-th of N parts, beside other processes.")
+]
 Csv = Annotated[bool, typer.Option("--csv", help="Print CSV, one line per system.", show_default=False)]
 Markdown = Annotated[bool, typer.Option("--markdown", help="Print tables in Markdown.", show_default=False)]
 
@@ -123,6 +138,9 @@ def command(
     seconds: Seconds = 60.0,
     columns: Columns = None,
     test: Test = None,
+    objectives: Objectives = None,
+    out: Out = None,
+    shard: Shard = "1/1",
     device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
@@ -138,6 +156,9 @@ def command(
 
     Without runs, --data FILE of labeled texts trains every kind of classifier on it, each for --seconds, and says which
     one to use.
+
+    --objectives PLAN pre-trains what a plan names with equal tokens and with equal FLOPs, fine-tunes all alike, and
+    writes a report to --out. The same command resumes.
     """
     if json + csv + markdown > 1:
         raise UserError("--json, --csv and --markdown exclude each other", todo="give one of them")
@@ -146,6 +167,13 @@ def command(
     if figure is not None:
         check_figure(figure)
     say = (lambda text: None) if quiet else (lambda text: typer.echo(text, err=True))
+    if objectives is not None:
+        if runs or data is not None:
+            raise UserError("--objectives trains its own runs", todo="leave out runs and --data")
+        print_objectives(objectives, out, read_shard(shard), device, say, json=json, markdown=markdown)
+        return
+    if out is not None or shard != "1/1":
+        raise UserError("--out and --shard are for --objectives", todo="leave them out")
     if not runs:
         found = compare_models(data, test, seconds, columns, device, say)
         present(found, figure, json=json, csv=csv, markdown=markdown, quiet=quiet)
@@ -175,6 +203,46 @@ def compare_models(
         raise UserError(f"--seconds {seconds:g} is no time to train in", todo="--seconds 60")
     named = columns.split(",") if columns else None
     return compare_on(data, test=test, seconds=seconds, columns=named, device=device, say=say)
+
+
+def print_objectives(
+    path: Path,
+    out: Path | None,
+    shard: tuple[int, int],
+    device: str,
+    say: Callable[[str], None],
+    *,
+    json: bool,
+    markdown: bool,
+) -> None:
+    """Do what a plan of objectives says, and write the report."""
+    from mallang.errors import require
+    from mallang.inspection.objective_plan import read_plan
+    from mallang.inspection.objective_report import Report, write
+    from mallang.inspection.objective_runs import Place, begin, count_all, do_all, read_lines
+
+    require("matplotlib.figure", "plots")
+    read_plan(path)
+    if out is None:
+        raise UserError("there is no folder for the runs and the report", todo=f"--out {path.stem}")
+    place = Place(out, device, shard, say)
+    plan = begin(path, path.read_text("utf-8"), place)
+    do_all(plan, place)
+    report = Report(plan, count_all(plan, place), read_lines(out))
+    files = write(report, out)
+    if json:
+        print_json(report.to_json())
+    else:
+        print(report.to_markdown("curves.svg") if markdown else report)
+    say(f"the report is in {files[0]}")
+
+
+def read_shard(text: str) -> tuple[int, int]:
+    """The parts of `2/4`."""
+    number, _, count = text.partition("/")
+    if not (number.isdigit() and count.isdigit() and 1 <= int(number) <= int(count)):
+        raise UserError(f"--shard {text!r} is no part", todo="--shard 1/4 is the first of four")
+    return int(number), int(count)
 
 
 def present(
