@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -180,15 +180,11 @@ def command(
         return
     if test is not None:
         raise UserError("--test is for labeled texts without runs", todo="score runs on it with --data")
-    from mallang.inspection.comparison import Options, compare
-
-    options = Options(
-        split=wanted, data=data, metric=metric, baseline=baseline, search=read_search(search),
-        lengths=read_lengths(lengths), speed=speed, samples=samples, prompts=tuple(prompt or ()), context=context,
-        device=device,
-        say=say,
-    )  # fmt: skip
-    present(compare(runs, options), figure, json=json, csv=csv, markdown=markdown, quiet=quiet)
+    options = {"speed": speed, "samples": samples, "prompts": tuple(prompt or ()), "context": context, "device": device}
+    compared = compare_runs(
+        runs, wanted, data, metric, baseline, read_search(search), read_lengths(lengths), say, options
+    )
+    present(compared, figure, json=json, csv=csv, markdown=markdown, quiet=quiet)
 
 
 def compare_models(
@@ -243,6 +239,26 @@ def read_shard(text: str) -> tuple[int, int]:
     if not (number.isdigit() and count.isdigit() and 1 <= int(number) <= int(count)):
         raise UserError(f"--shard {text!r} is no part", todo="--shard 1/4 is the first of four")
     return int(number), int(count)
+
+
+def compare_runs(
+    runs: list[Path],
+    split: str,
+    data: str | None,
+    metric: str | None,
+    baseline: Path | None,
+    search: dict[str, Any],
+    lengths: list[int] | None,
+    say: Callable[[str], None],
+    others: Mapping[str, Any],
+) -> Comparison | LanguageComparison:
+    """Finished runs side by side."""
+    from mallang.inspection.comparison import Options, compare
+
+    options = Options(
+        split=split, data=data, metric=metric, baseline=baseline, search=search, lengths=lengths, say=say, **others
+    )
+    return compare(runs, options)
 
 
 def present(

@@ -18,7 +18,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from mallang.errors import UserError, nearest
 
@@ -94,7 +94,12 @@ class Plan:
         return next(each for each in self.objectives if each.name == name)
 
 
-Part = TypeVar("Part", Objective, Downstream, Hypothesis)
+PARTS = {
+    part: [each.name for each in fields(kind)]
+    for part, kind in (("objectives", Objective), ("tasks", Downstream), ("hypotheses", Hypothesis))
+}
+"""The tables of a plan, and their keys."""
+PAGE = "see docs/how-to/compare-objectives.md"
 
 
 def read_plan(path: Path) -> Plan:
@@ -110,40 +115,32 @@ def plan_of(given: Mapping[str, Any], where: str) -> Plan:
     check_keys(given, [each.name for each in fields(Plan)], where)
     for name, kind in (("objectives", list), ("tasks", list), ("budgets", list), ("title", str), ("reference", str)):
         if not isinstance(given.get(name), kind) or not given[name]:
-            raise UserError(f"{name} is missing or empty", where=where, todo="see docs/how-to/compare-objectives.md")
-    parts = {
-        "objectives": tuple(part(Objective, each, where) for each in given["objectives"]),
-        "tasks": tuple(part(Downstream, each, where) for each in given["tasks"]),
-        "hypotheses": tuple(part(Hypothesis, each, where) for each in given.get("hypotheses", [])),
-    }
-    others = {key: listed(value) for key, value in given.items() if key not in parts}
-    plan = Plan(**others, **parts)  # type: ignore[arg-type]  # checked below
+            raise UserError(f"{name} is missing or empty", where=where, todo=PAGE)
+    for part, known in PARTS.items():
+        for each in given.get(part, []):
+            check_keys(each, known, where)
+    plan = typed(given, where)
     check_numbers(plan, where)
     check_names(plan, where)
     return plan
 
 
-def part(kind: type[Part], given: Any, where: str) -> Part:
-    """One entry of a list of tables."""
-    if not isinstance(given, dict):
-        raise UserError(f"{kind.__name__.lower()}s are tables", where=where, todo=f"[[{kind.__name__.lower()}s]]")
-    known = [each.name for each in fields(kind)]
-    check_keys(given, known, where)
+def typed(given: Mapping[str, Any], where: str) -> Plan:
+    """The values as a plan; the first that is missing or of a wrong type is named."""
+    from pydantic import TypeAdapter, ValidationError
+
     try:
-        return kind(**{key: listed(value) for key, value in given.items()})
-    except TypeError as error:
-        needed = [name for name in ("name", "recipe", "overrides", "says", "better", "than") if name in known]
-        missing = ", ".join(name for name in needed if name not in given)
-        raise UserError(f"a {kind.__name__.lower()} has no {missing}", where=where) from error
+        return TypeAdapter(Plan).validate_python(given)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(each + 1) if isinstance(each, int) else each for each in first["loc"])
+        raise UserError(f"{place}: {first['msg']}", where=where, todo=PAGE) from error
 
 
-def listed(value: Any) -> Any:
-    """Lists as tuples."""
-    return tuple(value) if isinstance(value, list) else value
-
-
-def check_keys(given: Mapping[str, Any], known: Sequence[str], where: str) -> None:
+def check_keys(given: Any, known: Sequence[str], where: str) -> None:
     """Refuse a key that means nothing."""
+    if not isinstance(given, dict):
+        raise UserError(f"{given!r} is no table", where=where, todo=PAGE)
     for key in given:
         if key not in known:
             raise UserError(f"{key!r} means nothing in a plan", where=where, todo=nearest(key, known))
@@ -152,19 +149,18 @@ def check_keys(given: Mapping[str, Any], known: Sequence[str], where: str) -> No
 def check_numbers(plan: Plan, where: str) -> None:
     """Refuse budgets, seeds and axes that cannot be."""
     budgets = plan.budgets
-    if any(type(each) is not int or each < 0 for each in budgets) or list(budgets) != sorted(set(budgets)):
+    if any(each < 0 for each in budgets) or list(budgets) != sorted(set(budgets)):
         raise UserError(f"budgets = {list(budgets)} must be whole numbers of tokens that rise", where=where)
     if not any(budgets):
         raise UserError("every budget is 0: nothing would be pre-trained", where=where, todo="budgets = [0, 1_000_000]")
-    if not plan.seeds or any(type(each) is not int or each < 0 for each in plan.seeds):
+    if not plan.seeds or min(plan.seeds) < 0:
         raise UserError(f"seeds = {list(plan.seeds)} must be whole numbers", where=where, todo="seeds = [1, 2, 3]")
     if not 0.0 <= plan.warmup < 1.0:
         raise UserError(f"warmup = {plan.warmup} must be a share of the updates", where=where, todo="warmup = 0.1")
-    for axis in (*plan.axes, *(each.axis for each in plan.hypotheses)):
-        if axis not in AXES:
-            raise UserError(f"there is no axis {axis!r}", where=where, todo=nearest(str(axis), AXES))
+    if not plan.axes or len(set(plan.axes)) < len(plan.axes):
+        raise UserError(f"axes = {list(plan.axes)} names none, or one twice", where=where, todo=f"axes = {list(AXES)}")
     for task in plan.tasks:
-        if task.rows is not None and (type(task.rows) is not int or task.rows < 1):
+        if task.rows is not None and task.rows < 1:
             raise UserError(f"rows = {task.rows} of task {task.name!r} must be at least 1", where=where)
 
 
