@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeGuard
 
 import typer
 
@@ -157,8 +157,7 @@ def command(
     Without runs, --data FILE of labeled texts trains every kind of classifier on it, each for --seconds, and says which
     one to use.
 
-    --objectives PLAN pre-trains what a plan names with equal tokens and with equal FLOPs, fine-tunes all alike, and
-    writes a report to --out. The same command resumes.
+    --objectives PLAN pre-trains and fine-tunes what a plan says, and writes a report to --out. The same command resumes.
     """
     if json + csv + markdown > 1:
         raise UserError("--json, --csv and --markdown exclude each other", todo="give one of them")
@@ -167,13 +166,9 @@ def command(
     if figure is not None:
         check_figure(figure)
     say = (lambda text: None) if quiet else (lambda text: typer.echo(text, err=True))
-    if objectives is not None:
-        if runs or data is not None:
-            raise UserError("--objectives trains its own runs", todo="leave out runs and --data")
+    if is_of_objectives(objectives, out, shard, has_others=bool(runs or data)):
         print_objectives(objectives, out, read_shard(shard), device, say, json=json, markdown=markdown)
         return
-    if out is not None or shard != "1/1":
-        raise UserError("--out and --shard are for --objectives", todo="leave them out")
     if not runs:
         found = compare_models(data, test, seconds, columns, device, say)
         present(found, figure, json=json, csv=csv, markdown=markdown, quiet=quiet)
@@ -199,6 +194,15 @@ def compare_models(
         raise UserError(f"--seconds {seconds:g} is no time to train in", todo="--seconds 60")
     named = columns.split(",") if columns else None
     return compare_on(data, test=test, seconds=seconds, columns=named, device=device, say=say)
+
+
+def is_of_objectives(path: Path | None, out: Path | None, shard: str, *, has_others: bool) -> TypeGuard[Path]:
+    """Whether the comparison is one of objectives; options of the other kinds are refused."""
+    if path is None and (out is not None or shard != "1/1"):
+        raise UserError("--out and --shard are for --objectives", todo="leave them out")
+    if path is not None and has_others:
+        raise UserError("--objectives trains its own runs", todo="leave out runs and --data")
+    return path is not None
 
 
 def print_objectives(
