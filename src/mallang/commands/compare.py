@@ -155,9 +155,7 @@ def command(
     a word by the number of words before it), and by samples.
 
     Without runs, --data FILE of labeled texts trains every kind of classifier on it, each for --seconds, and says which
-    one to use.
-
-    --objectives PLAN pre-trains and fine-tunes what a plan says, and writes a report to --out. The same command resumes.
+    one to use. --objectives PLAN pre-trains and fine-tunes what a plan says, and reports to --out.
     """
     if json + csv + markdown > 1:
         raise UserError("--json, --csv and --markdown exclude each other", todo="give one of them")
