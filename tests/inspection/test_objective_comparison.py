@@ -195,6 +195,10 @@ def test_a_report_pairs_seeds_and_says_what_is_missing() -> None:
     means = {each.objective: each.mean for each in whole.spots() if each.task == "mean of tasks"}
     assert means == {"A": pytest.approx(60.0), "B": pytest.approx(62.0 + 2 / 3)}
     assert "62.67 ± 10.02" in str(whole)
+    random = Hypothesis(says="it helps", better="A", than="random weights", axis="tokens", margin=4.0)
+    scratch = [{**line, "steps": 0, "score": line["score"] - 5.0} for line in lines if line["objective"] == "A"]
+    helped = Report(replace(plan, budgets=(0, 1000), hypotheses=(random,)), counts, [*lines, *scratch]).answers()[0]
+    assert (helped.answer, helped.difference) == ("yes", pytest.approx(5.0))
     failed = [{"objective": "B", "steps": 20, "seed": 1, "task": "two", "failed": "it diverged"}]
     assert "1 runs of B on two: it diverged" in str(Report(plan, counts, [*lines, *failed]))
 
@@ -212,6 +216,7 @@ def test_a_report_pairs_seeds_and_says_what_is_missing() -> None:
         ({"tasks": [{"name": "one", "overrides": [], "rows": 0}]}, "must be at least 1"),
         ({"objectives": []}, "objectives is missing or empty"),
         ({"hypotheses": [{"says": "x", "better": "C", "than": "A"}]}, "names 'C'"),
+        ({"hypotheses": [{"says": "x", "better": "B", "than": "random weights"}]}, "fine-tunes none of bert"),
         ({"hypotheses": [{"says": "x", "better": "B", "than": "A", "tasks": ["x"]}]}, "names the task 'x'"),
         ({"objectives": [{"name": "A", "recipe": "bert"}] * 2}, "two objectives are called 'A'"),
         ({"axes": ["seconds"]}, "axes.1: Input should be 'tokens' or 'flops'"),

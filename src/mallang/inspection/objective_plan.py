@@ -23,6 +23,8 @@ from typing import Any, Literal
 from mallang.errors import UserError, nearest
 
 Axis = Literal["tokens", "flops"]
+RANDOM = "random weights"
+"""What a hypothesis names to compare an objective with the same model without pre-training."""
 AXES: tuple[Axis, ...] = ("tokens", "flops")
 
 
@@ -62,6 +64,7 @@ class Hypothesis:
     says: str
     better: str
     than: str
+    """Another objective, or `random weights`."""
     axis: Axis = "flops"
     tasks: tuple[str, ...] = ()
     """The tasks over which scores are averaged; all if it is left out."""
@@ -177,10 +180,22 @@ def check_names(plan: Plan, where: str) -> None:
         )
     for hypothesis in plan.hypotheses:
         for name in (hypothesis.better, hypothesis.than):
-            if name not in objectives:
+            if name == RANDOM and name is hypothesis.than:
+                check_random(plan, hypothesis, where)
+            elif name not in objectives:
                 raise UserError(f"a hypothesis names {name!r}", where=where, todo=nearest(name, objectives))
         for name in hypothesis.tasks:
             if name not in tasks:
                 raise UserError(f"a hypothesis names the task {name!r}", where=where, todo=nearest(name, tasks))
         if hypothesis.axis not in plan.axes:
             raise UserError(f"a hypothesis is about equal {hypothesis.axis}, which is not among the axes", where=where)
+
+
+def check_random(plan: Plan, hypothesis: Hypothesis, where: str) -> None:
+    """Refuse a comparison with random weights where none are fine-tuned."""
+    recipe = next((each.recipe for each in plan.objectives if each.name == hypothesis.better), None)
+    if recipe and not (0 in plan.budgets and any(each.scratch and each.recipe == recipe for each in plan.objectives)):
+        raise UserError(
+            f"{hypothesis.says!r} compares with random weights, and the plan fine-tunes none of {recipe}",
+            where=where, todo="a budget of 0, and scratch = true for an objective of that model",
+        )  # fmt: skip

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import sqrt
 from pathlib import Path
@@ -19,7 +19,7 @@ from mallang.inspection import comparison_tables
 from mallang.inspection.comparison_figure import COLORS, MARKERS
 from mallang.inspection.comparison_tables import Table
 from mallang.inspection.figures import check_format, families, save
-from mallang.inspection.objective_plan import Axis, Hypothesis, Plan
+from mallang.inspection.objective_plan import RANDOM, Axis, Hypothesis, Plan
 from mallang.inspection.objective_runs import Count, Line, Point, points_of
 
 T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120,
@@ -129,19 +129,18 @@ class Report:
     def answer(self, hypothesis: Hypothesis, spots: Sequence[Spot]) -> Answer:
         """The paired difference of two objectives over seeds, and what follows from it."""
         names = hypothesis.tasks or tuple(each.name for each in self.plan.tasks)
-        most, seeds = max(self.plan.budgets), self.plan.seeds
-        known = {
-            (spot.objective, spot.task, seed): score
-            for spot in spots
-            if spot.axis == hypothesis.axis and spot.budget == most
-            for seed, score in spot.scores.items()
-        }
-        sides = (hypothesis.better, hypothesis.than)
-        whole = [seed for seed in seeds if all((side, name, seed) in known for side in sides for name in names)]
-        apart = [
-            statistics.mean(known[sides[0], name, seed] - known[sides[1], name, seed] for name in names)
-            for seed in whole
+        most, mine = max(self.plan.budgets), [spot for spot in spots if spot.axis == hypothesis.axis]
+        better = scores_by_seed(spot for spot in mine if (spot.objective, spot.budget) == (hypothesis.better, most))
+        if hypothesis.than == RANDOM:
+            recipe = self.plan.objective(hypothesis.better).recipe
+            alike = {each.name for each in self.plan.objectives if each.scratch and each.recipe == recipe}
+            than = scores_by_seed(spot for spot in mine if spot.objective in alike and not spot.budget)
+        else:
+            than = scores_by_seed(spot for spot in mine if (spot.objective, spot.budget) == (hypothesis.than, most))
+        whole = [
+            seed for seed in self.plan.seeds if all((name, seed) in each for each in (better, than) for name in names)
         ]
+        apart = [statistics.mean(better[name, seed] - than[name, seed] for name in names) for seed in whole]
         return judged(hypothesis, apart)
 
     def tables(self) -> list[Table]:
@@ -213,7 +212,7 @@ class Report:
                          if "failed" in line)  # fmt: skip
         found += [f"{times} runs of {said}" for said, times in failed.items()]
         if self.missing:
-            found.append(f"{self.missing} scores are missing: the same command goes on where it stopped")
+            found.append(f"{self.missing} scores are missing: the same command resumes")
         return found
 
     def __str__(self) -> str:
@@ -275,6 +274,11 @@ class Report:
             field.fill_between(cost, low, high, color=color, alpha=0.15, linewidth=0)
             for at, spot in zip(cost, mine, strict=True):
                 field.plot([at] * len(spot.scores), list(spot.scores.values()), ".", color=color, alpha=0.5)
+
+
+def scores_by_seed(spots: Iterable[Spot]) -> dict[tuple[str, int], float]:
+    """Scores by task and seed."""
+    return {(spot.task, seed): score for spot in spots for seed, score in spot.scores.items()}
 
 
 def judged(hypothesis: Hypothesis, apart: Sequence[float]) -> Answer:

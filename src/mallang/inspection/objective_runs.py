@@ -75,7 +75,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Place:
-    """Where runs lie, what trains them, and who is told."""
+    """Where runs lie, what trains them, and where to report progress."""
 
     folder: Path
     device: str = "auto"
@@ -258,7 +258,7 @@ def count_one(plan: Plan, objective: Objective) -> Count:
 
 
 def points_of(plan: Plan, counts: Mapping[str, Count]) -> list[Point]:
-    """All pre-trainings, small budgets first, so that an unfinished comparison is one of smaller budgets."""
+    """All points, small budgets first, so that an unfinished comparison is one of smaller budgets."""
     found = []
     reference = counts[plan.reference]
     for budget in plan.budgets:
