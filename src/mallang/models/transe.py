@@ -27,14 +27,13 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from mallang.data.batch import Batch
+from mallang.kernels.distances import SMALLEST, distances
 from mallang.layers.checks import check_sizes
 from mallang.text.vocabulary import Vocabulary
 
 __all__ = ["SIZES", "Config", "Model", "TransE"]
 
 TASK = "link_prediction"
-SMALLEST = 1e-9
-"""Added under the root of a squared distance, whose gradient at 0 is infinite."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,11 +112,7 @@ class TransE(nn.Module):
         self, queries: Float[Tensor, "asked dim"], candidates: Float[Tensor, "candidates dim"]
     ) -> Float[Tensor, "asked candidates"]:
         """The score of every candidate for every query: minus their distance."""
-        if self.config.norm == 1:
-            return -torch.cdist(queries, candidates, p=1.0)
-        with torch.autocast(queries.device.type, enabled=False):
-            squares = queries.square().sum(dim=1)[:, None] + candidates.square().sum(dim=1)[None, :]
-            return -(squares - 2 * queries @ candidates.T).clamp_min(SMALLEST).sqrt()
+        return -distances(queries, candidates, self.config.norm)
 
     def pair_scores(
         self, queries: Float[Tensor, "asked dim"], answers: Float[Tensor, "asked dim"]
