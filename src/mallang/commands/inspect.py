@@ -126,42 +126,35 @@ def command(
 ) -> None:
     """Write one page that shows how a model works: attention, alignment, next tokens, search tree, training curves.
 
-    The page is one HTML file that needs no network; without a text it shows the run alone. For a language model each
-    text is a prompt. The output is the one that the search finds. --with compares the same texts through other runs. A
-    .png or .svg shows the attention of one text and one layer. --json prints the numbers and writes no file unless
-    --out names one. --tree shows the search tree by itself. --live writes one file that
-    runs a Transformer or GPT in any browser, offline: edit the text, and output and attention change. A classifier that
-    pools by attention (han, self_attentive) has one weight per word: its texts are printed in colors, or drawn with
-    --out. --word shows how its attention to one word is distributed over the texts of each label. --attribution shows
-    what every token adds to the score of the predicted label, or of --label, in two colors.
+    The page is one HTML file, which needs no network; without a text it shows the run alone. For a language model each
+    text is a prompt. A .png or .svg shows the attention of one text and one layer. --json prints the numbers and writes
+    no file unless --out names one. --live writes one file that runs a Transformer or GPT in any browser, offline. A
+    classifier that pools by attention (han, self_attentive) has one weight per word: its texts are printed in colors,
+    or drawn with --out; --word shows how its attention to one word is distributed over the texts of each label.
+    --attribution shows what every token adds to the score of the predicted label, or of --label, in two colors.
     """
     add_plugins(plugin)
+    pages = {"--layer": layer, "--with": with_run}
     searched = {"--target": target, "--tree": tree, "--search": search, "--domain": domain}
-    others = {"--layer": layer, "--with": with_run, **searched}
+    if word is None:
+        refuse({"--split": split, "--data": data, "--predicted": predicted}, "without --word")
+    if attribution is None:
+        refuse({"--label": label}, "without --attribution")
     if live:
-        attributed = {"--word": word, "--attribution": attribution, "--label": label}
-        refuse({"--head": head, "--words": words, "--json": json, **attributed, **others}, "with --live")
-    if word is not None:
-        refuse({"TEXT": texts, "--file": file, "--words": words, **others}, "with --word")
-        show_word(run, word, out, head, split, data, predicted, json, device)
-        return
-    refuse({"--split": split, "--data": data, "--predicted": predicted}, "without --word")
-    if live:
+        own = {"--head": head, "--words": words, "--json": json, "--word": word, "--attribution": attribution}
+        refuse(own | pages | searched, "with --live")
         write_live(run, device, read_plain(texts, file) if texts or file else [], out, quiet)
-        return
-    given = read_plain(texts, file)
-    if attribution is not None:
-        refuse({"--head": head, **others}, "with --attribution")
-        show_attribution(run, device, given, out, attribution, label, words, json, quiet)
-        return
-    refuse({"--label": label}, "without --attribution")
-    options = {**read_search(search), "domain": domain}
-    if tree:
-        refuse(
-            {"--layer": layer, "--head": head, "--words": words, "--target": target, "--with": with_run},
-            "on a search tree",
-        )
-        show_trees(run, device, given, out, json, quiet, options)
-        return
-    options["target"] = target
-    show_attention(run, with_run or [], device, given, out, layer, head, words, json, quiet, searched, options)
+    elif word is not None:
+        refuse({"TEXT": texts, "--file": file, "--words": words} | pages | searched, "with --word")
+        show_word(run, word, out, head, split, data, predicted, json, device)
+    elif attribution is not None:
+        refuse({"--head": head} | pages | searched, "with --attribution")
+        show_attribution(run, device, read_plain(texts, file), out, attribution, label, words, json, quiet)
+    elif tree:
+        refuse({"--head": head, "--words": words, "--target": target} | pages, "on a search tree")
+        options = {**read_search(search), "domain": domain}
+        show_trees(run, device, read_plain(texts, file), out, json, quiet, options)
+    else:
+        options = {**read_search(search), "domain": domain, "target": target}
+        given = read_plain(texts, file)
+        show_attention(run, with_run or [], device, given, out, layer, head, words, json, quiet, searched, options)
