@@ -12,6 +12,7 @@
 | span     | parts of another column (answers.py)         | the first and the last token of each        |
 | choices  | texts to choose from (choices.py)            | the ids of their tokens, choice after choice |
 | choice   | which of them is right                       | its number                                  |
+| name     | the name of an entity (knowledge.py)         | the id of its one token                     |
 
 A list in JSON stands for cells with tabs as well.
 """
@@ -37,8 +38,8 @@ from mallang.text.tag_scheme import Scheme
 from mallang.text.tokenizer import Tokenizer
 from mallang.text.vocabulary import Vocabulary
 
-Kind = Literal["text", "words", "document", "label", "labels", "tags", "number", "span", "choices", "choice"]
-TOKENIZED: tuple[Kind, ...] = ("text", "words", "document", "choices")
+Kind = Literal["text", "words", "document", "label", "labels", "tags", "number", "span", "choices", "choice", "name"]
+TOKENIZED: tuple[Kind, ...] = ("text", "words", "document", "choices", "name")
 """The kinds of columns that have a tokenizer."""
 NAMED: tuple[Kind, ...] = ("label", "labels", "tags")
 """The kinds of columns that have a set of labels."""

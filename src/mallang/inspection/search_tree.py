@@ -21,8 +21,8 @@ from mallang.decoding.options import change_search
 from mallang.decoding.prompted import prompt_batch
 from mallang.decoding.tree import FATES, Node, Tree, record
 from mallang.errors import UserError, require
-from mallang.inspection.alignment import check_length, prompt_to_search, refuse_domain, searching
 from mallang.inspection.figures import FORMATS, drawable, families, save, show
+from mallang.inspection.text_with_output import check_length, prompt_to_search, refuse_domain, searching
 from mallang.tasks import generation
 from mallang.text.vocabulary import BOS, EOS
 
