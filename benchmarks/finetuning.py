@@ -38,7 +38,7 @@ TITLES = {
     "sst-2": ("SST-2", "accuracy on a tenth of train"),
     "conll2003": ("CoNLL-2003", "F1 of spans on dev"),
 }
-"""Of each field of the figure: its title, and what is drawn."""
+"""The title of each field of the figure, and what is drawn."""
 FIGURE = report.ROOT / "docs" / "finetuning" / "scores.svg"
 COLORS = {"mallang": "#1a7f37", "theirs": "#9a6700"}
 SYSTEMS = {"ours": ours, "theirs": theirs}

@@ -29,7 +29,7 @@ SCORES = {"similarity": "Spearman", "classification": "accuracy", "tagging": "sp
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """What both systems are told."""
+    """The data, budget and weights of both systems."""
 
     name: str
     recipe: str
@@ -165,7 +165,7 @@ def ours(setting: Setting) -> dict[str, Any]:
 
 
 def noting(inner: Any, clock: Clock, moments: list[float]) -> Any:
-    """The same, and note at which second."""
+    """A function that calls `inner` and notes at which second of training."""
 
     def done(self: Any) -> None:
         inner(self)
