@@ -41,6 +41,7 @@ EXAMPLES = (
     'mallang inspect runs/gpt-miniworld "유나는 지난주에" --words --search method=greedy',
     'mallang inspect runs/han-imdb "Slow at first. The end is great!" --out review.html',
     "mallang inspect runs/han-imdb --word good --split test --out good.png",
+    "mallang inspect runs/show-attend-tell-miniworld picture.png --out attention.png",
     'mallang inspect runs/cnn-imdb "Slow at first. The end is great!" --attribution integrated --out review.html',
 )
 File = Annotated[Path | None, typer.Option("--file", "-f", help="Inspect each line of this file.", show_default=False)]
@@ -117,6 +118,9 @@ def command(
     quiet: Quiet = False,
 ) -> None:
     """Show the attention of a model: a heat map of source and output for every layer and head.
+
+    For a captioner each TEXT is the path of an image, which is shown once for every word of its caption, bright where
+    the word attended to it.
 
     For a language model each text is a prompt, and the map covers prompt and output. The output is the one that the
     search finds. A page holds all texts, layers and heads; a .png or .svg shows one text and one layer. --json prints

@@ -44,11 +44,38 @@ def show_attention(
     where = None if json and out is None else check_out(out or run / "attention.html", len(texts), layer)
     model = load(run, device)
     check_single(model, "attention maps are", "--attribution integrated: what each token adds to the score")
+    if is_of_images(model) and not json:
+        refuse({"--layer": layer, "--head": head, "--words": words, "--domain": options.pop("domain")}, "on images")
+        show_images(model, texts, where or run / "attention.html", quiet, options)
+        return
     if pools_by_attention(model):
         refuse(others, "on a classifier that has one weight per word")
         show_highlights(model, texts, where if out else None, head, words, json, quiet)
         return
     show_maps(model, texts, where, layer, head, words, json, quiet, options)
+
+
+def is_of_images(model: Any) -> bool:
+    """Whether a model writes captions of images; given region features have no place in one."""
+    from mallang.data.images import Images
+    from mallang.tasks import captioner
+
+    return isinstance(model, captioner.Verbs) and isinstance(model.task.picture, Images)
+
+
+def show_images(model: Any, cells: Sequence[str], out: Path, quiet: bool, options: dict[str, Any]) -> None:
+    """Write the attention of every word to its image: a page, a figure of one image, or figures into a folder."""
+    from mallang.inspection.image_attention import draw_looked, looked_at
+
+    looked = [looked_at(model, cell, **options) for cell in cells]
+    is_folder = out.is_dir() or not out.suffix
+    make_folder(out if is_folder else out.parent)
+    if is_folder:
+        paths = [draw_looked(out / f"{number}.png", [each]) for number, each in enumerate(looked, start=1)]
+    else:
+        paths = [draw_looked(out, looked)]
+    for path in [] if quiet else paths:
+        print(path)
 
 
 def show_maps(

@@ -31,7 +31,7 @@ from mallang.inspection.attention import AttentionMap, Side, attention_maps, sid
 from mallang.inspection.figures import draw_attention
 from mallang.layers.attention import Observable, record_attention
 from mallang.layers.head import Headed
-from mallang.tasks import autoencoding, classifier, generation, translator
+from mallang.tasks import autoencoding, captioner, classifier, generation, translator
 from mallang.tasks.continuation import Continuation
 from mallang.text.tokenizer import Tokenizer
 from mallang.text.vocabulary import BOS, EOS
@@ -72,6 +72,9 @@ def attention_of(model: Any, text: str, *, target: str | None = None, domain: st
             raise UserError("a classifier has no search, target or domain", todo="leave them out")
         return attention_in(model, text)
     model = searching(model)
+    if isinstance(model, captioner.Verbs):
+        refuse_domain(domain)
+        return attention_on_image(model, text, target, search)
     if isinstance(model, generation.Verbs):
         refuse_domain(domain)
         return attention_after(model, text, target, search)
@@ -96,6 +99,34 @@ def attention_of(model: Any, text: str, *, target: str | None = None, domain: st
         "read": padded(said, 1, 0, most=len(labels)),
     }
     return Seen(text, output, sum(score(model.model, batch)[0]), maps, words)
+
+
+def attention_on_image(model: captioner.Verbs, cell: str, target: str | None, search: Mapping[str, Any]) -> Seen:
+    """The attention of every word of a caption to the regions of its image, numbered from 1, row after row."""
+    tokenizer = model.task.caption
+    if target is None:
+        ((found, *_),) = model.search([cell], **search)
+        labels, output, said = list(found.labels(EOS)), tokenizer.decode(found.tokens), found.tokens
+        words = words_said(tokenizer, said)
+    elif search:
+        raise UserError("options of the search have no effect on a given target", todo="leave one of them out")
+    else:
+        given = tokenizer.encode(target)
+        labels, output, words = [*given.ids, EOS], target, words_in(target, given.offsets)
+    batch = with_labels(model.read([cell]), [labels], tokenizer.vocabulary).to(model.device)
+    with inference(model.model), record_attention(model.model) as recorded:
+        model.model(batch)
+    queries = tuple(tokenizer.vocabulary.tokens[number] for number in labels)
+    maps = {
+        name: AttentionMap(name, weights[0].float().cpu(), queries, tuple(map(str, range(1, weights.shape[-1] + 1))))
+        for name, weights in recorded.items()
+    }
+    regions = max(len(each.keys) for each in maps.values())
+    sides: dict[Side, Words] = {
+        "said": padded(words, 0, len(labels) - len(words.owners)),
+        "read": Words((), (None,) * regions),
+    }
+    return Seen(captioner.short(cell), output, sum(score(model.model, batch)[0]), maps, sides)
 
 
 def attention_in(model: classifier.Verbs, text: str) -> Seen:
@@ -131,7 +162,7 @@ def searching(model: Any) -> Any:
     """The verbs of a loaded model that searches for its outputs; other models are refused."""
     if isinstance(model, autoencoding.Verbs) and autoencoding.is_sequential(model.model):
         return model.translator
-    if not isinstance(model, translator.Verbs | generation.Verbs):
+    if not isinstance(model, translator.Verbs | generation.Verbs | captioner.Verbs):
         name = model.task_name.replace("_", " ")
         kind = type(model.model.model if isinstance(model.model, Headed) else model.model)
         raise UserError(
@@ -142,9 +173,9 @@ def searching(model: Any) -> Any:
 
 
 def refuse_domain(domain: str | None) -> None:
-    """Refuse a domain: it is a tag before a source, and a language model has none."""
+    """Refuse a domain: it is a tag before a source text, and this model has none."""
     if domain is not None:
-        raise UserError(f"domain {domain} has no effect: a language model has no source", todo="leave it out")
+        raise UserError(f"domain {domain} has no effect: this model has no source text", todo="leave it out")
 
 
 def attention_after(model: generation.Verbs, text: str, target: str | None, search: Mapping[str, Any]) -> Seen:

@@ -16,6 +16,7 @@ from mallang.data.batch import Batch
 from mallang.decoding.contract import device_of, inference
 from mallang.errors import UserError
 from mallang.layers.cache import Nest, map_nest
+from mallang.tasks.contract import Carrying
 from mallang.text.vocabulary import BOS
 from mallang.training.distributed import World
 
@@ -55,7 +56,7 @@ class Carries:
             self.world.sum_tensor(leaf)
         return found
 
-    def restore(self, saved: Mapping[str, Tensor] | None, model: Any, place: int) -> None:
+    def restore(self, saved: Mapping[str, Tensor] | None, task: object, model: Any, place: int) -> None:
         """Restore the states of a checkpoint that was written at this position of an epoch."""
         self.kept = {}
         if place == 0 or not saved:
@@ -66,7 +67,8 @@ class Carries:
                 f"this run reads its text in the rows of {streams} micro-batches, and would now have {self.streams}",
                 todo=f"train.micro_batches={streams} for any number of processes, or as many processes as before",
             )
-        like, device = carry_like(model), device_of(model)
+        like = task.carry_like() if isinstance(task, Carrying) else carry_like(model)
+        device = device_of(model)
         for stream in range(self.world.rank, streams, self.world.size):
             mine = [saved[f"{stream}.{number}"].to(device) for number in range(len(leaves(like)))]
             self.kept[stream] = filled(like, mine)
