@@ -61,7 +61,7 @@ clean:                      ## forget the environment and what tools have cached
 	@touch $@
 
 .venv/develop: .venv/use
-	$(PIP) --editable '.[plots,data,track,export,ko,dev]'
+	$(PIP) --editable '.[plots,data,track,export,ko,serve,dev]'
 	@$(PIP) --editable '.[ngram]' > .venv/kenlm.log 2>&1 || printf '%s\n' \
 	  'NOTICE: kenlm could not be built, so the tests against it are skipped. It needs a C++ compiler (g++);' \
 	  '        what it said is in .venv/kenlm.log. After installing one: touch pyproject.toml, and make again.'

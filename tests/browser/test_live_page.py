@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,18 +12,7 @@ import pytest
 from inspection.test_live import translator, writer
 from mallang.inspection.live import write_live_page
 
-playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright: make test-browser")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: make test-browser")
 TEXT, OTHER = "유나는 배를 탔다.", "그 농부는 배가 아프다."
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with playwright.sync_playwright() as started:
-        chosen = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield chosen
-        chosen.close()
 
 
 @pytest.fixture(scope="module")

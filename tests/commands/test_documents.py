@@ -81,7 +81,7 @@ def test_numbers_are_those_of_every_word_and_sentence(home: Path) -> None:
     assert all(sum(each["weights"]) == pytest.approx(1.0, abs=1e-4) for each in seen["sentences"])
     label = json.loads(mallang("classify", "runs/han", REVIEW, "--json", cwd=home).out)
     assert (label["output"], label["score"]) == (seen["output"], pytest.approx(seen["score"], abs=1e-5))
-    assert not (home / "runs" / "han" / "attention.html").exists()
+    assert not (home / "runs" / "han" / "inspect.html").exists()
 
 
 def test_texts_are_printed_with_weights_or_drawn(home: Path, tmp_path: Path) -> None:

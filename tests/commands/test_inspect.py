@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from commands.running import Ended, mallang
+from inspection.test_page import read_page
 
 SENTENCE, OTHER = "민수는 물을 산다.", "지호는 책을 본다."
 ENGLISH = "Minsu buys water."
@@ -22,8 +23,24 @@ def refused(ended: Ended, *words: str) -> None:
 def test_a_page_is_written_into_the_run_unless_a_place_is_named(run: Path) -> None:
     ended = mallang("inspect", run, SENTENCE, OTHER, cwd=run.parent)
     assert (ended.code, ended.err) == (0, "")
-    page = run / "attention.html"
+    page = run / "inspect.html"
     assert ended.out == f"{page}\n" and SENTENCE in page.read_text("utf-8") and OTHER in page.read_text("utf-8")
+
+
+def test_a_page_without_a_text_shows_the_run_and_several_runs_read_the_same_texts(
+    trained: Path, writer: Path, tmp_path: Path
+) -> None:
+    ended = mallang("inspect", trained, "--out", "run.html", cwd=tmp_path)
+    assert ended.code == 0, ended.err
+    (alone,) = read_page(tmp_path / "run.html")["runs"]
+    assert alone["texts"] == [] and alone["curves"]["train"]["loss"].shape[0] == 2
+    assert alone["positions"]["kind"] == "sinusoidal" and alone["positions"]["table"].shape == (50, 32)
+    ended = mallang("inspect", trained, SENTENCE, "--with", writer, "--with", trained, "--out", "a.html", cwd=tmp_path)
+    assert ended.code == 0, ended.err
+    first, other, again = read_page(tmp_path / "a.html")["runs"]
+    assert first["texts"][0]["maps"] and other["texts"][0]["prompt"] > 0 and other["name"] == "gpt"
+    assert again["texts"][0]["output"] == first["texts"][0]["output"]
+    refused(mallang("inspect", trained, SENTENCE, "--with", writer, "--json", cwd=tmp_path), "--with compares runs")
 
 
 def test_pictures_of_every_layer_go_into_a_folder(trained: Path, tmp_path: Path) -> None:
@@ -81,7 +98,7 @@ def test_what_cannot_be_shown_is_told(trained: Path, tmp_path: Path, arguments: 
 
 
 def test_no_text_at_all_is_told(trained: Path, tmp_path: Path) -> None:
-    refused(mallang("inspect", trained, cwd=tmp_path, text="\n"), "no text to inspect")
+    refused(mallang("inspect", trained, "--json", cwd=tmp_path, text="\n"), "no text to inspect")
     (tmp_path / "in.jsonl").write_text('{"text": "a", "require": ["b"]}\n')
     refused(mallang("inspect", trained, "--file", "in.jsonl", cwd=tmp_path), "in.jsonl has constraints")
     refused(mallang("inspect", tmp_path / "nowhere", SENTENCE, cwd=tmp_path), "there is no run folder")

@@ -20,9 +20,8 @@ from mallang.inspection.alignment import (
     in_words,
     labels_of,
     main_layer,
-    words_in,
-    words_said,
 )
+from mallang.inspection.text_with_output import words_in, words_said
 from mallang.layers.attention import SelfAttention
 from mallang.models.transformer import Config, Model
 from mallang.tasks import translation

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, TypeGuard
 
 import typer
 
@@ -36,6 +36,7 @@ EXAMPLES = (
     "mallang compare runs/* --data mine.tsv --lengths 10,20,30 --speed 0 --csv",
     "mallang compare runs/nplm-miniworld runs/gpt-miniworld --prompt 나는 --samples 3 --figure models.png",
     "mallang compare --data reviews.tsv --seconds 30 --figure models.svg",
+    "mallang compare --objectives plan.toml --out objectives",
 )
 Runs = Annotated[
     list[Path] | None,
@@ -99,6 +100,20 @@ Test = Annotated[
         help="Without runs: labeled texts on which every model is scored too; the choice does not depend on them.",
     ),
 ]  # fmt: skip
+Objectives = Annotated[
+    Path | None,
+    typer.Option(
+        "--objectives", metavar="PLAN", show_default=False,
+        help="Pre-training objectives: train and fine-tune what this plan says, with equal tokens and equal FLOPs.",
+    ),
+]  # fmt: skip
+Out = Annotated[
+    Path | None,
+    typer.Option("--out", metavar="FOLDER", help="Objectives: where runs and report lie.", show_default=False),
+]
+Shard = Annotated[
+    str, typer.Option("--shard", metavar="I/N", help="Objectives: do the I-th of N parts, beside other processes.")
+]
 Csv = Annotated[bool, typer.Option("--csv", help="Print CSV, one line per system.", show_default=False)]
 Markdown = Annotated[bool, typer.Option("--markdown", help="Print tables in Markdown.", show_default=False)]
 
@@ -123,6 +138,9 @@ def command(
     seconds: Seconds = 60.0,
     columns: Columns = None,
     test: Test = None,
+    objectives: Objectives = None,
+    out: Out = None,
+    shard: Shard = "1/1",
     device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
@@ -137,7 +155,7 @@ def command(
     a word by the number of words before it), and by samples.
 
     Without runs, --data FILE of labeled texts trains every kind of classifier on it, each for --seconds, and says which
-    one to use.
+    one to use. --objectives PLAN pre-trains and fine-tunes what a plan says, and reports to --out.
     """
     if json + csv + markdown > 1:
         raise UserError("--json, --csv and --markdown exclude each other", todo="give one of them")
@@ -146,21 +164,20 @@ def command(
     if figure is not None:
         check_figure(figure)
     say = (lambda text: None) if quiet else (lambda text: typer.echo(text, err=True))
+    if is_of_objectives(objectives, out, shard, has_others=bool(runs or data)):
+        print_objectives(objectives, out, read_shard(shard), device, say, json=json, markdown=markdown)
+        return
     if not runs:
         found = compare_models(data, test, seconds, columns, device, say)
         present(found, figure, json=json, csv=csv, markdown=markdown, quiet=quiet)
         return
     if test is not None:
         raise UserError("--test is for labeled texts without runs", todo="score runs on it with --data")
-    from mallang.inspection.comparison import Options, compare
-
-    options = Options(
-        split=wanted, data=data, metric=metric, baseline=baseline, search=read_search(search),
-        lengths=read_lengths(lengths), speed=speed, samples=samples, prompts=tuple(prompt or ()), context=context,
-        device=device,
-        say=say,
-    )  # fmt: skip
-    present(compare(runs, options), figure, json=json, csv=csv, markdown=markdown, quiet=quiet)
+    options = {"speed": speed, "samples": samples, "prompts": tuple(prompt or ()), "context": context, "device": device}
+    compared = compare_runs(
+        runs, wanted, data, metric, baseline, read_search(search), read_lengths(lengths), say, options
+    )
+    present(compared, figure, json=json, csv=csv, markdown=markdown, quiet=quiet)
 
 
 def compare_models(
@@ -175,6 +192,75 @@ def compare_models(
         raise UserError(f"--seconds {seconds:g} is no time to train in", todo="--seconds 60")
     named = columns.split(",") if columns else None
     return compare_on(data, test=test, seconds=seconds, columns=named, device=device, say=say)
+
+
+def is_of_objectives(path: Path | None, out: Path | None, shard: str, *, has_others: bool) -> TypeGuard[Path]:
+    """Whether the comparison is one of objectives; options of the other kinds are refused."""
+    if path is None and (out is not None or shard != "1/1"):
+        raise UserError("--out and --shard are for --objectives", todo="leave them out")
+    if path is not None and has_others:
+        raise UserError("--objectives trains its own runs", todo="leave out runs and --data")
+    return path is not None
+
+
+def print_objectives(
+    path: Path,
+    out: Path | None,
+    shard: tuple[int, int],
+    device: str,
+    say: Callable[[str], None],
+    *,
+    json: bool,
+    markdown: bool,
+) -> None:
+    """Do what a plan of objectives says, and write the report."""
+    from mallang.errors import require
+    from mallang.inspection.objective_plan import read_plan
+    from mallang.inspection.objective_report import Report, write
+    from mallang.inspection.objective_runs import Place, begin, count_all, do_all, read_lines
+
+    require("matplotlib.figure", "plots")
+    read_plan(path)
+    if out is None:
+        raise UserError("there is no folder for the runs and the report", todo=f"--out {path.stem}")
+    place = Place(out, device, shard, say)
+    plan = begin(path, path.read_text("utf-8"), place)
+    do_all(plan, place)
+    report = Report(plan, count_all(plan, place), read_lines(out))
+    files = write(report, out)
+    if json:
+        print_json(report.to_json())
+    else:
+        print(report.to_markdown("curves.svg") if markdown else report)
+    say(f"the report is in {files[0]}")
+
+
+def read_shard(text: str) -> tuple[int, int]:
+    """The parts of `2/4`."""
+    number, _, count = text.partition("/")
+    if not (number.isdigit() and count.isdigit() and 1 <= int(number) <= int(count)):
+        raise UserError(f"--shard {text!r} is no part", todo="--shard 1/4 is the first of four")
+    return int(number), int(count)
+
+
+def compare_runs(
+    runs: list[Path],
+    split: str,
+    data: str | None,
+    metric: str | None,
+    baseline: Path | None,
+    search: dict[str, Any],
+    lengths: list[int] | None,
+    say: Callable[[str], None],
+    others: Mapping[str, Any],
+) -> Comparison | LanguageComparison:
+    """Finished runs side by side."""
+    from mallang.inspection.comparison import Options, compare
+
+    options = Options(
+        split=split, data=data, metric=metric, baseline=baseline, search=search, lengths=lengths, say=say, **others
+    )
+    return compare(runs, options)
 
 
 def present(

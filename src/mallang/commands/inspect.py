@@ -1,4 +1,4 @@
-"""`mallang inspect`: the attention of a model, the words that decide a label, or a search tree."""
+"""`mallang inspect`: one page that shows how a model works, or pictures and numbers of parts of it."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ from mallang.commands.options import (
 
 EXAMPLES = (
     'mallang inspect runs/transformer-miniworld "유나는 지난주에 배를 탔다."',
+    'mallang inspect runs/transformer-miniworld "유나는 지난주에 배를 탔다." --with runs/bahdanau-miniworld',
     'mallang inspect runs/transformer-miniworld "유나는 지난주에 배를 탔다." --words --out ship.png',
     "mallang inspect runs/transformer-miniworld --file in.txt --out pictures --layer decoder.1.cross --head mean",
     'mallang inspect runs/transformer-miniworld "유나는 지난주에 배를 탔다." --json',
@@ -49,7 +50,7 @@ Out = Annotated[
     Path | None,
     typer.Option(
         "--out", "-o", metavar="PATH", show_default=False,
-        help="A .html page, a .png or .svg, or a folder for a .png of each text and layer; else RUN/attention.html.",
+        help="A .html page, a .png or .svg, or a folder for a .png of each text and layer; else RUN/inspect.html.",
     ),
 ]  # fmt: skip
 Layer = Annotated[
@@ -66,6 +67,12 @@ Target = Annotated[
 ]
 Tree = Annotated[
     bool, typer.Option("--tree", help="Show the search tree: candidates kept and pruned.", show_default=False)
+]
+With = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--with", metavar="RUN", show_default=False, help="Another run on the same texts, to compare. Repeatable."
+    ),
 ]
 Live = Annotated[
     bool, typer.Option("--live", help="Write a page that runs the model in a browser, offline. Texts are its examples.")
@@ -98,6 +105,7 @@ def command(
     texts: Texts = None,
     file: File = None,
     out: Out = None,
+    with_run: With = None,
     layer: Layer = None,
     head: Head = None,
     words: Words = False,
@@ -117,42 +125,38 @@ def command(
     device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
-    """Show the attention of a model: a heat map of source and output for every layer and head.
+    """Write one page that shows how a model works: attention, alignment, next tokens, search tree, training curves.
 
-    For a captioner each TEXT is the path of an image, which is shown once for every word of its caption, bright where
-    the word attended to it.
-
-    For a language model each text is a prompt, and the map covers prompt and output. The output is the one that the
-    search finds. A page holds all texts, layers and heads; a .png or .svg shows one text and one layer. --json prints
-    the numbers and writes no file unless --out names one. --tree shows the search tree. --live writes one file that
-    runs a Transformer or GPT in any browser, offline: edit the text, and output and attention change. A classifier that
-    pools by attention (han, self_attentive) has one weight per word: its texts are printed in colors, or drawn with
-    --out. --word shows how its attention to one word is distributed over the texts of each label. --attribution shows
-    what every token adds to the score of the predicted label, or of --label, in two colors.
+    The page is one HTML file, which needs no network; without a text it shows the run alone. For a language model each
+    text is a prompt. A .png or .svg shows the attention of one text and one layer. --json prints the numbers and writes
+    no file unless --out names one. --live writes one file that runs a Transformer or GPT in any browser, offline. A
+    classifier that pools by attention (han, self_attentive) has one weight per word: its texts are printed in colors,
+    or drawn with --out; --word shows how its attention to one word is distributed over the texts of each label.
+    --attribution shows what every token adds to the score of the predicted label, or of --label, in two colors. For a
+    captioner each TEXT is the path of an image: it is shown once for every word, bright where the word attended to it.
     """
     add_plugins(plugin)
-    others = {"--layer": layer, "--target": target, "--tree": tree, "--search": search, "--domain": domain}
+    pages = {"--layer": layer, "--with": with_run}
+    searched = {"--target": target, "--tree": tree, "--search": search, "--domain": domain}
+    if word is None:
+        refuse({"--split": split, "--data": data, "--predicted": predicted}, "without --word")
+    if attribution is None:
+        refuse({"--label": label}, "without --attribution")
     if live:
-        attributed = {"--word": word, "--attribution": attribution, "--label": label}
-        refuse({"--head": head, "--words": words, "--json": json, **attributed, **others}, "with --live")
-    if word is not None:
-        refuse({"TEXT": texts, "--file": file, "--words": words, **others}, "with --word")
-        show_word(run, word, out, head, split, data, predicted, json, device)
-        return
-    refuse({"--split": split, "--data": data, "--predicted": predicted}, "without --word")
-    if live:
+        own = {"--head": head, "--words": words, "--json": json, "--word": word, "--attribution": attribution}
+        refuse(own | pages | searched, "with --live")
         write_live(run, device, read_plain(texts, file) if texts or file else [], out, quiet)
-        return
-    given = read_plain(texts, file)
-    if attribution is not None:
-        refuse({"--head": head, **others}, "with --attribution")
-        show_attribution(run, device, given, out, attribution, label, words, json, quiet)
-        return
-    refuse({"--label": label}, "without --attribution")
-    options = {**read_search(search), "domain": domain}
-    if tree:
-        refuse({"--layer": layer, "--head": head, "--words": words, "--target": target}, "on a search tree")
-        show_trees(run, device, given, out, json, quiet, options)
-        return
-    options["target"] = target
-    show_attention(run, device, given, out, layer, head, words, json, quiet, others, options)
+    elif word is not None:
+        refuse({"TEXT": texts, "--file": file, "--words": words} | pages | searched, "with --word")
+        show_word(run, word, out, head, split, data, predicted, json, device)
+    elif attribution is not None:
+        refuse({"--head": head} | pages | searched, "with --attribution")
+        show_attribution(run, device, read_plain(texts, file), out, attribution, label, words, json, quiet)
+    elif tree:
+        refuse({"--head": head, "--words": words, "--target": target} | pages, "on a search tree")
+        options = {**read_search(search), "domain": domain}
+        show_trees(run, device, read_plain(texts, file), out, json, quiet, options)
+    else:
+        options = {**read_search(search), "domain": domain, "target": target}
+        given = read_plain(texts, file)
+        show_attention(run, with_run or [], device, given, out, layer, head, words, json, quiet, searched, options)

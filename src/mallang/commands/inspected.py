@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_format
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,10 +21,13 @@ if TYPE_CHECKING:
 
 PICTURES = (".png", ".svg")
 PAGES = (".html", ".htm")
+PAGE = "inspect.html"
+"""The page of a run, in its folder."""
 
 
 def show_attention(
     run: Path,
+    others: list[Path],
     device: str,
     texts: Sequence[str],
     out: Path | None,
@@ -32,35 +36,48 @@ def show_attention(
     words: bool,
     json: bool,
     quiet: bool,
-    others: dict[str, Any],
+    search: dict[str, Any],
     options: dict[str, Any],
 ) -> None:
-    """Print or draw what a model attends to: maps, or the words of a classifier that pools by attention."""
+    """Write a page, draw or print what a model attends to: maps, or the words of a classifier that pools by attention.
+
+    `search` are the options that a classifier refuses, by their names on the command line.
+    """
     from mallang.inspection.highlights import pools_by_attention
     from mallang.loading import load
 
     if options["target"] is not None and len(texts) != 1:
         raise UserError(f"--target is the output of one text, but {len(texts)} were given", todo="give one text")
-    where = None if json and out is None else check_out(out or run / "attention.html", len(texts), layer)
+    where = None if json and out is None else out or run / PAGE
+    if others and (where is None or not is_page(where)):
+        raise UserError("--with compares runs on a page", todo="--out NAME.html, without --json")
+    if where is None or not is_page(where) or texts:
+        check_out(where or run / PAGE, len(texts), layer)
     model = load(run, device)
-    check_single(model, "attention maps are", "--attribution integrated: what each token adds to the score")
-    if is_of_images(model) and not json:
-        refuse({"--layer": layer, "--head": head, "--words": words, "--domain": options.pop("domain")}, "on images")
-        show_images(model, texts, where or run / "attention.html", quiet, options)
+    if texts and is_captioner(model) and not json:
+        refuse({"--layer": layer, "--head": head, "--words": words, "--with": others}, "on images")
+        show_images(model, texts, where or run / PAGE, quiet, options)
         return
+    if texts:
+        check_single(model, "attention maps are", "--attribution integrated: what each token adds to the score")
     if pools_by_attention(model):
-        refuse(others, "on a classifier that has one weight per word")
-        show_highlights(model, texts, where if out else None, head, words, json, quiet)
-        return
-    show_maps(model, texts, where, layer, head, words, json, quiet, options)
+        refuse(search | {"--layer": layer}, "on a classifier that has one weight per word")
+        if not others and (json or out is None or not is_page(out)) and texts:
+            show_highlights(model, texts, where if out else None, head, words, json, quiet)
+            return
+    elif json or (where is not None and not is_page(where)):
+        show_maps(model, texts, where, layer, head, words, json, quiet, options)
+    if where is not None and is_page(where):
+        runs = [(run, model), *((each, load(each, device)) for each in others)]
+        make_folder(where.parent)
+        say_paths([page_of(where, runs, texts, layer, head, words, options)], json, quiet)
 
 
-def is_of_images(model: Any) -> bool:
-    """Whether a model writes captions of images; given region features have no place in one."""
-    from mallang.data.images import Images
+def is_captioner(model: Any) -> bool:
+    """Whether a model writes captions of images."""
     from mallang.tasks import captioner
 
-    return isinstance(model, captioner.Verbs) and isinstance(model.task.picture, Images)
+    return isinstance(model, captioner.Verbs)
 
 
 def show_images(model: Any, cells: Sequence[str], out: Path, quiet: bool, options: dict[str, Any]) -> None:
@@ -74,8 +91,26 @@ def show_images(model: Any, cells: Sequence[str], out: Path, quiet: bool, option
         paths = [draw_looked(out / f"{number}.png", [each]) for number, each in enumerate(looked, start=1)]
     else:
         paths = [draw_looked(out, looked)]
-    for path in [] if quiet else paths:
-        print(path)
+    say_paths(paths, False, quiet)
+
+
+def page_of(
+    where: Path,
+    runs: list[tuple[Path, Any]],
+    texts: Sequence[str],
+    layer: list[str] | None,
+    head: str | None,
+    words: bool,
+    options: dict[str, Any],
+) -> Path:
+    """Write the page of runs and texts."""
+    from mallang.inspection.page import write_page
+    from mallang.inspection.shown_runs import shown_runs
+    from mallang.inspection.shown_texts import Wanted
+
+    search = {name: value for name, value in options.items() if name not in ("target", "domain")}
+    wanted = Wanted(tuple(layer or ()), head, words, options["target"], options["domain"], search)
+    return write_page(where, shown_runs(runs, texts, wanted))
 
 
 def show_maps(
@@ -89,19 +124,27 @@ def show_maps(
     quiet: bool,
     options: dict[str, Any],
 ) -> None:
-    """Print or draw the attention maps of each text."""
+    """Print the attention maps of each text, or draw them."""
     from mallang.inspection.alignment import attention_of, in_words
     from mallang.inspection.page import as_plain
 
     seen = [attention_of(model, text, **options) for text in texts]
     seen = [in_words(one) for one in seen] if words else seen
-    if json:
-        for one in seen:
-            print(json_format.dumps(as_plain(one, layer, head), ensure_ascii=False), flush=True)
-    if where is not None:
-        for path in write(where, seen, layer, head):
-            if not quiet:
-                print(path) if not json else typer.echo(str(path), err=True)
+    for one in seen if json else ():
+        print(json_format.dumps(as_plain(one, layer, head), ensure_ascii=False), flush=True)
+    if where is not None and not is_page(where):
+        say_paths(draw(where, seen, layer, head), json, quiet)
+
+
+def say_paths(paths: Sequence[Path], json: bool, quiet: bool) -> None:
+    """Print the paths of what was written, beside the numbers if these are printed."""
+    for path in () if quiet else paths:
+        print(path) if not json else typer.echo(str(path), err=True)
+
+
+def is_page(path: Path) -> bool:
+    """Whether a path names a page."""
+    return path.suffix.lower() in PAGES and not path.is_dir()
 
 
 def show_highlights(
@@ -258,7 +301,9 @@ def show_trees(
 
 
 def read_plain(texts: Sequence[str] | None, file: Path | None) -> list[str]:
-    """The texts to inspect, without blank ones."""
+    """The texts to inspect, without blank ones; none if none are given and nothing is piped in."""
+    if not texts and file is None and sys.stdin.isatty():
+        return []
     given = list(read_texts(texts, file))
     if not all(isinstance(text, str) for text in given):
         raise UserError(f"{file} has constraints, which inspect ignores", todo="give a file with one text per line")
@@ -280,10 +325,9 @@ def check_out(out: Path, texts: int, layers: Sequence[str] | None) -> Path:
     return out
 
 
-def write(out: Path, seen: Sequence[Seen], layers: Sequence[str] | None, head: str | None) -> list[Path]:
-    """Write the page, the picture, or the pictures of every text and layer into a folder."""
+def draw(out: Path, seen: Sequence[Seen], layers: Sequence[str] | None, head: str | None) -> list[Path]:
+    """Draw the picture, or the pictures of every text and layer into a folder."""
     from mallang.inspection.alignment import choose_layers, draw_seen
-    from mallang.inspection.page import write_page
 
     is_folder = out.is_dir() or not out.suffix
     make_folder(out if is_folder else out.parent)
@@ -294,8 +338,6 @@ def write(out: Path, seen: Sequence[Seen], layers: Sequence[str] | None, head: s
             for number, (one, names) in enumerate(zip(seen, chosen, strict=True), start=1)
             for name in names
         ]
-    if out.suffix.lower() in PAGES:
-        return [write_page(out, seen, layers, head)]
     return [draw_seen(seen[0], out, layers[0] if layers else None, head)]
 
 

@@ -11,7 +11,6 @@ source: its text is a prompt, and the tokens of prompt and output attend to thos
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,30 +20,27 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from mallang.data.batch import Batch, pad_rows
-from mallang.decoding.contract import Config, Hypothesis, device_of, inference
+from mallang.decoding.contract import device_of, inference
 from mallang.decoding.ensemble import Ensemble
-from mallang.decoding.options import change_search
 from mallang.decoding.scoring import score, with_labels
 from mallang.errors import UserError, nearest
 from mallang.inspection.attention import AttentionMap, Side, attention_maps, sides_of
 from mallang.inspection.figures import draw_attention
+from mallang.inspection.text_with_output import (
+    TextWithOutput,
+    Words,
+    padded,
+    refuse_domain,
+    searching,
+    text_with_output,
+    words_in,
+    words_said,
+)
 from mallang.layers.attention import Observable, record_attention
-from mallang.layers.head import Headed
-from mallang.tasks import autoencoding, captioner, classifier, generation, translator
-from mallang.tasks.continuation import Continuation
-from mallang.text.tokenizer import Tokenizer
-from mallang.text.vocabulary import BOS, EOS
+from mallang.tasks import captioner, classifier
+from mallang.text.vocabulary import EOS
 
 CLASS_TOKEN = "[CLS]"
-
-
-@dataclass(frozen=True)
-class Words:
-    """The words of a text, and the word that each token is part of; None: the token is part of no word, as `</s>`."""
-
-    words: tuple[str, ...]
-    owners: tuple[int | None, ...]
 
 
 @dataclass(frozen=True)
@@ -71,34 +67,19 @@ def attention_of(model: Any, text: str, *, target: str | None = None, domain: st
         if target is not None or domain is not None or search:
             raise UserError("a classifier has no search, target or domain", todo="leave them out")
         return attention_in(model, text)
-    model = searching(model)
     if isinstance(model, captioner.Verbs):
         refuse_domain(domain)
         return attention_on_image(model, text, target, search)
-    if isinstance(model, generation.Verbs):
-        refuse_domain(domain)
-        return attention_after(model, text, target, search)
-    task, tag = model.task, next(iter(model.tags(domain)))
-    batch, source = read(model, text, tag)
-    if target is None:
-        ((found, *_),) = model.search([text], change_search(model.config, search), tags=[tag])
-        labels, output = list(found.labels(EOS)), task.target.decode(found.tokens)
-        said = words_said(task.target, found.tokens)
-    elif search:
-        raise UserError("options of the search have no effect on a given target", todo="leave one of them out")
-    else:
-        given = task.target.encode(target)
-        labels, output, said = [*given.ids, EOS], target, words_in(target, given.offsets)
-    if not labels:
-        raise UserError("the output of the model is empty", todo="allow longer outputs: --search max_length=100")
-    batch = with_labels(batch, [labels], task.target.vocabulary).to(model.device)
-    (maps,) = attention_maps(model.model, batch)
-    words: dict[Side, Words] = {
-        "source": source,
-        "said": padded(said, 0, len(labels) - len(said.owners)),
-        "read": padded(said, 1, 0, most=len(labels)),
-    }
-    return Seen(text, output, sum(score(model.model, batch)[0]), maps, words)
+    check_attentive(searching(model).model)
+    both = text_with_output(model, text, target=target, domain=domain, **search)
+    return seen_of(searching(model).model, both)
+
+
+def seen_of(model: Any, both: TextWithOutput) -> Seen:
+    """The attention maps of a model over a text and its output."""
+    (maps,) = attention_maps(model, both.batch)
+    total = sum(score(model, both.batch)[0][both.first :])
+    return Seen(both.input, both.output, total, maps, both.words)
 
 
 def attention_on_image(model: captioner.Verbs, cell: str, target: str | None, search: Mapping[str, Any]) -> Seen:
@@ -106,8 +87,8 @@ def attention_on_image(model: captioner.Verbs, cell: str, target: str | None, se
     tokenizer = model.task.caption
     if target is None:
         ((found, *_),) = model.search([cell], **search)
-        labels, output, said = list(found.labels(EOS)), tokenizer.decode(found.tokens), found.tokens
-        words = words_said(tokenizer, said)
+        labels, output = list(found.labels(EOS)), tokenizer.decode(found.tokens)
+        words = words_said(tokenizer, found.tokens)
     elif search:
         raise UserError("options of the search have no effect on a given target", todo="leave one of them out")
     else:
@@ -156,102 +137,6 @@ def attention_in(model: classifier.Verbs, text: str) -> Seen:
     found = model.classify(text)
     sides: dict[Side, Words] = {"source": words, "said": words, "read": words}
     return Seen(text, found.label, math.log(max(found.probability, 1e-12)), maps, sides)
-
-
-def searching(model: Any) -> Any:
-    """The verbs of a loaded model that searches for its outputs; other models are refused."""
-    if isinstance(model, autoencoding.Verbs) and autoencoding.is_sequential(model.model):
-        return model.translator
-    if not isinstance(model, translator.Verbs | generation.Verbs | captioner.Verbs):
-        name = model.task_name.replace("_", " ")
-        kind = type(model.model.model if isinstance(model.model, Headed) else model.model)
-        raise UserError(
-            f"a run for {name} with {kind.__name__} searches for no output",
-            todo="use an autoregressive model",
-        )
-    return model
-
-
-def refuse_domain(domain: str | None) -> None:
-    """Refuse a domain: it is a tag before a source text, and this model has none."""
-    if domain is not None:
-        raise UserError(f"domain {domain} has no effect: this model has no source text", todo="leave it out")
-
-
-def attention_after(model: generation.Verbs, text: str, target: str | None, search: Mapping[str, Any]) -> Seen:
-    """The attention maps of a language model over a prompt and its continuation."""
-    check_attentive(model.model)
-    prompt = model.reader.prompt(text if target is None else text + target)
-    if target is None:
-        continuation, config = prompt_to_search(model, text, search)
-        ((found, *_),) = model.ask([continuation], config, None)
-        said, labels = list(found.tokens), list(found.labels(EOS))
-        first, output = len(prompt.ids) - 1, continuation_output(model, continuation, found)
-    elif search:
-        raise UserError("options of the search have no effect on a given target", todo="leave one of them out")
-    else:
-        said, labels, output = [], [EOS], target
-        first = min(len(model.reader.prompt(text).ids), len(prompt.ids)) - 1
-    ids = [*prompt.ids, *labels]
-    if model.reader.context is not None and len(ids) - 1 > model.reader.context:
-        raise UserError(
-            f"the text has {len(ids) - 1} tokens, but the model reads {model.reader.context}", todo="give less of it"
-        )
-    tokens, lengths = pad_rows([ids[:-1]])
-    whole, _ = pad_rows([[EOS if token == BOS else token for token in ids[1:]]])
-    batch = Batch(tokens=tokens, lengths=lengths, labels=whole).to(model.device)
-    (maps,) = attention_maps(model.model, batch)
-    lines = [*prompt.lines[:-1], (*prompt.lines[-1], *said)]
-    spoken = Words((), ())
-    for number, line in enumerate(lines):
-        words = words_said(model.tokenizer, line)
-        owners = [None if owner is None else owner + len(spoken.words) for owner in words.owners]
-        between = (None,) if number else ()
-        spoken = Words((*spoken.words, *words.words), (*spoken.owners, *between, *owners))
-    count = len(ids) - 1
-    words_of: dict[Side, Words] = {
-        "said": padded(spoken, 0, count - len(spoken.owners)),
-        "read": padded(spoken, 1, 0, most=count),
-    }
-    return Seen(text, output, sum(score(model.model, batch)[0][first:]), maps, words_of)
-
-
-def prompt_to_search(model: generation.Verbs, text: str, search: Mapping[str, Any]) -> tuple[Continuation, Config]:
-    """A prompt to continue, and the search options: one line, limited by the model's context."""
-    prompt = model.reader.prompt(text)
-    if model.reader.context is not None and len(prompt.ids) >= model.reader.context:
-        raise UserError(
-            f"the prompt has {len(prompt.ids)} tokens, but the model reads fewer than {model.reader.context} at once",
-            todo="give less of it",
-        )
-    return Continuation(prompt, 0), change_search(model.config, dict(search))
-
-
-def continuation_output(model: generation.Verbs, continuation: Continuation, found: Hypothesis) -> str:
-    """The generated text after a prompt."""
-    return replace(continuation, lines=[list(found.tokens)]).output(model.tokenizer)
-
-
-def read(model: Any, text: str, tag: Sequence[int]) -> tuple[Batch, Words]:
-    """The batch of a source text without output, and the words of its tokens."""
-    check_attentive(model.model)
-    encoding = model.task.source.encode(text)
-    if not text.strip() or not encoding.ids:
-        raise UserError("an empty text has no attention", todo="give a text with a word in it")
-    check_length(model, len(encoding.ids))
-    source, lengths = pad_rows([[*tag, *encoding.ids, EOS]])
-    start = torch.full((1, 1), BOS)
-    batch = Batch(tokens=start, lengths=torch.ones_like(lengths), source=source, source_lengths=lengths)
-    return batch, padded(words_in(text, encoding.offsets), len(tag), 1)
-
-
-def check_length(model: Any, tokens: int) -> None:
-    """Refuse a text that is longer than the model's maximum length."""
-    if model.max_length and tokens >= model.max_length:
-        raise UserError(
-            f"the text has {tokens} tokens, but the model reads fewer than {model.max_length} at once",
-            todo="give it sentence by sentence",
-        )
 
 
 def check_attentive(model: nn.Module) -> None:
@@ -314,32 +199,6 @@ def groups(words: Words) -> list[tuple[int | None, list[int]]]:
                 places[owner] = len(found)
             found.append((owner, [token]))
     return found
-
-
-def words_in(text: str, offsets: Sequence[tuple[int, int]]) -> Words:
-    """The words of a text, split at spaces, and the word that contains each token, by the tokens' offsets.
-
-    A space belongs to the word after it, as it does in the pieces of BPE.
-    """
-    spans = [found.span() for found in re.finditer(r"\S+", text)]
-    owners: list[int | None] = []
-    for begin, end in offsets:
-        # A token without an extent, such as a jamo of a syllable that an earlier token covers, lies at its end.
-        place = min(begin, end - 1)
-        owners.append(next((number for number, span in enumerate(spans) if span[1] > place), len(spans) - 1))
-    return Words(tuple(text[begin:end] for begin, end in spans), tuple(owners) if spans else (None,) * len(offsets))
-
-
-def words_said(tokenizer: Tokenizer, ids: Sequence[int]) -> Words:
-    """The words of an output and their tokens; a search may split words as no tokenizer would."""
-    ends = [len(tokenizer.decode(ids[:count])) for count in range(len(ids) + 1)]
-    return words_in(tokenizer.decode(ids), [(ends[place], ends[place + 1]) for place in range(len(ids))])
-
-
-def padded(words: Words, before: int, after: int, most: int | None = None) -> Words:
-    """The words with `before` and `after` extra tokens that are part of no word, truncated to `most` tokens."""
-    owners = (*(None,) * before, *words.owners, *(None,) * after)
-    return Words(words.words, owners[:most])
 
 
 def choose_layers(seen: Seen, wanted: Sequence[str] | None) -> list[str]:

@@ -22,6 +22,7 @@ from mallang.evaluation.flops import flops_of_fit, flops_per_token
 from mallang.find import find
 from mallang.layers.cache import map_nest
 from mallang.models.contract import Fitted, longest_of
+from mallang.recipe import Recipe
 from mallang.runs.files import is_read_only, replace_file, to_json
 from mallang.runs.folder import Run
 from mallang.runs.own_files import RECIPE
@@ -81,7 +82,11 @@ def training_flops(run: Run) -> float:
 def count(run: Run) -> float:
     """Training FLOPs per target token, counted on the run's own text; its weights do not matter."""
     recipe = run.recipe()
-    materials = prepare_data(recipe, run.folder)
+    return count_for(recipe, prepare_data(recipe, run.folder))
+
+
+def count_for(recipe: Recipe, materials: Materials) -> float:
+    """Training FLOPs per target token of a recipe, counted on some batches of its text."""
     seed_everything(recipe.seed, 0, 0)
     model = materials.task.build(find("models", recipe.model_name), recipe.model)
     count_each = flops_of_fit if isinstance(model, Fitted) else flops_per_token

@@ -24,7 +24,7 @@ from mallang.data.documents import sentence_rows
 from mallang.decoding.contract import device_of, inference
 from mallang.errors import UserError
 from mallang.layers.attention import Observable, record_attention
-from mallang.tasks.classifier import BATCH_TOKENS, Verbs
+from mallang.tasks.classifier import Verbs, batch_tokens
 from mallang.text.tokenizer import Tokenizer
 
 END = "</s>"
@@ -109,8 +109,8 @@ def pools_by_attention(verbs: Any) -> bool:
     return isinstance(verbs, Verbs) and bool(pooling_layers(verbs.encoder))
 
 
-def check_pooling(verbs: Any) -> None:
-    """Refuse a model without one weight per token, before any computation."""
+def check_pooling(verbs: Any) -> Verbs:
+    """The classifier, if it has one weight per token; other models are refused, before any computation."""
     if not isinstance(verbs, Verbs):
         raise UserError(
             f"a run for {verbs.task_name.replace('_', ' ')} has no label to explain", todo="use a classifier"
@@ -122,6 +122,7 @@ def check_pooling(verbs: Any) -> None:
             f"{name} does not pool by attention: no word has a weight" if attends else f"{name} has no attention",
             todo="use a classifier that pools by attention, such as han or self_attentive",
         )
+    return verbs
 
 
 def pooling_layers(model: Any) -> list[str]:
@@ -137,12 +138,12 @@ def level(name: str) -> str:
 
 def text_attention(verbs: Any, texts: Sequence[str], *, head: str | None = None) -> list[TextAttention]:
     """What a classifier reads and attends to, for every text."""
-    check_pooling(verbs)
+    verbs = check_pooling(verbs)
     task, device = verbs.task, device_of(verbs.model)
     found: dict[int, list[Row]] = {}
     examples = verbs.examples(texts)
     with inference(verbs.model):
-        for group, batch in task.batches(examples, BATCH_TOKENS):
+        for group, batch in task.batches(examples, batch_tokens(device)):
             with record_attention(verbs.encoder) as maps:
                 task.logits(verbs.model, batch.to(device))
             of_tokens, of_sentences = weights_by_level(maps, head)

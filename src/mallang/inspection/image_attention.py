@@ -77,14 +77,16 @@ class Looked:
         ]
 
 
-def looked_at(model: captioner.Verbs, image: Any, *, target: str | None = None, **search: Any) -> Looked:
+def looked_at(
+    model: captioner.Verbs, image: Any, *, target: str | None = None, domain: str | None = None, **search: Any
+) -> Looked:
     """The attention of every word of the model's caption to an image, or of a given caption."""
     if not isinstance(model.task.picture, Images):
         raise UserError(
             "region features that were given have no place in an image", todo="mallang inspect RUN FEATURES --json"
         )
     cell = captioner.as_cell(image)
-    seen: Seen = in_words(attention_of(model, cell, target=target, **search))
+    seen: Seen = in_words(attention_of(model, cell, target=target, domain=domain, **search))
     (shown,) = seen.maps.values()
     pixels = fitted(read_image(cell), model.task.picture.size)
     rows, columns = grid_of(shown.weights.shape[-1], pixels.shape[1], pixels.shape[0])

@@ -1,39 +1,81 @@
-"""Attention maps as one self-contained HTML file: no network, no font, no library.
+"""One self-contained HTML file: what a page shows as JSON, its numbers as float32, and the modules that draw them.
 
-The tables are text and colored cells, so Hangul is as readable as in any page. All text is passed as JSON and inserted
-as text, never as HTML; the content security policy of the page forbids loading anything from elsewhere.
+The numbers are exact: arrays lie behind each other in one block of float32, gzipped and in base64, and JSON names their
+place. The JavaScript modules of page/ are embedded as `data:` addresses of an import map, since a page that is opened
+from disk may not import other files; a server can offer the same files under the same names. Nothing is loaded from
+elsewhere, and all text is inserted as text, never as HTML.
 """
 
 from __future__ import annotations
 
+import base64
+import gzip
 import json
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mallang.inspection.alignment import Seen, choose_head, choose_layers, main_layer
-from mallang.inspection.attention import AttentionMap, Side, sides_of
-from mallang.inspection.figures import show
+import numpy as np
+from torch import Tensor
 
-TEMPLATE = Path(__file__).with_name("attention_page.html")
-PLACE = '<script type="application/json" id="data">{}</script>'
+from mallang.inspection.alignment import Seen, choose_head, choose_layers
+from mallang.inspection.attention import AttentionMap, Side, sides_of
+
+FOLDER = Path(__file__).with_name("page")
 DIGITS = 5
 NAMES: dict[Side, str] = {"source": "the source", "said": "what was said", "read": "what had been said"}
 
 
-def write_page(path: Path, seen: Sequence[Seen], layers: Sequence[str] | None = None, head: str | None = None) -> Path:
-    """One page for all texts, with a choice of text, layer and head."""
-    texts = [{**as_plain(one, layers, head, spell=show), "first": first_shown(one, layers)} for one in seen]
-    template = TEMPLATE.read_text("utf-8")
-    assert PLACE in template
-    path.write_text(template.replace(PLACE, PLACE.replace("{}", safe_json({"texts": texts}))), "utf-8")
+def write_page(path: Path, data: Mapping[str, Any]) -> Path:
+    """Write a page with this data; tensors and arrays in it become float32."""
+    path.write_text(html(data), "utf-8", newline="\n")
     return path
 
 
-def first_shown(seen: Seen, layers: Sequence[str] | None) -> int:
-    """The index of the layer that the page opens with."""
-    names = choose_layers(seen, layers)
-    return names.index(main_layer(seen)) if main_layer(seen) in names else len(names) - 1
+def html(data: Mapping[str, Any]) -> str:
+    """The page as text."""
+    plain, numbers = packed(data)
+    parts = {
+        "style": (FOLDER / "page.css").read_text("utf-8"),
+        "imports": json.dumps({"imports": {f"#{name}": as_address(code) for name, code in modules().items()}}),
+        "data": safe_json(plain),
+        "numbers": base64.b64encode(gzip.compress(numbers, 9, mtime=0)).decode("ascii"),
+    }
+    template = (FOLDER / "page.html").read_text("utf-8")
+    return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], template)
+
+
+def modules() -> dict[str, str]:
+    """The JavaScript modules of the page by the name that they are imported by, without the `#` before it."""
+    return {path.stem: path.read_text("utf-8") for path in sorted(FOLDER.glob("*.js"))}
+
+
+def as_address(code: str) -> str:
+    """A module as the address of itself."""
+    return "data:text/javascript;base64," + base64.b64encode(code.encode("utf-8")).decode("ascii")
+
+
+def packed(data: Any) -> tuple[Any, bytes]:
+    """The data with a place and a shape instead of every array, and the bytes of all arrays."""
+    parts: list[bytes] = []
+    done = 0
+
+    def plain(value: Any) -> Any:
+        nonlocal done
+        if isinstance(value, Tensor):
+            value = value.detach().float().cpu().numpy()
+        if isinstance(value, np.ndarray):
+            parts.append(np.ascontiguousarray(value, dtype="<f4").tobytes())
+            place, done = done, done + value.size
+            return {"at": place, "shape": list(value.shape)}
+        if isinstance(value, Mapping):
+            return {str(key): plain(each) for key, each in value.items()}
+        if isinstance(value, list | tuple):
+            return [plain(each) for each in value]
+        return value
+
+    return plain(data), b"".join(parts)
 
 
 def as_plain(

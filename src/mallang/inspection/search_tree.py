@@ -21,8 +21,8 @@ from mallang.decoding.options import change_search
 from mallang.decoding.prompted import prompt_batch
 from mallang.decoding.tree import FATES, Node, Tree, record
 from mallang.errors import UserError, require
-from mallang.inspection.alignment import check_length, prompt_to_search, refuse_domain, searching
 from mallang.inspection.figures import FORMATS, drawable, families, save, show
+from mallang.inspection.text_with_output import check_length, prompt_to_search, refuse_domain, searching
 from mallang.tasks import captioner, generation
 from mallang.text.vocabulary import BOS, EOS
 
@@ -65,6 +65,10 @@ def tree_of(model: Any, text: str, *, domain: str | None = None, alternatives: i
 
     For a language model the text is a prompt, and the tree holds its continuations; beam search replaces sampling.
     """
+    if isinstance(model, captioner.Verbs):
+        refuse_domain(domain)
+        config, batch = change_search(model.config, options), model.read([text]).to(model.device)
+        return replace(record(model.model, batch, config, alternatives=alternatives), input=captioner.short(text))
     model = searching(model)
     if isinstance(model, generation.Verbs):
         refuse_domain(domain)
@@ -73,10 +77,6 @@ def tree_of(model: Any, text: str, *, domain: str | None = None, alternatives: i
         ids, config = model.piece(*prompt_to_search(model, text, options))
         tree = record(model.prompted, prompt_batch([ids]).to(model.device), config, alternatives=alternatives)
         return replace(tree, input=text)
-    if isinstance(model, captioner.Verbs):
-        refuse_domain(domain)
-        config, batch = change_search(model.config, options), model.read([text]).to(model.device)
-        return replace(record(model.model, batch, config, alternatives=alternatives), input=captioner.short(text))
     if not text.strip():
         raise UserError("there is no text to search a translation for")
     (tag,) = islice(model.tags(domain), 1)

@@ -24,8 +24,9 @@ from mallang.data import miniworld
 from mallang.errors import UserError, nearest
 from mallang.evaluation.alignment import Link, Links, alignment_scores, error_rate
 from mallang.evaluation.score import Score
-from mallang.inspection.alignment import Words, check_attentive, padded, words_in
+from mallang.inspection.alignment import check_attentive
 from mallang.inspection.attention import attention_maps
+from mallang.inspection.text_with_output import Words, padded, words_in
 from mallang.tasks import translator
 
 Step = Literal["said", "read"]

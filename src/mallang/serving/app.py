@@ -1,0 +1,256 @@
+"""The application: routes, and the way of a request from its body to the queue and back.
+
+GET  /health  /ready  /metrics  /openapi.json
+GET  /api/runs                 the runs: name, task, model, verbs
+POST /api/reload               load the runs again
+POST /api/{verb}               translate, generate, score, classify, tag, embed, answer, fill, …
+GET  /                         the page, if there is one in page/
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import Scope
+
+import mallang
+from mallang.serving.answers import SAFE, RequestError, json_response, refusal_of
+from mallang.serving.guard import Limits, read_json
+from mallang.serving.messages import Done, Failed, ServedRun
+from mallang.serving.metrics import Metrics
+from mallang.serving.openapi import document
+from mallang.serving.pool import Pool
+from mallang.serving.queue import Job
+from mallang.serving.requests import REQUESTS, VerbRequest
+
+PAGE = Path(__file__).parent / "page"
+"""The folder of the page; it is served at / if it holds an index.html."""
+PAGE_POLICY = "default-src 'self'; img-src 'self' data: blob:; style-src 'self' 'unsafe-inline'; frame-ancestors 'none'"
+"""What the page may load: nothing from elsewhere."""
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+class Service:
+    """The handlers of all routes, and what they share."""
+
+    def __init__(self, pool: Pool, limits: Limits, metrics: Metrics) -> None:
+        self.pool, self.limits, self.metrics = pool, limits, metrics
+        self.metrics.info.put(1, mallang.__version__)
+
+    def app(self) -> Starlette:
+        """The application, without what guards it."""
+        routes: list[Any] = [
+            Route("/health", self.health, methods=["GET"]),
+            Route("/ready", guarded(self.ready), methods=["GET"]),
+            Route("/metrics", self.show_metrics, methods=["GET"]),
+            Route("/openapi.json", self.openapi, methods=["GET"]),
+            Route("/api/runs", self.list_runs, methods=["GET"]),
+            Route("/api/reload", guarded(self.reload), methods=["POST"]),
+            *(Route(f"/api/{verb}", guarded(self.handler(verb)), methods=["POST"]) for verb in REQUESTS),
+        ]
+        if (PAGE / "index.html").is_file():
+            routes.append(Mount("/", Page(directory=PAGE, html=True)))
+        return Starlette(routes=routes, lifespan=self.lifespan, exception_handlers={HTTPException: no_route})
+
+    @contextlib.asynccontextmanager
+    async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
+        """Workers live as long as the server."""
+        yield
+        await self.pool.stop(self.limits.stopping)
+
+    async def health(self, request: Request) -> Response:
+        """Whether the server is alive."""
+        return json_response({"status": "ok"})
+
+    async def ready(self, request: Request) -> Response:
+        """Whether the server can serve."""
+        ready = sum(worker.is_ready for worker in self.pool.workers)
+        if not ready or self.pool.is_stopping:
+            raise RequestError(
+                503, "stopping" if self.pool.is_stopping else "no worker is ready", headers={"retry-after": "1"}
+            )
+        return json_response({"status": "ready", "workers": ready, "waiting": len(self.pool.waiting)})
+
+    async def show_metrics(self, request: Request) -> Response:
+        """Metrics for Prometheus."""
+        ready = sum(worker.is_ready for worker in self.pool.workers)
+        self.metrics.workers.put(ready, "ready")
+        self.metrics.workers.put(len(self.pool.workers) - ready, "starting")
+        self.metrics.queued.put(len(self.pool.waiting))
+        return PlainTextResponse(self.metrics.text(), headers=SAFE, media_type="text/plain; version=0.0.4")
+
+    async def openapi(self, request: Request) -> Response:
+        """The schema of this API."""
+        return json_response(document())
+
+    async def list_runs(self, request: Request) -> Response:
+        """The runs that are served."""
+        return json_response({"runs": [listed(run) for run in self.pool.runs.values()]})
+
+    async def reload(self, request: Request) -> Response:
+        """Load the runs again; requests are served meanwhile."""
+        await self.pool.reload()
+        return await self.list_runs(request)
+
+    def handler(self, verb: str) -> Handler:
+        """The handler of a verb."""
+
+        async def handle(request: Request) -> Response:
+            body = await read_json(request, self.limits)
+            asked, items = parsed(REQUESTS[verb], body)
+            run = self.run_for(verb, asked.run)
+            job = Job(run.name, verb, items, asked.options(), merges(asked, run))
+            done = await self.finished(job, request)
+            return json_response({"run": run.name, "results": done.results})
+
+        return handle
+
+    def run_for(self, verb: str, name: str | None) -> ServedRun:
+        """The run of this name, or the only one that has the verb."""
+        having = [run for run in self.pool.runs.values() if verb in run.verbs]
+        if name is None:
+            if len(having) == 1:
+                return having[0]
+            names = ", ".join(run.name for run in having)
+            what = f"several runs can {verb}: name one of {names}" if having else f"no run here can {verb}"
+            raise RequestError(400 if having else 404, what, param="run", code="run_needed" if having else "no_run")
+        run = self.pool.runs.get(name)
+        if run is None:
+            raise RequestError(
+                404, f"no run is called {name[:80]!r}: GET /api/runs lists them", param="run", code="no_run"
+            )
+        if run not in having:
+            verbs = ", ".join(run.verbs)
+            raise RequestError(404, f"{run.name} cannot {verb}; it can {verbs}", param="run", code="no_verb")
+        return run
+
+    async def finished(self, job: Job, request: Request) -> Done:
+        """The results of a request; the queue forgets it if its client goes away or it takes too long."""
+        status = 500
+        self.pool.submit(job)
+        gone = asyncio.ensure_future(disconnected(request))
+        coming = asyncio.ensure_future(result_of(job))
+        try:
+            await asyncio.wait({gone, coming}, timeout=self.limits.seconds, return_when=asyncio.FIRST_COMPLETED)
+            if not coming.done():
+                if gone.done():
+                    status = 499
+                    raise ClientDisconnect
+                raise RequestError(504, f"no answer within {self.limits.seconds:g} s", code="deadline")
+            done = coming.result()
+            status = 200
+            self.metrics.tokens.add(done.tokens, job.run, job.verb)
+            return done
+        except RequestError as refusal:
+            status = refusal.status
+            raise
+        finally:
+            gone.cancel()
+            coming.cancel()
+            if status != 200:
+                self.pool.cancel(job)
+            self.count(job, status)
+
+    def count(self, job: Job, status: int) -> None:
+        """Count an answer."""
+        self.metrics.requests.add(1, job.run, job.verb, str(status))
+        self.metrics.duration.observe(time.monotonic() - job.arrived, job.run, job.verb)
+
+
+class Page(StaticFiles):
+    """The files of the page."""
+
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        """A file, which may load nothing from elsewhere."""
+        response = await super().get_response(path, scope)
+        response.headers["content-security-policy"] = PAGE_POLICY
+        response.headers["x-content-type-options"] = "nosniff"
+        return response
+
+
+def is_open(scope: Scope) -> bool:
+    """Whether a path is for everyone: health, and the files of the page, which hold nothing of any run."""
+    path = scope["path"]
+    if path == "/health":
+        return True
+    if scope["method"] not in ("GET", "HEAD") or not (PAGE / "index.html").is_file():
+        return False
+    file = (PAGE / (path.lstrip("/") or "index.html")).resolve()
+    return file.is_file() and file.is_relative_to(PAGE.resolve())
+
+
+def guarded(handler: Handler) -> Handler:
+    """A handler whose refusals are answers."""
+
+    async def handle(request: Request) -> Response:
+        try:
+            return await handler(request)
+        except RequestError as refusal:
+            return refusal.response()
+        except ClientDisconnect:
+            return Response(status_code=499)
+
+    return handle
+
+
+async def no_route(request: Request, error: Exception) -> Response:
+    """The answer where there is no such path, or none by this method."""
+    status = error.status_code if isinstance(error, HTTPException) else 404
+    if status == 405:
+        headers = error.headers if isinstance(error, HTTPException) else None
+        return RequestError(405, "this path is not for that method", code="wrong_method", headers=headers).response()
+    return RequestError(404, "there is no such path: GET /openapi.json lists them", code="no_path").response()
+
+
+def parsed(kind: type[VerbRequest], body: bytes) -> tuple[VerbRequest, list[Any]]:
+    """A request of a verb, and its items."""
+    try:
+        asked = kind.model_validate_json(body)
+    except ValidationError as error:
+        raise refusal_of(error, kind) from None
+    try:
+        return asked, asked.items()
+    except ValueError as error:
+        raise RequestError(400, str(error), param=kind.reads[-1], code="invalid_value") from None
+
+
+def merges(asked: VerbRequest, run: ServedRun) -> bool:
+    """Whether a request may share a batch: samples depend on the place of a text in its own request."""
+    return not asked.seeded or (asked.options().get("method") or run.method) in ("greedy", "beam")
+
+
+async def disconnected(request: Request) -> None:
+    """Returns when the client has gone."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+async def result_of(job: Job) -> Done:
+    """The results of a request."""
+    while True:
+        event = await job.events.get()
+        if isinstance(event, Done):
+            return event
+        if isinstance(event, Failed):
+            raise RequestError(event.status, event.message, code="failed" if event.status == 500 else "invalid_value")
+
+
+def listed(run: ServedRun) -> dict[str, Any]:
+    """A run as /api/runs shows it."""
+    values = asdict(run)
+    values["verbs"] = list(run.verbs)
+    values.pop("is_stepped")
+    return values

@@ -1,0 +1,87 @@
+"""A worker's side of the verbs: items of several requests to one call, results to plain values for JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from mallang.errors import UserError
+from mallang.inspection.comparison_tables import finite
+from mallang.tasks.contract import ReadsPairs
+from mallang.tasks.generation import Generated
+from mallang.tasks.translator import Translation
+
+Items = Sequence[Any]
+Options = Mapping[str, Any]
+
+
+def call(verbs: Any, verb: str, items: Items, options: Options) -> list[Any]:
+    """The result of a verb for each item, as plain values."""
+    check(verbs, verb, items)
+    found = CALLS.get(verb, texts_by(verb))(verbs, items, options)
+    return [plain(result) for result in found]
+
+
+def check(verbs: Any, verb: str, items: Items) -> None:
+    """Refuse texts where the run reads pairs, and pairs where it reads texts."""
+    if verb == "score":
+        wants_pairs = "translate" in verbs.verbs
+    elif verb == "classify":
+        wants_pairs = isinstance(verbs, ReadsPairs) and verbs.reads_pairs
+    else:
+        return
+    if not items:
+        raise UserError("there is neither texts nor pairs in the request", todo="pairs" if wants_pairs else "texts")
+    if any(isinstance(item, str) == wants_pairs for item in items):
+        needed, given = ("pairs", "texts") if wants_pairs else ("texts", "pairs")
+        raise UserError(f"this run needs {needed} to {verb}, not {given}")
+
+
+def texts_by(verb: str) -> Callable[[Any, Items, Options], Sequence[Any]]:
+    """The call of a verb that takes a list of texts or pairs."""
+    return lambda verbs, items, options: getattr(verbs, verb)(list(items), **options)
+
+
+def score(verbs: Any, items: Items, options: Options) -> Sequence[Any]:
+    """Scores of texts, or of pairs of a source and its output."""
+    return verbs.score(list(items), **options)  # type: ignore[no-any-return]
+
+
+def answer(verbs: Any, items: Items, options: Options) -> Sequence[Any]:
+    """Answers to questions, each in its context."""
+    return verbs.answer([item[0] for item in items], [item[1] for item in items], **options)  # type: ignore[no-any-return]
+
+
+def choose(verbs: Any, items: Items, options: Options) -> Sequence[Any]:
+    """The right choice of each question."""
+    return verbs.choose([item[0] for item in items], [item[1] for item in items], **options)  # type: ignore[no-any-return]
+
+
+CALLS: Mapping[str, Callable[[Any, Items, Options], Sequence[Any]]] = {
+    "answer": answer, "choose": choose, "score": score,
+}  # fmt: skip
+"""Verbs that take something else than a list of texts or pairs."""
+
+
+def plain(result: Any) -> Any:
+    """A result as plain values: what `--json` prints of it."""
+    if isinstance(result, np.ndarray):
+        return finite(result.tolist())
+    if isinstance(result, Translation | Generated):
+        return finite(output(result))
+    return finite(dataclasses.asdict(result))
+
+
+def output(result: Translation | Generated) -> dict[str, Any]:
+    """A generated output, with the entries of its n-best list as objects."""
+    values = {field.name: getattr(result, field.name) for field in dataclasses.fields(result)}
+    values["nbest"] = [
+        {"output": text, "score": score, "normalized": normalized} for text, score, normalized in result.nbest
+    ]
+    values["finished"] = not values.pop("is_cut")
+    for name in ("first", "texts"):
+        values.pop(name, None)
+    return values

@@ -1,0 +1,136 @@
+"""The OpenAPI document: made from the request classes, so that it cannot say something else than the checks do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+import mallang
+from mallang.serving.answers import ErrorAnswer
+from mallang.serving.requests import REQUESTS
+
+REF = "#/components/schemas/{model}"
+PARSED = (400, 404, 408, 413, 415, 429, 500, 503, 504)
+"""Statuses of a request with a body that goes through the queue."""
+ALWAYS = (401, 403, 405)
+"""Statuses of every path."""
+WHY = {
+    400: "A field is unknown or wrong; `param` names it.",
+    401: "The token is missing or wrong.",
+    403: "The Host or Origin is foreign.",
+    404: "There is no such run, or it has no such verb.",
+    405: "The path is not for this method.",
+    408: "The request was sent too slowly.",
+    413: "The request is too large.",
+    415: "The body is not JSON.",
+    429: "The queue is full; `Retry-After` says when to try again.",
+    500: "The model failed.",
+    503: "The server is starting or stopping.",
+    504: "There was no answer in time.",
+}
+OBJECT: dict[str, Any] = {"type": "object"}
+
+
+class RunEntry(BaseModel):
+    """A run that is served."""
+
+    name: str
+    task: str
+    model: str
+    verbs: list[str]
+    method: str
+    parameters: int
+    created: int
+    settings: dict[str, Any]
+
+
+class Runs(BaseModel):
+    """The runs that are served."""
+
+    runs: list[RunEntry]
+
+
+class Health(BaseModel):
+    """The server is alive."""
+
+    status: str
+
+
+class Readiness(BaseModel):
+    """The server can serve."""
+
+    status: str
+    workers: int
+    waiting: int
+
+
+class Results(BaseModel):
+    """One result per item: what `mallang VERB --json` prints, or a vector."""
+
+    run: str
+    results: list[dict[str, Any] | list[float]]
+
+
+@cache
+def document() -> dict[str, Any]:
+    """The whole document."""
+    models: list[type[BaseModel]] = [ErrorAnswer, Runs, Health, Readiness, Results, *dict.fromkeys(REQUESTS.values())]
+    names, definitions = models_json_schema([(model, "validation") for model in models], ref_template=REF)
+    refs = {model: names[model, "validation"] for model in models}
+    paths: dict[str, Any] = {
+        "/health": {"get": operation("health", "Whether the server is alive", refs[Health], statuses=(403, 405))},
+        "/ready": {"get": operation("ready", "Whether it can serve", refs[Readiness], statuses=(503, *ALWAYS))},
+        "/metrics": {"get": metrics()},
+        "/openapi.json": {"get": operation("openapi", "This document", OBJECT, statuses=ALWAYS)},
+        "/api/runs": {"get": operation("runs", "The runs that are served", refs[Runs], statuses=ALWAYS)},
+        "/api/reload": {"post": operation("reload", "Load the runs again", refs[Runs], statuses=(500, 503, *ALWAYS))},
+    }
+    for verb, kind in REQUESTS.items():
+        paths[f"/api/{verb}"] = {
+            "post": operation(verb, (kind.__doc__ or verb).splitlines()[0], refs[Results], refs[kind], PARSED + ALWAYS)
+        }
+    for methods in paths.values():
+        for each in methods.values():
+            each["responses"] |= {str(status): refused(status, refs[ErrorAnswer]) for status in each.pop("statuses")}
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "mallang", "version": mallang.__version__, "description": "Sequence models over HTTP."},
+        "paths": paths,
+        "components": {
+            "schemas": definitions["$defs"],
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+        "security": [{}, {"token": []}],
+    }
+
+
+def operation(
+    name: str, summary: str, answer: Mapping[str, Any], body: Mapping[str, Any] | None = None,
+    statuses: tuple[int, ...] = (),
+) -> dict[str, Any]:  # fmt: skip
+    """One method of one path."""
+    found: dict[str, Any] = {
+        "operationId": name,
+        "summary": summary,
+        "responses": {"200": {"description": summary, "content": {"application/json": {"schema": answer}}}},
+        "statuses": statuses,
+    }
+    if body is not None:
+        found["requestBody"] = {"required": True, "content": {"application/json": {"schema": body}}}
+    return found
+
+
+def metrics() -> dict[str, Any]:
+    """The path of the metrics."""
+    found = operation("metrics", "Metrics for Prometheus", {"type": "string"}, statuses=ALWAYS)
+    found["responses"]["200"]["content"] = {"text/plain": {"schema": {"type": "string"}}}
+    return found
+
+
+def refused(status: int, answer: Mapping[str, Any]) -> dict[str, Any]:
+    """An answer that is no success."""
+    return {"description": WHY[status], "content": {"application/json": {"schema": answer}}}

@@ -1,0 +1,225 @@
+"""The workers of a server: processes that get batches, are replaced when they end, and are changed for a reload.
+
+A worker is a process of its own: a crash, or memory that is full, ends one batch and no server. Requests of a worker
+that ended go to the front of the queue again, but not for ever: a request that ends several workers is answered 500.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import multiprocessing
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from typing import Any
+
+from mallang.errors import UserError
+from mallang.serving.answers import RequestError
+from mallang.serving.messages import Broken, Cancel, Done, Failed, Part, Ready, ServedRun
+from mallang.serving.metrics import Metrics
+from mallang.serving.queue import MOST_ITEMS, Job, Waiting, as_call
+from mallang.serving.worker import WorkerOptions, work
+
+TRIES = 2
+"""Workers that a request may end before it is refused."""
+BREAK = 1.0
+"""Seconds before a worker is replaced that ended before it was ready."""
+
+
+@dataclass(eq=False)
+class Worker:
+    """A process, the pipe to it, and the requests that it serves."""
+
+    process: Any
+    pipe: Connection
+    version: int
+    is_ready: bool = False
+    jobs: dict[int, Job] = field(default_factory=dict)
+    run: str | None = None
+    """The run whose outputs it generates step by step, if it does."""
+    since: float = 0.0
+    """When it got its batch."""
+
+    @property
+    def is_free(self) -> bool:
+        """Whether it waits for a batch."""
+        return self.is_ready and not self.jobs
+
+    @property
+    def items(self) -> int:
+        """The number of items that it serves."""
+        return sum(len(job.items) for job in self.jobs.values())
+
+    def send(self, message: Any) -> None:
+        """Give it something; if it has ended, its reader notices."""
+        with contextlib.suppress(BrokenPipeError, OSError):
+            self.pipe.send(message)
+
+
+class Pool:
+    """Workers and the queue before them."""
+
+    def __init__(self, options: WorkerOptions, count: int, most_waiting: int, metrics: Metrics) -> None:
+        self.options, self.count, self.metrics = options, count, metrics
+        self.waiting = Waiting(most_waiting)
+        self.workers: list[Worker] = []
+        self.runs: dict[str, ServedRun] = {}
+        self.version, self.is_stopping, self.broken = 0, False, ""
+        self.changed = asyncio.Event()
+        self.seconds = 1.0
+        """The mean time of a batch, smoothed."""
+        methods = multiprocessing.get_all_start_methods()
+        self.context: Any = multiprocessing.get_context("forkserver" if "forkserver" in methods else "spawn")
+        if "forkserver" in methods:
+            self.context.set_forkserver_preload(["mallang.serving.preloaded"])
+
+    async def start(self) -> None:
+        """Start the workers, and wait until one is ready."""
+        self.loop = asyncio.get_running_loop()
+        for _ in range(self.count):
+            self.add()
+        await self.until(lambda: bool(self.broken) or any(worker.is_ready for worker in self.workers))
+        if self.broken:
+            raise UserError(self.broken)
+
+    async def until(self, is_true: Callable[[], bool]) -> None:
+        """Wait for a change of the workers."""
+        while not is_true():
+            self.changed.clear()
+            await self.changed.wait()
+
+    def add(self) -> Worker:
+        """Start a worker, and a thread that reads what it sends."""
+        ours, theirs = self.context.Pipe()
+        process = self.context.Process(target=work, args=(theirs, self.options), daemon=True)
+        process.start()
+        theirs.close()
+        worker = Worker(process, ours, self.version)
+        self.workers.append(worker)
+        threading.Thread(target=self.listen, args=(worker,), daemon=True).start()
+        return worker
+
+    def listen(self, worker: Worker) -> None:
+        """Pass on what a worker sends, until it ends."""
+        heard: Any = None
+        with contextlib.suppress(EOFError, OSError):
+            while True:
+                heard = worker.pipe.recv()
+                self.loop.call_soon_threadsafe(self.hear, worker, heard)
+        worker.pipe.close()
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the server has ended
+            self.loop.call_soon_threadsafe(self.ended, worker)
+
+    def hear(self, worker: Worker, message: Any) -> None:
+        """What a worker says."""
+        if isinstance(message, Ready):
+            worker.is_ready = True
+            if worker.version == self.version:
+                self.runs = {run.name: run for run in message.runs}
+        elif isinstance(message, Broken):
+            self.broken = message.message
+        elif isinstance(message, Part):
+            if job := worker.jobs.get(message.job):
+                job.events.put_nowait(message)
+        elif isinstance(message, Done | Failed) and (job := worker.jobs.pop(message.job, None)):
+            job.is_over = True
+            job.events.put_nowait(message)
+            if not worker.jobs:
+                self.seconds += 0.2 * (time.monotonic() - worker.since - self.seconds)
+        self.dispatch()
+
+    def ended(self, worker: Worker) -> None:
+        """A worker has ended: another takes its place, and its requests are served again."""
+        if worker not in self.workers:
+            return
+        self.workers.remove(worker)
+        again = []
+        for job in worker.jobs.values():
+            job.tries += 1
+            if job.tries >= TRIES:
+                job.events.put_nowait(Failed(job.number, 500, "two workers ended while they served this request"))
+            elif not job.is_over:
+                again.append(job)
+        self.waiting.put_back(again)
+        self.changed.set()
+        if not self.is_stopping and worker.version == self.version and not self.broken:
+            self.metrics.replaced.add(1)
+            self.loop.call_later(0.0 if worker.is_ready else BREAK, self.replace)
+
+    def replace(self) -> None:
+        """Start a worker in the place of one that ended."""
+        if not self.is_stopping:
+            self.add()
+
+    def submit(self, job: Job) -> None:
+        """Queue a request; it is refused where the queue is full or the server is stopping."""
+        if self.is_stopping:
+            raise RequestError(503, "the server is stopping", code="stopping", headers={"retry-after": "5"})
+        self.waiting.put(job, self.seconds * (1 + len(self.waiting) / MOST_ITEMS / max(1, self.count)))
+        self.dispatch()
+
+    def cancel(self, job: Job) -> None:
+        """Nobody waits for a request any more."""
+        self.waiting.drop(job)
+        job.is_over = True
+        for worker in self.workers:
+            if job.number in worker.jobs and job.stepped is not None:
+                worker.send(Cancel(job.number))
+
+    def dispatch(self) -> None:
+        """Give what waits to workers that are free."""
+        while self.waiting.jobs:
+            free = [worker for worker in self.workers if worker.is_free and worker.version == self.version]
+            if not free:
+                break
+            self.give(free[0], self.waiting.take(MOST_ITEMS, len(free)))
+        self.metrics.queued.put(len(self.waiting))
+        self.retire()
+        self.changed.set()
+
+    def give(self, worker: Worker, jobs: list[Job]) -> None:
+        """Give a batch to a worker."""
+        worker.since = time.monotonic()
+        for job in jobs:
+            worker.jobs[job.number] = job
+            self.metrics.waiting.observe(worker.since - job.arrived, job.run, job.verb)
+        self.metrics.batches.observe(sum(len(job.items) for job in jobs), jobs[0].run, jobs[0].verb)
+        worker.send(as_call(jobs))
+
+    async def reload(self) -> None:
+        """Load the runs again in new workers; those with the earlier weights finish what they serve, then end."""
+        self.version += 1
+        new = [self.add() for _ in range(self.count)]
+        await self.until(lambda: bool(self.broken) or any(worker.is_ready for worker in new))
+        if self.broken:
+            what, self.broken, self.version = self.broken, "", self.version - 1
+            for worker in new:
+                self.stop_worker(worker)
+            raise RequestError(
+                500, f"the runs cannot be loaded again, the earlier ones are kept: {what.splitlines()[0]}"
+            )
+        self.dispatch()
+
+    def retire(self) -> None:
+        """End workers of an earlier version that have finished."""
+        if any(worker.is_ready and worker.version == self.version for worker in self.workers):
+            for worker in [each for each in self.workers if each.version < self.version and not each.jobs]:
+                self.stop_worker(worker)
+
+    def stop_worker(self, worker: Worker) -> None:
+        """End a worker that has nothing to do."""
+        self.workers.remove(worker)
+        worker.process.terminate()
+
+    async def stop(self, seconds: float) -> None:
+        """Serve what has been taken in, then end all workers."""
+        self.is_stopping = True
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self.until(lambda: not self.waiting.jobs and not any(worker.jobs for worker in self.workers))
+        for worker in [*self.workers]:
+            self.stop_worker(worker)
+        await asyncio.sleep(0)

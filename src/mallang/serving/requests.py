@@ -1,0 +1,228 @@
+"""The requests of every verb: what a client may send, checked before a worker sees it.
+
+A request holds items, which are texts, pairs, or questions with their context, and options, which hold for all its
+items. Requests with equal options may share a batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+MOST_ITEMS = 32
+"""Texts per request."""
+LONGEST = 20_000
+"""Characters per text."""
+MOST_TOKENS = 4096
+"""Tokens that may be asked for."""
+
+Text = Annotated[str, Field(max_length=LONGEST, pattern=r"^[^\x00]*$")]
+Name = Annotated[str, Field(min_length=1, max_length=200)]
+Several = Annotated[list[Text], Field(min_length=1, max_length=MOST_ITEMS)]
+Texts = Annotated[Text | Several, Field(description="A text, or several.")]
+Pair = Annotated[list[Text], Field(min_length=2, max_length=2)]
+Pairs = Annotated[list[Pair], Field(min_length=1, max_length=MOST_ITEMS)]
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
+Stops = Text | Annotated[list[Text], Field(max_length=4)]
+
+
+class Strict(BaseModel):
+    """A request: unknown fields are refused, and no type is taken for another."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class VerbRequest(Strict):
+    """A request to a run; `run` may be left out where one run alone has the verb."""
+
+    reads: ClassVar[tuple[str, ...]] = ("texts",)
+    """The fields that hold the items."""
+    seeded: ClassVar[bool] = False
+    """Whether its outputs may be sampled, by random numbers that depend on the place in the request."""
+
+    run: Name | None = Field(None, description="The name of the run, as /api/runs lists it.")
+
+    def items(self) -> list[Any]:
+        """The items."""
+        given = getattr(self, self.reads[0])
+        return list(given) if isinstance(given, list) else [given]
+
+    def options(self) -> dict[str, Any]:
+        """The options that were given."""
+        return self.model_dump(exclude_unset=True, exclude={"run", *self.reads})
+
+
+class SearchRequest(VerbRequest):
+    """Options of a search; those left out are the recipe's."""
+
+    seeded = True
+    method: Literal["greedy", "beam", "sampling"] | None = None
+    beam: int | None = Field(None, ge=1, le=32)
+    nbest: int | None = Field(None, ge=1, le=16)
+    length_penalty: Literal["average", "gnmt", "none"] | None = None
+    alpha: float | None = Field(None, ge=0, le=10)
+    max_length: int | None = Field(None, ge=1, le=MOST_TOKENS)
+    min_length: int | None = Field(None, ge=1, le=MOST_TOKENS)
+    temperature: float | None = Field(None, gt=0, le=100)
+    top_k: int | None = Field(None, ge=0, le=1_000_000)
+    top_p: float | None = Field(None, gt=0, le=1)
+    seed: Seed | None = None
+
+    def options(self) -> dict[str, Any]:
+        """The options that were given; null is as good as left out."""
+        return {name: value for name, value in super().options().items() if value is not None}
+
+
+class Translate(SearchRequest):
+    """Texts to translate, to reply to, or to reconstruct."""
+
+    texts: Texts
+    domain: Name | None = Field(None, description="The domain of the texts: one that the run knows.")
+    prefix: Text = Field("", description="What outputs begin with.")
+    require: Annotated[list[Text], Field(max_length=8)] = Field([], description="What outputs contain.")
+    forbid: Annotated[list[Text], Field(max_length=8)] = Field([], description="What outputs do not contain.")
+
+
+class Reconstruct(SearchRequest):
+    """Texts that an autoencoder reads and writes again."""
+
+    texts: Texts
+
+
+class Generate(SearchRequest):
+    """Prompts to continue; with `stream` the outputs come as server-sent events while they are generated."""
+
+    reads = ("prompts",)
+    prompts: Texts = ""
+    lines: int = Field(1, ge=1, le=64, description="Lines to generate, by a model of streams.")
+    stop: Stops = Field([], description="Texts that end an output.")
+    stream: bool = False
+
+    def options(self) -> dict[str, Any]:
+        """The options that were given; how they are sent is none of them."""
+        return {name: value for name, value in super().options().items() if name != "stream"}
+
+
+class Score(VerbRequest):
+    """Texts to score, or sources with their outputs where the run has a source."""
+
+    reads = ("texts", "pairs")
+    texts: Texts | None = None
+    pairs: Pairs | None = Field(None, description="Each a source and its output.")
+    domain: Name | None = None
+
+    def items(self) -> list[Any]:
+        """The texts, or the pairs."""
+        given = self.pairs if self.texts is None else self.texts
+        return (
+            [given]
+            if isinstance(given, str)
+            else [tuple(each) if isinstance(each, list) else each for each in given or []]
+        )
+
+
+class Classify(VerbRequest):
+    """Texts to classify; a run that reads pairs takes pairs."""
+
+    reads = ("texts", "pairs")
+    texts: Texts | None = None
+    pairs: Pairs | None = None
+    calibrated: bool = True
+    items = Score.items
+
+
+class Tag(VerbRequest):
+    """Texts to tag word by word."""
+
+    texts: Texts
+    nbest: int = Field(1, ge=1, le=16)
+    pretokenized: bool = Field(False, description="Split the text at white space alone.")
+
+
+class Embed(VerbRequest):
+    """Texts, or words, whose vectors are asked for."""
+
+    texts: Texts
+    words: bool = Field(False, description="The embeddings of words, not of texts.")
+
+
+class Answer(VerbRequest):
+    """Questions, each with the context that may hold its answer."""
+
+    reads = ("questions", "contexts")
+    questions: Texts
+    contexts: Texts
+    nbest: int = Field(1, ge=1, le=16)
+
+    def items(self) -> list[Any]:
+        """Each question with its context; one context may serve for all."""
+        questions = [self.questions] if isinstance(self.questions, str) else self.questions
+        contexts = [self.contexts] * len(questions) if isinstance(self.contexts, str) else self.contexts
+        if len(contexts) != len(questions):
+            raise ValueError(f"there are {len(questions)} questions, but {len(contexts)} contexts")
+        return list(zip(questions, contexts, strict=True))
+
+
+class Choose(VerbRequest):
+    """A question and its choices."""
+
+    reads = ("question", "choices")
+    question: Text
+    choices: Annotated[list[Text], Field(min_length=2, max_length=16)]
+
+    def items(self) -> list[Any]:
+        """The question with its choices."""
+        return [(self.question, tuple(self.choices))]
+
+
+class Fill(VerbRequest):
+    """Texts with gaps, written [MASK] or <mask>."""
+
+    texts: Texts
+    count: int = Field(5, ge=1, le=100)
+
+
+class Neighbors(VerbRequest):
+    """Words whose nearest words are asked for."""
+
+    reads = ("words",)
+    words: Texts
+    count: int = Field(10, ge=1, le=1000)
+
+
+class Similarity(VerbRequest):
+    """Pairs of texts."""
+
+    reads = ("pairs",)
+    pairs: Pairs
+
+    def items(self) -> list[Any]:
+        """The pairs."""
+        return [tuple(pair) for pair in self.pairs]
+
+
+class Prefer(Similarity):
+    """Pairs of texts, of which the more probable one is asked for."""
+
+    by: Literal["total", "token"] = "total"
+
+
+REQUESTS: Mapping[str, type[VerbRequest]] = {
+    "translate": Translate,
+    "reply": Translate,
+    "reconstruct": Reconstruct,
+    "generate": Generate,
+    "score": Score,
+    "classify": Classify,
+    "tag": Tag,
+    "embed": Embed,
+    "answer": Answer,
+    "choose": Choose,
+    "fill": Fill,
+    "neighbors": Neighbors,
+    "similarity": Similarity,
+    "prefer": Prefer,
+}
+"""The request of every verb that is served."""

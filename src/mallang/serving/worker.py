@@ -1,0 +1,128 @@
+"""A worker: a process that has loaded the runs and serves one batch at a time, until its pipe is closed."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import traceback
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from mallang.errors import UserError
+from mallang.serving.messages import Broken, Call, Done, Failed, Ready, ServedRun
+from mallang.serving.requests import REQUESTS
+
+
+@dataclass(frozen=True)
+class WorkerOptions:
+    """What a worker needs to know."""
+
+    runs: Mapping[str, str]
+    """The folder of each run, by name."""
+    device: str = "auto"
+    int8: bool = False
+    threads: int = 1
+    plugins: tuple[str, ...] = ()
+
+
+def work(pipe: Connection, options: WorkerOptions) -> None:
+    """Load the runs, then serve what comes through the pipe."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server, which lets its workers finish
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    import torch
+
+    from mallang.kernels.allocator import keep_pages
+
+    torch.set_num_threads(options.threads)
+    keep_pages()
+    try:
+        models = load_all(options)
+        pipe.send(Ready(tuple(describe(name, options.runs[name], verbs) for name, verbs in models.items())))
+    except UserError as error:
+        pipe.send(Broken(str(error)))
+        return
+    try:
+        serve(pipe, models)
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        return
+
+
+def serve(pipe: Connection, models: Mapping[str, Any]) -> None:
+    """Serve batches, one after another."""
+    while True:
+        message = pipe.recv()
+        if isinstance(message, Call):
+            for answered in answers(models[message.run], message):
+                pipe.send(answered)
+
+
+def load_all(options: WorkerOptions) -> dict[str, Any]:
+    """The models by the names of their runs."""
+    from mallang import find
+    from mallang.loading import load
+
+    for plugin in options.plugins:
+        find.add_plugin(Path(plugin))
+    weights: Any = "int8" if options.int8 else "float32"
+    return {name: load(folder, options.device, weights) for name, folder in options.runs.items()}
+
+
+def describe(name: str, folder: str, verbs: Any) -> ServedRun:
+    """What the server should know of a run."""
+    from mallang.runs.folder import Run
+    from mallang.tasks import generation, translator
+
+    run = Run.open(folder)
+    config = verbs.config if isinstance(verbs, generation.Verbs | translator.Verbs) else None
+    return ServedRun(
+        name=name,
+        task=run.task,
+        model=str(run.info.get("model", "")),
+        verbs=tuple(verb for verb in verbs.verbs if verb in REQUESTS),
+        method=config.method if config else "",
+        parameters=int(run.info.get("parameters", 0)),
+        created=int((Path(folder) / "run.json").stat().st_mtime),
+        settings=asdict(config) if config else {},
+    )
+
+
+def answers(verbs: Any, asked: Call) -> Iterable[Done | Failed]:
+    """The answers to the requests of a batch; if one of them is wrong, each is tried by itself."""
+    from mallang.serving.calls import call
+
+    items = [item for _, part in asked.parts for item in part]
+    try:
+        results = iter(call(verbs, asked.verb, items, asked.options))
+        done = []
+        for job, part in asked.parts:
+            own = [next(results) for _ in part]
+            done.append(Done(job, own, sum(len(each.get("tokens", ())) for each in own if isinstance(each, dict))))
+        return done
+    except UserError as error:
+        if len(asked.parts) == 1:
+            return [Failed(asked.parts[0][0], 400, said(error))]
+        return [
+            answered
+            for part in asked.parts
+            for answered in answers(verbs, Call(asked.run, asked.verb, asked.options, [part]))
+        ]
+    except Exception as error:
+        report(error)
+        return [Failed(job, 500, "the model failed; the log of the server says where") for job, _ in asked.parts]
+
+
+def said(error: UserError) -> str:
+    """What is wrong and what to do; where it is may be a path of this machine."""
+    return error.what if error.todo is None else f"{error.what}; try: {error.todo}"
+
+
+def report(error: Exception) -> None:
+    """Log where an error was raised, without its message, which may hold a text."""
+    places = traceback.extract_tb(error.__traceback__)[-3:]
+    shown = " < ".join(f"{Path(place.filename).name}:{place.lineno} {place.name}" for place in reversed(places))
+    logging.getLogger("mallang.serving").error("%s at %s", type(error).__name__, shown)
