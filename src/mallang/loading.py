@@ -21,6 +21,7 @@ from mallang.layers.quantization import quantize
 from mallang.recipe import Recipe
 from mallang.runs.calibration import read_calibration
 from mallang.runs.device import choose_device
+from mallang.runs.facts import facts_of
 from mallang.runs.folder import Run
 from mallang.runs.given import open_given
 from mallang.runs.own_files import WEIGHTS
@@ -29,6 +30,7 @@ from mallang.tasks.contract import (
     Calibrated,
     Distilling,
     Joining,
+    ReadsFacts,
     column_kinds,
     kept_weights,
     make_task,
@@ -53,6 +55,8 @@ def load(path: Path | str | Sequence[Path | str], device: str = "auto", weights:
     verbs = assemble(run, run.read_weights(), place, weights)
     if weights == "float32" and isinstance(verbs, Calibrated) and (kept := read_calibration(run)) is not None:
         verbs.calibration = kept.calibration
+    if isinstance(verbs, ReadsFacts) and not run.info.get("imported"):
+        verbs.facts = lambda: facts_of(run, verbs.task.columns)
     return verbs
 
 

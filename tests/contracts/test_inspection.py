@@ -19,6 +19,7 @@ from mallang.inspection.highlights import highlights_of, pools_by_attention
 from mallang.inspection.search_tree import tree_of
 from mallang.tasks import autoencoding, captioning, classifier, language_modeling, translation
 from mallang.tasks.captioner import short
+from mallang.tasks.contract import text_columns
 from mallang.text.tokenizer import Config as TextConfig
 from mallang.text.tokenizer import Tokenizer
 
@@ -30,6 +31,7 @@ LABELS: dict[str, list[dict[str, LabelSet]]] = {
     "classification": [{"label": LabelSet(CLASSES)}],
     "tagging": [{"tags": LabelSet(("B-X", "I-X", "O"), "tags")}],
     "word_vectors": [],
+    "link_prediction": [{"relation": LabelSet(CLASSES)}],
     "bidirectional_language_modeling": [],
 }
 """Tasks that search for no output, and the labels that each is built with."""
@@ -38,14 +40,15 @@ LABELS: dict[str, list[dict[str, LabelSet]]] = {
 def verbs_of(name: str, task: str | None = None) -> Any:
     """An untrained model with the verbs of the task that suits it."""
     module = find("models", name)
-    tokenizer = Tokenizer.train(LINES, TextConfig(unit="word", vocabulary=40))
+    unit = "space" if module.TASK == "link_prediction" else "word"
+    tokenizer = Tokenizer.train(LINES, TextConfig(unit=unit, vocabulary=40))
     if module.TASK == "captioning":
         captions = captioning.Task(captioning.Config(size=12), {"caption": tokenizer})
         model = captions.build(module, module.Config(**module.SIZES["tiny"])).eval()
         return captioning.Verbs(captions, model, Config(beam=3, max_length=5), 30)
     if module.TASK in LABELS:
         whole = find("tasks", module.TASK)
-        tokenizers = dict.fromkeys(whole.Task.columns[:1], tokenizer)
+        tokenizers = dict.fromkeys(text_columns(whole.Task, whole.Config()), tokenizer)
         task_of = whole.Task(whole.Config(), tokenizers, *LABELS[module.TASK])
         return whole.Verbs(task_of, task_of.build(module, module.Config(**module.SIZES["tiny"])).eval(), None, 30)
     with torch.random.fork_rng():

@@ -14,7 +14,7 @@ from torch import nn
 from mallang.data.batch import Batch
 from mallang.data.columns import LabelSet
 from mallang.find import find, names
-from mallang.models.contract import Classifier, Encoder, is_fitted
+from mallang.models.contract import Classifier, Encoder, TripleScorer, is_fitted
 from mallang.tasks import classification
 from mallang.text.tokenizer import Config as TextConfig
 from mallang.text.tokenizer import Tokenizer
@@ -38,7 +38,7 @@ def pictures(rows: Sequence[Sequence[int]]) -> torch.Tensor:
 
 def vocabularies_of(module: ModuleType, vocabulary: Vocabulary) -> tuple[Any, ...]:
     """What the constructor of a model takes after its configuration."""
-    if issubclass(module.Model, Classifier):
+    if issubclass(module.Model, Classifier | TripleScorer):
         return vocabulary, len(CLASSES)
     return (vocabulary, vocabulary) if module.Model.reads_source else (vocabulary,)
 

@@ -158,6 +158,8 @@ def one_output(model: Any, recipe: Any) -> str:
         text = data_uri(np.full((recipe.task.size, recipe.task.size, 3), 200, np.uint8))
     if verb in ("answer", "choose"):
         return f"{verb}: {model.answer(text, text) if verb == 'answer' else model.choose(text, text.split()[:3])}"
+    if verb == "complete":  # an entity and a relation of the graph
+        return f"complete: {model.complete(model.task.names.vocabulary.tokens[8], model.task.relations.names[0])}"
     if verb == "fill":
         return f"fill: {model.fill(f'[MASK] {text}')}"
     if verb == "generate":

@@ -29,7 +29,7 @@ from mallang.training import materials, pretrained
 KOREAN = ("ko", "document", "question", "answer", "morpheme", "token", "propose_reason")
 """Columns in Hangul; all others are in Latin letters."""
 IDS = ("id", "guid", "index", "id1", "id2", "BILL_ID")
-LABELS = ("label", "label_name", "coarse", "fine", "gold_label", "is_duplicate")
+LABELS = ("label", "label_name", "coarse", "fine", "gold_label", "is_duplicate", "relation")
 NUMBERS = {"score": 5, "rating": 10}
 """Columns of numbers, and the highest: scores have decimals, ratings are whole and begin at 1."""
 TAGS = ("ner", "tag", "chunk")
@@ -145,6 +145,8 @@ def parquet_of(columns: Mapping[str, Sequence[str]]) -> bytes:
 def cell(row: np.ndarray, number: int, column: str, files: Files, as_documents: bool) -> str:
     """What a column says of a row."""
     first = int(row[0])
+    if column in ("head", "tail"):  # entities of a graph: one name each
+        return word(int(row[int(column == "tail")]), "entity")
     if column in IDS:
         return f"{Path(files.paths[0]).stem}-{number}"
     if column in NUMBERS:

@@ -142,7 +142,15 @@ def check_texts(model: Evaluating, run: Path, option: str | None) -> None:
             f"{option} compares texts, but what {run} gives are words without their order",
             todo=f"leave {option} out: the scores are those of bags of words",
         )
-    if option is not None and model.evaluated in ("labels", "tags", "numbers", "answers", "choices", "masked tokens"):
+    if option is not None and model.evaluated in (
+        "labels",
+        "tags",
+        "numbers",
+        "answers",
+        "choices",
+        "masked tokens",
+        "ranks",
+    ):
         raise UserError(
             f"{option} compares texts, but what {run} gives are {model.evaluated}", todo=f"leave {option} out"
         )

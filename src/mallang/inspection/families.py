@@ -24,6 +24,7 @@ MEMBERS = {
     "word2vec": "feed-forward and convolution",
     "glove": "feed-forward and convolution",
     "fasttext": "feed-forward and convolution",
+    "transe": "feed-forward and convolution",
     "paragraph_vectors": "feed-forward and convolution",
     "conv": "feed-forward and convolution",
     "autoencoder": "feed-forward and convolution",

@@ -153,6 +153,37 @@ class Tagger(Protocol):
 
 
 @runtime_checkable
+class TripleScorer(Protocol):
+    """A model of a knowledge graph; its constructor takes the number of relations last."""
+
+    def candidate_ids(self) -> Int[Tensor, " entities"]:
+        """The ids of all entities."""
+
+    def entities(self, numbers: Int[Tensor, "*shape"]) -> Float[Tensor, "*shape dim"]:
+        """The vectors of entities by their ids."""
+
+    def queries(
+        self, vectors: Float[Tensor, "asked dim"], relations: Int[Tensor, " asked"], *, heads: bool
+    ) -> Float[Tensor, "asked dim"]:
+        """What is compared with candidates for the tail of each entity and relation, or for its head."""
+
+    def scores(
+        self, queries: Float[Tensor, "asked dim"], candidates: Float[Tensor, "candidates dim"]
+    ) -> Float[Tensor, "asked candidates"]:
+        """The score of every candidate for every query."""
+
+    def pair_scores(
+        self, queries: Float[Tensor, "asked dim"], answers: Float[Tensor, "asked dim"]
+    ) -> Float[Tensor, " asked"]:
+        """The score of one answer for each query."""
+
+    def answer_scores(
+        self, entities: Int[Tensor, " asked"], relations: Int[Tensor, " asked"], *, heads: bool
+    ) -> Float[Tensor, "asked words"]:
+        """The score of every entity, by its id, as the tail of an entity and a relation, or as the head."""
+
+
+@runtime_checkable
 class HiddenStates(Protocol):
     """A model that returns the hidden states of every layer."""
 

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 
 from torch import Tensor, nn
 
+from mallang.data.columns import LabelSet
 from mallang.errors import UserError
 from mallang.find import find
-from mallang.models.contract import Classifier, Tagger
+from mallang.models.contract import Classifier, Tagger, TripleScorer
 from mallang.renamed import fit_names
 from mallang.runs.folder import Run
 from mallang.runs.own_files import WEIGHTS
@@ -42,7 +43,8 @@ def open_model(run: Run) -> TrainedModel:
     columns = vocabularies_of(run, reads_source=kind.reads_source)
     tokenizers = run.tokenizers(tuple(columns.values()))
     vocabularies = {argument: tokenizers[column].vocabulary for argument, column in columns.items()}
-    model: nn.Module = kind(recipe.model, **vocabularies)
+    more = {"relations": len(LabelSet.load(run.folder, "relation"))} if issubclass(kind, TripleScorer) else {}
+    model: nn.Module = kind(recipe.model, **vocabularies, **more)
     whole = run.read_weights()
     weights, head = without_head(whole), head_alone(whole)
     if isinstance(model, Tagger):  # it was built as an encoder: its own CRF is left out

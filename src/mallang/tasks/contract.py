@@ -6,7 +6,7 @@ capabilities are protocols of their own: `isinstance(task, TextLayout)`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
@@ -40,6 +40,7 @@ Evaluated = Literal[
     "answers",
     "choices",
     "masked tokens",
+    "ranks",
 ]
 """What `evaluate` gives beside the scores: something for each row, or all pairs of words that it has scored."""
 Compared = Literal["outputs", "perplexity"]
@@ -307,6 +308,15 @@ class Evaluating(Protocol):
 
     def evaluate(self, rows: Sequence[Any], **options: Any) -> tuple[list[Score], list[str]]:
         """All scores, each with its signature, and the evaluated text or number of each row."""
+
+
+@runtime_checkable
+class ReadsFacts(Protocol):
+    """Verbs that leave triples out of account that are known to be true."""
+
+    task: Any
+    facts: Callable[[], Iterable[tuple[str, ...]]] | None
+    """Reads all of them, in the columns of the task; None: there is no data to read them from."""
 
 
 @runtime_checkable

@@ -12,6 +12,7 @@ from mallang.data.columns import NAMED, TOKENIZED, Kind, LabelSet, split_cell
 from mallang.data.corpus import Corpus, Rows, open_corpus
 from mallang.data.filters import Filters
 from mallang.data.header import check_header
+from mallang.data.knowledge import as_token
 from mallang.data.mixture import prepare_split
 from mallang.data.prepared import Prepared
 from mallang.decoding.contract import DEFAULTS
@@ -222,9 +223,11 @@ def learn_tokenizers(
 
 
 def spaced(cell: str, kind: Kind | None) -> str:
-    """A cell as the text that a tokenizer learns from: words, and choices, have spaces between them."""
+    """A cell as the text that a tokenizer learns from: words and choices have spaces between them, a name has none."""
     if kind == "choices":
         return plain_text(cell)
+    if kind == "name":
+        return as_token(cell)
     return " ".join(split_cell(cell, "words")) if kind == "words" else cell
 
 
