@@ -25,15 +25,13 @@ from mallang.data.excluded import Excluding
 from mallang.data.gathered import Gathered, Gathering
 from mallang.data.held_out import HeldOut
 from mallang.data.local import MissingColumnError, Wanted
-from mallang.data.located import Located
+from mallang.data.located import Located, located
 from mallang.data.miniworld_views import LICENSE, VIEWS, open_view
 from mallang.data.readers import Files
 from mallang.data.source import Row, Source
 from mallang.errors import UserError, nearest
 
 SPLITS = ("train", "valid", "test")
-IMAGE = "image"
-"""The role of a column that may hold paths."""
 DOMAIN = re.compile(r"[^\W_][\w-]*")
 RESERVED = ("none", "pad", "unk", "s")
 """Names that no domain may have: `none`, which means no tag, and the names of other special tokens."""
@@ -191,26 +189,12 @@ class Corpus:
 def open_corpus(config: Config, columns: tuple[str, ...]) -> Corpus:
     """The corpus of a configuration, its rows with these columns; all columns where none is named."""
     corpus = _open(config, columns)
-    if IMAGE in columns:
-        corpus = replace(corpus, splits={name: _located(rows) for name, rows in corpus.splits.items()})
     if config.documents == "rows" and not config.exclude:
         return corpus
     named = [name.rpartition(":")[::2] for name in config.exclude or ()]
     others = tuple(_open(Config(corpus=name), ()).split(split) for name, split in named)
     shaped = {name: _shaped(rows, config, others if name == "train" else ()) for name, rows in corpus.splits.items()}
     return replace(corpus, splits=shaped)
-
-
-def _located(rows: Rows) -> Rows:
-    """Rows whose paths of images are seen from here, and not from the folder of their table."""
-    if isinstance(rows.source, Joined):
-        members = [replace(member, rows=_located(member.rows)) for member in rows.source.members]
-        return replace(rows, source=replace(rows.source, members=tuple(members)))
-    files = rows.source.files if isinstance(rows.source, HeldOut) else rows.source
-    if not isinstance(files, Files):
-        return rows
-    image = rows.picks[rows.columns.index(IMAGE)]
-    return replace(rows, source=Located(rows.source, image, files.paths[0].parent))
 
 
 def _shaped(rows: Rows, config: Config, others: tuple[Rows, ...]) -> Rows:
@@ -259,7 +243,7 @@ def _hold_out(corpus: Corpus, share: float) -> Corpus:
     if not share:
         return corpus
     rows = corpus.splits["train"]
-    assert isinstance(rows.source, Files)
+    assert isinstance(rows.source, Files | Located)
     train = HeldOut(rows.source, rows.picks, share, is_valid=False)
     valid = replace(rows, name=f"{rows.name} (held out)", source=replace(train, is_valid=True), note="")
     return replace(corpus, splits={**corpus.splits, "train": replace(rows, source=train), "valid": valid})
@@ -340,7 +324,7 @@ def _open_local(spec: str | list[str], config: Config, roles: tuple[str, ...]) -
     for path in files.paths:
         if path.stat().st_size == 0:
             raise UserError(f"{path} is empty", todo="give a file with at least one line")
-    return Rows("standard input" if name == "-" else name, roles or picks, files, picks, note)
+    return Rows("standard input" if name == "-" else name, roles or picks, located(files, roles, picks), picks, note)
 
 
 def _check_corpora(config: Config) -> None:

@@ -9,17 +9,30 @@ from pathlib import Path
 
 from mallang.data import storage
 from mallang.data.images import PREFIX, split_number
+from mallang.data.readers import Files
 from mallang.data.source import Row, Source
+
+IMAGE = "image"
+"""The role of a column that may hold paths."""
+
+
+def located(files: Files, roles: Sequence[str], picks: Sequence[str]) -> Source:
+    """Files whose paths of images are seen from here, if a task reads images from them."""
+    return Located(files, picks[list(roles).index(IMAGE)]) if IMAGE in roles else files
 
 
 @dataclass(frozen=True)
 class Located:
     """A source whose column `image` holds paths, which are given as seen from here."""
 
-    source: Source
+    source: Files
     image: str
     """What the source calls the column."""
-    folder: Path
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """The files of the table."""
+        return self.source.paths
 
     def rows(self, picks: Sequence[str]) -> Iterator[Row]:
         """The rows with paths as seen from here."""
@@ -30,7 +43,7 @@ class Located:
     def located(self, cell: str) -> str:
         """A path as seen from here; other images are left as they are."""
         is_path = bool(cell.strip()) and not cell.startswith(PREFIX)
-        return str(self.folder / Path(cell).expanduser()) if is_path else cell
+        return str(self.paths[0].parent / Path(cell).expanduser()) if is_path else cell
 
     def fingerprint(self, picks: Sequence[str]) -> str:
         """A hash of the rows and of the images, so that a changed image is read again."""

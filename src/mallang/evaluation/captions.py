@@ -118,15 +118,15 @@ def cosine(ours: Vector, theirs: Vector) -> float:
 
 
 def clipped(ours: Vector, theirs: Vector) -> float:
-    """The cosine, with our values clipped to theirs in the product."""
+    """The cosine, with our values clipped to theirs."""
     shared = (min(value, theirs[ngram]) * theirs[ngram] for ngram, value in ours.items() if ngram in theirs)
     return divided(sum(shared, 0.0), ours, theirs)
 
 
-def divided(product: float, ours: Vector, theirs: Vector) -> float:
-    """A product over both norms."""
+def divided(dot: float, ours: Vector, theirs: Vector) -> float:
+    """What two vectors share, over both norms."""
     norms = math.sqrt(sum(value**2 for value in ours.values()) * sum(value**2 for value in theirs.values()))
-    return product / norms if norms else 0.0
+    return dot / norms if norms else 0.0
 
 
 MEASURES: Mapping[str, Callable[[Sequence[str], References], Statistics]] = {

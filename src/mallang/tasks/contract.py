@@ -161,14 +161,6 @@ class TextLayout(Protocol):
 
 
 @runtime_checkable
-class Carrying(Protocol):
-    """A task whose loss carries a state of its own from batch to batch, such as a moving average."""
-
-    def carry_like(self) -> Any:
-        """An example of that state, for its structure."""
-
-
-@runtime_checkable
 class Directed(Protocol):
     """A task that declares the direction in which texts are read."""
 

@@ -7,7 +7,7 @@ epoch starts without carried state."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -16,9 +16,16 @@ from mallang.data.batch import Batch
 from mallang.decoding.contract import device_of, inference
 from mallang.errors import UserError
 from mallang.layers.cache import Nest, map_nest
-from mallang.tasks.contract import Carrying
 from mallang.text.vocabulary import BOS
 from mallang.training.distributed import World
+
+
+@runtime_checkable
+class Carrying(Protocol):
+    """A task whose loss carries a state of its own from batch to batch, such as a moving average."""
+
+    def carry_like(self) -> Any:
+        """An example of that state, for its structure."""
 
 
 class Carries:
