@@ -23,6 +23,12 @@ def writer(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def server(translator: Path, writer: Path) -> Iterator[Client]:
-    with serving(translator, writer, "--workers", "1") as (client, _):
+def chatbot(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    changes = ("task.name=dialogue", "decoding.max_length=12")
+    return write_run(tmp_path_factory.mktemp("served") / "chatbot", "transformer-miniworld", *changes)
+
+
+@pytest.fixture(scope="session")
+def server(translator: Path, writer: Path, chatbot: Path) -> Iterator[Client]:
+    with serving(translator, writer, chatbot, "--workers", "1") as (client, _):
         yield client

@@ -27,7 +27,7 @@ def test_runs_with_their_tasks_and_verbs(server: Client) -> None:
     "options", [{}, {"beam": 2, "nbest": 2}, {"method": "greedy"}, {"method": "sampling", "seed": 7}]
 )
 def test_translations_are_those_of_the_library(server: Client, translator: Path, options: dict[str, Any]) -> None:
-    status, answer = server.post("/api/translate", texts=TEXTS, **options)
+    status, answer = server.post("/api/translate", run="translator", texts=TEXTS, **options)
     assert status == 200, answer
     expected = mallang.load(translator, "cpu").translate(TEXTS, **options)
     for found, own in zip(answer["results"], expected, strict=True):
@@ -42,7 +42,7 @@ def test_requests_at_once_get_what_they_get_alone(server: Client, translator: Pa
     found: dict[int, Any] = {}
 
     def ask(place: int) -> None:
-        found[place] = server.post("/api/translate", texts=texts[place])
+        found[place] = server.post("/api/translate", run="translator", texts=texts[place])
 
     threads = [threading.Thread(target=ask, args=(place,)) for place in range(len(texts))]
     for thread in threads:
@@ -79,7 +79,7 @@ def test_other_verbs(server: Client, translator: Path, writer: Path) -> None:
         ("/api/translate", {"texts": "물", "beam": "5"}, 400, "invalid_value", "beam"),
         ("/api/translate", {"texts": "물", "run": "nobody"}, 404, "no_run", "run"),
         ("/api/translate", {"texts": "물", "run": "writer"}, 404, "no_verb", "run"),
-        ("/api/translate", {"texts": "물", "domain": "bible"}, 400, "invalid_value", None),
+        ("/api/translate", {"run": "translator", "texts": "물", "domain": "bible"}, 400, "invalid_value", None),
         ("/api/score", {"texts": "물"}, 400, "run_needed", "run"),
         ("/api/score", {"run": "writer", "pairs": [["물", "water"]]}, 400, "invalid_value", None),
         ("/api/score", {"run": "writer"}, 400, "invalid_value", None),
@@ -118,7 +118,7 @@ def test_markup_in_a_text_stays_text(server: Client) -> None:
 
 
 def test_metrics(server: Client) -> None:
-    server.post("/api/translate", texts="물")
+    server.post("/api/translate", run="translator", texts="물")
     text = server.ask("GET", "/metrics")[2].decode()
     assert 'mallang_requests_total{run="translator",verb="translate",status="200"}' in text
     assert "mallang_queue_size 0" in text and 'mallang_request_duration_seconds_bucket{run="translator"' in text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -34,6 +34,11 @@ Hosts = Annotated[
     typer.Option("--allow-host", metavar="NAME", help="A name that clients use. Repeatable.", show_default=False),
 ]
 Queue = Annotated[int, typer.Option("--queue", min=1, help="Requests that may wait; more are answered 429.")]
+Batching = Literal["none", "waiting", "joining"]
+Together = Annotated[
+    Batching,
+    typer.Option("--batching", help="none, waiting (requests that wait together) or joining (also running ones)."),
+]
 Seconds = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds to the answer of a request.")]
 
 
@@ -46,6 +51,7 @@ def command(
     allow_host: Hosts = None,
     queue: Queue = 256,
     timeout: Seconds = 60.0,
+    batching: Together = "joining",
     plugin: Plugin = None,
     device: Device = "auto",
     int8: Int8 = False,
@@ -65,7 +71,12 @@ def command(
     token = checked_token(host, read_token(token_file))
     limits = Limits(waiting=queue, seconds=timeout)
     say = (lambda text: None) if quiet else (lambda text: typer.echo(text, err=True))
-    serve(ServerOptions(runs, host, port, workers, device, int8, plugin or (), token, allow_host or (), limits, say))
+    serve(
+        ServerOptions(
+            runs=runs, host=host, port=port, workers=workers, device=device, int8=int8, plugins=plugin or (),
+            token=token, hosts=allow_host or (), limits=limits, batching=batching, say=say,
+        )
+    )  # fmt: skip
 
 
 def read_token(file: Path | None) -> str | None:

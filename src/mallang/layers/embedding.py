@@ -47,7 +47,7 @@ class Embedding(nn.Module):
     def forward(
         self,
         tokens: Int[Tensor, "rows time"],
-        start: int | Int[Tensor, ""] = 0,
+        start: int | Int[Tensor, "*_"] = 0,
         most: int | None = None,
         places: Int[Tensor, "rows time"] | None = None,
     ) -> Float[Tensor, "rows time dim"]:

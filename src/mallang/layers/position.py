@@ -30,11 +30,12 @@ class SinusoidalPositions(nn.Module):
         self.register_buffer("table", sinusoids(length, dim), persistent=False)  # computed, so never saved
 
     def forward(
-        self, time: Size, start: int | Int[Tensor, ""] = 0, most: int | None = None
-    ) -> Float[Tensor, "positions {self.dim}"]:
+        self, time: Size, start: int | Int[Tensor, "*_"] = 0, most: int | None = None
+    ) -> Float[Tensor, "*_ positions {self.dim}"]:
         """The vectors of the positions start … start + time − 1; the table grows when a text is longer.
 
-        Where `start` is a tensor, its value is not known to the host, and `most` is the maximum length of a text.
+        Where `start` is a tensor, its value is not known to the host, and `most` is the maximum length of a text. It
+        may hold a position for every row.
         """
         end = start + time if isinstance(start, int) else most
         if end is not None and end > len(self.table):
@@ -52,8 +53,8 @@ class LearnedPositions(nn.Module):
         self.table = nn.Embedding(max_length, dim)
 
     def forward(
-        self, time: Size, start: int | Int[Tensor, ""] = 0, most: int | None = None
-    ) -> Float[Tensor, "positions {self.dim}"]:
+        self, time: Size, start: int | Int[Tensor, "*_"] = 0, most: int | None = None
+    ) -> Float[Tensor, "*_ positions {self.dim}"]:
         """The vectors of the positions start … start + time − 1; a start that is a tensor cannot be checked here."""
         if isinstance(start, int):
             check_length(start + time, self.max_length)
@@ -77,8 +78,8 @@ class NoPositions(nn.Module):
         self.register_buffer("table", torch.zeros(1, dim), persistent=False)
 
     def forward(
-        self, time: Size, start: int | Int[Tensor, ""] = 0, most: int | None = None
-    ) -> Float[Tensor, "positions {self.dim}"]:
+        self, time: Size, start: int | Int[Tensor, "*_"] = 0, most: int | None = None
+    ) -> Float[Tensor, "*_ positions {self.dim}"]:
         """`time` rows of zeros, whatever the start."""
         return self.table.expand(time, self.dim)
 
@@ -87,17 +88,18 @@ class RotaryPositions(SinusoidalPositions):
     """Sine and cosine of the RoPE angles: position / 10000^(2i/dim) for the values i and i + dim/2 of a head."""
 
     def forward(
-        self, time: Size, start: int | Int[Tensor, ""] = 0, most: int | None = None
-    ) -> Float[Tensor, "{time} half 2"]:
+        self, time: Size, start: int | Int[Tensor, "*_"] = 0, most: int | None = None
+    ) -> Float[Tensor, "*_ {time} half 2"]:
         """The angles of the positions start … start + time − 1."""
-        return super().forward(time, start, most).view(time, -1, 2)
+        angles = super().forward(time, start, most)
+        return angles.view(*angles.shape[:-1], -1, 2)
 
 
 def rotate(
-    x: Float[Tensor, "*batch time dim"], angles: Float[Tensor, "#time half 2"]
+    x: Float[Tensor, "*batch time dim"], angles: Float[Tensor, "*_ #time half 2"]
 ) -> Float[Tensor, "*batch time dim"]:
-    """Queries or keys, each pair of values rotated by its angle."""
-    sine, cosine = angles.unbind(-1)
+    """Queries or keys, each pair of values rotated by its angle; rows may have angles of their own."""
+    sine, cosine = (angles if angles.ndim == 3 else angles.unsqueeze(1)).unbind(-1)  # the same for all heads of a row
     left, right = x.chunk(2, dim=-1)
     rotated = torch.cat((left * cosine - right * sine, right * cosine + left * sine), dim=-1)
     return rotated.to(x.dtype)
@@ -119,10 +121,15 @@ def check_length(tokens: Size, most: int) -> None:
         )
 
 
-def rows_from(table: Float[Tensor, "length dim"], start: int | Int[Tensor, ""], time: Size) -> Tensor:
-    """`time` rows of a table from row `start`; a `start` tensor beyond the table is clamped to its last row."""
+def rows_from(table: Float[Tensor, "length dim"], start: int | Int[Tensor, "*_"], time: Size) -> Tensor:
+    """`time` rows of a table from row `start`; a `start` tensor beyond the table is clamped to its last row.
+
+    Where `start` holds several numbers, `time` rows from each of them.
+    """
     if isinstance(start, int):
         return table[start : start + time]
+    if start.ndim:
+        return table[(start[:, None] + torch.arange(time, device=start.device)).clamp(max=len(table) - 1)]  # type: ignore[arg-type]
     rows = start[None] if time == 1 else start + torch.arange(time, device=start.device)  # type: ignore[arg-type]
     return table.index_select(0, rows.clamp(max=len(table) - 1))
 

@@ -133,10 +133,10 @@ class ModernGPT(nn.Module):
     def enter(
         self,
         tokens: Int[Tensor, "rows time"],
-        start: int | Int[Tensor, ""] = 0,
+        start: int | Int[Tensor, "*_"] = 0,
         most: int | None = None,
         segments: Int[Tensor, "rows time"] | None = None,
-    ) -> tuple[Float[Tensor, "rows time dim"], Float[Tensor, "time half 2"] | None]:
+    ) -> tuple[Float[Tensor, "rows time dim"], Float[Tensor, "*_ time half 2"] | None]:
         """The embeddings of tokens, and the rotation angles of their positions.
 
         Angles need not restart in each segment of a packed row: attention depends on their differences only.
@@ -219,7 +219,7 @@ class ModernBlock(nn.Module):
         self,
         x: Float[Tensor, "rows time dim"],
         mask: Mask,
-        angles: Float[Tensor, "time half 2"] | None,
+        angles: Float[Tensor, "*_ time half 2"] | None,
         past: LayerCache | None = None,
     ) -> tuple[Float[Tensor, "rows time dim"], KeyValue]:
         """The new x, and the keys and values of all positions, cached ones included."""
@@ -249,7 +249,7 @@ class RotaryAttention(SelfAttention):
         x: Float[Tensor, "rows time dim"],
         mask: Mask = None,
         past: LayerCache | None = None,
-        angles: Float[Tensor, "time half 2"] | None = None,
+        angles: Float[Tensor, "*_ time half 2"] | None = None,
     ) -> tuple[Float[Tensor, "rows time dim"], KeyValue]:
         """The new x, and the keys and values of all positions, cached ones included; the keys are already rotated."""
         folded = x if past is None else x.reshape(len(past.keys), -1, x.shape[-1])

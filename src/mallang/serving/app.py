@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -29,12 +29,14 @@ from starlette.types import Scope
 import mallang
 from mallang.serving.answers import SAFE, RequestError, json_response, refusal_of
 from mallang.serving.guard import Limits, read_json
-from mallang.serving.messages import Done, Failed, ServedRun
+from mallang.serving.messages import Done, Failed, Part, ServedRun
 from mallang.serving.metrics import Metrics
+from mallang.serving.openai_api import OpenAI
 from mallang.serving.openapi import document
 from mallang.serving.pool import Pool
 from mallang.serving.queue import Job
-from mallang.serving.requests import REQUESTS, VerbRequest
+from mallang.serving.requests import REQUESTS, Generate, VerbRequest
+from mallang.serving.streams import Encode, EventStream, disconnected, parts_of
 
 PAGE = Path(__file__).parent / "page"
 """The folder of the page; it is served at / if it holds an index.html."""
@@ -60,6 +62,14 @@ class Service:
             Route("/api/runs", self.list_runs, methods=["GET"]),
             Route("/api/reload", guarded(self.reload), methods=["POST"]),
             *(Route(f"/api/{verb}", guarded(self.handler(verb)), methods=["POST"]) for verb in REQUESTS),
+        ]
+        openai = OpenAI(self)
+        routes += [
+            Route("/v1/models", openai.models, methods=["GET"]),
+            Route("/v1/models/{name:path}", guarded(openai.model), methods=["GET"]),
+            Route("/v1/completions", guarded(openai.completions), methods=["POST"]),
+            Route("/v1/chat/completions", guarded(openai.chat), methods=["POST"]),
+            Route("/v1/embeddings", guarded(openai.embeddings), methods=["POST"]),
         ]
         if (PAGE / "index.html").is_file():
             routes.append(Mount("/", Page(directory=PAGE, html=True)))
@@ -112,11 +122,36 @@ class Service:
             body = await read_json(request, self.limits)
             asked, items = parsed(REQUESTS[verb], body)
             run = self.run_for(verb, asked.run)
-            job = Job(run.name, verb, items, asked.options(), merges(asked, run))
+            job = Job(run.name, verb, items, asked.options(), merges(asked, run), steps(asked, run))
+            if isinstance(asked, Generate) and asked.stream:
+                if not job.is_stepped:
+                    raise RequestError(400, "only greedy search and sampling can be streamed", param="stream")
+                job.stream = True
+                return self.stream(job, native_events)
             done = await self.finished(job, request)
-            return json_response({"run": run.name, "results": done.results})
+            results = [each["result"] for each in done.results] if job.is_stepped else done.results
+            return json_response({"run": run.name, "results": results})
 
         return handle
+
+    def stream(self, job: Job, encode: Encode) -> Response:
+        """The events of a request."""
+        self.pool.submit(job)
+
+        def ended(status: int, done: Done | None) -> None:
+            if status != 200:
+                self.pool.cancel(job)
+            if done is not None:
+                self.metrics.tokens.add(done.tokens, job.run, job.verb)
+            self.count(job, status)
+
+        def timed(part: Part | Done) -> Iterator[object]:
+            if isinstance(part, Part) and len(job.sent) == 1 and not job.first:
+                job.first = True
+                self.metrics.first.observe(time.monotonic() - job.arrived, job.run, job.verb)
+            yield from encode(part)
+
+        return EventStream(parts_of(job, self.limits.seconds), timed, ended)
 
     def run_for(self, verb: str, name: str | None) -> ServedRun:
         """The run of this name, or the only one that has the verb."""
@@ -141,7 +176,7 @@ class Service:
         """The results of a request; the queue forgets it if its client goes away or it takes too long."""
         status = 500
         self.pool.submit(job)
-        gone = asyncio.ensure_future(disconnected(request))
+        gone = asyncio.ensure_future(disconnected(request.receive))
         coming = asyncio.ensure_future(result_of(job))
         try:
             await asyncio.wait({gone, coming}, timeout=self.limits.seconds, return_when=asyncio.FIRST_COMPLETED)
@@ -229,13 +264,7 @@ def parsed(kind: type[VerbRequest], body: bytes) -> tuple[VerbRequest, list[Any]
 
 def merges(asked: VerbRequest, run: ServedRun) -> bool:
     """Whether a request may share a batch: samples depend on the place of a text in its own request."""
-    return not asked.seeded or (asked.options().get("method") or run.method) in ("greedy", "beam")
-
-
-async def disconnected(request: Request) -> None:
-    """Returns when the client has gone."""
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
+    return not asked.seeded or method_of(asked, run) in ("greedy", "beam")
 
 
 async def result_of(job: Job) -> Done:
@@ -246,6 +275,24 @@ async def result_of(job: Job) -> Done:
             return event
         if isinstance(event, Failed):
             raise RequestError(event.status, event.message, code="failed" if event.status == 500 else "invalid_value")
+
+
+def steps(asked: VerbRequest, run: ServedRun) -> bool:
+    """Whether the outputs are generated step by step, with those of other requests."""
+    return isinstance(asked, Generate) and run.is_stepped and method_of(asked, run) in ("greedy", "sampling")
+
+
+def method_of(asked: VerbRequest, run: ServedRun) -> str:
+    """The search method of a request."""
+    return str(asked.options().get("method") or run.method)
+
+
+def native_events(part: Part | Done) -> Iterator[object]:
+    """The events of `generate`: growing outputs by their number, then the results."""
+    if isinstance(part, Part):
+        yield {name: part.content[name] for name in ("place", "text", "tokens", "scores", "finish")}
+    else:
+        yield {"results": [each["result"] for each in part.results]}
 
 
 def listed(run: ServedRun) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from starlette.requests import Request
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mallang.serving.answers import RequestError
 
@@ -47,12 +47,12 @@ class Limits:
 
 
 class Guard:
-    """Checks Host, Origin and token of every request, and cuts off clients that do not read."""
+    """Checks Host, Origin and token of every request."""
 
     def __init__(
-        self, app: ASGIApp, hosts: Collection[str], token: str | None, limits: Limits, is_open: Callable[[Scope], bool]
+        self, app: ASGIApp, hosts: Collection[str], token: str | None, is_open: Callable[[Scope], bool]
     ) -> None:
-        self.app, self.limits, self.is_open = app, limits, is_open
+        self.app, self.is_open = app, is_open
         self.hosts = {host.lower() for host in hosts}
         self.digest = None if token is None else hashlib.sha256(token.encode()).digest()
 
@@ -64,17 +64,12 @@ class Guard:
         if scope["type"] != "http":  # no WebSocket is served
             await send({"type": "websocket.close"})
             return
-
-        async def patiently(message: Message) -> None:
-            async with asyncio.timeout(self.limits.sending):
-                await send(message)
-
         try:
             self.check(scope)
         except RequestError as refusal:
-            await refusal.response()(scope, receive, patiently)
+            await refusal.response()(scope, receive, send)
             return
-        await self.app(scope, receive, patiently)
+        await self.app(scope, receive, send)
 
     def check(self, scope: Scope) -> None:
         """Raise a refusal where a request may not be served."""

@@ -62,8 +62,8 @@ class Continue:
     options: Mapping[str, Any]
     stream: bool = False
     """Whether parts of the outputs are wanted while they grow."""
-    alternatives: int = 0
-    """The number of most probable tokens that are reported beside each token."""
+    alternatives: int = -1
+    """The number of most probable tokens that are reported beside each token; −1: no log-probabilities at all."""
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from pydantic.json_schema import models_json_schema
 
 import mallang
 from mallang.serving.answers import ErrorAnswer
+from mallang.serving.openai_requests import Chat, Completion, Embedding
 from mallang.serving.requests import REQUESTS
 
 REF = "#/components/schemas/{model}"
@@ -33,6 +34,14 @@ WHY = {
     504: "There was no answer in time.",
 }
 OBJECT: dict[str, Any] = {"type": "object"}
+OPENAI: dict[str, type[BaseModel]] = {
+    "/v1/completions": Completion,
+    "/v1/chat/completions": Chat,
+    "/v1/embeddings": Embedding,
+}
+"""The requests of OpenAI's API."""
+EVENTS = {"text/event-stream": {"schema": {"type": "string"}}}
+"""What is answered where `stream` is true."""
 
 
 class RunEntry(BaseModel):
@@ -78,7 +87,14 @@ class Results(BaseModel):
 @cache
 def document() -> dict[str, Any]:
     """The whole document."""
-    models: list[type[BaseModel]] = [ErrorAnswer, Runs, Health, Readiness, Results, *dict.fromkeys(REQUESTS.values())]
+    models: list[type[BaseModel]] = [
+        ErrorAnswer,
+        Runs,
+        Health,
+        Readiness,
+        Results,
+        *dict.fromkeys((*REQUESTS.values(), *OPENAI.values())),
+    ]
     names, definitions = models_json_schema([(model, "validation") for model in models], ref_template=REF)
     refs = {model: names[model, "validation"] for model in models}
     paths: dict[str, Any] = {
@@ -93,6 +109,17 @@ def document() -> dict[str, Any]:
         paths[f"/api/{verb}"] = {
             "post": operation(verb, (kind.__doc__ or verb).splitlines()[0], refs[Results], refs[kind], PARSED + ALWAYS)
         }
+    for path, other in OPENAI.items():
+        name = path.removeprefix("/v1/").replace("/", "_")
+        summary = (other.__doc__ or name).splitlines()[0].partition(": ")[2]
+        paths[path] = {"post": operation(name, summary, OBJECT, refs[other], PARSED + ALWAYS)}
+    for path in ("/v1/completions", "/v1/chat/completions", "/api/generate"):
+        paths[path]["post"]["responses"]["200"]["content"] |= EVENTS
+    paths["/v1/models"] = {"get": operation("models", "The runs that are served", OBJECT, statuses=ALWAYS)}
+    paths["/v1/models/{name}"] = {"get": operation("model", "One run", OBJECT, statuses=(404, *ALWAYS))}
+    paths["/v1/models/{name}"]["get"]["parameters"] = [
+        {"name": "name", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+    ]
     for methods in paths.values():
         for each in methods.values():
             each["responses"] |= {str(status): refused(status, refs[ErrorAnswer]) for status in each.pop("statuses")}

@@ -14,15 +14,17 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, Literal
 
 from mallang.errors import UserError
 from mallang.serving.answers import RequestError
 from mallang.serving.messages import Broken, Cancel, Done, Failed, Part, Ready, ServedRun
 from mallang.serving.metrics import Metrics
-from mallang.serving.queue import MOST_ITEMS, Job, Waiting, as_call
+from mallang.serving.queue import MOST_ITEMS, Job, Waiting, as_message
 from mallang.serving.worker import WorkerOptions, work
 
+Batching = Literal["none", "waiting", "joining"]
+"""Each request alone; those that wait together; or also those that come while others are generated."""
 TRIES = 2
 """Workers that a request may end before it is refused."""
 BREAK = 1.0
@@ -38,20 +40,15 @@ class Worker:
     version: int
     is_ready: bool = False
     jobs: dict[int, Job] = field(default_factory=dict)
-    run: str | None = None
-    """The run whose outputs it generates step by step, if it does."""
+    kind: tuple[Any, ...] = ()
+    """The kind of the requests that it serves."""
     since: float = 0.0
     """When it got its batch."""
 
     @property
-    def is_free(self) -> bool:
-        """Whether it waits for a batch."""
-        return self.is_ready and not self.jobs
-
-    @property
     def items(self) -> int:
         """The number of items that it serves."""
-        return sum(len(job.items) for job in self.jobs.values())
+        return sum(job.size for job in self.jobs.values())
 
     def send(self, message: Any) -> None:
         """Give it something; if it has ended, its reader notices."""
@@ -62,8 +59,11 @@ class Worker:
 class Pool:
     """Workers and the queue before them."""
 
-    def __init__(self, options: WorkerOptions, count: int, most_waiting: int, metrics: Metrics) -> None:
+    def __init__(
+        self, options: WorkerOptions, count: int, most_waiting: int, metrics: Metrics, batching: Batching = "joining"
+    ) -> None:
         self.options, self.count, self.metrics = options, count, metrics
+        self.room, self.joins = 1 if batching == "none" else MOST_ITEMS, batching == "joining"
         self.waiting = Waiting(most_waiting)
         self.workers: list[Worker] = []
         self.runs: dict[str, ServedRun] = {}
@@ -104,31 +104,31 @@ class Pool:
 
     def listen(self, worker: Worker) -> None:
         """Pass on what a worker sends, until it ends."""
-        heard: Any = None
         with contextlib.suppress(EOFError, OSError):
             while True:
                 heard = worker.pipe.recv()
-                self.loop.call_soon_threadsafe(self.hear, worker, heard)
+                self.loop.call_soon_threadsafe(self.hear, worker, heard if isinstance(heard, list) else [heard])
         worker.pipe.close()
         with contextlib.suppress(RuntimeError):  # the loop is closed: the server has ended
             self.loop.call_soon_threadsafe(self.ended, worker)
 
-    def hear(self, worker: Worker, message: Any) -> None:
+    def hear(self, worker: Worker, messages: list[Any]) -> None:
         """What a worker says."""
-        if isinstance(message, Ready):
-            worker.is_ready = True
-            if worker.version == self.version:
-                self.runs = {run.name: run for run in message.runs}
-        elif isinstance(message, Broken):
-            self.broken = message.message
-        elif isinstance(message, Part):
-            if job := worker.jobs.get(message.job):
+        for message in messages:
+            if isinstance(message, Ready):
+                worker.is_ready = True
+                if worker.version == self.version:
+                    self.runs = {run.name: run for run in message.runs}
+            elif isinstance(message, Broken):
+                self.broken = message.message
+            elif isinstance(message, Part):
+                if job := worker.jobs.get(message.job):
+                    job.events.put_nowait(message)
+            elif isinstance(message, Done | Failed) and (job := worker.jobs.pop(message.job, None)):
+                job.is_over = True
                 job.events.put_nowait(message)
-        elif isinstance(message, Done | Failed) and (job := worker.jobs.pop(message.job, None)):
-            job.is_over = True
-            job.events.put_nowait(message)
-            if not worker.jobs:
-                self.seconds += 0.2 * (time.monotonic() - worker.since - self.seconds)
+                if not worker.jobs:
+                    self.seconds += 0.2 * (time.monotonic() - worker.since - self.seconds)
         self.dispatch()
 
     def ended(self, worker: Worker) -> None:
@@ -166,28 +166,45 @@ class Pool:
         self.waiting.drop(job)
         job.is_over = True
         for worker in self.workers:
-            if job.number in worker.jobs and job.stepped is not None:
+            if job.number in worker.jobs and job.is_stepped:
+                del worker.jobs[job.number]
                 worker.send(Cancel(job.number))
+        self.dispatch()
 
     def dispatch(self) -> None:
-        """Give what waits to workers that are free."""
+        """Give what waits to workers that are free, or that generate and have room for more."""
         while self.waiting.jobs:
-            free = [worker for worker in self.workers if worker.is_free and worker.version == self.version]
-            if not free:
+            current = [worker for worker in self.workers if worker.is_ready and worker.version == self.version]
+            free = [worker for worker in current if not worker.jobs]
+            if free:
+                self.give(free[0], self.waiting.take(self.room, len(free)))
+            elif not self.join([worker for worker in current if worker.kind == self.waiting.jobs[0].kind]):
                 break
-            self.give(free[0], self.waiting.take(MOST_ITEMS, len(free)))
         self.metrics.queued.put(len(self.waiting))
         self.retire()
         self.changed.set()
 
+    def join(self, generating: list[Worker]) -> bool:
+        """Let the oldest request join the outputs of a worker, if it may and there is room."""
+        if not self.joins or not self.waiting.jobs[0].is_stepped or not generating:
+            return False
+        worker = min(generating, key=lambda each: each.items)
+        if worker.items + self.waiting.jobs[0].size > self.room:
+            return False
+        self.give(worker, self.waiting.take(1))
+        return True
+
     def give(self, worker: Worker, jobs: list[Job]) -> None:
-        """Give a batch to a worker."""
-        worker.since = time.monotonic()
+        """Give requests to a worker."""
+        now = time.monotonic()
+        if not worker.jobs:
+            worker.since = now
+        worker.kind = jobs[0].kind
         for job in jobs:
             worker.jobs[job.number] = job
-            self.metrics.waiting.observe(worker.since - job.arrived, job.run, job.verb)
-        self.metrics.batches.observe(sum(len(job.items) for job in jobs), jobs[0].run, jobs[0].verb)
-        worker.send(as_call(jobs))
+            self.metrics.waiting.observe(now - job.arrived, job.run, job.verb)
+        self.metrics.batches.observe(worker.items, jobs[0].run, jobs[0].verb)
+        worker.send(as_message(jobs))
 
     async def reload(self) -> None:
         """Load the runs again in new workers; those with the earlier weights finish what they serve, then end."""

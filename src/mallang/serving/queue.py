@@ -33,8 +33,12 @@ class Job:
     options: Mapping[str, Any]
     merges: bool = True
     """Whether it may share a batch: not if its outputs depend on the places in the batch."""
-    stepped: Continue | None = None
-    """What a worker gets if the outputs are generated step by step."""
+    is_stepped: bool = False
+    """Whether its outputs are generated step by step, with those of others."""
+    stream: bool = False
+    """Whether parts of the outputs are wanted while they grow."""
+    alternatives: int = -1
+    """The number of most probable tokens that are wanted beside each token; −1: no log-probabilities at all."""
     number: int = field(default_factory=lambda: next(NUMBERS))
     arrived: float = field(default_factory=time.monotonic)
     tries: int = 0
@@ -42,11 +46,21 @@ class Job:
     events: asyncio.Queue[Any] = field(default_factory=asyncio.Queue)
     """What comes of it: parts, and at last results or a failure."""
     is_over: bool = False
+    sent: dict[int, str] = field(default_factory=dict)
+    """The text of each output that was sent, in case another worker must begin again."""
+
+    first: bool = False
+    """Whether its first part was sent."""
+
+    @property
+    def size(self) -> int:
+        """The number of outputs that share a step, or of items."""
+        return len(self.items) * (int(self.options.get("nbest", 1)) if self.is_stepped else 1)
 
     @property
     def kind(self) -> tuple[Any, ...]:
         """Requests of one kind may share a batch."""
-        if self.stepped is not None:
+        if self.is_stepped:
             return (self.run, "steps")
         return (self.run, self.verb, key_of(self.options)) if self.merges else (self.number,)
 
@@ -89,19 +103,21 @@ class Waiting:
             return []
         kind = self.jobs[0].kind
         alike = [job for job in self.jobs if job.kind == kind]
-        fair = -(-sum(len(job.items) for job in alike) // max(1, share))
+        fair = -(-sum(job.size for job in alike) // max(1, share))
         taken, size = list[Job](), 0
         for job in alike:
-            if taken and (size + len(job.items) > room or size >= fair):
+            if taken and (size + job.size > room or size >= fair):
                 break
             taken.append(job)
-            size += len(job.items)
+            size += job.size
         chosen = set(map(id, taken))
         self.jobs = deque(job for job in self.jobs if id(job) not in chosen)
         return taken
 
 
-def as_call(jobs: Sequence[Job]) -> Call:
-    """The batch of some requests of one kind."""
+def as_message(jobs: Sequence[Job]) -> Call | list[Continue]:
+    """What a worker gets for some requests of one kind."""
     first = jobs[0]
+    if first.is_stepped:
+        return [Continue(job.number, job.run, job.items, job.options, job.stream, job.alternatives) for job in jobs]
     return Call(first.run, first.verb, first.options, [(job.number, job.items) for job in jobs])

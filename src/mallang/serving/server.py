@@ -21,7 +21,7 @@ from mallang.errors import UserError
 from mallang.serving.app import Service, is_open
 from mallang.serving.guard import LOCAL, Guard, Limits, is_local
 from mallang.serving.metrics import Metrics
-from mallang.serving.pool import Pool
+from mallang.serving.pool import Batching, Pool
 from mallang.serving.worker import WorkerOptions
 
 CONNECTIONS = 4096
@@ -44,6 +44,7 @@ class ServerOptions:
     hosts: Sequence[str] = ()
     """Names under which clients may reach the server, besides its own address."""
     limits: Limits = field(default_factory=Limits)
+    batching: Batching = "joining"
     say: Callable[[str], None] = lambda text: None
     """What is done with the line that says where the server is."""
 
@@ -61,18 +62,17 @@ async def run(options: ServerOptions, listener: socket.socket) -> None:
     threads = max(1, cores() // count)
     folders = named(options.runs)
     worker = WorkerOptions(folders, options.device, options.int8, threads, tuple(map(str, options.plugins)))
-    pool = Pool(worker, count, limits.waiting, metrics)
+    pool = Pool(worker, count, limits.waiting, metrics, options.batching)
     try:
         await pool.start()
-        app = Guard(Service(pool, limits, metrics).app(), hosts_of(options), options.token, limits, is_open)
+        app = Guard(Service(pool, limits, metrics).app(), hosts_of(options), options.token, is_open)
         config = uvicorn.Config(
             app, log_config=None, access_log=False, server_header=False, proxy_headers=False, ws="none",
             http=Impatient, limit_concurrency=CONNECTIONS, timeout_graceful_shutdown=int(limits.stopping) + 1,
         )  # fmt: skip
-        server = Server(config, pool)
         host, port = f"[{options.host}]" if ":" in options.host else options.host, listener.getsockname()[1]
         names = "".join(f"{each.name}: {', '.join(each.verbs)}\n" for each in pool.runs.values())
-        options.say(f"{names}http://{host}:{port}  workers: {count}")
+        server = Server(config, pool, lambda: options.say(f"{names}http://{host}:{port}  workers: {count}"))
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, lambda: asyncio.ensure_future(reloaded(pool)))
         await server.serve([listener])
     finally:
@@ -90,9 +90,14 @@ async def reloaded(pool: Pool) -> None:
 class Server(uvicorn.Server):
     """Stops taking requests at the first signal, and forgets those that it has at the second."""
 
-    def __init__(self, config: uvicorn.Config, pool: Pool) -> None:
+    def __init__(self, config: uvicorn.Config, pool: Pool, begun: Callable[[], None]) -> None:
         super().__init__(config)
-        self.pool = pool
+        self.pool, self.begun = pool, begun
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen, and say so."""
+        await super().startup(sockets)
+        self.begun()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Answer what has been taken in, then stop."""
@@ -101,31 +106,50 @@ class Server(uvicorn.Server):
 
 
 class Impatient(H11Protocol):
-    """HTTP that closes connections whose first request line and headers do not come."""
+    """HTTP that closes connections whose first request does not come, or which are not read from."""
 
-    headers_within = Limits.receiving
-    timer: asyncio.TimerHandle | None = None
+    limits = Limits()
+    coming: asyncio.TimerHandle | None = None
+    reading: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         """Begin to wait for the first request."""
         super().connection_made(transport)
-        self.timer = self.loop.call_later(self.headers_within, self.give_up)
+        self.coming = self.loop.call_later(self.limits.receiving, self.give_up)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client has gone."""
-        if self.timer is not None:
-            self.timer.cancel()
+        self.forget()
+        if self.coming is not None:
+            self.coming.cancel()
         super().connection_lost(exc)
 
     def give_up(self) -> None:
-        """Close a connection on which no request has come."""
-        if not self.is_asked and not self.transport.is_closing():
-            self.transport.close()
+        """Close a connection on which no whole request line and headers have come."""
+        if not self.has_asked:
+            self.transport.abort()
 
     @property
-    def is_asked(self) -> bool:
+    def has_asked(self) -> bool:
         """Whether a request has come."""
-        return self.scope is not None
+        return bool(self.scope)
+
+    def pause_writing(self) -> None:
+        """The client reads more slowly than it is sent to."""
+        super().pause_writing()
+        self.forget()
+        self.reading = self.loop.call_later(self.limits.sending, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """The client reads again."""
+        super().resume_writing()
+        self.forget()
+
+    def forget(self) -> None:
+        """Wait no more for the client to read."""
+        if self.reading is not None:
+            self.reading.cancel()
+            self.reading = None
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import traceback
+from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from mallang.errors import UserError
-from mallang.serving.messages import Broken, Call, Done, Failed, Ready, ServedRun
+from mallang.serving.messages import Broken, Call, Cancel, Continue, Done, Failed, Ready, ServedRun
 from mallang.serving.requests import REQUESTS
 
 
@@ -27,6 +28,9 @@ class WorkerOptions:
     int8: bool = False
     threads: int = 1
     plugins: tuple[str, ...] = ()
+
+
+FAILED = "the model failed; the log of the server says where"
 
 
 def work(pipe: Connection, options: WorkerOptions) -> None:
@@ -54,11 +58,64 @@ def work(pipe: Connection, options: WorkerOptions) -> None:
 
 def serve(pipe: Connection, models: Mapping[str, Any]) -> None:
     """Serve batches, one after another."""
+    steps: dict[str, Any] = {}
+    later: deque[Any] = deque()
     while True:
-        message = pipe.recv()
+        message = later.popleft() if later else pipe.recv()
         if isinstance(message, Call):
-            for answered in answers(models[message.run], message):
-                pipe.send(answered)
+            pipe.send(list(answers(models[message.run], message)))
+        elif isinstance(message, list):
+            run = message[0].run
+            if run not in steps:
+                steps[run] = begin_steps(models[run])
+            try:
+                later += generate(pipe, steps[run], message)
+            except (EOFError, OSError):
+                raise
+            except Exception as error:
+                report(error)
+                pipe.send([Failed(job, 500, FAILED) for job in steps.pop(run).finished])
+
+
+def begin_steps(verbs: Any) -> Any:
+    """What generates step by step; loaded when it is first asked for."""
+    from mallang.serving.steps import Steps
+
+    return Steps(verbs)
+
+
+def generate(pipe: Connection, steps: Any, asked: list[Continue]) -> list[Any]:
+    """Generate step by step until nothing is left; requests that come meanwhile join, and cancelled ones leave.
+
+    Returns what came that is something else.
+    """
+    arrived: list[Any] = [asked]
+    others: list[Any] = []
+    run = asked[0].run
+    while True:
+        while pipe.poll():
+            arrived.append(pipe.recv())
+        for message in arrived:
+            if isinstance(message, Cancel):
+                steps.cancel(message.job)
+            elif isinstance(message, list) and message[0].run == run:
+                pipe.send([failed for each in message if (failed := added(steps, each))])
+            else:
+                others.append(message)
+        arrived = []
+        if steps.is_empty:
+            return others
+        if events := list(steps.step()):
+            pipe.send(events)
+
+
+def added(steps: Any, asked: Continue) -> Failed | None:
+    """Begin with a request; what is wrong with it, if anything is."""
+    try:
+        steps.add(asked)
+    except UserError as error:
+        return Failed(asked.job, 400, said(error))
+    return None
 
 
 def load_all(options: WorkerOptions) -> dict[str, Any]:
@@ -74,6 +131,7 @@ def load_all(options: WorkerOptions) -> dict[str, Any]:
 
 def describe(name: str, folder: str, verbs: Any) -> ServedRun:
     """What the server should know of a run."""
+    from mallang.decoding.joined import can_join
     from mallang.runs.folder import Run
     from mallang.tasks import generation, translator
 
@@ -87,6 +145,7 @@ def describe(name: str, folder: str, verbs: Any) -> ServedRun:
         method=config.method if config else "",
         parameters=int(run.info.get("parameters", 0)),
         created=int((Path(folder) / "run.json").stat().st_mtime),
+        is_stepped=isinstance(verbs, generation.Verbs) and can_join(verbs.model),
         settings=asdict(config) if config else {},
     )
 
@@ -113,7 +172,7 @@ def answers(verbs: Any, asked: Call) -> Iterable[Done | Failed]:
         ]
     except Exception as error:
         report(error)
-        return [Failed(job, 500, "the model failed; the log of the server says where") for job, _ in asked.parts]
+        return [Failed(job, 500, FAILED) for job, _ in asked.parts]
 
 
 def said(error: UserError) -> str:

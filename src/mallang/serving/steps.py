@@ -1,0 +1,235 @@
+"""Generation step by step: the prompts of many requests share decode steps, each with its own options.
+
+A request's tokens depend on its prompt, its options and its seed, never on its neighbors: the random number of every
+token comes from (seed, place of the prompt in the request, number of the sample, place of the token), as in
+`model.generate`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from mallang.decoding.contract import Config
+from mallang.decoding.joined import Joined
+from mallang.decoding.sampling import pick, truncate, uniforms
+from mallang.errors import UserError
+from mallang.kernels.top_k import top_k
+from mallang.serving.calls import plain
+from mallang.serving.messages import Continue, Done, Part
+from mallang.tasks.continuation import Continuation, GenerationOptions, Prompt, settled
+from mallang.tasks.generation import Verbs
+from mallang.tasks.out_of_vocabulary import forget_oov
+from mallang.text.vocabulary import BOS, EOS
+
+
+@dataclass(eq=False)
+class Output:
+    """An output that is being generated."""
+
+    asked: Continue
+    place: int
+    """Its number among the outputs of the request."""
+    continuation: Continuation
+    generation: GenerationOptions
+    config: Config
+    """The search options of the piece that is being generated."""
+    draws: list[float] = field(default_factory=list)
+    """The random numbers of the tokens of the piece."""
+    last: int = BOS
+    """The token that is read next."""
+    said: int = 0
+    """The number of tokens of the piece."""
+    sent: int = 0
+    """The number of characters that were sent."""
+    alternatives: list[list[tuple[str, float]]] = field(default_factory=list)
+    """The most probable tokens at each place, with their log-probabilities."""
+    sent_tokens: int = 0
+
+
+class Steps:
+    """The outputs that a worker generates."""
+
+    def __init__(self, verbs: Verbs) -> None:
+        self.verbs, self.tokenizer = verbs, verbs.tokenizer
+        self.joined = Joined(verbs.model)
+        self.outputs: list[Output] = []
+        self.waiting: list[Output] = []
+        """Outputs whose prompts, or the text so far, must be read."""
+        self.finished: dict[int, list[Output]] = {}
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to generate."""
+        return not self.outputs and not self.waiting
+
+    def add(self, asked: Continue) -> None:
+        """Begin with the outputs of a request; wrong options raise a UserError."""
+        generation = self.verbs.generation_options(asked.options)
+        if self.is_empty:
+            forget_oov(self.verbs.model)
+        prompts = [self.prompt(each) for each in asked.prompts]
+        self.finished[asked.job] = []
+        for number, prompt in enumerate(prompts):
+            for sample in range(generation.config.nbest):
+                place = number * generation.config.nbest + sample
+                continuation = Continuation(prompt, number, sample=sample)
+                self.waiting.append(Output(asked, place, continuation, generation, generation.config))
+
+    def prompt(self, given: Any) -> Prompt:
+        """A prompt from a text, or from ids."""
+        if isinstance(given, str):
+            return self.verbs.reader.prompt(given)
+        size = len(self.tokenizer.vocabulary)
+        if any(number >= size for number in given):
+            raise UserError(f"the vocabulary has {size} tokens, and the prompt a number beyond")
+        ids = tuple(given[1:] if given and given[0] == BOS else given)
+        return Prompt(self.tokenizer.decode(ids), (ids,))
+
+    def cancel(self, job: int) -> None:
+        """Forget a request."""
+        self.joined.leave([output for output in self.outputs if output.asked.job == job])
+        self.outputs = [output for output in self.outputs if output.asked.job != job]
+        self.waiting = [output for output in self.waiting if output.asked.job != job]
+        self.finished.pop(job, None)
+
+    def step(self) -> Iterator[Part | Done]:
+        """One token of every output, and what is to be sent."""
+        self.begin()
+        outputs, log_probs = self.joined.step({output: output.last for output in self.outputs})
+        for row, output in enumerate(outputs):
+            if output.said + 1 < output.config.min_length:
+                log_probs[row, EOS] = -torch.inf
+        tokens = choose(log_probs, outputs)
+        scores = log_probs.gather(1, tokens[:, None])[:, 0].tolist()
+        self.note_alternatives(outputs, log_probs)
+        left = []
+        for output, token, score in zip(outputs, tokens.tolist(), scores, strict=True):
+            is_open = self.take(output, token, score)
+            if output.asked.stream:
+                yield from self.part(output)
+            if not is_open:
+                left.append(output)
+        if left:
+            self.joined.leave(left)
+            gone = set(map(id, left))
+            self.outputs = [output for output in self.outputs if id(output) not in gone]
+            for output in left:
+                yield from self.close(output)
+
+    def begin(self) -> None:
+        """Read the texts of outputs that begin a piece."""
+        prompts = {}
+        for output in self.waiting:
+            ids, output.config = self.verbs.piece(output.continuation, output.generation.config)
+            prompts[output] = ids
+            output.last, output.said = ids[-1], 0
+            if output.config.method == "sampling":
+                key, sample = output.continuation.key, output.continuation.first_sample
+                output.draws = uniforms(output.config.seed, key, sample, output.config.max_length).tolist()
+        self.joined.join(prompts)
+        self.outputs += self.waiting
+        self.waiting = []
+
+    def take(self, output: Output, token: int, score: float) -> bool:
+        """Add a token to an output; whether its piece goes on."""
+        continuation, stops = output.continuation, output.generation.stop
+        output.last, output.said = token, output.said + 1
+        continuation.scores.append(score)
+        if token != EOS:
+            continuation.lines[-1].append(token)
+        if stops and continuation.stop(stops, self.tokenizer, growing=True):
+            return False
+        if token == EOS or output.said >= output.config.max_length:
+            continuation.close(token == EOS, output.generation, self.tokenizer)
+            return False
+        return True
+
+    def note_alternatives(self, outputs: list[Output], log_probs: Float[Tensor, "texts vocabulary"]) -> None:
+        """Keep the most probable tokens where they were asked for."""
+        names = self.tokenizer.vocabulary.tokens
+        for row, output in enumerate(outputs):
+            if output.asked.alternatives > 0:
+                values, ids = top_k(log_probs[row : row + 1], min(output.asked.alternatives, log_probs.shape[1]))
+                pairs = zip(ids[0].tolist(), values[0].tolist(), strict=True)
+                output.alternatives.append([(names[number], value) for number, value in pairs])
+
+    def part(self, output: Output) -> Iterator[Part]:
+        """What of an output can be sent: text that no later token changes."""
+        continuation = output.continuation
+        text = continuation.output(self.tokenizer)
+        sure = len(text) if continuation.is_done else settled(text, self.tokenizer, output.generation.stop)
+        if sure > output.sent or continuation.is_done:
+            yield Part(output.asked.job, {**self.told(output), "text": text[output.sent : sure]})
+            output.sent = max(sure, output.sent)
+
+    def told(self, output: Output) -> dict[str, Any]:
+        """The place of an output, its tokens since the last part, and whether it is finished."""
+        continuation, first = output.continuation, output.sent_tokens
+        tokens = continuation.tokens(self.tokenizer)
+        output.sent_tokens = max(first, len(tokens))
+        reason = None if not continuation.is_done else "length" if continuation.is_cut else "stop"
+        places = {"offsets": self.offsets(output, first)} if output.asked.alternatives >= 0 else {}
+        return {
+            **places,
+            "place": output.place,
+            "tokens": list(tokens[first:]),
+            "scores": continuation.scores[first : len(tokens)],
+            "alternatives": output.alternatives[first : len(tokens)],
+            "finish": reason,
+        }
+
+    def offsets(self, output: Output, first: int) -> list[int]:
+        """The character of the output at which each token begins."""
+        ids, before = output.continuation.lines[0], output.continuation.prompt.lines[-1]
+        start = len(self.tokenizer.decode(before))
+        return [len(self.tokenizer.decode((*before, *ids[:place]))) - start for place in range(first, len(ids))]
+
+    def close(self, output: Output) -> Iterator[Done]:
+        """The next piece of an output, or the results of its request, if it was the last one."""
+        if not output.continuation.is_done:
+            self.waiting.append(output)
+            return
+        asked, nbest = output.asked, output.generation.config.nbest
+        done = self.finished[asked.job]
+        done.append(output)
+        if len(done) < len(asked.prompts) * nbest:
+            return
+        del self.finished[asked.job]
+        done.sort(key=lambda each: each.place)
+        results = [self.result(done[first : first + nbest]) for first in range(0, len(done), nbest)]
+        yield Done(asked.job, results, sum(len(each.continuation.scores) for each in done))
+
+    def result(self, outputs: list[Output]) -> dict[str, Any]:
+        """The outputs of one prompt: as `generate` gives them, and token by token."""
+        for output in outputs:
+            output.sent_tokens = 0
+        told = [{**self.told(each), "text": each.continuation.output(self.tokenizer)} for each in outputs]
+        result = self.verbs.result([each.continuation for each in outputs], outputs[0].generation.config)
+        read = len(outputs[0].continuation.prompt.ids)
+        return {"result": plain(result), "outputs": told, "prompt_tokens": read}
+
+
+def choose(log_probs: Float[Tensor, "texts vocabulary"], outputs: list[Output]) -> Tensor:
+    """The next token of each output: the most probable one, or one drawn at random."""
+    tokens = torch.empty(len(outputs), dtype=torch.long, device=log_probs.device)
+    alike: dict[Config, list[int]] = {}
+    for row, output in enumerate(outputs):
+        config = output.config
+        alike.setdefault(
+            replace(config, seed=1, max_length=1, min_length=1, nbest=1) if config.method == "sampling" else Config(),
+            [],
+        ).append(row)
+    for config, rows in alike.items():
+        own = log_probs if len(rows) == len(outputs) else log_probs[rows]
+        if config.method == "sampling":
+            draws = torch.tensor([outputs[row].draws[outputs[row].said] for row in rows], dtype=torch.float64)
+            tokens[rows] = pick(truncate(own, config), draws.to(own.device))
+        else:
+            tokens[rows] = top_k(own, 1)[1][:, 0]
+    return tokens

@@ -1,0 +1,150 @@
+"""The official client of OpenAI, unmodified, against our server."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mallang
+from serving.serving import TEXTS, Client
+
+openai = pytest.importorskip("openai")
+
+
+@pytest.fixture(scope="module")
+def client(server: Client) -> Any:
+    with openai.OpenAI(base_url=f"http://127.0.0.1:{server.port}/v1", api_key="none", max_retries=0) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def own(writer: Path) -> Any:
+    return mallang.load(writer, "cpu")
+
+
+def test_models(client: Any) -> None:
+    assert [each.id for each in client.models.list()] == ["translator", "writer", "chatbot"]
+    assert client.models.retrieve("writer").owned_by == "mallang"
+    with pytest.raises(openai.NotFoundError):
+        client.models.retrieve("nobody")
+
+
+def test_a_completion_is_that_of_the_library(client: Any, own: Any) -> None:
+    found = client.completions.create(model="writer", prompt=TEXTS[0], temperature=0, max_tokens=9)
+    expected = own.generate(TEXTS[0], method="greedy", max_tokens=9)
+    assert found.choices[0].text == expected.output
+    assert found.choices[0].finish_reason == ("length" if expected.is_cut else "stop")
+    assert found.usage.completion_tokens == len(expected.tokens)
+
+
+def test_samples_depend_on_the_seed(client: Any, own: Any) -> None:
+    def ask(seed: int) -> list[str]:
+        found = client.completions.create(model="writer", prompt=TEXTS[:2], seed=seed, n=3, top_p=0.9, max_tokens=9)
+        assert [each.index for each in found.choices] == [0, 1, 2, 3, 4, 5]
+        return [each.text for each in found.choices]
+
+    expected = own.generate(TEXTS[:2], method="sampling", seed=5, nbest=3, top_p=0.9, max_tokens=9)
+    assert ask(5) == ask(5) == [each[0] for result in expected for each in result.nbest]
+    assert ask(5) != ask(6)
+
+
+def test_streaming_adds_up(client: Any) -> None:
+    options = {"model": "writer", "prompt": TEXTS[:2], "seed": 3, "n": 2, "max_tokens": 20}
+    whole = client.completions.create(**options)
+    texts, reasons = [""] * 4, [None] * 4
+    usage = None
+    for chunk in client.completions.create(**options, stream=True, stream_options={"include_usage": True}):
+        usage = chunk.usage or usage
+        for choice in chunk.choices:
+            texts[choice.index] += choice.text
+            reasons[choice.index] = reasons[choice.index] or choice.finish_reason
+    assert texts == [each.text for each in whole.choices]
+    assert reasons == [each.finish_reason for each in whole.choices]
+    assert usage == whole.usage
+
+
+def test_logprobs(client: Any, own: Any) -> None:
+    found = client.completions.create(model="writer", prompt=TEXTS[0], temperature=0, max_tokens=6, logprobs=3)
+    expected = own.generate(TEXTS[0], method="greedy", max_tokens=6)
+    logprobs = found.choices[0].logprobs
+    assert logprobs.tokens == list(expected.tokens)
+    assert logprobs.token_logprobs == pytest.approx(expected.token_scores[: len(expected.tokens)], abs=1e-4)
+    for token, score, best in zip(logprobs.tokens, logprobs.token_logprobs, logprobs.top_logprobs, strict=True):
+        assert len(best) == 3 and math.isclose(best[token], score) and max(best.values()) == best[token]
+    assert logprobs.text_offset[0] == 0 and len(logprobs.text_offset) == len(logprobs.tokens)
+    chunks = client.completions.create(
+        model="writer", prompt=TEXTS[0], temperature=0, max_tokens=6, logprobs=3, stream=True
+    )
+    streamed = [score for chunk in chunks for score in chunk.choices[0].logprobs.token_logprobs]
+    assert streamed == pytest.approx(logprobs.token_logprobs, abs=1e-4)
+
+
+def test_stop_ids_echo_and_beam(client: Any, own: Any) -> None:
+    whole = client.completions.create(model="writer", prompt="", temperature=0, max_tokens=30).choices[0].text
+    stop = whole[3:5]
+    cut = client.completions.create(model="writer", prompt="", temperature=0, max_tokens=30, stop=[stop]).choices[0]
+    assert cut.text == whole[: whole.find(stop)] and cut.finish_reason == "stop"
+    ids = own.tokenizer.encode(TEXTS[0]).ids
+    by_ids = client.completions.create(model="writer", prompt=ids, temperature=0, max_tokens=6).choices[0].text
+    text = client.completions.create(model="writer", prompt=TEXTS[0], temperature=0, max_tokens=6, echo=True).choices[0]
+    assert text.text == TEXTS[0] + by_ids
+    beam = client.completions.create(model="writer", prompt="", max_tokens=5, n=2, extra_body={"beam": 4})
+    expected = own.generate("", method="beam", beam=4, nbest=2, max_tokens=5)
+    assert [each.text for each in beam.choices] == [each[0] for each in expected.nbest]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("suffix", "x"), ("logit_bias", {"1": 5}), ("presence_penalty", 0.5), ("frequency_penalty", 1), ("best_of", 4),
+        ("max_tokens", 0), ("temperature", 3), ("logprobs", 21), ("stop", ["a"] * 5), ("n", 17),
+    ],
+)  # fmt: skip
+def test_what_is_not_supported_is_refused_by_name(client: Any, field: str, value: Any) -> None:
+    with pytest.raises(openai.BadRequestError) as refused:
+        client.completions.create(model="writer", prompt="물", **{field: value})
+    assert (refused.value.param or "").startswith(field) and field in str(refused.value)
+
+
+def test_neutral_values_are_served(client: Any) -> None:
+    neutral = {"suffix": None, "logit_bias": {}, "presence_penalty": 0, "frequency_penalty": 0.0, "best_of": 1}
+    assert client.completions.create(model="writer", prompt="물", max_tokens=2, user="me", **neutral).choices
+
+
+def test_chats(client: Any, chatbot: Path) -> None:
+    messages = [{"role": "user", "content": TEXTS[1]}]
+    found = client.chat.completions.create(model="chatbot", messages=messages, logprobs=True)
+    expected = mallang.load(chatbot, "cpu").reply(TEXTS[1])
+    assert found.choices[0].message.content == expected.output
+    assert [each.token for each in found.choices[0].logprobs.content] == list(expected.tokens)
+    chunks = list(client.chat.completions.create(model="chatbot", messages=messages, stream=True))
+    assert "".join(each.choices[0].delta.content or "" for each in chunks) == expected.output
+    assert chunks[-1].choices[0].finish_reason in ("stop", "length")
+    varied = client.chat.completions.create(model="chatbot", messages=messages, temperature=0.9, seed=4, n=2)
+    samples = mallang.load(chatbot, "cpu").reply(TEXTS[1], method="sampling", temperature=0.9, seed=4, nbest=2)
+    assert [each.message.content for each in varied.choices] == [each[0] for each in samples.nbest]
+    with pytest.raises(openai.BadRequestError, match="earlier turns"):
+        client.chat.completions.create(model="chatbot", messages=messages * 2)
+    with pytest.raises(openai.NotFoundError, match="not trained on dialogue"):
+        client.chat.completions.create(model="translator", messages=messages)
+
+
+def test_embeddings(client: Any, own: Any) -> None:
+    vectors = own.embed(TEXTS[:2])
+    for format_ in ("float", "base64"):
+        found = client.embeddings.create(model="writer", input=TEXTS[:2], encoding_format=format_)
+        for each, vector in zip(found.data, vectors, strict=True):
+            got = each.embedding
+            if isinstance(got, str):
+                import base64
+
+                import numpy as np
+
+                got = np.frombuffer(base64.b64decode(got), dtype="<f4").tolist()
+            assert got == pytest.approx(vector.tolist(), abs=1e-4)
+    assert client.embeddings.create(model="writer", input=TEXTS[0]).data[0].embedding == pytest.approx(
+        vectors[0].tolist(), abs=1e-4
+    )
