@@ -13,7 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contracts.tiny_models import vocabularies_of
+from contracts.tiny_models import pictures, vocabularies_of
 from contracts.toy_models import Table, empty_batch, random_gru, random_table, source_batch, tiny_vocabulary
 from mallang.data.batch import Batch
 from mallang.decoding import beam, best_first, exhaustive, greedy, sampling
@@ -32,7 +32,8 @@ class Kind:
     reads_source: bool = True
 
     def batch(self, sources: list[list[int]], extra_padding: int = 0) -> Batch:
-        return source_batch(sources, extra_padding) if self.reads_source else empty_batch(len(sources))
+        batch = source_batch(sources, extra_padding) if self.reads_source else empty_batch(len(sources))
+        return replace(batch, images=pictures(sources))
 
 
 def real_model(name: str) -> Kind | None:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from contracts.tiny_models import CLASSES, vocabularies_of
 from mallang.data.columns import LabelSet
+from mallang.data.images import data_uri
 from mallang.decoding.contract import Autoregressive, Config
 from mallang.errors import UserError
 from mallang.find import find, names
 from mallang.inspection.alignment import attention_of, in_words
 from mallang.inspection.highlights import highlights_of, pools_by_attention
 from mallang.inspection.search_tree import tree_of
-from mallang.tasks import autoencoding, classifier, language_modeling, translation
+from mallang.tasks import autoencoding, captioning, classifier, language_modeling, translation
+from mallang.tasks.captioner import short
 from mallang.tasks.contract import text_columns
 from mallang.text.tokenizer import Config as TextConfig
 from mallang.text.tokenizer import Tokenizer
@@ -39,6 +42,10 @@ def verbs_of(name: str, task: str | None = None) -> Any:
     module = find("models", name)
     unit = "space" if module.TASK == "link_prediction" else "word"
     tokenizer = Tokenizer.train(LINES, TextConfig(unit=unit, vocabulary=40))
+    if module.TASK == "captioning":
+        captions = captioning.Task(captioning.Config(size=12), {"caption": tokenizer})
+        model = captions.build(module, module.Config(**module.SIZES["tiny"])).eval()
+        return captioning.Verbs(captions, model, Config(beam=3, max_length=5), 30)
     if module.TASK in LABELS:
         whole = find("tasks", module.TASK)
         tokenizers = dict.fromkeys(text_columns(whole.Task, whole.Config()), tokenizer)
@@ -58,6 +65,13 @@ def verbs_of(name: str, task: str | None = None) -> Any:
         return autoencoding.Verbs(texts, model, search, 30)
     pairs = translation.Task(translation.Config(), {"source": tokenizer, "target": tokenizer})
     return translation.Verbs(pairs, model, search, 30)
+
+
+def picture(verbs: Any) -> str:
+    """An image for a captioner, as text; nothing for other models."""
+    if not isinstance(verbs, captioning.Verbs):
+        return ""
+    return data_uri(np.random.default_rng(1).integers(0, 256, (12, 12, 3), np.uint8))
 
 
 def attends(verbs: Any) -> bool:
@@ -81,11 +95,11 @@ def test_attention_is_seen_or_the_message_says_that_there_is_none(name: str) -> 
         with pytest.raises(UserError, match="has no attention|searches for no output"):
             attention_of(verbs, LINES[0])
         return
-    text = "나는 물을"
+    text = picture(verbs) or "나는 물을"
     searched: list[dict[str, Any]] = [{"method": "greedy"}, {"target": " 마신다."}]
     for options in [{}, *([] if isinstance(verbs, classifier.Verbs) else searched)]:
         seen = attention_of(verbs, text, **options)
-        assert seen.maps and seen.input == text
+        assert seen.maps and seen.input == (short(text) if text.startswith("data:") else text)
         for each in (*seen.maps.values(), *in_words(seen).maps.values()):
             assert each.weights.shape[1:] == (len(each.queries), len(each.keys))
             torch.testing.assert_close(each.weights.sum(dim=-1), torch.ones_like(each.weights[..., 0]))
@@ -120,11 +134,12 @@ def test_the_search_is_a_tree_or_the_message_says_that_there_is_none(name: str) 
         with pytest.raises(UserError, match="searches for no output"):
             tree_of(verbs, LINES[0])
         return
-    text = "나는 물을"
+    text = picture(verbs) or "나는 물을"
     for options in ({"method": "beam", "beam": 3}, {"method": "greedy"}):
         tree = tree_of(verbs, text, **options)
-        made = (verbs.generate if hasattr(verbs, "generate") else verbs.translate)(text, **options)
-        assert tree.input == text and tree.nodes[tree.outputs[0]].total == pytest.approx(made.score, abs=1e-4)
+        made = getattr(verbs, next(verb for verb in ("generate", "translate", "caption") if hasattr(verbs, verb)))
+        made = made(text, **options)
+        assert tree.input == made.input and tree.nodes[tree.outputs[0]].total == pytest.approx(made.score, abs=1e-4)
         said = [tree.nodes[place].token for place in tree.path(tree.outputs[0])]
         assert said == [*made.tokens, *([] if made.is_cut else ["</s>"])]
     assert tree_of(verbs, text).method == "beam"  # what draws at random is shown as a beam search

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from types import ModuleType
 from typing import Any
@@ -27,6 +28,12 @@ CLASSES = ("bad", "fine", "good")
 WORDS = 20
 """Words of the texts with labels, special tokens apart."""
 Example = tuple[np.ndarray, ...]
+
+
+def pictures(rows: Sequence[Sequence[int]]) -> torch.Tensor:
+    """A tiny image for each row of ids, which follows from them alone."""
+    random = (np.random.default_rng([len(row), *row]) for row in rows)
+    return torch.from_numpy(np.stack([each.integers(0, 256, (12, 12, 3), np.uint8) for each in random]))
 
 
 def vocabularies_of(module: ModuleType, vocabulary: Vocabulary) -> tuple[Any, ...]:

@@ -40,7 +40,7 @@ UPDATES, STOP, VALIDATE = 12, 8, 6
 ROWS = 64
 START = 120.0
 """Seconds in which a process must have started."""
-VERBS = ("reply", "translate", "reconstruct", "generate", "classify")
+VERBS = ("reply", "translate", "reconstruct", "generate", "classify", "caption")
 """The verbs that are tried, the first that a model has; a model that has none of them tries the first of its own."""
 
 
@@ -150,6 +150,12 @@ def one_output(model: Any, recipe: Any) -> str:
     text = "민수는 사과를 먹었다." if recipe.data.source in ("ko", "question") else "a man is here ."
     if "neighbors" in model.verbs:  # word vectors: a word that they have surely learned
         text = model.task.text.vocabulary.tokens[8].strip("▁")
+    if verb == "caption":
+        import numpy as np
+
+        from mallang.data.images import data_uri
+
+        text = data_uri(np.full((recipe.task.size, recipe.task.size, 3), 200, np.uint8))
     if verb in ("answer", "choose"):
         return f"{verb}: {model.answer(text, text) if verb == 'answer' else model.choose(text, text.split()[:3])}"
     if verb == "complete":  # an entity and a relation of the graph

@@ -135,20 +135,20 @@ def test_a_checkpoint_holds_the_lanes_of_all_processes() -> None:
     tensors = [carries.tensors() for carries in both]
     whole = {name: tensors[0][name] + tensors[1][name] for name in tensors[0]}
     alone = Carries(4, World())
-    alone.restore(whole, model, place=8)
+    alone.restore(whole, None, model, place=8)
     for stream in range(4):
         found, expected = leaves(alone.get(stream)), leaves(both[stream % 2].get(stream))
         assert all(torch.equal(left, right) for left, right in zip(found, expected, strict=True))
     second = Carries(4, World(1, 2))
-    second.restore(whole, model, place=8)
+    second.restore(whole, None, model, place=8)
     assert sorted(second.kept) == [1, 3]
     alone.begin(12)
     assert alone.get(0) is not None
     alone.begin(0)
     assert alone.get(0) is None and alone.tensors() == {}
     with pytest.raises(UserError, match="rows of 4 micro-batches"):
-        Carries(2, World()).restore(whole, model, place=8)
-    Carries(2, World()).restore(whole, model, place=0)  # an epoch begins: any number will do
+        Carries(2, World()).restore(whole, None, model, place=8)
+    Carries(2, World()).restore(whole, None, model, place=0)  # an epoch begins: any number will do
 
 
 def make_task() -> Task:

@@ -42,6 +42,7 @@ EXAMPLES = (
     'mallang inspect runs/gpt-miniworld "유나는 지난주에" --words --search method=greedy',
     'mallang inspect runs/han-imdb "Slow at first. The end is great!" --out review.html',
     "mallang inspect runs/han-imdb --word good --split test --out good.png",
+    "mallang inspect runs/show-attend-tell-miniworld picture.png --out attention.png",
     'mallang inspect runs/cnn-imdb "Slow at first. The end is great!" --attribution integrated --out review.html',
 )
 File = Annotated[Path | None, typer.Option("--file", "-f", help="Inspect each line of this file.", show_default=False)]
@@ -131,7 +132,8 @@ def command(
     no file unless --out names one. --live writes one file that runs a Transformer or GPT in any browser, offline. A
     classifier that pools by attention (han, self_attentive) has one weight per word: its texts are printed in colors,
     or drawn with --out; --word shows how its attention to one word is distributed over the texts of each label.
-    --attribution shows what every token adds to the score of the predicted label, or of --label, in two colors.
+    --attribution shows what every token adds to the score of the predicted label, or of --label, in two colors. For a
+    captioner each TEXT is the path of an image: it is shown once for every word, bright where the word attended to it.
     """
     add_plugins(plugin)
     pages = {"--layer": layer, "--with": with_run}

@@ -54,6 +54,10 @@ def show_attention(
     if where is None or not is_page(where) or texts:
         check_out(where or run / PAGE, len(texts), layer)
     model = load(run, device)
+    if texts and is_captioner(model) and not json:
+        refuse({"--layer": layer, "--head": head, "--words": words, "--with": others}, "on images")
+        show_images(model, texts, where or run / PAGE, quiet, options)
+        return
     if texts:
         check_single(model, "attention maps are", "--attribution integrated: what each token adds to the score")
     if pools_by_attention(model):
@@ -67,6 +71,27 @@ def show_attention(
         runs = [(run, model), *((each, load(each, device)) for each in others)]
         make_folder(where.parent)
         say_paths([page_of(where, runs, texts, layer, head, words, options)], json, quiet)
+
+
+def is_captioner(model: Any) -> bool:
+    """Whether a model writes captions of images."""
+    from mallang.tasks import captioner
+
+    return isinstance(model, captioner.Verbs)
+
+
+def show_images(model: Any, cells: Sequence[str], out: Path, quiet: bool, options: dict[str, Any]) -> None:
+    """Write the attention of every word to its image: a page, a figure of one image, or figures into a folder."""
+    from mallang.inspection.image_attention import draw_looked, looked_at
+
+    looked = [looked_at(model, cell, **options) for cell in cells]
+    is_folder = out.is_dir() or not out.suffix
+    make_folder(out if is_folder else out.parent)
+    if is_folder:
+        paths = [draw_looked(out / f"{number}.png", [each]) for number, each in enumerate(looked, start=1)]
+    else:
+        paths = [draw_looked(out, looked)]
+    say_paths(paths, False, quiet)
 
 
 def page_of(

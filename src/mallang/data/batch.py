@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 from torch.nn.functional import pad
 
@@ -80,6 +80,14 @@ class Batch:
     """The first and the last token of each answer; IGNORE where none is known."""
     choices: Int[Tensor, "examples choices"] | None = field(default=None, metadata=axes("examples choices", -1))
     """The rows of `tokens` that are the choices of each question, in order; −1 where there is no choice."""
+    images: UInt8[Tensor, "batch height width colors"] | None = field(
+        default=None, metadata=axes("batch height width colors", 255)
+    )
+    """The image of each example: red, green and blue from 0 to 255."""
+    regions: Float[Tensor, "batch regions region_dim"] | None = field(
+        default=None, metadata=axes("batch regions region_dim", 0)
+    )
+    """The given features of the regions of each image."""
     ngrams: Int[Tensor, "examples ngrams"] | None = field(default=None, metadata=axes("examples ngrams", 0))
     """The hashed n-grams of each example, from 1; 0 where there is none."""
 

@@ -183,7 +183,7 @@ def _read(rows: Rows, are_pairs: bool) -> Seen:
     source = rows.source
     if isinstance(source, Files):
         rows = replace(rows, source=replace(source, strict=False))
-    elif isinstance(source, HeldOut):
+    elif isinstance(source, HeldOut) and isinstance(source.files, Files):
         rows = replace(rows, source=replace(source, files=replace(source.files, strict=False)))
     are_tags = isinstance(source, Files) and source.read == "conll"
     seen = Seen([Column() for _ in rows.columns], are_pairs=are_pairs, are_tags=are_tags)

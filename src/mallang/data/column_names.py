@@ -38,5 +38,7 @@ def column_names(source: str, target: str, text: str) -> dict[str, tuple[str, ..
         "context": ("context", "passage", "paragraph"),
         "answers": ("answers", "answer"),
         "choices": ("choices", "question.choices", "options"),
+        "image": ("image", "picture", "file", "file_name", "path"),
+        "caption": ("caption", source, "text", "description"),
         "answer": ("answer", "answerKey", "label"),
     }

@@ -12,6 +12,8 @@
 | span     | parts of another column (answers.py)         | the first and the last token of each        |
 | choices  | texts to choose from (choices.py)            | the ids of their tokens, choice after choice |
 | choice   | which of them is right                       | its number                                  |
+| image    | an image file, or an image (images.py)       | its pixels, packed                          |
+| regions  | a file of region features (images.py)        | their number, and their bits                |
 | name     | the name of an entity (knowledge.py)         | the id of its one token                     |
 
 A list in JSON stands for cells with tabs as well.
@@ -38,7 +40,10 @@ from mallang.text.tag_scheme import Scheme
 from mallang.text.tokenizer import Tokenizer
 from mallang.text.vocabulary import Vocabulary
 
-Kind = Literal["text", "words", "document", "label", "labels", "tags", "number", "span", "choices", "choice", "name"]
+Kind = Literal[
+    "text", "words", "document", "label", "labels", "tags", "number", "span", "choices", "choice", "name", "image",
+    "regions",
+]  # fmt: skip
 TOKENIZED: tuple[Kind, ...] = ("text", "words", "document", "choices", "name")
 """The kinds of columns that have a tokenizer."""
 NAMED: tuple[Kind, ...] = ("label", "labels", "tags")

@@ -25,6 +25,7 @@ from mallang.data.excluded import Excluding
 from mallang.data.gathered import Gathered, Gathering
 from mallang.data.held_out import HeldOut
 from mallang.data.local import MissingColumnError, Wanted
+from mallang.data.located import Located, located
 from mallang.data.miniworld_views import LICENSE, VIEWS, open_view
 from mallang.data.readers import Files
 from mallang.data.source import Row, Source
@@ -242,7 +243,7 @@ def _hold_out(corpus: Corpus, share: float) -> Corpus:
     if not share:
         return corpus
     rows = corpus.splits["train"]
-    assert isinstance(rows.source, Files)
+    assert isinstance(rows.source, Files | Located)
     train = HeldOut(rows.source, rows.picks, share, is_valid=False)
     valid = replace(rows, name=f"{rows.name} (held out)", source=replace(train, is_valid=True), note="")
     return replace(corpus, splits={**corpus.splits, "train": replace(rows, source=train), "valid": valid})
@@ -323,7 +324,7 @@ def _open_local(spec: str | list[str], config: Config, roles: tuple[str, ...]) -
     for path in files.paths:
         if path.stat().st_size == 0:
             raise UserError(f"{path} is empty", todo="give a file with at least one line")
-    return Rows("standard input" if name == "-" else name, roles or picks, files, picks, note)
+    return Rows("standard input" if name == "-" else name, roles or picks, located(files, roles, picks), picks, note)
 
 
 def _check_corpora(config: Config) -> None:

@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from mallang.data.located import Located
 from mallang.data.readers import Files, Row
 from mallang.errors import UserError
 
@@ -24,7 +25,7 @@ def place_of(row: Row) -> float:
 class HeldOut:
     """One split of a file: the validation rows, or the training rows."""
 
-    files: Files
+    files: Files | Located
     picks: tuple[str, ...]
     """The columns that are hashed, whichever columns are read."""
     share: float

@@ -91,6 +91,12 @@ VIEWS = {
         ("ko-question", "ko-choices", "en-question", "en-choices", "answer"),
         {"train": 4_000, "valid": 500, "test": 500},
     ),
+    "miniworld-pictures": View(
+        "captions",
+        "Pictures of miniworld's scenes on 32 x 32 pixels, their captions, and the box of every word",
+        ("image", "ko", "en", "ko-boxes", "en-boxes"),
+        {"train": 6_000, "valid": 500, "test": 500},
+    ),
     "miniworld-triples": View(
         "knowledge",
         "What miniworld knows as a graph: what is of which kind, who does what, where and with what",
@@ -186,6 +192,7 @@ class Table:
             miniworld_choices,
             miniworld_documents,
             miniworld_inference,
+            miniworld_pictures,
             miniworld_questions,
             miniworld_similarity,
             miniworld_triples,
@@ -197,6 +204,7 @@ class Table:
             "miniworld-similarity": miniworld_similarity,
             "miniworld-questions": miniworld_questions,
             "miniworld-choices": miniworld_choices,
+            "miniworld-pictures": miniworld_pictures,
             "miniworld-triples": miniworld_triples,
         }[self.name]
 

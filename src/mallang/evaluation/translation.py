@@ -42,12 +42,12 @@ def bleu_statistics(
     hypotheses: Sequence[str], references: References, tokenize: str = "13a", lowercase: bool = False
 ) -> Statistics:
     """Lengths, matched n-grams and all n-grams of every sentence; their sums give BLEU."""
-    return _statistics("BLEU", bleu_metric(tokenize, lowercase), hypotheses, references)
+    return metric_statistics("BLEU", bleu_metric(tokenize, lowercase), hypotheses, references)
 
 
 def chrf_statistics(hypotheses: Sequence[str], references: References, word_order: int = 0) -> Statistics:
     """The character n-grams of every sentence, by order: of both sides, and shared; their sums give chrF."""
-    return _statistics(f"chrF2{'+' * word_order}", CHRF(word_order=word_order), hypotheses, references)
+    return metric_statistics(f"chrF2{'+' * word_order}", CHRF(word_order=word_order), hypotheses, references)
 
 
 def exact_statistics(hypotheses: Sequence[str], references: References) -> Statistics:
@@ -78,7 +78,7 @@ def tokenization(language: str) -> str:
     return {"zh": "zh", "ja": "char", "th": "char"}.get(language.lower().replace("_", "-").split("-")[0], "13a")
 
 
-def _statistics(name: str, metric: Any, hypotheses: Sequence[str], references: References) -> Statistics:
+def metric_statistics(name: str, metric: Any, hypotheses: Sequence[str], references: References) -> Statistics:
     """sacreBLEU's statistics of the sentences and its signature."""
     streams = list(zip_longest(*all_references(hypotheses, references)))
     table = np.array(metric._extract_corpus_statistics(list(hypotheses), streams))

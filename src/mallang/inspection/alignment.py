@@ -22,13 +22,23 @@ from torch import Tensor, nn
 
 from mallang.decoding.contract import device_of, inference
 from mallang.decoding.ensemble import Ensemble
-from mallang.decoding.scoring import score
+from mallang.decoding.scoring import score, with_labels
 from mallang.errors import UserError, nearest
 from mallang.inspection.attention import AttentionMap, Side, attention_maps, sides_of
 from mallang.inspection.figures import draw_attention
-from mallang.inspection.text_with_output import TextWithOutput, Words, padded, searching, text_with_output, words_in
+from mallang.inspection.text_with_output import (
+    TextWithOutput,
+    Words,
+    padded,
+    refuse_domain,
+    searching,
+    text_with_output,
+    words_in,
+    words_said,
+)
 from mallang.layers.attention import Observable, record_attention
-from mallang.tasks import classifier
+from mallang.tasks import captioner, classifier
+from mallang.text.vocabulary import EOS
 
 CLASS_TOKEN = "[CLS]"
 
@@ -57,6 +67,9 @@ def attention_of(model: Any, text: str, *, target: str | None = None, domain: st
         if target is not None or domain is not None or search:
             raise UserError("a classifier has no search, target or domain", todo="leave them out")
         return attention_in(model, text)
+    if isinstance(model, captioner.Verbs):
+        refuse_domain(domain)
+        return attention_on_image(model, text, target, search)
     check_attentive(searching(model).model)
     both = text_with_output(model, text, target=target, domain=domain, **search)
     return seen_of(searching(model).model, both)
@@ -67,6 +80,34 @@ def seen_of(model: Any, both: TextWithOutput) -> Seen:
     (maps,) = attention_maps(model, both.batch)
     total = sum(score(model, both.batch)[0][both.first :])
     return Seen(both.input, both.output, total, maps, both.words)
+
+
+def attention_on_image(model: captioner.Verbs, cell: str, target: str | None, search: Mapping[str, Any]) -> Seen:
+    """The attention of every word of a caption to the regions of its image, numbered from 1, row after row."""
+    tokenizer = model.task.caption
+    if target is None:
+        ((found, *_),) = model.search([cell], **search)
+        labels, output = list(found.labels(EOS)), tokenizer.decode(found.tokens)
+        words = words_said(tokenizer, found.tokens)
+    elif search:
+        raise UserError("options of the search have no effect on a given target", todo="leave one of them out")
+    else:
+        given = tokenizer.encode(target)
+        labels, output, words = [*given.ids, EOS], target, words_in(target, given.offsets)
+    batch = with_labels(model.read([cell]), [labels], tokenizer.vocabulary).to(model.device)
+    with inference(model.model), record_attention(model.model) as recorded:
+        model.model(batch)
+    queries = tuple(tokenizer.vocabulary.tokens[number] for number in labels)
+    maps = {
+        name: AttentionMap(name, weights[0].float().cpu(), queries, tuple(map(str, range(1, weights.shape[-1] + 1))))
+        for name, weights in recorded.items()
+    }
+    regions = max(len(each.keys) for each in maps.values())
+    sides: dict[Side, Words] = {
+        "said": padded(words, 0, len(labels) - len(words.owners)),
+        "read": Words((), (None,) * regions),
+    }
+    return Seen(captioner.short(cell), output, sum(score(model.model, batch)[0]), maps, sides)
 
 
 def attention_in(model: classifier.Verbs, text: str) -> Seen:

@@ -23,7 +23,7 @@ from mallang.decoding.tree import FATES, Node, Tree, record
 from mallang.errors import UserError, require
 from mallang.inspection.figures import FORMATS, drawable, families, save, show
 from mallang.inspection.text_with_output import check_length, prompt_to_search, refuse_domain, searching
-from mallang.tasks import generation
+from mallang.tasks import captioner, generation
 from mallang.text.vocabulary import BOS, EOS
 
 PAGES = (".html", ".htm")
@@ -65,6 +65,10 @@ def tree_of(model: Any, text: str, *, domain: str | None = None, alternatives: i
 
     For a language model the text is a prompt, and the tree holds its continuations; beam search replaces sampling.
     """
+    if isinstance(model, captioner.Verbs):
+        refuse_domain(domain)
+        config, batch = change_search(model.config, options), model.read([text]).to(model.device)
+        return replace(record(model.model, batch, config, alternatives=alternatives), input=captioner.short(text))
     model = searching(model)
     if isinstance(model, generation.Verbs):
         refuse_domain(domain)

@@ -133,9 +133,9 @@ def searching(model: Any) -> Any:
 
 
 def refuse_domain(domain: str | None) -> None:
-    """Refuse a domain: it is a tag before a source, and a language model has none."""
+    """Refuse a domain: it is a tag before a source text, and this model has none."""
     if domain is not None:
-        raise UserError(f"domain {domain} has no effect: a language model has no source", todo="leave it out")
+        raise UserError(f"domain {domain} has no effect: this model has no source text", todo="leave it out")
 
 
 def prompt_to_search(model: generation.Verbs, text: str, search: Mapping[str, Any]) -> tuple[Continuation, Config]:

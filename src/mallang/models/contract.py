@@ -97,6 +97,15 @@ class Hierarchical(Protocol):
 
 
 @runtime_checkable
+class ReadsRegions(Protocol):
+    """A model of images that declares whether it reads features of their regions, and not the images."""
+
+    @property
+    def reads_regions(self) -> bool:
+        """Whether `batch.regions` is read, and not `batch.images`."""
+
+
+@runtime_checkable
 class Encoder(Protocol):
     """A model that encodes a text: a vector of every token, and one vector of the whole.
 

@@ -7,7 +7,7 @@ epoch starts without carried state."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -18,6 +18,14 @@ from mallang.errors import UserError
 from mallang.layers.cache import Nest, map_nest
 from mallang.text.vocabulary import BOS
 from mallang.training.distributed import World
+
+
+@runtime_checkable
+class Carrying(Protocol):
+    """A task whose loss carries a state of its own from batch to batch, such as a moving average."""
+
+    def carry_like(self) -> Any:
+        """An example of that state, for its structure."""
 
 
 class Carries:
@@ -55,7 +63,7 @@ class Carries:
             self.world.sum_tensor(leaf)
         return found
 
-    def restore(self, saved: Mapping[str, Tensor] | None, model: Any, place: int) -> None:
+    def restore(self, saved: Mapping[str, Tensor] | None, task: object, model: Any, place: int) -> None:
         """Restore the states of a checkpoint that was written at this position of an epoch."""
         self.kept = {}
         if place == 0 or not saved:
@@ -66,7 +74,8 @@ class Carries:
                 f"this run reads its text in the rows of {streams} micro-batches, and would now have {self.streams}",
                 todo=f"train.micro_batches={streams} for any number of processes, or as many processes as before",
             )
-        like, device = carry_like(model), device_of(model)
+        like = task.carry_like() if isinstance(task, Carrying) else carry_like(model)
+        device = device_of(model)
         for stream in range(self.world.rank, streams, self.world.size):
             mine = [saved[f"{stream}.{number}"].to(device) for number in range(len(leaves(like)))]
             self.kept[stream] = filled(like, mine)

@@ -312,7 +312,7 @@ class Loop:
             self.step = self.saved = saved.step
             self.progress = Progress.from_json({k: v for k, v in saved.state.items() if k != "validated"})
             self.skipping = Skipping(self.progress.skipped_updates)
-            self.carries.restore(saved.tensors.get("carry"), self.model, self.progress.position.place)
+            self.carries.restore(saved.tensors.get("carry"), self.task, self.model, self.progress.position.place)
             if self.average is not None:
                 self.average.restore(saved.tensors.get("average", {}), self.progress.trigger.updates(self.step))
             share = 1.0 if self.world.is_first else 0.0  # the saved sums are over all processes: one of them takes them
