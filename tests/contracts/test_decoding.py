@@ -21,6 +21,7 @@ from mallang.decoding.contract import Autoregressive, Config, Hypothesis, infere
 from mallang.decoding.ranking import hypothesis, ranked
 from mallang.decoding.scoring import score, with_labels
 from mallang.find import find, names
+from mallang.models.contract import ReadsRegions
 from mallang.text.vocabulary import Vocabulary
 
 
@@ -30,6 +31,7 @@ class Kind:
 
     build: Callable[[Vocabulary, int], Any]
     reads_source: bool = True
+    reads_images: bool = False
 
     def batch(self, sources: list[list[int]], extra_padding: int = 0) -> Batch:
         batch = source_batch(sources, extra_padding) if self.reads_source else empty_batch(len(sources))
@@ -46,8 +48,8 @@ def real_model(name: str) -> Kind | None:
             torch.manual_seed(seed)
             return module.Model(module.Config(**module.SIZES["tiny"]), *vocabularies_of(module, vocabulary))
 
-    is_autoregressive = isinstance(build(tiny_vocabulary(6), 1), Autoregressive)
-    return Kind(build, reads_source) if is_autoregressive else None
+    tiny = build(tiny_vocabulary(6), 1)
+    return Kind(build, reads_source, isinstance(tiny, ReadsRegions)) if isinstance(tiny, Autoregressive) else None
 
 
 def language_table(vocabulary: Vocabulary, seed: int) -> Table:

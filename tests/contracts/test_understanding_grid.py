@@ -41,7 +41,9 @@ LEARNING = ("train.steps=400", "train.validate_every=400", "train.batch_sentence
             "optimizer.learning_rate=0.01", "schedule.name=constant")  # fmt: skip
 CHANGES = {
     "autoencoder": ("model.dim=8",),  # its tiny code of two numbers cannot keep eleven topics apart
-    "bert": ("optimizer.learning_rate=0.001",),  # norms after the sublayers bear no more without a warm-up
+    **dict.fromkeys(  # norms after the sublayers bear no more without a warm-up
+        ("albert", "bert", "distilbert", "electra"), ("optimizer.learning_rate=0.001",)
+    ),
     "char_cnn": ("text.unit=char",),
     "grnn": ("model.dim=24",),  # a last state of twelve numbers learns to keep the first words only after LEARNING
     "paragraph_vectors": ("model.dim=100", "model.epochs=10", "model.block=256", "model.learning_rate=0.1"),

@@ -17,7 +17,7 @@ from mallang.decoding.ranking import hypothesis, ranked
 from mallang.decoding.scoring import score, with_labels
 from mallang.decoding.search import search
 
-LANGUAGE = {name: kind for name, kind in KINDS.items() if not kind.reads_source}
+LANGUAGE = {name: kind for name, kind in KINDS.items() if not (kind.reads_source or kind.reads_images)}
 every_model = pytest.mark.parametrize("kind", LANGUAGE.values(), ids=LANGUAGE.keys())
 SEARCHES = {
     "greedy": Config(method="greedy", max_length=6),
