@@ -147,7 +147,7 @@ def test_keys_are_listed_and_closed(opened: Open, path: Path) -> None:
     page.keyboard.press("?")
     assert "Space" in page.inner_text("dialog")
     page.keyboard.press("Escape")
-    assert page.locator("dialog").count() == 0
+    page.wait_for_selector("dialog", state="detached")
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(360, "light"), (1280, "dark")])

@@ -5,9 +5,16 @@ import { read, write } from "#state";
 import { WORDS } from "#words";
 import { alignment } from "#view_alignment";
 import { attention } from "#view_attention";
+import { compare } from "#view_compare";
+import { highlights } from "#view_highlights";
+import { labels } from "#view_labels";
 import { next } from "#view_next";
+import { positions } from "#view_positions";
+import { search } from "#view_search";
+import { training } from "#view_training";
 
-export const VIEWS = [attention, alignment, next];
+/** The views in the order of their tabs; those that a run cannot fill are absent. */
+export const VIEWS = [attention, alignment, next, search, labels, highlights, compare, positions, training];
 
 /** Draw the page of some data into an element. */
 export function open(root, data) {
