@@ -15,6 +15,8 @@
 | image    | an image file, or an image (images.py)       | its pixels, packed                          |
 | regions  | a file of region features (images.py)        | their number, and their bits                |
 | name     | the name of an entity (knowledge.py)         | the id of its one token                     |
+| mentions | parts of another column (linked_text.py)     | the first and the last token of each        |
+| links    | parts of another column, each with an entity | their first and last tokens and entities    |
 
 A list in JSON stands for cells with tabs as well.
 """
@@ -42,7 +44,7 @@ from mallang.text.vocabulary import Vocabulary
 
 Kind = Literal[
     "text", "words", "document", "label", "labels", "tags", "number", "span", "choices", "choice", "name", "image",
-    "regions",
+    "regions", "mentions", "links",
 ]  # fmt: skip
 TOKENIZED: tuple[Kind, ...] = ("text", "words", "document", "choices", "name")
 """The kinds of columns that have a tokenizer."""

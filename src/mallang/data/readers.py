@@ -16,18 +16,18 @@ import json
 import lzma
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal
 
-from mallang.data import derived, question_sentences, storage
+from mallang.data import derived, question_sentences, relations, storage
 from mallang.data.shares import hundredths, shared_out
 from mallang.data.source import Row as Row
 from mallang.data.squad import squad_rows
 from mallang.errors import UserError, nearest, require
 
-Kind = Literal["text", "parallel", "tsv", "csv", "jsonl", "parquet", "conll", "squad", "qnli", "analogy", "captions"]
+Kind = Literal["text", "parallel", "tsv", "csv", "jsonl", "parquet", "conll", "squad", "qnli", "analogy", "captions", "fewrel", "renamed"]
 PACKED = (".gz", ".xz")
 MISSING = object()
 
@@ -320,6 +320,21 @@ def captions(files: Files) -> Iterator[Row]:
             yield image, place, caption
 
 
+def fewrel(files: Files) -> Iterator[Row]:
+    """A row a sentence of a FewRel file: text, mentions, links, relation."""
+    return (relations.row(record) for _, record in json_records(files.paths[0], files.strict))
+
+
+def renamed(files: Files) -> Iterator[Row]:
+    """The triples of the first file with the names that the second file, a table with a header, gives its entities.
+
+    What has no other name there keeps its own.
+    """
+    names = {row[0]: row[1] for _, row in cells(files.paths[1], "tsv", files.strict)}
+    for head, relation, tail in table(replace(files, read="tsv", paths=files.paths[:1])):
+        yield names.get(head, head), relation, names.get(tail, tail)
+
+
 WHOLE: dict[Kind, Callable[[Files], Iterator[Row]]] = {
     "text": text,
     "tsv": table,
@@ -329,6 +344,8 @@ WHOLE: dict[Kind, Callable[[Files], Iterator[Row]]] = {
     "qnli": lambda files: question_sentences.rows(whole_json(files.paths[0])),
     "analogy": analogy,
     "captions": captions,
+    "fewrel": fewrel,
+    "renamed": renamed,
 }
 """The readers that give every column of a file."""
 
