@@ -16,9 +16,9 @@ from dataclasses import replace
 from functools import cache
 
 from mallang.data import miniworld
-from mallang.data.miniworld_draw import Draw
+from mallang.data.miniworld_draw import Draw, draw_clause
 from mallang.data.miniworld_grammar import Scene
-from mallang.data.miniworld_scene import Clause, Phrase, adjectives
+from mallang.data.miniworld_scene import Clause, Phrase, adjectives, makes_sense
 from mallang.data.miniworld_triples import LEFT_OUT
 from mallang.data.miniworld_verbs import ACTIONS
 from mallang.data.miniworld_words import Noun, no_type_check
@@ -34,30 +34,27 @@ SYLLABLES = ("na", "bu", "ki", "do", "le", "mi", "so", "ta", "re", "gu")
 HANGUL = ("나", "부", "키", "도", "레", "미", "소", "타", "루", "구")
 PARTS = 4
 """Syllables of a name."""
-Cell = list[tuple[str, int, int]]
-"""Entities, with the first and the last character (excluded) of their names."""
 
 
 @cache
 def rows(split: str, count: int) -> tuple[tuple[str, ...], ...]:
     """Rows of a split: text, links and mention in English and in Korean, types; pairs, and their relation."""
     found: list[tuple[str, ...]] = []
-    for number, scene in enumerate(miniworld.scenes(split)):
-        draw = Draw(VERSION, list(miniworld.SPLITS).index(split), number)
-        row = told(scene, draw, split)
+    number = Draw(VERSION, list(miniworld.SPLITS).index(split), PARTS).next()
+    while len(found) < count:
+        draw, number = Draw(number), number + 1
+        clause = draw_clause(draw, split, ACTIONS)
+        row = told(clause, draw, split) if clause is not None and makes_sense(clause) else None
         if row is not None:
             found.append(row)
-        if len(found) == count:
-            break
     return tuple(found)
 
 
 @no_type_check
-def told(scene: Scene, draw: Draw, split: str) -> tuple[str, ...] | None:
-    """The row of a scene; none where nothing in it gets another name."""
-    clause = scene.clauses[0]
-    roles = [role for role in ROLES if named(getattr(clause, role))]
-    if scene.joined or clause.verb not in ACTIONS or not roles:
+def told(first: Clause, draw: Draw, split: str) -> tuple[str, ...] | None:
+    """The row of a clause; none where nothing in it gets another name."""
+    clause, roles = first, [role for role in ROLES if named(getattr(first, role))]
+    if not roles:
         return None
     nouns: dict[str, Noun] = {}
     for role in roles:
@@ -68,17 +65,17 @@ def told(scene: Scene, draw: Draw, split: str) -> tuple[str, ...] | None:
         nouns[role] = name
         clause = clause._replace(**{role: phrase._replace(noun=name)})
     asked = roles[draw.below(len(roles))]
-    original = getattr(scene.clauses[0], asked).noun
-    verb = scene.clauses[0].verb.english[0]
+    originals = {role: getattr(first, role).noun for role in roles}
     cells: dict[str, tuple[str, str, str, str]] = {}
     for language in LANGUAGES:
-        found = linked(clause, {role: getattr(scene.clauses[0], role).noun for role in roles}, nouns, verb, language)
+        found = linked(clause, originals, nouns, language)
         if found is None:
             return None
         text, parts, head = found
-        links = [[entity, *part] for entity, part in parts.values()] + [[verb, *head]]
+        links = [[entity, *part] for entity, part in parts.values()] + [[first.verb.english[0], *head]]
         mention = parts[asked][1]
         cells[language] = (text, json.dumps(links), json.dumps(mention), json.dumps([list(head), list(mention)]))
+    original = originals[asked]
     types = "\t".join((original.group, *(each.english for each in adjectives(original))))
     (en, en_links, en_mention, en_pair), (ko, ko_links, ko_mention, ko_pair) = cells["en"], cells["ko"]
     return en, en_links, en_mention, en_pair, ko, ko_links, ko_mention, ko_pair, types, ROLES[asked]
@@ -101,18 +98,22 @@ def other_name(draw: Draw, split: str, noun: Noun) -> Noun:
     return replace(noun, english=english, plural=english + "s", korean=korean)
 
 
-@cache
 def spelling(number: int) -> tuple[int, ...]:
-    """The syllables of a name: an order of all spellings by hash, so that splits share no beginning."""
-    every = range(len(SYLLABLES) ** PARTS)
-    ordered = sorted(every, key=lambda each: hashlib.sha256(f"{VERSION} {each}".encode()).digest())
-    chosen = ordered[number]
+    """The syllables of a name."""
+    chosen = spellings()[number]
     return tuple(chosen // len(SYLLABLES) ** place % len(SYLLABLES) for place in range(PARTS))
+
+
+@cache
+def spellings() -> tuple[int, ...]:
+    """The numbers of all names in an order by hash, so that the names of a split look like those of the others."""
+    every = range(len(SYLLABLES) ** PARTS)
+    return tuple(sorted(every, key=lambda number: hashlib.sha256(f"{VERSION} {number}".encode()).digest()))
 
 
 @no_type_check
 def linked(
-    clause: Clause, entities: dict[str, Noun], nouns: dict[str, Noun], verb: str, language: str
+    clause: Clause, entities: dict[str, Noun], nouns: dict[str, Noun], language: str
 ) -> tuple[str, dict[str, tuple[str, list[int]]], list[int]] | None:
     """A sentence, the entity and the part of each noun, and the part of the verb; none where one cannot be found."""
     scene = Scene((clause,))

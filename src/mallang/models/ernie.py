@@ -26,7 +26,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
@@ -273,9 +272,8 @@ class KnowledgeBlock(nn.Module):
         return x, entities._replace(vectors=self.entity_output_norm(vectors + self.dropout(change)))
 
     def seen(self, entities: Entities) -> Mask:
-        """The mask in which entities see those of their text; a text without any sees the first place, unread."""
-        first = torch.arange(entities.places.shape[1], device=entities.places.device) == 0
-        return padding_mask(entities.present | first)
+        """The mask in which entities see those of their text; where there are none, places see what nothing reads."""
+        return padding_mask(entities.present | ~entities.present.any(dim=1, keepdim=True))
 
     def fuse(self, x: Float[Tensor, "batch time dim"], entities: Entities) -> Float[Tensor, "batch time hidden_dim"]:
         """GELU(W̃_t w̃ + W̃_e ẽ + b̃), where W̃_e ẽ is added at the token that the entity belongs to."""

@@ -167,10 +167,9 @@ class Task(masked_lm.Task):
         batch = super().collate(rows)
         coded = batch.tokens.numpy()
         entities = coded // self.words - 1
-        names, places = np.nonzero(entities >= 0)
-        per_row = np.split(np.stack((places, places, entities[names, places]), axis=1),
-                           np.searchsorted(names, np.arange(1, len(coded))))  # fmt: skip
-        fields = self.entities.fields([each.reshape(-1) for each in per_row])
+        rows_of, places = np.nonzero(entities >= 0)
+        links = np.stack((places, places, entities[rows_of, places]), axis=1)
+        fields = self.entities.fields(np.split(links, np.searchsorted(rows_of, np.arange(1, len(coded)))))
         named = fields["entities"].numpy()
         distinct = np.unique(named[named >= 0])
         labels = np.where(named >= 0, np.searchsorted(distinct, named), IGNORE)

@@ -80,11 +80,10 @@ class GivenEntities:
             )
         model.give_graph(self.given.model)
 
-    def fields(self, links: Sequence[Integer[np.ndarray, " numbers"]]) -> dict[str, Tensor]:
+    def fields(self, rows: Sequence[Integer[np.ndarray, "links 3"]]) -> dict[str, Tensor]:
         """The entities of texts as fields of a batch; each link is its first token, its last one and its entity."""
         if self.read == "text":
             return {}
-        rows = [np.reshape(each, (-1, LINK)) for each in links]
         width = max(1, *(len(row) for row in rows), 0)  # attention needs a place even where no text has an entity
         entities, places = np.full((2, len(rows), width), -1, dtype=np.int64)
         for number, row in enumerate(rows):

@@ -18,6 +18,7 @@ from types import ModuleType
 from typing import Any, Literal
 
 import numpy as np
+from jaxtyping import Bool
 from torch import nn
 
 from mallang.data.batch import Batch, pad_texts
@@ -28,7 +29,7 @@ from mallang.data.sampler import Buckets, Rows, by_length
 from mallang.errors import UserError
 from mallang.evaluation.label_predictions import LabelPredictions, label_scores, probability_scores
 from mallang.evaluation.score import Score
-from mallang.models.contract import Classifier
+from mallang.models.contract import Classifier, reads_sentences
 from mallang.runs.given import Given
 from mallang.tasks import classification, classifier
 from mallang.tasks.classification_options import LabelOptions
@@ -122,9 +123,11 @@ class Task(classification.Task):
 
     def build(self, model: ModuleType, config: Any) -> nn.Module:
         """The encoder with a head for these labels, and with the given entities."""
+        name = model.__name__.rsplit(".", 1)[-1]
         if issubclass(model.Model, Classifier):
-            name = model.__name__.rsplit(".", 1)[-1]
-            raise UserError(f"{name} reads no marked mentions", todo="take an encoder, such as model.name=ernie")
+            raise UserError(f"{name} encodes no text, so it reads no mention in one", todo="take an encoder, such as model.name=ernie")
+        if reads_sentences(model.Model):
+            raise UserError(f"{name} reads documents in sentences, and no mention in one", todo="take an encoder, such as model.name=ernie")
         built: Any = super().build(model, config)
         self.entities.give_to(built.model)
         longest = self.longest(built)
@@ -217,6 +220,16 @@ class Verbs(classifier.Verbs):
     verbs = ("classify", "embed", "evaluate")
     task: Task
 
+    def classify(self, texts: Any, *, calibrated: bool = True, fitted_thresholds: bool = False) -> Any:
+        """The label of a text with marked mentions, or of each, with probabilities.
+
+        A text is written as `[[Paris|Q90]] is large.`, or given as a row of text, mentions and links.
+        """
+        alone = isinstance(texts, str)
+        given = [texts] if alone else list(texts)
+        found = self.classify_given(given, calibrated=calibrated, fitted_thresholds=fitted_thresholds)
+        return found[0] if alone else found
+
     def examples(self, texts: Sequence[Any]) -> list[tuple[Any, ...]]:
         """Texts with marked mentions, or rows of text, mentions and links, as examples without a known label."""
         rows = [as_cells(each) if isinstance(each, str) else tuple(each[:3]) for each in texts]
@@ -238,15 +251,16 @@ class Verbs(classifier.Verbs):
 
     def covered_scores(self, rows: Sequence[tuple[str, ...]], found: LabelPredictions) -> list[Score]:
         """The share of texts with an entity that a mention names, and the scores of these texts."""
-        covered = np.array([overlaps(each[LINKS], each[MENTIONS]) for each in self.examples([row[:3] for row in rows])])
-        told = f"confidence:{self.task.mention_config.confidence:g}"
-        share = Score("coverage", 100 * float(covered.mean()), f"mentions with an entity|{told}", count=len(covered))
-        if self.task.entities.given is None:
+        covered = self.covered(rows)
+        if covered is None:
             return []
+        told = f"mentions with an entity|confidence:{self.task.mention_config.confidence:g}"
+        share = Score("coverage", 100 * float(covered.mean()), told, count=len(covered))
         some = label_scores(found.take(covered)) if covered.any() else []
         return [share, *(replace(score, name=f"{score.name} (covered)") for score in some)]
 
-    @property
-    def control(self) -> tuple[str, ...]:
-        """The recipe values that make the control of this run, the same without entities; none: it is one."""
-        return ("task.read=text",) if self.task.mention_config.read == "both" else ()
+    def covered(self, rows: Sequence[tuple[str, ...]]) -> Bool[np.ndarray, " texts"] | None:
+        """Which rows have a mention whose entity the graph has; None where there is no graph."""
+        if self.task.entities.given is None:
+            return None
+        return np.array([overlaps(each[LINKS], each[MENTIONS]) for each in self.examples([row[:3] for row in rows])])
