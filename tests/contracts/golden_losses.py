@@ -64,7 +64,10 @@ def small(name: str, *, dim: int, batch_tokens: int, context: int, steps: int, p
         changes |= {"train.steps": steps, "train.precision": precision, "train.workers": 0, "train.log_every": 1}
     sizes = {"dim": dim, "batch_tokens": batch_tokens, "context": context, "steps": steps, "precision": precision}
     given = stand_ins.given_runs(
-        name, storage.cache_folder() / f"given-{dim}", lambda other: small(other, **sizes), "cpu"  # type: ignore[arg-type]
+        name,
+        storage.cache_folder() / f"given-{dim}",
+        lambda other: small(other, **sizes),
+        "cpu",  # type: ignore[arg-type]
     )
     return recipe.read(name, [*(f"{key}={value}" for key, value in changes.items()), *given]).build()
 

@@ -128,10 +128,10 @@ def test_links_of_documents_lie_on_the_tokens_of_their_sentences() -> None:
     assert encoder.encode(json.dumps([["Q90", 24, 36]]), TEXT) == [0] * len(found)  # across two sentences
 
 
-@given(
-    length=st.integers(1, 9), data=st.data(), count=st.integers(0, 2)
-)
-def test_marks_stand_around_mentions_and_every_token_is_found_again(length: int, data: st.DataObject, count: int) -> None:
+@given(length=st.integers(1, 9), data=st.data(), count=st.integers(0, 2))
+def test_marks_stand_around_mentions_and_every_token_is_found_again(
+    length: int, data: st.DataObject, count: int
+) -> None:
     ids = np.arange(100, 100 + length)
     ends = [sorted(data.draw(st.tuples(*[st.integers(0, length - 1)] * 2))) for _ in range(count)]
     marks = [7, 8][:count]

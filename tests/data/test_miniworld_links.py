@@ -1,4 +1,4 @@
-"""Sentences of miniworld with links: parts of the text, names that no other split has, types and relations that hold."""
+"""Sentences of miniworld with links: parts of the text, names of one split alone, types and relations that hold."""
 
 from __future__ import annotations
 

@@ -73,6 +73,7 @@ def attended(part: Any, vectors: Tensor, heads: int) -> Tensor:
 
 def by_loops(block: KnowledgeBlock, x: Tensor, e: Tensor, places: list[int]) -> tuple[Tensor, Tensor | None]:
     """One layer of the K-Encoder for one text, as the paper's equations 3 to 5 and its code say it."""
+
     def norm(vector: Tensor, by: nn.LayerNorm) -> Tensor:
         return F.layer_norm(vector, vector.shape[-1:], by.weight, by.bias, by.eps)
 
@@ -123,12 +124,12 @@ def test_without_entities_it_is_bert_with_the_same_weights() -> None:
     plain.load_state_dict({name: weights[name] for name in own_weights(plain)}, strict=False)
     missing = {name for name in weights if name not in own_weights(plain)}
     assert missing and all("entity" in name for name in missing)
-    for given in (batch(), batch(entities=[[-1], [-1]], places=[[-1], [-1]])):
-        torch.testing.assert_close(ernie(given), plain(given))
-        torch.testing.assert_close(ernie.encode(given).pooled, plain.encode(given).pooled)
-        torch.testing.assert_close(ernie.output(ernie(given)), plain.output(plain(given)))
-        logits = ernie.next_sentence_logits(ernie(given))
-        torch.testing.assert_close(logits, plain.next_sentence_logits(plain(given)))
+    for each in (batch(), batch(entities=[[-1], [-1]], places=[[-1], [-1]])):
+        torch.testing.assert_close(ernie(each), plain(each))
+        torch.testing.assert_close(ernie.encode(each).pooled, plain.encode(each).pooled)
+        torch.testing.assert_close(ernie.output(ernie(each)), plain.output(plain(each)))
+        logits = ernie.next_sentence_logits(ernie(each))
+        torch.testing.assert_close(logits, plain.next_sentence_logits(plain(each)))
     assert not torch.allclose(ernie(batch(**LINKED)), plain(batch()), atol=1e-3)
 
 

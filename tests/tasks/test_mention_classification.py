@@ -51,7 +51,9 @@ def model_of(task: Task, **config: Any) -> Any:
     return task.build(module, module.Config(**shape)).eval()
 
 
-def example(words: str, mentions: list[list[int]], links: list[tuple[str, int, int]], label: int = 0) -> tuple[Any, ...]:
+def example(
+    words: str, mentions: list[list[int]], links: list[tuple[str, int, int]], label: int = 0
+) -> tuple[Any, ...]:
     """A text of words parted by spaces; mentions and links by the numbers of their words."""
     table = [[start, end, GRAPH.vocabulary.ids[name]] for name, start, end in links]
     arrays = TEXT.encode_batch([words])[0], [label], np.reshape(mentions, -1), np.reshape(table, -1)
@@ -167,7 +169,9 @@ def entities(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A trained graph of miniworld."""
     folder = tmp_path_factory.mktemp("graph") / "transe"
     values = ["train.epochs=1", "train.validate_every=none"]
-    return train(recipe.read("transe-miniworld", values).build(), Options(folder=folder, device="cpu", quiet=True)).folder
+    return train(
+        recipe.read("transe-miniworld", values).build(), Options(folder=folder, device="cpu", quiet=True)
+    ).folder
 
 
 SMALL = ["train.epochs=none", "train.steps=40", "train.validate_every=none"]

@@ -91,7 +91,7 @@ class Batch:
     ngrams: Int[Tensor, "examples ngrams"] | None = field(default=None, metadata=axes("examples ngrams", 0))
     """The hashed n-grams of each example, from 1; 0 where there is none."""
     entities: Int[Tensor, "batch entities"] | None = field(default=None, metadata=axes("batch entities", -1))
-    """The entities that each text names, by their ids in a given graph; −1 where there is none, or where it is hidden."""
+    """The entities that each text names, by their ids in a given graph; −1 where there is none, or it is hidden."""
     entity_places: Int[Tensor, "batch entities"] | None = field(default=None, metadata=axes("batch entities", -1))
     """The position of the first token of each of these names; −1 where there is none."""
     entity_labels: Int[Tensor, "batch entities"] | None = field(default=None, metadata=axes("batch entities", IGNORE))

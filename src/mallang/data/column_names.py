@@ -12,7 +12,17 @@ def column_names(source: str, target: str, text: str) -> dict[str, tuple[str, ..
         "source": (source, "source"),
         "target": (target, "target"),
         "text": (text, source, "document", "sentence", "review"),
-        "label": ("label", "labels", "class", "category", "sentiment", "gold_label", "is_duplicate", "types", "relation"),
+        "label": (
+            "label",
+            "labels",
+            "class",
+            "category",
+            "sentiment",
+            "gold_label",
+            "is_duplicate",
+            "types",
+            "relation",
+        ),
         "mentions": ("mentions", "mention"),
         "links": ("links", "ents", "entities"),
         "first": (

@@ -6,7 +6,7 @@ A mention is a part of a text that a question is about. A link says which entity
 |----------|-------------------------------------------|----------------------------------------------------|
 | mentions | 0 and 5, with a tab or a space between    | the mention from character 0 to 4                  |
 | mentions | [[0, 5], [20, 26]]                        | two mentions: of a relation the head, then the tail |
-| links    | [["Q90", 0, 5], ["Q142", 20, 26, 0.4]]    | entity, first character, end, confidence (1 if not told) |
+| links    | [["Q90", 0, 5], ["Q142", 20, 26, 0.4]]    | entity, first character, end, confidence (by default 1) |
 | links    | nothing, or []                            | no entity is linked                                |
 
 Offsets count the characters of the text from 0; an end is the first character after.
@@ -59,7 +59,7 @@ class Link:
 def read_mentions(cell: str, text: str, count: int) -> list[tuple[int, int]]:
     """The mentions that a cell holds; another number of them, or one outside the text, is refused."""
     try:
-        found = json.loads(cell) if cell.strip().startswith("[") else [int(part) for part in cell.split()]
+        found: list[Any] = json.loads(cell) if cell.strip()[:1] == "[" else [int(part) for part in cell.split()]
         pairs = [found] if found and not isinstance(found[0], list) else found
         mentions = [(whole(start), whole(end)) for start, end in pairs]
     except (ValueError, TypeError) as error:
@@ -109,7 +109,7 @@ def named(value: Any) -> str:
 
 
 def confidence(values: Sequence[Any]) -> list[float]:
-    """The confidence of a link, if it is told; a ValueError where it is none."""
+    """The confidence of a link, if there is one; a ValueError where it is none."""
     found = [float(value) for value in values]
     if len(found) > 1 or not all(0.0 <= value <= 1.0 for value in found):
         raise ValueError("a confidence is a number from 0 to 1")
@@ -138,7 +138,7 @@ def read_markup(text: str) -> tuple[str, list[tuple[int, int]], list[Link]]:
             mentions.append((found["role"] or "", start, len(plain)))
         if entity:
             links.append(Link(entity.strip(), start, len(plain)))
-    if len({role for role, _, _ in mentions}) == len(mentions):  # both roles are told
+    if len({role for role, _, _ in mentions}) == len(mentions):  # both roles are named
         mentions.sort(key=lambda mention: ROLES.index(mention[0]) if mention[0] else -1)
     return plain + text[last:], [(start, end) for _, start, end in mentions], links
 

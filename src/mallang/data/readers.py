@@ -27,7 +27,10 @@ from mallang.data.source import Row as Row
 from mallang.data.squad import squad_rows
 from mallang.errors import UserError, nearest, require
 
-Kind = Literal["text", "parallel", "tsv", "csv", "jsonl", "parquet", "conll", "squad", "qnli", "analogy", "captions", "fewrel", "renamed"]
+Kind = Literal[
+    "text", "parallel", "tsv", "csv", "jsonl", "parquet", "conll", "squad", "qnli", "analogy", "captions", "fewrel",
+    "renamed",
+]  # fmt: skip
 PACKED = (".gz", ".xz")
 MISSING = object()
 
@@ -320,21 +323,6 @@ def captions(files: Files) -> Iterator[Row]:
             yield image, place, caption
 
 
-def fewrel(files: Files) -> Iterator[Row]:
-    """A row a sentence of a FewRel file: text, mentions, links, relation."""
-    return (relations.row(record) for _, record in json_records(files.paths[0], files.strict))
-
-
-def renamed(files: Files) -> Iterator[Row]:
-    """The triples of the first file with the names that the second file, a table with a header, gives its entities.
-
-    What has no other name there keeps its own.
-    """
-    names = {row[0]: row[1] for _, row in cells(files.paths[1], "tsv", files.strict)}
-    for head, relation, tail in table(replace(files, read="tsv", paths=files.paths[:1])):
-        yield names.get(head, head), relation, names.get(tail, tail)
-
-
 WHOLE: dict[Kind, Callable[[Files], Iterator[Row]]] = {
     "text": text,
     "tsv": table,
@@ -344,8 +332,10 @@ WHOLE: dict[Kind, Callable[[Files], Iterator[Row]]] = {
     "qnli": lambda files: question_sentences.rows(whole_json(files.paths[0])),
     "analogy": analogy,
     "captions": captions,
-    "fewrel": fewrel,
-    "renamed": renamed,
+    "fewrel": lambda files: (relations.row(record) for _, record in json_records(files.paths[0], files.strict)),
+    "renamed": lambda files: relations.renamed(
+        table(replace(files, read="tsv", paths=files.paths[:1])), cells(files.paths[1], "tsv", files.strict)
+    ),
 }
 """The readers that give every column of a file."""
 

@@ -58,7 +58,8 @@ from mallang.inspection.reports import (
 from mallang.runs.calibration import KeptCalibration, read_calibration, write_calibration
 from mallang.runs.files import is_read_only
 from mallang.runs.folder import Run
-from mallang.tasks.contract import Controlled, Covering, PredictsLabels, ReadsPairs
+from mallang.tasks.contract import Controlled, PredictsLabels, ReadsPairs
+from mallang.tasks.entity_links import Covering
 
 FEWEST = 20
 """Texts of a dev set that a temperature is fitted on."""
@@ -135,10 +136,7 @@ class LabelReport:
 
     def tables(self) -> list[Table]:
         """Scores with and without seen texts, scores by class, and the most frequent confusions."""
-        heads = {
-            name: f"{len(each):,} {'texts' if name == ALL else name}"
-            for name, each in self.parts.items()
-        }
+        heads = {name: f"{len(each):,} {'texts' if name == ALL else name}" for name, each in self.parts.items()}
         rows = {heads[name]: [*scores, *self.calibrated.get(name, ())] for name, scores in self.measured.items()}
         names = [score.name for score in self.scores]
         for score in self.calibrated.get(ALL, ()):

@@ -3,8 +3,8 @@
 ERNIE: Enhanced Language Representation with Informative Entities. Zhang, Han, Liu, Jiang, Sun, Liu 2019,
 arXiv:1905.07129 (that of Tsinghua; Baidu's ERNIE is another model).
 
-New against BERT: the lower layers, the T-Encoder, are BERT's. The upper ones, the K-Encoder, have two streams: tokens w,
-and entities e with the vectors that a run of TransE has learned. An entity belongs to the first token of its name.
+New against BERT: the lower layers, the T-Encoder, are BERT's. The upper ones, the K-Encoder, have two streams: tokens
+w, and entities e with the vectors that a run of TransE has learned. An entity belongs to the first token of its name.
 
     tokens    → self-attention → w̃ ┐ fusion, at the first token       ┌ W_t h + b_t → w, the tokens of the next layer
     entities  → self-attention → ẽ ┴ h = GELU(W̃_t w̃ + W̃_e ẽ + b̃)  ───┴ W_e h + b_e → e, the entities of the next one
@@ -249,7 +249,9 @@ class KnowledgeBlock(nn.Module):
         self.feedforward = FeedForward(config.dim, hidden_dim, "gelu")
         self.feedforward_norm = nn.LayerNorm(config.dim, config.norm_epsilon)
         self.dropout = Dropout(config.dropout)
-        self.entity_attention = SelfAttention(config.entity_dim, config.entity_heads, own, own, config.attention_dropout)
+        self.entity_attention = SelfAttention(
+            config.entity_dim, config.entity_heads, own, own, config.attention_dropout
+        )
         self.entity_norm = nn.LayerNorm(config.entity_dim, config.norm_epsilon)
         self.entity_up = Linear(config.entity_dim, hidden_dim, bias=False)  # b̃ is that of the tokens
         self.entity_down = None if is_last else Linear(hidden_dim, config.entity_dim)
@@ -284,7 +286,7 @@ class KnowledgeBlock(nn.Module):
 
 
 def spread(places: Int[Tensor, "batch entities"], dim: int) -> Int[Tensor, "batch entities {dim}"]:
-    """The same position for every number of a vector."""
+    """Each position once for every number of a vector."""
     return places[:, :, None].expand(-1, -1, dim)
 
 

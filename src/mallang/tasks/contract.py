@@ -344,14 +344,6 @@ class PredictsLabels(Protocol):
 
 
 @runtime_checkable
-class Covering(Protocol):
-    """Verbs that read entities of a graph, which has those of some texts only."""
-
-    def covered(self, rows: Sequence[tuple[str, ...]]) -> np.ndarray | None:
-        """Which rows have a mention whose entity the graph has; None where there is no graph."""
-
-
-@runtime_checkable
 class ReadsPairs(Protocol):
     """Verbs whose inputs are pairs of texts."""
 

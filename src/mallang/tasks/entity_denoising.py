@@ -74,9 +74,9 @@ class Config(masked_lm.Config):
     replaced_links: float = 0.05
     """Share of the links that get another, random entity of the graph."""
     hidden_links: float = 0.15
-    """Share of the links that are hidden, so that the entity must be told from the text."""
+    """Share of the links that are hidden, so that the entity must follow from the text."""
     candidates: Literal["batch", "text"] = "batch"
-    """What a token's entity is told from: the entities of all texts of the batch, or of its own text."""
+    """What the entity of a token is chosen from: the entities of all texts of the batch, or of its own text."""
     confidence: float = 0.0
     """The least confidence of a link that is read."""
 
@@ -141,7 +141,7 @@ class Task(masked_lm.Task):
             is_able = isinstance(built, PredictsEntities)
             todo = "model.predict_entities=true" if is_able else "model.name=ernie"
             raise UserError(f"this {name} has no head that predicts entities", todo=todo)
-        self.entities.give_to(built)  # type: ignore[unreachable]
+        self.entities.give_to(built)
         return built
 
     def examples(self, corpus: Prepared, seed: int, epoch: int) -> Passages:

@@ -1,15 +1,15 @@
 """Entities of a given graph in the batches of a task (`given.entities`), and the controls of what is read.
 
-    both        tokens and entities
-    text        tokens alone: the control without entities
-    entities    entities alone: every token but the special ones is <unk>
-    shuffled    tokens and entities, each with the vector of another one: the control for more weights
+both        tokens and entities
+text        tokens alone: the control without entities
+entities    entities alone: every token but the special ones is <unk>
+shuffled    tokens and entities, each with the vector of another one: the control for more weights
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -27,6 +27,14 @@ RECEIVES = {"entities": "Run folder of a graph's model, such as transe; it has t
 Read = Literal["both", "text", "entities", "shuffled"]
 SHUFFLED = 1905
 """The seed of the order in which entities are shuffled."""
+
+
+@runtime_checkable
+class Covering(Protocol):
+    """Verbs that read entities of a graph, which has those of some texts only."""
+
+    def covered(self, rows: Sequence[tuple[str, ...]]) -> np.ndarray | None:
+        """Which rows have a mention whose entity the graph has; None where there is no graph."""
 
 
 class GivenEntities:
@@ -96,7 +104,5 @@ def overlaps(links: Any, mentions: Any) -> bool:
     """Whether a link shares a token with a mention, so that the entity of the mention is known."""
     spans = np.reshape(links, (-1, LINK))[:, :2].tolist()
     return any(
-        first <= end and start <= last
-        for first, last in spans
-        for start, end in np.reshape(mentions, (-1, 2)).tolist()
+        first <= end and start <= last for first, last in spans for start, end in np.reshape(mentions, (-1, 2)).tolist()
     )

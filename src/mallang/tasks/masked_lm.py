@@ -114,7 +114,7 @@ class Config:
 class Task:
     """Learn p(token | the text around it)."""
 
-    columns = ("text",)
+    columns: tuple[str, ...] = ("text",)
     unread: tuple[str, ...] = ()
     open_ended = False
     can_compile = True

@@ -125,9 +125,15 @@ class Task(classification.Task):
         """The encoder with a head for these labels, and with the given entities."""
         name = model.__name__.rsplit(".", 1)[-1]
         if issubclass(model.Model, Classifier):
-            raise UserError(f"{name} encodes no text, so it reads no mention in one", todo="take an encoder, such as model.name=ernie")
+            raise UserError(
+                f"{name} encodes no text, so it reads no mention in one",
+                todo="take an encoder, such as model.name=ernie",
+            )
         if reads_sentences(model.Model):
-            raise UserError(f"{name} reads documents in sentences, and no mention in one", todo="take an encoder, such as model.name=ernie")
+            raise UserError(
+                f"{name} reads documents in sentences, and no mention in one",
+                todo="take an encoder, such as model.name=ernie",
+            )
         built: Any = super().build(model, config)
         self.entities.give_to(built.model)
         longest = self.longest(built)
@@ -175,8 +181,8 @@ class Task(classification.Task):
         for ids, _, mentions, linked in map(self.window, examples):
             if self.mention_config.read == "entities":
                 ids = np.full_like(ids, vocabulary.unk)
-            tokens, places = with_marks(ids, mentions, self.marks)
-            rows.append(tokens)
+            marked, places = with_marks(ids, mentions, self.marks)
+            rows.append(marked)
             moved = np.reshape(linked, (-1, LINK)).copy()
             moved[:, 0] = places[moved[:, 0]] + before
             links.append(moved)
