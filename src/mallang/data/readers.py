@@ -333,9 +333,7 @@ WHOLE: dict[Kind, Callable[[Files], Iterator[Row]]] = {
     "analogy": analogy,
     "captions": captions,
     "fewrel": lambda files: (relations.row(record) for _, record in json_records(files.paths[0], files.strict)),
-    "renamed": lambda files: relations.renamed(
-        table(replace(files, read="tsv", paths=files.paths[:1])), cells(files.paths[1], "tsv", files.strict)
-    ),
+    "renamed": lambda files: relations.renamed(table(replace(files, read="tsv")), cells(files.paths[1], "tsv")),
 }
 """The readers that give every column of a file."""
 
