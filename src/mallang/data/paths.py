@@ -43,7 +43,9 @@ class PathFinder:
         self.max_edges = max_edges
         degrees = [len(edges) for edges in graph.edges]
         ordered = [
-            np.array(sorted(edges, key=lambda edge: (degrees[edge[1]], edge[1], edge[0])), dtype=np.int64).reshape(-1, 2)
+            np.array(sorted(edges, key=lambda edge: (degrees[edge[1]], edge[1], edge[0])), dtype=np.int64).reshape(
+                -1, 2
+            )
             for edges in graph.edges
         ]
         self.relations = [edges[:, 0] for edges in ordered]

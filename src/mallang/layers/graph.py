@@ -79,4 +79,5 @@ class BilinearAttention(nn.Module):
         for record in self.recorders:
             shape = len(scores), 1, -1, scores.shape[-1]  # attention with one head, and a query for each pair
             record(scores.view(shape), weights.view(shape))
-        return (weights.to(values.dtype)[..., None, :] @ values).squeeze(-2)
+        found: Tensor = weights.to(values.dtype)[..., None, :] @ values
+        return found.squeeze(-2)

@@ -24,6 +24,7 @@ each. Without a graph only the statement is left: a control.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -178,7 +179,7 @@ class PathReader(nn.Module):
         self.concepts = nn.Embedding(graph.concepts, config.concept_dim)
         self.relations = nn.Embedding(2 * graph.relations, config.relation_dim)
         sizes = [config.concept_dim, *[config.gcn_dim] * config.gcn_layers]
-        self.gcn = nn.ModuleList(GraphConvolution(*pair) for pair in zip(sizes, sizes[1:], strict=False))
+        self.gcn = nn.ModuleList(GraphConvolution(*pair) for pair in pairwise(sizes))
         node = sizes[-1]
         self.lstm = Reader("lstm", 2 * node + config.relation_dim, config.path_dim)
         self.pair = nn.Linear(statement_dim + 2 * node, config.pair_dim)
@@ -189,13 +190,11 @@ class PathReader(nn.Module):
         xavier(self)
         self.concepts.weight.requires_grad_(not config.freeze_concepts)
 
-    def forward(
-        self, statement: Float[Tensor, "batch statement"], batch: Batch
-    ) -> Float[Tensor, "batch dim"]:
+    def forward(self, statement: Float[Tensor, "batch statement"], batch: Batch) -> Float[Tensor, "batch dim"]:
         """The graph vector g; zero where no path connects the question and the choice."""
         if batch.concepts is None or batch.paths is None or batch.pairs is None:
             raise ValueError("this batch has no schema graphs")
-        rows, places, relations = batch.paths.split([1, self.max_edges + 1, self.max_edges], dim=1)
+        rows, places, relations = batch.paths.split_with_sizes([1, self.max_edges + 1, self.max_edges], dim=1)
         nodes = self.nodes(batch.concepts, rows[:, 0], places)[rows.clamp(min=0), places.clamp(min=0)]
         lengths = (relations >= 0).sum(dim=1)
         _, memory = self.lstm(self.edges(nodes, relations), lengths)
@@ -216,7 +215,7 @@ class PathReader(nn.Module):
         places: Int[Tensor, "paths places"],
     ) -> Float[Tensor, "batch concepts node"]:
         """The vectors of all concepts after graph convolution."""
-        nodes = self.dropout(self.concepts(concepts.clamp(min=0)))
+        nodes: Tensor = self.dropout(self.concepts(concepts.clamp(min=0)))
         adjacency = adjacency_of(rows, places, *concepts.shape)
         for layer in self.gcn:
             nodes = layer(nodes, adjacency)

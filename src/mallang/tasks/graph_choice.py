@@ -27,6 +27,7 @@ from torch import nn
 
 from mallang.data.batch import Batch
 from mallang.data.columns import Column, LabelSet
+from mallang.data.kept_rows import KeptRows
 from mallang.data.knowledge import Graph
 from mallang.data.schema_graphs import Limits, SchemaGraphs, batch_fields, read_graphs
 from mallang.errors import UserError
@@ -71,7 +72,7 @@ class Config(multiple_choice.Config):
     max_edges: int = 2
     """Edges of the longest path, at most 4."""
     paths_per_pair: int = 4
-    """Paths between a concept of the question and one of the choice: the shortest, or those that given.graph chooses."""
+    """Paths between a concept of the question and one of the choice: the shortest, or those given.graph chooses."""
     pairs: int = 16
     """Pairs of concepts for each choice: those with the shortest paths."""
     tune_encoder: bool = False
@@ -101,10 +102,11 @@ class Task(multiple_choice.Task):
         self,
         config: Config,
         tokenizers: Mapping[str, Tokenizer],
+        labels: Mapping[str, LabelSet] | None = None,
         given: Mapping[str, Given] | None = None,
         graph: Graph | None = None,
     ) -> None:
-        super().__init__(config, tokenizers)
+        super().__init__(config, tokenizers, labels)
         if graph is None:
             raise UserError("there is no knowledge graph", todo="task.graph=conceptnet-100k, or a file of triples")
         self.given = dict(given or {})
@@ -137,7 +139,7 @@ class Task(multiple_choice.Task):
             if self.config.tune_encoder:
                 raise UserError("task.tune_encoder has no effect without an encoder", todo="given.encoder=runs/NAME")
             return None
-        if not isinstance(found.model, Encoder) or found.model.reads_source:  # type: ignore[attr-defined]
+        if not isinstance(found.model, Encoder) or found.model.reads_source:
             raise found.unfit("it encodes no text by itself", "give an encoder, such as an imported BERT")
         return found
 
@@ -154,9 +156,9 @@ class Task(multiple_choice.Task):
 
     def arrays(self) -> Sequence[Column]:
         """Those of multiple choice, the graphs of all choices, and the vectors that a frozen encoder gives them."""
-        found = [*super().arrays(), Column(0, self.schema, is_text=False, beside=(1,))]
+        found = [*super().arrays(), Column(0, KeptRows(self.schema), is_text=False, beside=(1,))]
         if self.encoder is not None and not self.config.tune_encoder:
-            found.append(Column(0, Statements(self, self.encoder), is_text=False, beside=(1,)))
+            found.append(Column(0, KeptRows(Statements(self, self.encoder)), is_text=False, beside=(1,)))
         return found
 
     def build(self, model: ModuleType, config: Any) -> nn.Module:
@@ -199,9 +201,9 @@ class Task(multiple_choice.Task):
 
     def text_size(self, example: Sequence[Any]) -> tuple[int, int]:
         """The number of choices, and the number of tokens of the longest pair."""
-        return super().size(tuple(example[:4]))  # type: ignore[arg-type]
+        return super().size(tuple(example[:4]))
 
-    def collate(self, examples: Sequence[Sequence[Any]]) -> Batch:  # type: ignore[override]
+    def collate(self, examples: Sequence[Sequence[Any]]) -> Batch:
         """A padded batch with a row, and a graph, for each choice."""
         batch = self.collate_text(examples)
         if self.config.knowledge != "none":
@@ -213,7 +215,7 @@ class Task(multiple_choice.Task):
 
     def collate_text(self, examples: Sequence[Sequence[Any]]) -> Batch:
         """The batch without graphs."""
-        return super().collate([tuple(example[:4]) for example in examples])  # type: ignore[misc]
+        return super().collate([tuple(example[:4]) for example in examples])
 
     def longest(self, model: nn.Module) -> int | None:
         """The maximum number of tokens that the text encoder reads."""

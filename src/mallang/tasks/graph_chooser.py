@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -35,7 +35,9 @@ class AttendedPath:
     """Whether each edge is walked against its direction."""
 
     def __str__(self) -> str:
-        edges = [f" ←{name}- " if back else f" -{name}→ " for name, back in zip(self.relations, self.backward, strict=True)]
+        edges = [
+            f" ←{name}- " if back else f" -{name}→ " for name, back in zip(self.relations, self.backward, strict=True)
+        ]
         return self.concepts[0] + "".join(f"{edge}{to}" for edge, to in zip(edges, self.concepts[1:], strict=True))
 
 
@@ -65,11 +67,19 @@ class Reasons:
         return "\n".join(map(str, self.choices))
 
 
+@runtime_checkable
+class ShowsPaths(Protocol):
+    """Verbs that show the paths that a choice rests on."""
+
+    def paths(self, question: str, choices: Sequence[str] | Choices) -> Reasons:
+        """The choices of a question with the paths to each."""
+
+
 class Verbs(chooser.Verbs):
     """A trained model that chooses with a graph."""
 
     task_name = "graph_choice"
-    verbs = ("choose", "evaluate", "paths")
+    verbs = ("choose", "evaluate")
     task: Task
 
     def example(self, question: str, choices: Choices) -> Any:

@@ -88,14 +88,16 @@ def graph_for(kind: type[Any], config: Any, folder: Path | None) -> Graph | None
 
 def read_graph(source: GraphSource) -> Graph:
     """The graph of a corpus, or of a file; of a corpus that has splits the training triples."""
-    columns = None if source.columns is None else list(source.columns)
+    columns: list[str | int] | None = None if source.columns is None else [*source.columns]
     is_file = Path(source.name).expanduser().suffix != "" or Path(source.name).expanduser().is_file()
     if is_file:
         corpus = open_files({"train": source.name}, Data(columns=columns), ENDS)
     else:
         corpus = open_corpus(Data(corpus=source.name, columns=columns), ENDS)
     try:
-        return Graph.of(map(plain_names, corpus.split("train")), None if source.nodes is None else nodes_of(source.nodes))
+        return Graph.of(
+            map(plain_names, corpus.split("train")), None if source.nodes is None else nodes_of(source.nodes)
+        )
     except UserError as error:
         where = source.name if error.where is None else f"{source.name}, {error.where}"
         raise UserError(error.what, where=where, todo=error.todo) from error
@@ -111,7 +113,9 @@ def nodes_of(path: str) -> list[str]:
     try:
         found = Path(path).expanduser().read_text("utf-8").splitlines()
     except (OSError, ValueError) as error:
-        raise UserError(f"task.nodes = {path} cannot be read: {error}", todo="give a file with a node per line") from error
+        raise UserError(
+            f"task.nodes = {path} cannot be read: {error}", todo="give a file with a node per line"
+        ) from error
     names = [" ".join(line.split()) for line in found]
     return list(dict.fromkeys(name for name in names if name))
 
@@ -177,4 +181,4 @@ class TripleRanker:
         heads, relations, tails = torch.tensor(triples).unbind(dim=1)
         asked = self.model.queries(self.model.entities(self.ids[heads]), self.relations[relations], heads=False)
         scores = self.model.pair_scores(asked, self.model.entities(self.ids[tails]))
-        return [float(each.mean()) for each in scores.split([len(path) for path in paths])]
+        return [float(each.mean()) for each in scores.split_with_sizes([len(path) for path in paths])]

@@ -46,23 +46,21 @@ IRREGULAR = {
     for form in forms.split()
 }  # fmt: skip
 """Irregular forms of frequent English words, and words that only look inflected."""
-PARTICLES = tuple(
-    sorted(
-        "은 는 이 가 을 를 의 에 에서 에게 에는 에서는 께 께서 한테 으로 로 와 과 랑 이랑 도 만 부터 까지 이나 나".split(),
-        key=len,
-        reverse=True,
-    )
+_PARTICLES = (
+    "에서는 에게 에서 에는 께서 한테 으로 이랑 부터 까지 이나 하고 처럼 은 는 이 가 을 를 의 에 께 로 와 과 랑 도 만 나"
 )
+PARTICLES = tuple(_PARTICLES.split())
 """Korean particles that may end a word, the longest first."""
-STOP_WORDS = frozenset(
+_STOP_WORDS = (
     "a an the this that these those some any every each all both no none not what which who whom whose when where why "
     "how it its he she they them him her his their our your my we you i me us one be am is are was were been being do "
     "does did done have has had having can could will would shall should may might must of in on at to for from with "
     "by about as into onto over under up down out off than then there here and or but if while because so too very "
     "just only also more most much many such own same other another else likely usually often always never something "
     "someone anything anyone everything thing things get gets got like want wants "
-    "무엇 무엇을 무엇이 누가 누구 어디 어디에 어디에서 어떻게 왜 언제 것 그 이 저 한 때".split()
+    "무엇 무엇을 무엇이 누가 누구 어디 어디에 어디에서 어떻게 왜 언제 것 그 이 저 한 때"
 )
+STOP_WORDS = frozenset(_STOP_WORDS.split())
 """Words that by themselves are no concept, in English and Korean."""
 
 
