@@ -54,7 +54,7 @@ class KeptRows:
 def read(path: Path, rows: int) -> list[list[int]] | None:
     """What was kept; nothing if it is not there, or not whole."""
     try:
-        with np.load(path, allow_pickle=False) as kept:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as kept:
             items, bounds = kept["items"], kept["bounds"]
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
         return None

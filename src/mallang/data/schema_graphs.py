@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -32,6 +32,7 @@ CANDIDATES = 8
 """Paths that are found for each that is kept, where a ranker chooses among them."""
 
 
+@runtime_checkable
 class Ranker(Protocol):
     """Says which paths of a pair are worth keeping."""
 
@@ -92,7 +93,7 @@ class SchemaGraph:
         return found
 
 
-def read_graphs(integers: Sequence[int]) -> list[SchemaGraph]:
+def read_graphs(integers: Iterable[int]) -> list[SchemaGraph]:
     """The graphs of all choices of a question, which stand behind each other."""
     left, found = iter([int(each) for each in integers]), []
     for concepts in left:

@@ -115,6 +115,9 @@ class Task(multiple_choice.Task):
         self.ranker = self.check_ranker()
         limits = Limits(max_edges=config.max_edges, paths_per_pair=config.paths_per_pair, pairs=config.pairs)
         self.schema = SchemaGraphs(self.graph, limits, self.ranker, has_edges=config.knowledge != "none")
+        self.encoders = [KeptRows(self.schema)]
+        if self.encoder is not None and not config.tune_encoder:
+            self.encoders.append(KeptRows(Statements(self, self.encoder)))
 
     @classmethod
     def receives(cls) -> Mapping[str, str]:
@@ -156,10 +159,7 @@ class Task(multiple_choice.Task):
 
     def arrays(self) -> Sequence[Column]:
         """Those of multiple choice, the graphs of all choices, and the vectors that a frozen encoder gives them."""
-        found = [*super().arrays(), Column(0, KeptRows(self.schema), is_text=False, beside=(1,))]
-        if self.encoder is not None and not self.config.tune_encoder:
-            found.append(Column(0, KeptRows(Statements(self, self.encoder)), is_text=False, beside=(1,)))
-        return found
+        return [*super().arrays(), *(Column(0, each, is_text=False, beside=(1,)) for each in self.encoders)]
 
     def build(self, model: ModuleType, config: Any) -> nn.Module:
         """The model for this graph and this text encoder, with a head that gives one score per choice."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -82,16 +83,20 @@ class Verbs(chooser.Verbs):
     verbs = ("choose", "evaluate")
     task: Task
 
-    def example(self, question: str, choices: Choices) -> Any:
-        """A question without a known answer, with the graph of each choice."""
-        graphs = self.task.schema.of(question, choices.texts)
-        integers = [number for graph in graphs for number in graph.integers()]
-        return (*super().example(question, choices), np.array(integers, dtype=np.int64))
+    def examples(self, questions: Sequence[str], choices: Sequence[Choices]) -> Sequence[Any]:
+        """Questions without known answers, with the graphs of their choices, and the vectors of a frozen encoder."""
+        found = super().examples(questions, choices)
+        rows = [(text, json.dumps(each.texts)) for text, each in zip(questions, choices, strict=True)]
+        more = [encoder.encode_rows(rows) for encoder in self.task.encoders]
+        return [
+            (*example, *(np.array(integers, dtype=np.int64) for integers in others))
+            for example, *others in zip(found, *more, strict=True)
+        ]
 
     def paths(self, question: str, choices: Sequence[str] | Choices) -> Reasons:
         """What the model attends to: the paths from the question to each of its choices, with their weights."""
         given = choices if isinstance(choices, Choices) else as_choices(choices)
-        example = self.example(question, given)
+        (example,) = self.examples([question], [given])
         with inference(self.model), record_attention(self.model) as maps:
             scores, _ = self.task.scores(self.model, self.task.collate([example]).to(device_of(self.model)))
         shares = scores[0].double().softmax(dim=0).tolist()

@@ -45,7 +45,8 @@ class Statements:
         for group in by_length([width for _, width in sizes], BATCH_TOKENS, rows=[count for count, _ in sizes]):
             batch = self.task.collate_text([examples[place] for place in group])
             with torch.no_grad():
-                vectors = encode_text(self.given.model, batch).pooled.float().cpu().numpy()
+                read = batch.to(next(self.given.model.parameters()).device)
+                vectors = encode_text(self.given.model, read).pooled.float().cpu().numpy()
             ends = np.cumsum([sizes[place][0] for place in group])
             for place, own in zip(group, np.split(vectors, ends[:-1]), strict=True):
                 found[place] = [own.shape[1], *own.astype("<f4").reshape(-1).view("<i4").tolist()]

@@ -17,7 +17,7 @@ WORD = re.compile(r"[^\W_]+(?:['’\-][^\W_]+)*")
 ENDINGS = (
     ("ies", "y"), ("ves", "f"), ("ves", "fe"), ("men", "man"), ("ses", "s"), ("xes", "x"), ("zes", "z"),
     ("ches", "ch"), ("shes", "sh"), ("oes", "o"), ("'s", ""), ("s", ""), ("ied", "y"), ("ed", "e"), ("ed", ""),
-    ("ying", "ie"), ("ing", "e"), ("ing", ""), ("n't", ""),
+    ("ing", "e"), ("ing", ""), ("n't", ""),
 )  # fmt: skip
 """Endings of inflected English words, and what stands in their place in the lemma; the first known lemma counts."""
 DOUBLED = re.compile(r"([b-df-hj-np-tv-z])\1$")
@@ -41,7 +41,7 @@ IRREGULAR = {
         "wake": "woke woken", "freeze": "froze frozen", "blow": "blew blown", "shake": "shook shaken",
         "man": "men", "woman": "women", "child": "children", "person": "people", "foot": "feet", "tooth": "teeth",
         "mouse": "mice", "goose": "geese", "wolf": "wolves", "leaf": "leaves", "good": "better best",
-        "bad": "worse worst", "news": "news", "glasses": "glasses",
+        "bad": "worse worst", "die": "dying", "tie": "tying", "news": "news", "glasses": "glasses",
     }.items()
     for form in forms.split()
 }  # fmt: skip
