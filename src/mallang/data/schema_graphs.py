@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
-from jaxtyping import Int64
+from jaxtyping import Int64, Integer
 from torch import Tensor
 
 from mallang.data import grounding, paths
@@ -93,9 +93,10 @@ class SchemaGraph:
         return found
 
 
-def read_graphs(integers: Iterable[int]) -> list[SchemaGraph]:
+def read_graphs(integers: Integer[np.ndarray, " items"] | list[int]) -> list[SchemaGraph]:
     """The graphs of all choices of a question, which stand behind each other."""
-    left, found = iter([int(each) for each in integers]), []
+    found: list[SchemaGraph] = []
+    left: Iterator[int] = iter(np.asarray(integers).tolist())
     for concepts in left:
         pairs = next(left)
         entities = take(left, concepts)

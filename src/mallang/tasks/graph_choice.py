@@ -41,7 +41,7 @@ from mallang.tasks.contract import Group
 from mallang.tasks.finetuning import put_head
 from mallang.tasks.graph_chooser import Verbs
 from mallang.tasks.graphs import GraphSource, TripleRanker
-from mallang.tasks.multiple_choice import DEFAULTS, SECTIONS
+from mallang.tasks.multiple_choice import DEFAULTS, SECTIONS, Example
 from mallang.tasks.statements import Statements, vectors_of
 from mallang.text.tokenizer import Tokenizer
 
@@ -194,16 +194,16 @@ class Task(multiple_choice.Task):
             found += [Group(others, group.scale), Group(given, group.scale * self.config.encoder_scale)]
         return [group for group in found if group.parameters]
 
-    def size(self, example: Sequence[Any]) -> tuple[int, int]:
+    def size(self, example: Example) -> tuple[int, int]:
         """The number of choices; the number of tokens of the longest pair, or of paths of the largest graph."""
         count, width = self.text_size(example)
         return count, max(width, *(graph.size for graph in read_graphs(example[4])))
 
-    def text_size(self, example: Sequence[Any]) -> tuple[int, int]:
+    def text_size(self, example: Example) -> tuple[int, int]:
         """The number of choices, and the number of tokens of the longest pair."""
-        return super().size(tuple(example[:4]))
+        return super().size(example)
 
-    def collate(self, examples: Sequence[Sequence[Any]]) -> Batch:
+    def collate(self, examples: Sequence[Example]) -> Batch:
         """A padded batch with a row, and a graph, for each choice."""
         batch = self.collate_text(examples)
         if self.config.knowledge != "none":
@@ -213,9 +213,9 @@ class Task(multiple_choice.Task):
             batch = replace(batch, statements=torch.from_numpy(vectors_of(examples)))
         return batch
 
-    def collate_text(self, examples: Sequence[Sequence[Any]]) -> Batch:
+    def collate_text(self, examples: Sequence[Example]) -> Batch:
         """The batch without graphs."""
-        return super().collate([tuple(example[:4]) for example in examples])
+        return super().collate(examples)
 
     def longest(self, model: nn.Module) -> int | None:
         """The maximum number of tokens that the text encoder reads."""
