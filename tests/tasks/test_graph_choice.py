@@ -249,9 +249,9 @@ def test_the_graph_is_learned_from_within_seconds(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_graph_is_needed(tmp_path: Path) -> None:
-    """With it 90 % of the questions of two steps; without it, or with another one, chance is 33 %."""
+    """With it 85 % of the questions of two steps; without it, or with another one, chance is 33 %."""
     found = [accuracy(tmp_path / f"{name}", f"task.knowledge={name}") for name in ("graph", "none", "shuffled")]
-    assert found[0] >= 90 and np.max(found[1:]) < 45, found
+    assert found[0] >= 85 and np.max(found[1:]) < 45, found
 
 
 @pytest.mark.slow
