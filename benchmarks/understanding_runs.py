@@ -1,4 +1,4 @@
-"""One training run of a classifier (of texts or pairs), a tagger or a rater of pairs, in a folder of its own.
+"""One training run of a classifier, a tagger, a rater of pairs or a chooser, in a folder of its own.
 
 It is scored on dev, and on test where asked.
 
@@ -144,11 +144,11 @@ def tested(model: Any, corpus: Any) -> Line:
     rows = list(corpus.split("test"))
     known = seen(texts_of(model, rows), texts_of(model, list(corpus.split("train"))))
     _, outputs = model.evaluate(rows)
-    golds = [row[-1] for row in rows]
+    golds = golds_of(model, rows)
     new = [place for place, is_known in enumerate(known) if not is_known]
     line: Line = {ALL: scored(model, outputs, golds)}
     line[NEW] = scored(model, [outputs[place] for place in new], [golds[place] for place in new])
-    if model.evaluated == "labels":
+    if model.evaluated in ("labels", "choices"):
         line["right"] = bits([output == gold for output, gold in zip(outputs, golds, strict=True)])
     return line
 
@@ -156,7 +156,17 @@ def tested(model: Any, corpus: Any) -> Line:
 def scores_of(model: Any, rows: Sequence[tuple[str, ...]]) -> dict[str, Any]:
     """The scores of rows, by label."""
     _, outputs = model.evaluate(rows)
-    return scored(model, outputs, [row[-1] for row in rows])
+    return scored(model, outputs, golds_of(model, rows))
+
+
+def golds_of(model: Any, rows: Sequence[tuple[str, ...]]) -> list[str]:
+    """What the outputs for rows should be; of a question with choices the name of the right one."""
+    from mallang.data.choices import read_choices
+
+    if model.evaluated != "choices":
+        return [row[-1] for row in rows]
+    choices = [read_choices(cell) for _, cell, _ in rows]
+    return [each.names[each.number(row[-1])] for each, row in zip(choices, rows, strict=True)]
 
 
 def scored(model: Any, outputs: Sequence[str], golds: Sequence[str]) -> dict[str, Any]:
@@ -168,6 +178,8 @@ def scored(model: Any, outputs: Sequence[str], golds: Sequence[str]) -> dict[str
 
     if model.evaluated == "labels":
         found = list(classification_scores(list(outputs), list(golds)).values())
+    elif model.evaluated == "choices":
+        found = [classification_scores(list(outputs), list(golds))["accuracy"]]
     elif model.evaluated == "numbers":
         found = list(correlation_scores(*([float(each) for each in side] for side in (outputs, golds))).values())
     else:
@@ -184,7 +196,7 @@ def texts_of(model: Any, rows: Sequence[tuple[str, ...]]) -> list[str]:
     """The texts of rows, both of a pair; words with spaces between them."""
     from mallang.data.columns import split_cell
 
-    if model.evaluated in ("labels", "numbers"):
+    if model.evaluated in ("labels", "numbers", "choices"):
         return ["\t".join(row[:-1]) for row in rows]
     return [" ".join(split_cell(row[0], "words")) for row in rows]
 

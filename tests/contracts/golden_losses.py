@@ -75,8 +75,8 @@ def small(name: str, *, dim: int, batch_tokens: int, context: int, steps: int, p
 @contextmanager
 def corpora() -> Iterator[None]:
     """Small stand-ins of all corpora that the recipes name, in the cache folder."""
-    every = [recipe.read(name).resolved()["data"] for name in recipe.names()]
-    names = {corpus for data in every for corpus in stand_ins.corpora_of(data)}
+    every = [recipe.read(name).resolved() for name in recipe.names()]
+    names = {corpus for each in every for corpus in stand_ins.corpora_of(each)}
     entries = stand_ins.write(sorted(names), stand_ins.SMALL)
     with stand_ins.in_registry(entries), stand_ins.shortened(train=300, valid=8):
         yield

@@ -184,7 +184,7 @@ def corpus_of(name: str, stand_ins: Mapping[str, Any]) -> str:
     from gpu.stand_ins import corpora_of
     from mallang import recipe
 
-    named = corpora_of(recipe.read(name).resolved()["data"])
+    named = corpora_of(recipe.read(name).resolved())
     if not named:
         return "built in"
     return "stand-in" if any(each in stand_ins for each in named) else "real"
@@ -196,7 +196,7 @@ def absent_corpora(names: Sequence[str]) -> list[str]:
     from mallang import recipe
     from mallang.data import registry
 
-    wanted = dict.fromkeys(each for name in names for each in corpora_of(recipe.read(name).resolved()["data"]))
+    wanted = dict.fromkeys(each for name in names for each in corpora_of(recipe.read(name).resolved()))
     return [each for each in wanted if registry.state(registry.entry(each)) != "here"]
 
 

@@ -71,10 +71,11 @@ LARGE = Size(rows=24_000, words=40_000)
 """Enough for the largest vocabulary that a recipe asks for."""
 
 
-def corpora_of(data: Mapping[str, object]) -> list[str]:
-    """The corpora of a recipe's [data] that come from the registry; all others are generated anyway."""
-    several = data["corpora"]
-    named = list(several) if isinstance(several, dict) else [str(data["corpus"])]
+def corpora_of(resolved: Mapping[str, Mapping[str, object]]) -> list[str]:
+    """The corpora of a recipe that come from the registry, its graph too; all others are generated anyway."""
+    several = resolved["data"]["corpora"]
+    named = list(several) if isinstance(several, dict) else [str(resolved["data"]["corpus"])]
+    named += [str(resolved["task"]["graph"])] if "graph" in resolved["task"] else []
     return [name for name in named if name in registry.names()]
 
 

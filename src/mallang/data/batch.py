@@ -19,7 +19,9 @@ IGNORE = -100
 """The label of an example or a word that has none: no class has this number. Class 0 is an ordinary class."""
 VARYING = ("time", "source", "words")
 """The axes that are padded in width; rows are padded along `batch` and `examples`."""
-DOUBLED = ("sentences", "ngrams", "features", "choices", "entities", "distinct")
+DOUBLED = (
+    "sentences", "ngrams", "features", "choices", "entities", "distinct", "concepts", "paths", "pairs",
+)  # fmt: skip
 """The axes whose width varies beside that of `time`: they are padded to few widths, each twice the one before."""
 STEPPED = ("masked",)
 """The axes whose width is nearly the same in batches of one shape: padded by at most an eighth."""
@@ -80,6 +82,16 @@ class Batch:
     """The first and the last token of each answer; IGNORE where none is known."""
     choices: Int[Tensor, "examples choices"] | None = field(default=None, metadata=axes("examples choices", -1))
     """The rows of `tokens` that are the choices of each question, in order; −1 where there is no choice."""
+    concepts: Int[Tensor, "batch concepts"] | None = field(default=None, metadata=axes("batch concepts", -1))
+    """The concepts of the schema graph of each row, by their numbers; −1 where there is none."""
+    paths: Int[Tensor, "paths facts"] | None = field(default=None, metadata=axes("paths facts", -1))
+    """Every path of these graphs: its row, the positions of its concepts in the row, and its relations; −1: none."""
+    pairs: Int[Tensor, "batch pairs alternatives"] | None = field(
+        default=None, metadata=axes("batch pairs alternatives", -1)
+    )
+    """The paths of each pair of a concept of the question and one of the choice, by their lines; −1: none."""
+    statements: Float[Tensor, "batch statement"] | None = field(default=None, metadata=axes("batch statement", 0))
+    """The vector of each row of tokens as a frozen encoder gave it, so that it need not be computed again."""
     images: UInt8[Tensor, "batch height width colors"] | None = field(
         default=None, metadata=axes("batch height width colors", 255)
     )

@@ -91,6 +91,12 @@ VIEWS = {
         ("ko-question", "ko-choices", "en-question", "en-choices", "answer"),
         {"train": 4_000, "valid": 500, "test": 500},
     ),
+    "miniworld-hops": View(
+        "multiple choice",
+        "Questions that two steps in the graph of miniworld-triples answer, with three choices",
+        ("ko-question", "ko-choices", "en-question", "en-choices", "answer"),
+        {"train": 3_000, "valid": 300, "test": 300},
+    ),
     "miniworld-pictures": View(
         "captions",
         "Pictures of miniworld's scenes on 32 x 32 pixels, their captions, and the box of every word",
@@ -200,6 +206,7 @@ class Table:
         from mallang.data import (
             miniworld_choices,
             miniworld_documents,
+            miniworld_hops,
             miniworld_inference,
             miniworld_links,
             miniworld_pictures,
@@ -214,6 +221,7 @@ class Table:
             "miniworld-similarity": miniworld_similarity,
             "miniworld-questions": miniworld_questions,
             "miniworld-choices": miniworld_choices,
+            "miniworld-hops": miniworld_hops,
             "miniworld-pictures": miniworld_pictures,
             "miniworld-triples": miniworld_triples,
             "miniworld-links": miniworld_links,

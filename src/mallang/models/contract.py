@@ -199,6 +199,20 @@ class ReadsEntities(Protocol):
 
 
 @runtime_checkable
+class GraphReasoner(Protocol):
+    """A model of texts with schema graphs; its constructor takes the sizes of the graph and a text encoder last.
+
+    Without both it is built as an encoder of texts alone.
+    """
+
+    def statement(self, batch: Batch) -> Float[Tensor, "batch statement"]:
+        """The vector of each text by itself."""
+
+    def start_concepts(self, vectors: Float[Tensor, "concepts dim"]) -> None:
+        """Start the vectors of concepts from given ones."""
+
+
+@runtime_checkable
 class HiddenStates(Protocol):
     """A model that returns the hidden states of every layer."""
 

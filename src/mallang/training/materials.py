@@ -12,7 +12,7 @@ from mallang.data.columns import NAMED, TOKENIZED, Kind, LabelSet, split_cell
 from mallang.data.corpus import Corpus, Rows, open_corpus
 from mallang.data.filters import Filters
 from mallang.data.header import check_header
-from mallang.data.knowledge import as_token
+from mallang.data.knowledge import Graph, as_token
 from mallang.data.mixture import prepare_split
 from mallang.data.prepared import Prepared
 from mallang.decoding.contract import DEFAULTS
@@ -34,6 +34,7 @@ from mallang.tasks.contract import (
     text_columns,
 )
 from mallang.tasks.finetuning import FineTuned, frame_marks_of
+from mallang.tasks.graphs import graph_for, lender
 from mallang.text.added_words import with_special_tokens
 from mallang.text.tokenizer import Tokenizer
 from mallang.training.pretrained import with_extra_words
@@ -49,6 +50,7 @@ class Materials:
     valid: Prepared
     labels: Mapping[str, LabelSet] = field(default_factory=dict)
     given: Mapping[str, Given] = field(default_factory=dict)
+    graph: Graph | None = None
 
 
 def prepare_data(
@@ -70,6 +72,8 @@ def prepare_data(
         tokenizers = tokenizers_of(start, recipe, texts)
     elif issubclass(kind, Distilling):
         tokenizers = tokenizers_of(teacher_of(kind, recipe), recipe, texts)
+    elif (name := lender(kind, recipe.given)) is not None:
+        tokenizers = tokenizers_of(locate(name, recipe.given[name]).folder, recipe, texts)
     else:
         tokenizers = with_extra_words(recipe, learn_tokenizers(recipe, rows, kind.columns, kinds))
     check_special(recipe, tokenizers, start)
@@ -77,14 +81,17 @@ def prepare_data(
     if folder is not None and not (folder / "tokenizer.json").exists():
         save_tokenizers(folder, tokenizers)
     given = open_given(recipe.given, None if folder is None else Run.open(folder))
-    task = make_task(kind, recipe.task, tokenizers, labels, given)
+    graph = graph_for(kind, recipe.task, folder)
+    if graph is not None:
+        say(f"graph: {graph.note()}")
+    task = make_task(kind, recipe.task, tokenizers, labels, given, graph)
     filters, anything = task.filters(recipe.data) if isinstance(task, TextLayout) else usual_filters(recipe.data)
     chosen = task.arrays() if isinstance(task, Labeled) else [tokenizers[column] for column in kind.columns]
     tags = tokenizers[texts[0]].domains
     prepared = prepare_split(rows, chosen, filters, tags)
     say(str(prepared.account))
     held_out = prepare_split(held_out_rows, chosen, anything, tags)
-    return Materials(task, corpus, prepared, held_out, labels, given)
+    return Materials(task, corpus, prepared, held_out, labels, given, graph)
 
 
 def teacher_of(kind: type[Distilling], recipe: Recipe) -> Path:
