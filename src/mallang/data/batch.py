@@ -19,7 +19,7 @@ IGNORE = -100
 """The label of an example or a word that has none: no class has this number. Class 0 is an ordinary class."""
 VARYING = ("time", "source", "words")
 """The axes that are padded in width; rows are padded along `batch` and `examples`."""
-DOUBLED = ("sentences", "ngrams", "features", "choices")
+DOUBLED = ("sentences", "ngrams", "features", "choices", "documents", "text", "mentions")
 """The axes whose width varies beside that of `time`: they are padded to few widths, each twice the one before."""
 STEPPED = ("masked",)
 """The axes whose width is nearly the same in batches of one shape: padded by at most an eighth."""
@@ -90,6 +90,17 @@ class Batch:
     """The given features of the regions of each image."""
     ngrams: Int[Tensor, "examples ngrams"] | None = field(default=None, metadata=axes("examples ngrams", 0))
     """The hashed n-grams of each example, from 1; 0 where there is none."""
+
+    document_words: Int[Tensor, "documents text 2"] | None = field(
+        default=None, metadata=axes("documents text place", -1)
+    )
+    """The row of `tokens` and the position in it of every word of each document; −1 where there is no word."""
+    document_sentences: Int[Tensor, "documents text"] | None = field(default=None, metadata=axes("documents text", -1))
+    """The number of the sentence of every word of each document; −1 where there is no word."""
+    mentions: Int[Tensor, "documents mentions 3"] | None = field(
+        default=None, metadata=axes("documents mentions facts", -1)
+    )
+    """The first word, the last word and the cluster of every mention of each document; −1 where there is none."""
 
     @property
     def mask(self) -> Bool[Tensor, "batch time"]:

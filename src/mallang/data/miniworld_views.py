@@ -97,6 +97,12 @@ VIEWS = {
         ("image", "ko", "en", "ko-boxes", "en-boxes"),
         {"train": 6_000, "valid": 500, "test": 500},
     ),
+    "miniworld-coref": View(
+        "coreference",
+        "Short stories of miniworld's sentences, and which of their phrases mean the same",
+        ("ko-sentences", "ko-clusters", "en-sentences", "en-clusters"),
+        {"train": 2_000, "valid": 200, "test": 300},
+    ),
     "miniworld-triples": View(
         "knowledge",
         "What miniworld knows as a graph: what is of which kind, who does what, where and with what",
@@ -190,6 +196,7 @@ class Table:
     def _module(self) -> Any:
         from mallang.data import (
             miniworld_choices,
+            miniworld_coreference,
             miniworld_documents,
             miniworld_inference,
             miniworld_pictures,
@@ -205,6 +212,7 @@ class Table:
             "miniworld-questions": miniworld_questions,
             "miniworld-choices": miniworld_choices,
             "miniworld-pictures": miniworld_pictures,
+            "miniworld-coref": miniworld_coreference,
             "miniworld-triples": miniworld_triples,
         }[self.name]
 
