@@ -31,6 +31,7 @@ LABELS: dict[str, list[dict[str, LabelSet]]] = {
     "classification": [{"label": LabelSet(CLASSES)}],
     "tagging": [{"tags": LabelSet(("B-X", "I-X", "O"), "tags")}],
     "word_vectors": [],
+    "coreference": [],
     "link_prediction": [{"relation": LabelSet(CLASSES)}],
     "bidirectional_language_modeling": [],
 }
@@ -40,7 +41,7 @@ LABELS: dict[str, list[dict[str, LabelSet]]] = {
 def verbs_of(name: str, task: str | None = None) -> Any:
     """An untrained model with the verbs of the task that suits it."""
     module = find("models", name)
-    unit = "space" if module.TASK == "link_prediction" else "word"
+    unit = "space" if module.TASK in ("link_prediction", "coreference") else "word"
     tokenizer = Tokenizer.train(LINES, TextConfig(unit=unit, vocabulary=40))
     if module.TASK == "captioning":
         captions = captioning.Task(captioning.Config(size=12), {"caption": tokenizer})

@@ -114,8 +114,7 @@ def clusterings():
     """Random clusters of some of nine mentions: each mention in one of them, or in none."""
     return st.lists(st.integers(0, 4), min_size=9, max_size=9).map(
         lambda owners: [
-            [mention for mention, owner in enumerate(owners) if owner == cluster]
-            for cluster in sorted({*owners} - {0})
+            [mention for mention, owner in enumerate(owners) if owner == cluster] for cluster in sorted({*owners} - {0})
         ]
     )
 

@@ -190,7 +190,9 @@ def test_a_document_has_the_same_scores_beside_others(fill):
             whole.antecedents[number, :count, :most], found.antecedents[0, :count], rtol=1e-4, atol=1e-4
         )
         size, width = sum(each), model.config.width
-        torch.testing.assert_close(whole.mentions[number, :size, :width], found.mentions[0, :size], rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(
+            whole.mentions[number, :size, :width], found.mentions[0, :size], rtol=1e-4, atol=1e-4
+        )
 
 
 def test_impossible_shapes_are_refused():

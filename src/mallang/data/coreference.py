@@ -242,4 +242,3 @@ def word_and_marks(line: str) -> tuple[str, str]:
     if not cells[place]:
         raise UserError("the word is empty", todo="mend the line")
     return cells[place], cells[-1]
-

@@ -162,8 +162,8 @@ def _column_file(path: Path, wanted: Wanted) -> Described:
     lines = (line for line in readers.lines(path, strict=False) if line.strip())
     token = _first((line for line in lines if not line.startswith("-DOCSTART-")), path)
     if token.startswith(coreference.BEGIN):
-        known = coreference.COLUMNS
-        return Files("coreference", (path,), known), wanted.pick(known, str(path)), ""
+        named = coreference.COLUMNS
+        return Files("coreference", (path,), named), wanted.pick(named, str(path)), ""
     known = tuple(str(place) for place in range(1, len(readers.split_token(token)) + 1))
     files = Files("conll", (path,), known)
     if wanted.given or not wanted.roles:

@@ -122,7 +122,7 @@ def draw_story(draw: Draw, split: str) -> list[tuple[Clause, dict[Noun, int]]] |
         for _ in range(TRIES):
             clause = draw_sentence(draw, split, cast)
             found = None if clause is None else cast.meant(clause)
-            if found is not None and all(clause != earlier for earlier, _ in story):
+            if clause is not None and found is not None and all(clause != earlier for earlier, _ in story):
                 break
         else:
             return None

@@ -16,7 +16,7 @@ scorer does (Pradhan et al. 2014). A cluster of one mention, a singleton, is no 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -59,12 +59,10 @@ def without_singletons(clusters: Clustering) -> list[Sequence[Hashable]]:
 
 def renamed(scores: Iterable[Score], ending: str) -> list[Score]:
     """Scores with an addition to their names and signatures."""
-    return [
-        replace(score, name=f"{score.name}, {ending}", signature=f"{score.signature}|{ending}") for score in scores
-    ]
+    return [replace(score, name=f"{score.name}, {ending}", signature=f"{score.signature}|{ending}") for score in scores]
 
 
-def share_of(place: int, share: str):  # type: ignore[no-untyped-def]
+def share_of(place: int, share: str) -> Callable[[Float[np.ndarray, " counts"]], float]:
     """Recall, precision or F1 of a measure, in percent, from summed counts."""
 
     def measure(sums: Float[np.ndarray, " counts"]) -> float:
@@ -113,7 +111,8 @@ def overlaps(
         for mention in cluster:
             if mention in owner:
                 table[row, owner[mention]] += 1
-    return table, *(np.array([len(cluster) for cluster in clusters], dtype=np.int64) for clusters in sides)
+    own, golds = (np.array([len(cluster) for cluster in clusters], dtype=np.int64) for clusters in sides)
+    return table, own, golds
 
 
 def muc(overlap: Float[np.ndarray, "clusters others"], sizes: Int[np.ndarray, " clusters"]) -> tuple[float, float]:

@@ -4,8 +4,8 @@
 
 The loss of a span is −log Σ p(y) over all its antecedents y in the gold cluster, or over none of them where it has none
 (Lee et al. 2017, arXiv:1707.07045, section 4). Which of them it refers to need not be known. With `mention_loss` the
-mention score of every span is trained too, by cross-entropy: as a mention of the gold clusters, or not. Then a span with
-a score above 0 that is linked to nothing can be a cluster by itself, where the data has such (`singletons`).
+mention score of every span is trained too, by cross-entropy: as a mention of the gold clusters, or not. Then a span
+with a score above 0 that is linked to nothing can be a cluster by itself, where the data has such (`singletons`).
 
 A document is read in rows of whole sentences; no span crosses the end of a sentence. `given.features` stand beside the
 word vectors, before the model reads them.
@@ -225,7 +225,7 @@ class Task:
 
     def scores(self, model: Any, batch: Batch) -> SpanScores:
         """The mentions of a batch and their antecedents."""
-        inner = model.model if isinstance(model, Headed) else model
+        inner: Any = model.model if isinstance(model, Headed) else model
         words = inner.word_vectors(batch.tokens)
         if self.features is not None:
             words = self.features.join(words, model.features, batch, model.features_mix)

@@ -91,8 +91,8 @@ class Verbs:
     def sentences(self, document: str | Sequence[Sequence[str]]) -> list[list[Word]]:
         """The words of each sentence with their places in the whole."""
         if not isinstance(document, str):
-            words = iter(joined([word for line in document for word in line]))
-            return [[next(words) for _ in line] for line in document if line]
+            whole = iter(joined([word for line in document for word in line]))
+            return [[next(whole) for _ in line] for line in document if line]
         found, begin = [], 0
         for sentence in split_sentences(document):
             begin = document.index(sentence, begin)
@@ -155,7 +155,7 @@ def predict(
     documents: Sequence[Sequence[Sequence[str]]],
     golds: Sequence[Clusters] | None = None,
 ) -> tuple[list[Clusters], float]:
-    """The clusters of every document, and the summed loss of the gold ones; words outside the vocabulary are spelled."""
+    """The clusters of every document, and the summed loss of the gold ones; unknown words are read as they are spelled."""
     parts = list(parts_of(task, model, documents, golds))
     clusters: list[Clusters] = [()] * len(parts)
     loss, device = 0.0, device_of(model)
@@ -227,9 +227,10 @@ def validation_scores(task: Task, model: nn.Module, rows: Sequence[tuple[str, ..
     if task.features is not None:
         task.features.forget()
     words = sum(len(line) for lines in documents for line in lines)
+    sides: list[Any] = [found, golds]
     if not task.config.singletons:
-        found, golds = ([without_singletons(each) for each in side] for side in (found, golds))
-    scores = coreference_scores(found, golds)
+        sides = [[without_singletons(each) for each in side] for side in sides]
+    scores = coreference_scores(*sides)
     named = {"conll_f1": scores["CoNLL F1"], "mention_f1": scores["mention F1"]}
     return [
         Score("loss", loss / max(1, words), "nats per word", count=len(golds)),
