@@ -101,7 +101,7 @@ VIEWS = {
         "coreference",
         "Short stories of miniworld's sentences, and which of their phrases mean the same",
         ("ko-sentences", "ko-clusters", "en-sentences", "en-clusters"),
-        {"train": 2_000, "valid": 200, "test": 300},
+        {"train": 1_600, "valid": 100, "test": 200},
     ),
     "miniworld-triples": View(
         "knowledge",

@@ -1,4 +1,4 @@
-"""Clusters of mentions in colors: as one HTML page that lights a cluster up, in a terminal, and as text with brackets."""
+"""Clusters of mentions in colors: as an HTML page on which a cluster lights up, and in a terminal."""
 
 from __future__ import annotations
 

@@ -18,8 +18,8 @@ A first layer over concatenated vectors is the sum of a layer over each, so the 
 they are put together to spans: g is made for the spans that stay, and for no others.
 
 Where this differs from the paper: word vectors are learned, not GloVe and Turian's; there are no features of speaker
-and genre, and one model instead of five. Vectors of another encoder may stand beside the word vectors (as in ELMo, Peters
-et al. 2018, where they are read by the BiLSTM too).
+and genre, and one model instead of five. Vectors of another encoder may stand beside the word vectors (as in ELMo,
+Peters et al. 2018, where the BiLSTM reads them too).
 """
 
 from __future__ import annotations

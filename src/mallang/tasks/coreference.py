@@ -245,7 +245,7 @@ class Task:
         return longest_of(model)
 
 
-def padded(rows: Sequence[Int[np.ndarray, "items facts"]], facts: int) -> Int[Tensor, "rows items facts"]:
+def padded(rows: Sequence[Int[np.ndarray, "_items facts"]], facts: int) -> Int[Tensor, "rows items facts"]:
     """Rows of unequal length as one tensor, filled up with −1; each has at least one place."""
     whole = np.full((len(rows), max(1, *map(len, rows)), facts), -1, dtype=np.int64)
     for place, row in zip(whole, rows, strict=True):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int
 
-Ids = Int[np.ndarray, " items"]
+Ids = Int[np.ndarray, " _items"]
 Bounds = list[tuple[int, int]]
 """Pairs of a first word and the first word after."""
 

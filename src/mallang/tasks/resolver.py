@@ -155,7 +155,7 @@ def predict(
     documents: Sequence[Sequence[Sequence[str]]],
     golds: Sequence[Clusters] | None = None,
 ) -> tuple[list[Clusters], float]:
-    """The clusters of every document, and the summed loss of the gold ones; unknown words are read as they are spelled."""
+    """The clusters of every document, and the summed loss of the gold ones; unknown words are read by their letters."""
     parts = list(parts_of(task, model, documents, golds))
     clusters: list[Clusters] = [()] * len(parts)
     loss, device = 0.0, device_of(model)
