@@ -33,6 +33,7 @@ LABELS: dict[str, list[Any]] = {
     "classification": [{"label": LabelSet(CLASSES)}],
     "tagging": [{"tags": LabelSet(("B-X", "I-X", "O"), "tags")}],
     "word_vectors": [],
+    "coreference": [],
     "link_prediction": [{"relation": LabelSet(CLASSES)}],
     "bidirectional_language_modeling": [],
     "graph_choice": [{}, {}, Graph.of([("물", "is a", "것")])],
@@ -43,7 +44,7 @@ LABELS: dict[str, list[Any]] = {
 def verbs_of(name: str, task: str | None = None) -> Any:
     """An untrained model with the verbs of the task that suits it."""
     module = find("models", name)
-    unit = "space" if module.TASK == "link_prediction" else "word"
+    unit = "space" if module.TASK in ("link_prediction", "coreference") else "word"
     tokenizer = Tokenizer.train(LINES, TextConfig(unit=unit, vocabulary=40))
     if module.TASK == "captioning":
         captions = captioning.Task(captioning.Config(size=12), {"caption": tokenizer})

@@ -40,7 +40,7 @@ UPDATES, STOP, VALIDATE = 12, 8, 6
 ROWS = 64
 START = 120.0
 """Seconds in which a process must have started."""
-VERBS = ("reply", "translate", "reconstruct", "generate", "classify", "caption")
+VERBS = ("reply", "translate", "reconstruct", "generate", "classify", "caption", "coref")
 """The verbs that are tried, the first that a model has; a model that has none of them tries the first of its own."""
 
 

@@ -113,6 +113,8 @@ def text_of(files: Files, path: Path, size: Size, as_documents: bool = False) ->
     if files.read == "conll":
         comment = f"{files.comment}\n" if files.comment else ""
         return "\n".join(comment + column_lines(row, files.columns) for row in rows).encode()
+    if files.read == "coreference":
+        return "".join(clustered(row, number) for number, row in enumerate(rows)).encode()
     if files.read in ("squad", "qnli"):
         sentences = files.read == "qnli"
         return json.dumps({"data": [article(row, number, sentences) for number, row in enumerate(rows)]}).encode()
@@ -233,6 +235,15 @@ def column_lines(row: np.ndarray, columns: Sequence[str]) -> str:
     """A sentence of a column file, a line per token."""
     filled = [bio(row) if name in TAGS else [tag_or_word(int(word), name) for word in row] for name in columns]
     return "".join("\t".join(token) + "\n" for token in zip(*filled, strict=True))
+
+
+def clustered(row: np.ndarray, number: int) -> str:
+    """A document of a coreference file: words with the same remainder mean the same, the others mean nothing."""
+    lines = []
+    for place, each in enumerate(row.tolist()):
+        end = "\n" if place % SENTENCE == SENTENCE - 1 else ""
+        lines.append(f"{place}\t{word(each, 'sentences')}\t{f'({each % 8})' if each % 8 < CLASSES else '_'}\n{end}")
+    return f"#begin document (d{number}); part 0\n{''.join(lines)}#end document\n"
 
 
 def tag_or_word(number: int, column: str) -> str:

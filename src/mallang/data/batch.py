@@ -20,7 +20,8 @@ IGNORE = -100
 VARYING = ("time", "source", "words")
 """The axes that are padded in width; rows are padded along `batch` and `examples`."""
 DOUBLED = (
-    "sentences", "ngrams", "features", "choices", "entities", "distinct", "concepts", "paths", "pairs",
+    "sentences", "ngrams", "features", "choices", "entities", "distinct", "concepts", "paths", "pairs", "documents",
+    "text", "mentions",
 )  # fmt: skip
 """The axes whose width varies beside that of `time`: they are padded to few widths, each twice the one before."""
 STEPPED = ("masked",)
@@ -110,6 +111,17 @@ class Batch:
     """The entity to predict at each of these positions, as a row of `distinct_entities`; IGNORE where there is none."""
     distinct_entities: Int[Tensor, " distinct"] | None = field(default=None, metadata=axes("distinct", -1))
     """The entities of all texts of the batch, each once, by their ids; −1 where there is none."""
+
+    document_words: Int[Tensor, "documents text 2"] | None = field(
+        default=None, metadata=axes("documents text place", -1)
+    )
+    """The row of `tokens` and the position in it of every word of each document; −1 where there is no word."""
+    document_sentences: Int[Tensor, "documents text"] | None = field(default=None, metadata=axes("documents text", -1))
+    """The number of the sentence of every word of each document; −1 where there is no word."""
+    mentions: Int[Tensor, "documents mentions 3"] | None = field(
+        default=None, metadata=axes("documents mentions facts", -1)
+    )
+    """The first word, the last word and the cluster of every mention of each document; −1 where there is none."""
 
     @property
     def mask(self) -> Bool[Tensor, "batch time"]:

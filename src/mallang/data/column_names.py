@@ -46,6 +46,8 @@ def column_names(source: str, target: str, text: str) -> dict[str, tuple[str, ..
         "score": ("score", "similarity", "number"),
         "words": ("words", "tokens", "token", "word"),
         "tags": ("tags", "ner_tags", "ner", "tag", "labels", "pos"),
+        "sentences": ("sentences", f"{source}-sentences"),
+        "clusters": ("clusters", "coref", f"{source}-clusters"),
         "question": ("question", "question.stem"),
         "context": ("context", "passage", "paragraph"),
         "answers": ("answers", "answer"),

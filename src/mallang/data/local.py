@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from mallang.data import readers, squad
+from mallang.data import coreference, readers, squad
 from mallang.data.derived import with_joined
 from mallang.data.readers import PACKED, Files, Kind
 from mallang.errors import UserError, nearest
@@ -161,6 +161,9 @@ def _column_file(path: Path, wanted: Wanted) -> Described:
     """A .conll file: the token is the first column, the tag the last, unless columns are given."""
     lines = (line for line in readers.lines(path, strict=False) if line.strip())
     token = _first((line for line in lines if not line.startswith("-DOCSTART-")), path)
+    if token.startswith(coreference.BEGIN):
+        named = coreference.COLUMNS
+        return Files("coreference", (path,), named), wanted.pick(named, str(path)), ""
     known = tuple(str(place) for place in range(1, len(readers.split_token(token)) + 1))
     files = Files("conll", (path,), known)
     if wanted.given or not wanted.roles:

@@ -103,6 +103,12 @@ VIEWS = {
         ("image", "ko", "en", "ko-boxes", "en-boxes"),
         {"train": 6_000, "valid": 500, "test": 500},
     ),
+    "miniworld-coref": View(
+        "coreference",
+        "Short stories of miniworld's sentences, and which of their phrases mean the same",
+        ("ko-sentences", "ko-clusters", "en-sentences", "en-clusters"),
+        {"train": 1_600, "valid": 100, "test": 200},
+    ),
     "miniworld-triples": View(
         "knowledge",
         "What miniworld knows as a graph: what is of which kind, who does what, where and with what",
@@ -205,6 +211,7 @@ class Table:
     def _module(self) -> Any:
         from mallang.data import (
             miniworld_choices,
+            miniworld_coreference,
             miniworld_documents,
             miniworld_hops,
             miniworld_inference,
@@ -223,6 +230,7 @@ class Table:
             "miniworld-choices": miniworld_choices,
             "miniworld-hops": miniworld_hops,
             "miniworld-pictures": miniworld_pictures,
+            "miniworld-coref": miniworld_coreference,
             "miniworld-triples": miniworld_triples,
             "miniworld-links": miniworld_links,
         }[self.name]

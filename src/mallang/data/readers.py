@@ -21,15 +21,15 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal
 
-from mallang.data import derived, question_sentences, relations, storage
+from mallang.data import coreference, derived, question_sentences, relations, storage
 from mallang.data.shares import hundredths, shared_out
 from mallang.data.source import Row as Row
 from mallang.data.squad import squad_rows
 from mallang.errors import UserError, nearest, require
 
 Kind = Literal[
-    "text", "parallel", "tsv", "csv", "jsonl", "parquet", "conll", "squad", "qnli", "analogy", "captions", "fewrel",
-    "renamed",
+    "text", "parallel", "tsv", "csv", "jsonl", "parquet", "conll", "coreference", "squad", "qnli", "analogy", "captions",
+    "fewrel", "renamed",
 ]  # fmt: skip
 PACKED = (".gz", ".xz")
 MISSING = object()
@@ -328,6 +328,9 @@ WHOLE: dict[Kind, Callable[[Files], Iterator[Row]]] = {
     "tsv": table,
     "csv": table,
     "conll": conll,
+    "coreference": lambda files: (
+        row for path in files.paths for row in coreference.documents(lines(path, files.strict), str(path))
+    ),
     "squad": squad,
     "qnli": lambda files: question_sentences.rows(whole_json(files.paths[0])),
     "analogy": analogy,

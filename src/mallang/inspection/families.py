@@ -40,6 +40,7 @@ MEMBERS = {
     "rnn_classifier": "recurrent",
     "rnn_tagger": "recurrent",
     "grnn": "recurrent",
+    "e2e_coref": "recurrent with attention",
     "self_attentive": "recurrent with attention",
     "han": "recurrent with attention",
     "bahdanau": "recurrent with attention",

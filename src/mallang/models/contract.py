@@ -28,6 +28,7 @@ from mallang.errors import UserError
 from mallang.layers.crf import CRF
 from mallang.layers.encoded import Encoded, EncoderDims
 from mallang.layers.head import Headed
+from mallang.layers.spans import SpanScores
 from mallang.layers.words import SharedEmbedding
 from mallang.text.vocabulary import Vocabulary
 
@@ -150,6 +151,17 @@ class Tagger(Protocol):
 
     def tag_crf(self) -> CRF:
         """The transitions between tags."""
+
+
+@runtime_checkable
+class CoreferenceScorer(Protocol):
+    """A model of spans and their antecedents; its constructor takes the size of given vectors of words last."""
+
+    def word_vectors(self, tokens: Int[Tensor, "rows time"]) -> Float[Tensor, "rows time inputs"]:
+        """The vectors of words; given ones are put beside them."""
+
+    def span_scores(self, batch: Batch, words: Float[Tensor, "batch time both"]) -> SpanScores:
+        """The mentions of the documents of a batch, and their antecedents."""
 
 
 @runtime_checkable

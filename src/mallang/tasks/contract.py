@@ -42,6 +42,7 @@ Evaluated = Literal[
     "choices",
     "masked tokens",
     "ranks",
+    "clusters",
 ]
 """What `evaluate` gives beside the scores: something for each row, or all pairs of words that it has scored."""
 Compared = Literal["outputs", "perplexity"]

@@ -77,7 +77,7 @@ class Features:
     """The features of texts, or of their words."""
 
     def __init__(self, given: Given, kind: Kind, options: Mixing, own: Tokenizer) -> None:
-        self.given, self.of_words, self.options = given, kind == "words", options
+        self.given, self.of_words, self.options = given, kind in ("words", "sentences"), options
         encoder: Any = given.model
         if not isinstance(encoder, Encoder):
             raise given.unfit(

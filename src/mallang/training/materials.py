@@ -237,7 +237,7 @@ def spaced(cell: str, kind: Kind | None) -> str:
         return plain_text(cell)
     if kind == "name":
         return as_token(cell)
-    return " ".join(split_cell(cell, "words")) if kind == "words" else cell
+    return " ".join(split_cell(cell, kind)) if kind in ("words", "sentences") else cell
 
 
 def save_tokenizers(folder: Path, tokenizers: Mapping[str, Tokenizer]) -> None:
