@@ -150,6 +150,7 @@ def check_texts(model: Evaluating, run: Path, option: str | None) -> None:
         "choices",
         "masked tokens",
         "ranks",
+        "roles",
     ):
         raise UserError(
             f"{option} compares texts, but what {run} gives are {model.evaluated}", todo=f"leave {option} out"

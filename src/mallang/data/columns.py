@@ -15,6 +15,8 @@
 | image    | an image file, or an image (images.py)       | its pixels, packed                          |
 | regions  | a file of region features (images.py)        | their number, and their bits                |
 | name     | the name of an entity (knowledge.py)         | the id of its one token                     |
+| predicates | the lemma of each word that is a predicate, `_` for others (roles.py) | the numbers of the lemmas |
+| roles    | for each predicate a role for every word (roles.py) | their numbers, predicate after predicate |
 
 A list in JSON stands for cells with tabs as well.
 """
@@ -42,11 +44,11 @@ from mallang.text.vocabulary import Vocabulary
 
 Kind = Literal[
     "text", "words", "document", "label", "labels", "tags", "number", "span", "choices", "choice", "name", "image",
-    "regions",
+    "regions", "predicates", "roles",
 ]  # fmt: skip
 TOKENIZED: tuple[Kind, ...] = ("text", "words", "document", "choices", "name")
 """The kinds of columns that have a tokenizer."""
-NAMED: tuple[Kind, ...] = ("label", "labels", "tags")
+NAMED: tuple[Kind, ...] = ("label", "labels", "tags", "predicates", "roles")
 """The kinds of columns that have a set of labels."""
 FORMAT = 1
 MOST = 10_000
@@ -99,7 +101,8 @@ def split_cell(cell: str, kind: Kind) -> list[str]:
         return cell.split("\t")  # before JSON: [ 1 ] with tabs between is three words
     if cell.startswith("[") and cell.endswith("]"):
         try:
-            return [str(item) for item in json.loads(cell)]
+            found = json.loads(cell)
+            return [str(item) for part in found for item in (part if isinstance(part, list) else [part])]
         except ValueError:
             pass  # a word in brackets
     if kind == "document":
@@ -128,11 +131,11 @@ class LabelSet:
         for cell in cells:
             found = split_cell(cell, kind) if kind != "label" else [cell] if cell.strip() else []
             counted.update(found)
-            if kind == "tags":
+            if kind in ("tags", "roles"):
                 detector.add(found)
-            if len(counted) > MOST:
+            if len(counted) > (MOST if kind != "predicates" else 10 * MOST):
                 raise UserError(
-                    f"the column of the {column} has more than {MOST:,} different values: they are no labels",
+                    f"the column of the {column} has {len(counted):,} different values and more: they are no labels",
                     todo='name the right columns: data.columns=\'["text", "label"]\'',
                 )
         names = sorted(counted, key=natural)

@@ -21,13 +21,13 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal
 
-from mallang.data import derived, question_sentences, storage
+from mallang.data import derived, question_sentences, roles, storage
 from mallang.data.shares import hundredths, shared_out
 from mallang.data.source import Row as Row
 from mallang.data.squad import squad_rows
 from mallang.errors import UserError, nearest, require
 
-Kind = Literal["text", "parallel", "tsv", "csv", "jsonl", "parquet", "conll", "squad", "qnli", "analogy", "captions"]
+Kind = Literal["text", "parallel", "tsv", "csv", "jsonl", "parquet", "conll", "squad", "qnli", "analogy", "captions", "srl"]
 PACKED = (".gz", ".xz")
 MISSING = object()
 
@@ -329,6 +329,7 @@ WHOLE: dict[Kind, Callable[[Files], Iterator[Row]]] = {
     "qnli": lambda files: question_sentences.rows(whole_json(files.paths[0])),
     "analogy": analogy,
     "captions": captions,
+    "srl": lambda files: roles.rows(lines(files.paths[0], files.strict), files.paths[0]),
 }
 """The readers that give every column of a file."""
 
@@ -337,7 +338,7 @@ def kind_of(path: Path) -> Kind | None:
     """How a file is read, by its name: `a.tsv.gz` is a table; none where the name says nothing."""
     suffix = Path(path.stem).suffix if path.suffix in PACKED else path.suffix
     known: dict[str, Kind] = {".tsv": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".parquet": "parquet", ".conll": "conll"}
-    return {**known, ".json": "squad"}.get(suffix.lower())
+    return {**known, ".json": "squad", ".srl": "srl"}.get(suffix.lower())
 
 
 def whole_json(path: Path) -> Any:

@@ -41,6 +41,7 @@ Evaluated = Literal[
     "choices",
     "masked tokens",
     "ranks",
+    "roles",
 ]
 """What `evaluate` gives beside the scores: something for each row, or all pairs of words that it has scored."""
 Compared = Literal["outputs", "perplexity"]
