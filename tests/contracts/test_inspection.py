@@ -33,6 +33,7 @@ LABELS: dict[str, list[dict[str, LabelSet]]] = {
     "word_vectors": [],
     "link_prediction": [{"relation": LabelSet(CLASSES)}],
     "bidirectional_language_modeling": [],
+    "semantic_roles": [{"predicates": LabelSet(("_", "a|b"), "predicates"), "roles": LabelSet(("ARG0", "_"), "roles")}],
 }
 """Tasks that search for no output, and the labels that each is built with."""
 
@@ -40,7 +41,7 @@ LABELS: dict[str, list[dict[str, LabelSet]]] = {
 def verbs_of(name: str, task: str | None = None) -> Any:
     """An untrained model with the verbs of the task that suits it."""
     module = find("models", name)
-    unit = "space" if module.TASK == "link_prediction" else "word"
+    unit = "space" if module.TASK in ("link_prediction", "semantic_roles") else "word"
     tokenizer = Tokenizer.train(LINES, TextConfig(unit=unit, vocabulary=40))
     if module.TASK == "captioning":
         captions = captioning.Task(captioning.Config(size=12), {"caption": tokenizer})

@@ -109,6 +109,8 @@ def text_of(files: Files, path: Path, size: Size, as_documents: bool = False) ->
     if files.read == "conll":
         comment = f"{files.comment}\n" if files.comment else ""
         return "\n".join(comment + column_lines(row, files.columns) for row in rows).encode()
+    if files.read == "srl":
+        return "".join(role_lines(row) + "\n" for row in rows).encode()
     if files.read in ("squad", "qnli"):
         sentences = files.read == "qnli"
         return json.dumps({"data": [article(row, number, sentences) for number, row in enumerate(rows)]}).encode()
@@ -203,6 +205,25 @@ def column_lines(row: np.ndarray, columns: Sequence[str]) -> str:
     """A sentence of a column file, a line per token."""
     filled = [bio(row) if name in TAGS else [tag_or_word(int(word), name) for word in row] for name in columns]
     return "".join("\t".join(token) + "\n" for token in zip(*filled, strict=True))
+
+
+def role_lines(row: np.ndarray) -> str:
+    """A sentence of a file of roles: every fifth has no predicate; the words around one have roles by what they are."""
+    place = 1 if row[0] % 5 else -1
+    lines = []
+    for number, each in enumerate(row.tolist()):
+        sense, role = "_", "_"
+        if place >= 0:
+            sense = f"{word(each, 'predicate')}.01" if number == place else "_"
+            role = "V" if number == place else "ARG0" if number == 0 else f"ARGM-{each % CLASSES}" if each % 3 else "_"
+        cells = [
+            number + 1,
+            word(each, "words"),
+            f"P{each % CLASSES}",
+            0 if number == max(place, 0) else max(place, 0) + 1,
+        ]
+        lines.append("\t".join(map(str, [*cells, "dep", sense, role])) + "\n")
+    return "".join(lines)
 
 
 def tag_or_word(number: int, column: str) -> str:

@@ -78,8 +78,10 @@ def propositions(scene: Scene, language: str) -> list[Proposition]:
         for number, ((_, label), (size, named)) in enumerate(zip(words, own, strict=True)):
             role = "" if number == place else role_of(clause, label)
             # A mark at the end of a word belongs to no role; the 's of an owner belongs to that of the owner.
-            tags += [f"{'I' if role == before else 'B'}-{role}", *[f"I-{role}"] * (named - 1)] if role else (
-                [OUTSIDE] * named
+            tags += (
+                [f"{'I' if role == before else 'B'}-{role}", *[f"I-{role}"] * (named - 1)]
+                if role
+                else ([OUTSIDE] * named)
             )
             tags += [OUTSIDE] * (size - named)
             before = role if size == named else ""

@@ -27,7 +27,9 @@ from mallang.data.source import Row as Row
 from mallang.data.squad import squad_rows
 from mallang.errors import UserError, nearest, require
 
-Kind = Literal["text", "parallel", "tsv", "csv", "jsonl", "parquet", "conll", "squad", "qnli", "analogy", "captions", "srl"]
+Kind = Literal[
+    "text", "parallel", "tsv", "csv", "jsonl", "parquet", "conll", "squad", "qnli", "analogy", "captions", "srl"
+]
 PACKED = (".gz", ".xz")
 MISSING = object()
 

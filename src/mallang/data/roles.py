@@ -5,8 +5,8 @@
     roles        ARG0       _      ARG2      _    ARG1   ARGM-TMP      and for each predicate a role for every word
 
 With several predicates the roles are those of the first for all words, then those of the second, and so on. A sentence
-without a predicate has no roles. Roles stand on head words, with `_` elsewhere, or are tags of spans: B-ARG0, I-ARG0, O.
-The verb itself (V, also C-V) is no role: `predicates` says where it is.
+without a predicate has no roles. Roles stand on head words, with `_` elsewhere, or are tags of spans: B-ARG0, I-ARG0,
+O. The verb itself (V, also C-V) is no role: `predicates` says where it is.
 
 Files with an ending .srl have the columns of CoNLL-2009 that matter here, a line per word and a blank line after each
 sentence, with tabs between: number, word, part of speech, head, relation, sense, and a column of roles per predicate.
@@ -141,9 +141,7 @@ class Lemmas:
 
     def encode_batch(self, texts: list[str]) -> list[list[int]]:
         """The numbers of the lemmas in every cell."""
-        return [
-            [-1 if lemma == NONE else self.id(lemma) for lemma in split_cell(text, "predicates")] for text in texts
-        ]
+        return [[-1 if lemma == NONE else self.id(lemma) for lemma in split_cell(text, "predicates")] for text in texts]
 
 
 # ---- trees ----
@@ -259,9 +257,7 @@ def row_of(sentence: list[list[str]]) -> dict[str, str]:
     )
     lemmas = [lemma_of(sense) for sense in senses]
     predicates = places_of(lemmas)
-    roles = [
-        [without_verbs(cells[len(COLUMNS) + number]) for cells in sentence] for number in range(len(predicates))
-    ]
+    roles = [[without_verbs(cells[len(COLUMNS) + number]) for cells in sentence] for number in range(len(predicates))]
     cells = {"words": words, "pos": parts, "heads": heads, "relations": relations, "senses": senses}
     cells |= {"predicates": lemmas, "roles": [role for own in roles for role in own]}
     if NONE not in heads:

@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from heapq import heappop, heappush
+from itertools import pairwise
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -74,7 +75,9 @@ class RoleRules:
         return tuple(found)
 
     @cached_property
-    def moves(self) -> tuple[Bool[np.ndarray, "labels labels"], Bool[np.ndarray, " labels"], Bool[np.ndarray, " labels"]]:
+    def moves(
+        self,
+    ) -> tuple[Bool[np.ndarray, "labels labels"], Bool[np.ndarray, " labels"], Bool[np.ndarray, " labels"]]:
         """Which label may follow which, which may be first, and which last."""
         if self.scheme is None:
             anywhere = np.ones(len(self.names), dtype=bool)
@@ -87,7 +90,7 @@ class RoleRules:
         transitions, starts, ends = self.moves
         if labels and not (starts[labels[0]] and ends[labels[-1]]):
             return False
-        if not all(transitions[one, two] for one, two in zip(labels, labels[1:], strict=False)):
+        if not all(transitions[one, two] for one, two in pairwise(labels)):
             return False
         done = needed = 0
         for label in labels:

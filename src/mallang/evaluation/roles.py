@@ -50,7 +50,10 @@ class Labeled:
         if spans:
             return {Argument(place, *span) for place, tags in rows for span in read_spans(tags)}
         return {
-            Argument(place, role, word, word + 1) for place, own in rows for word, role in enumerate(own) if role != NONE
+            Argument(place, role, word, word + 1)
+            for place, own in rows
+            for word, role in enumerate(own)
+            if role != NONE
         }
 
 

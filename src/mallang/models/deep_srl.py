@@ -21,7 +21,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
@@ -81,9 +80,7 @@ class DeepSRL(nn.Module):
     def __init__(self, config: Config, vocabulary: Vocabulary, sizes: RoleSizes | None = None) -> None:
         super().__init__()
         self.config, self.vocabulary = config, vocabulary
-        characters = CharacterOptions(
-            config.character_dim, config.character_features, config.jamo, config.longest_word
-        )
+        characters = CharacterOptions(config.character_dim, config.character_features, config.jamo, config.longest_word)
         features = 0 if sizes is None else sizes.features
         self.words = FlaggedWords(
             vocabulary, config.embedding_dim, config.flag_dim, config.fold_words, characters, features
@@ -149,7 +146,7 @@ class DeepSRL(nn.Module):
         return self.words.words.hidden_from
 
     def init_weights(self) -> None:
-        """Embeddings uniform with variance 1 / dim; the layers initialize themselves; outputs by Xavier, zero biases."""
+        """Embeddings uniform with variance 1 / dim; layers initialize themselves; outputs by Xavier, zero biases."""
         self.words.init_weights()
         for output in (self.to_roles, self.to_predicate):
             if output is not None:

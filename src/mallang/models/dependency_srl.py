@@ -86,9 +86,7 @@ class DependencySRL(nn.Module):
     def __init__(self, config: Config, vocabulary: Vocabulary, sizes: RoleSizes | None = None) -> None:
         super().__init__()
         self.config, self.vocabulary = config, vocabulary
-        characters = CharacterOptions(
-            config.character_dim, config.character_features, config.jamo, config.longest_word
-        )
+        characters = CharacterOptions(config.character_dim, config.character_features, config.jamo, config.longest_word)
         features = 0 if sizes is None else sizes.features
         self.words = FlaggedWords(
             vocabulary, config.embedding_dim, config.flag_dim, config.fold_words, characters, features
@@ -172,7 +170,8 @@ class RoleWeights(nn.Module):
         """The score of every role for every word."""
         of_lemma, of_role = self.from_lemma(self.lemmas(lemmas)), self.from_role(self.roles.weight)
         of_word, of_predicate = (of_lemma[:, None] + of_role).relu().chunk(2, dim=-1)  # batch, roles, both
-        return words @ of_word.mT + (of_predicate @ predicate[:, :, None]).mT
+        scores: Tensor = words @ of_word.mT + (of_predicate @ predicate[:, :, None]).mT
+        return scores
 
 
 SIZES: dict[str, dict[str, Any]] = {

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from jaxtyping import Float
 from torch import nn
 
@@ -144,9 +143,7 @@ class Verbs:
             word = words[place]
             arguments = tuple(self.arguments(text, words, roles, probabilities))
             lemma = self.task.lemmas.guess(word.text)
-            made.append(
-                Proposition(word.text, lemma, place, word.start, word.end, share, tuple(roles), arguments)
-            )
+            made.append(Proposition(word.text, lemma, place, word.start, word.end, share, tuple(roles), arguments))
         offsets = tuple((word.start, word.end) for word in words)
         return RoleLabeling(text, tuple(word.text for word in words), offsets, tuple(made), are_given)
 
@@ -243,7 +240,9 @@ def places_named(words: Sequence[str], wanted: Sequence[str | int]) -> list[int]
             continue
         places = [place for place, word in enumerate(words) if word == each]
         if not places:
-            raise UserError(f"the predicate {each!r} is no word of the text: {' '.join(words)}", todo="give one of them")
+            raise UserError(
+                f"the predicate {each!r} is no word of the text: {' '.join(words)}", todo="give one of them"
+            )
         found.update(places)
     return sorted(found)
 
@@ -357,5 +356,7 @@ def held_out_loss(task: Task, model: nn.Module, sentences: Sequence[Sentence]) -
     ids = [np.array(task.roles.encode(roles)) for each in sentences for roles in each.roles]
     lost = [-each[np.arange(len(own)), own][own >= 0] for each, own in zip(logs, ids, strict=True)]
     marks = [np.array([lemma != NONE for lemma in each.lemmas]) for each in sentences]
-    missed = [-np.log(np.clip(np.where(own, each, 1 - each), 1e-12, 1)) for each, own in zip(shares, marks, strict=True)]
+    missed = [
+        -np.log(np.clip(np.where(own, each, 1 - each), 1e-12, 1)) for each, own in zip(shares, marks, strict=True)
+    ]
     return sum(float(np.concatenate(part).mean()) if part else 0.0 for part in (lost, missed))

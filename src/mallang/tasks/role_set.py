@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Float
 
 from mallang.data.columns import LabelSet
-from mallang.data.roles import NONE, Sentence
+from mallang.data.roles import NONE, Sentence, without_verbs
 from mallang.decoding.role_search import RoleRules, best_roles
 from mallang.errors import UserError, nearest
 from mallang.evaluation.spans import convert_tags
@@ -51,7 +51,8 @@ class RoleSet:
     @cached_property
     def names(self) -> tuple[str, ...]:
         """The roles, or tags, that the model learns, in the order of their numbers."""
-        return TagSet(self.labels, "iob2").names if self.are_spans else self.labels.names
+        every = TagSet(self.labels, "iob2").names if self.are_spans else self.labels.names
+        return tuple(name for name in every if without_verbs(name) == name)
 
     @cached_property
     def ids(self) -> dict[str, int]:

@@ -294,7 +294,7 @@ class Task:
         return roles, torch.where(is_asked, each, 0.0).sum()
 
     def validate(self, model: nn.Module, corpus: Prepared, rows: Sequence[tuple[str, ...]], metric: str) -> list[Score]:
-        """The loss, the F1 of roles with given predicates, and the F1 of found predicates, on all held-out sentences."""
+        """The loss, the F1 of roles with given predicates, and the F1 of found predicates, on held-out sentences."""
         return validation_scores(self, model, [Sentence.of(row) for row in rows])
 
     def longest(self, model: nn.Module) -> int | None:
