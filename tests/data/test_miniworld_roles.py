@@ -14,8 +14,7 @@ from mallang.data.roles import Sentence
 from mallang.evaluation.spans import read_spans
 
 BY_HAND = {
-    "Five farmers lent a bag to Minsu last week.": ["lent(lend): AGENT=Five farmers, PATIENT=a bag, RECIPIENT=to Minsu, "
-                                                    "TIME=last week"],
+    "Junho lent a bag to Minsu.": ["lent(lend): AGENT=Junho, PATIENT=a bag, RECIPIENT=to Minsu"],
     "Does Sujin want to ride a bicycle at school?": ["ride(ride): AGENT=Sujin, PATIENT=a bicycle, PLACE=at school"],
     "There is a new book on the desk.": ["is(be): THEME=a new book, PLACE=on the desk"],
     "Minsu accepted Jiyeong's apology.": ["accepted(accept): AGENT=Minsu, PATIENT=Jiyeong 's apology"],

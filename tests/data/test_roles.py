@@ -136,7 +136,7 @@ def test_roles_are_numbers_predicate_after_predicate() -> None:
     assert heads.encode_rows([("ARG0 _ _ ARG9", "a b", "x y"), ("", "a", "_")]) == [[0, 2, 2, UNSEEN], []]
     assert split_cell('[["ARG0", "V"], ["_", "_"]]', "roles") == ["ARG0", "V", "_", "_"]
     bioes = RoleSet(LabelSet.learn(["S-ARG0 O B-ARG1 E-ARG1"], "roles", "roles"))
-    assert bioes.are_spans and bioes.names == ("O", "B-ARG0", "I-ARG0", "B-ARG1", "I-ARG1")
+    assert bioes.are_spans and bioes.names == ("O", "B-ARG1", "I-ARG1", "B-ARG0", "I-ARG0")
     ids = bioes.encode(["S-ARG0", "O", "B-ARG1", "E-ARG1"])
     assert [bioes.names[each] for each in ids] == ["B-ARG0", "O", "B-ARG1", "I-ARG1"]
     with pytest.raises(UserError, match="unique_roles names 'ARG7', which is no role of the training data"):

@@ -12,6 +12,7 @@ from seqeval.metrics import f1_score
 from mallang.evaluation.roles import (
     Argument,
     Labeled,
+    by_tree,
     predicate_statistics,
     role_statistics,
     role_table,
@@ -54,6 +55,18 @@ def test_spans_are_right_only_with_both_ends() -> None:
     short = Labeled([2], [["B-ARG0", "I-ARG0", "O", "B-ARG1", "I-ARG1", "O"]])
     assert gold.arguments(spans=True) == {Argument(2, "ARG0", 0, 2), Argument(2, "ARG1", 3, 6)}
     assert role_table([short], [gold], spans=True).tolist() == [[1, 2, 2]]
+
+
+def test_heads_become_spans_by_a_tree() -> None:
+    heads = [2, 0, 4, 2, 4]
+    gold = Labeled([1], [["ARG0", "_", "_", "ARG1", "_"]])
+    spans = by_tree(gold, heads)
+    assert spans.roles == [["B-ARG0", "O", "B-ARG1", "I-ARG1", "I-ARG1"]]
+    nested = by_tree(Labeled([1], [["ARG0", "_", "_", "ARG1", "ARG2"]]), heads)
+    assert nested.roles == [["B-ARG0", "O", "B-ARG1", "I-ARG1", "B-ARG2"]]
+    # Two of three heads are right, but the wrong one cuts a right span short.
+    assert value([Labeled([1], [["ARG0", "_", "_", "ARG1", "ARG2"]])], [gold]) == pytest.approx(80)
+    assert value([nested], [spans], spans=True) == pytest.approx(40)
 
 
 def bracketed(tags: list[str]) -> list[str]:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Int
 
-from mallang.data.roles import NONE
+from mallang.data.roles import NONE, subtree_spans
 from mallang.evaluation.bag_of_words import harmonic, precision_and_recall
 from mallang.evaluation.score import RESAMPLES, SEED, Score, Statistics
 from mallang.evaluation.spans import read_spans
@@ -55,6 +55,12 @@ class Labeled:
             for word, role in enumerate(own)
             if role != NONE
         }
+
+
+def by_tree(labeled: Labeled, heads: Sequence[int]) -> Labeled:
+    """Roles on head words as spans: the words below each head word in a tree (data/roles.py, `subtree_spans`)."""
+    pairs = zip(labeled.predicates, labeled.roles, strict=True)
+    return Labeled(labeled.predicates, [subtree_spans(roles, heads, place) for place, roles in pairs])
 
 
 def role_table(

@@ -10,12 +10,14 @@ import numpy as np
 from jaxtyping import Float
 from torch import nn
 
+from mallang.data.columns import split_cell
 from mallang.data.roles import NONE, Sentence
 from mallang.data.sampler import by_length
 from mallang.decoding.contract import device_of, inference
 from mallang.errors import UserError
 from mallang.evaluation.roles import (
     Labeled,
+    by_tree,
     predicate_statistics,
     role_statistics,
     scores_by_role,
@@ -206,6 +208,21 @@ class Verbs:
         scores.append(role_statistics(found, golds, spans=spans, found=True)["F1"].score())
         scores += scores_by_role(outputs, golds, spans=spans)
         return scores, [told(each.words, own) for each, own in zip(sentences, outputs, strict=True)]
+
+    def derived_span_scores(self, rows: Sequence[tuple[str, ...]]) -> list[Score]:
+        """The F1, precision and recall of spans that a tree makes of roles on head words, with given predicates.
+
+        Rows are words, predicates, roles and the head of every word. The tree is that of the data for both sides, so
+        that these are scores of spans that nobody predicts without a parser.
+        """
+        if self.task.roles.are_spans:
+            raise UserError("this run labels spans, and needs no tree for them", todo="evaluate it")
+        sentences = [Sentence.of(row) for row in rows]
+        trees = [[int(head) for head in split_cell(row[3], "tags")] for row in rows]
+        pairs = list(zip(with_given(self.task, self.model, sentences), trees, strict=True))
+        outputs = [by_tree(labeled, tree) for labeled, tree in pairs]
+        golds = [by_tree(gold_of(each), tree) for each, tree in zip(sentences, trees, strict=True)]
+        return [each.score() for each in role_statistics(outputs, golds, spans=True).values()]
 
     def with_found(self, sentences: Sequence[Sentence]) -> list[Labeled]:
         """The roles for the predicates that the model finds."""
