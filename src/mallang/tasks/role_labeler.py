@@ -202,7 +202,7 @@ class Verbs:
                 raise UserError(error.what, where=f"row {number}", todo=error.todo) from error
         spans, golds = self.task.roles.are_spans, [gold_of(each) for each in sentences]
         outputs = with_given(self.task, self.model, sentences)
-        found = self.with_found(sentences)
+        found = with_found(self.task, self.model, sentences)
         scores = [each.score() for each in role_statistics(outputs, golds, spans=spans).values()]
         scores.append(predicate_statistics(found, golds).score())
         scores.append(role_statistics(found, golds, spans=spans, found=True)["F1"].score())
@@ -223,13 +223,6 @@ class Verbs:
         outputs = [by_tree(labeled, tree) for labeled, tree in pairs]
         golds = [by_tree(gold_of(each), tree) for each, tree in zip(sentences, trees, strict=True)]
         return [each.score() for each in role_statistics(outputs, golds, spans=True).values()]
-
-    def with_found(self, sentences: Sequence[Sentence]) -> list[Labeled]:
-        """The roles for the predicates that the model finds."""
-        words = [each.words for each in sentences]
-        places = [[place for place, share in enumerate(own) if share > 0.5] for own in self.predicate_shares(words)]
-        rows = self.label(words, places)
-        return [Labeled(own, [roles for roles, _ in made]) for own, made in zip(places, rows, strict=True)]
 
 
 def gold_of(sentence: Sentence) -> Labeled:
@@ -343,12 +336,20 @@ def with_given(task: Task, model: nn.Module, sentences: Sequence[Sentence]) -> l
     return [Labeled(own, [roles for roles, _ in made]) for own, made in zip(places, rows, strict=True)]
 
 
+def with_found(task: Task, model: nn.Module, sentences: Sequence[Sentence]) -> list[Labeled]:
+    """The roles for the predicates that the model finds; their lemmas are looked up, as in a plain text."""
+    words = [each.words for each in sentences]
+    shares, _ = read(task, model, readings_of(task, model, words))
+    places = [np.flatnonzero(own > 0.5).tolist() for own in shares]
+    rows = label(task, model, words, places)
+    return [Labeled(own, [roles for roles, _ in made]) for own, made in zip(places, rows, strict=True)]
+
+
 def validation_scores(task: Task, model: nn.Module, sentences: Sequence[Sentence]) -> list[Score]:
-    """The loss, the F1 of roles for given predicates, and the F1 of predicates, without intervals."""
+    """The loss, and F1 without intervals: of roles for given predicates, of predicates, of roles for found ones."""
     golds = [gold_of(each) for each in sentences]
     outputs = with_given(task, model, sentences)
-    shares, _ = read(task, model, readings_of(task, model, [each.words for each in sentences]))
-    found = [Labeled(np.flatnonzero(own > 0.5).tolist(), [[]] * int((own > 0.5).sum())) for own in shares]
+    found = with_found(task, model, sentences)
     loss = held_out_loss(task, model, sentences)
     # Captured CUDA graphs read the tables of the vocabulary, so these are put back before training continues.
     forget_oov(encoder_of(model), 0)
@@ -357,6 +358,7 @@ def validation_scores(task: Task, model: nn.Module, sentences: Sequence[Sentence
     scores = {
         "f1": role_statistics(outputs, golds, spans=task.roles.are_spans)["F1"],
         "predicate_f1": predicate_statistics(found, golds),
+        "end_to_end_f1": role_statistics(found, golds, spans=task.roles.are_spans, found=True)["F1"],
     }
     return [
         Score("loss", loss, "nats per word: roles + predicates", count=len(golds)),
