@@ -37,6 +37,7 @@ LABELS: dict[str, list[Any]] = {
     "link_prediction": [{"relation": LabelSet(CLASSES)}],
     "bidirectional_language_modeling": [],
     "graph_choice": [{}, {}, Graph.of([("물", "is a", "것")])],
+    "semantic_roles": [{"predicates": LabelSet(("_", "a|b"), "predicates"), "roles": LabelSet(("ARG0", "_"), "roles")}],
 }
 """Tasks that search for no output, and the labels, or the graph, that each is built with."""
 
@@ -44,7 +45,7 @@ LABELS: dict[str, list[Any]] = {
 def verbs_of(name: str, task: str | None = None) -> Any:
     """An untrained model with the verbs of the task that suits it."""
     module = find("models", name)
-    unit = "space" if module.TASK in ("link_prediction", "coreference") else "word"
+    unit = "space" if module.TASK in ("link_prediction", "coreference", "semantic_roles") else "word"
     tokenizer = Tokenizer.train(LINES, TextConfig(unit=unit, vocabulary=40))
     if module.TASK == "captioning":
         captions = captioning.Task(captioning.Config(size=12), {"caption": tokenizer})

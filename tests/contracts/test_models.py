@@ -31,7 +31,7 @@ from mallang.tasks.bidirectional_language_modeling import Bidirectional
 from mallang.text.vocabulary import BOS, EOS, PAD, SPECIALS
 
 AUTOREGRESSIVE = [name for name in NAMES if isinstance(build(name, 8), Autoregressive)]
-LABELED = ("classification", "tagging", "mention_classification", "graph_choice")
+LABELED = ("classification", "tagging", "mention_classification", "graph_choice", "semantic_roles")
 LABELING = [name for name in NAMES if find("models", name).TASK in LABELED]
 """What they learn, and that they learn it, is asked in test_encoders.py: they predict nothing of the text itself."""
 

@@ -174,6 +174,8 @@ def one_output(model: Any, recipe: Any) -> str:
         return f"fill: {model.fill(f'[MASK] {text}')}"
     if verb == "generate":
         return f"generate: {model.generate('', max_tokens=16)}"
+    if verb == "roles":  # an untrained model may find no predicate
+        return f"roles: {model.roles(text, predicates=[1])}"
     # A list of words needs no analyzer, which this machine may lack.
     found = model.tag([text.split()])[0] if verb == "tag" else getattr(model, verb)(text)
     return f"{verb}: {found}"

@@ -115,6 +115,8 @@ def text_of(files: Files, path: Path, size: Size, as_documents: bool = False) ->
         return "\n".join(comment + column_lines(row, files.columns) for row in rows).encode()
     if files.read == "coreference":
         return "".join(clustered(row, number) for number, row in enumerate(rows)).encode()
+    if files.read == "srl":
+        return "".join(role_lines(row) + "\n" for row in rows).encode()
     if files.read in ("squad", "qnli"):
         sentences = files.read == "qnli"
         return json.dumps({"data": [article(row, number, sentences) for number, row in enumerate(rows)]}).encode()
@@ -244,6 +246,25 @@ def clustered(row: np.ndarray, number: int) -> str:
         end = "\n" if place % SENTENCE == SENTENCE - 1 else ""
         lines.append(f"{place}\t{word(each, 'sentences')}\t{f'({each % 8})' if each % 8 < CLASSES else '_'}\n{end}")
     return f"#begin document (d{number}); part 0\n{''.join(lines)}#end document\n"
+
+
+def role_lines(row: np.ndarray) -> str:
+    """A sentence of a file of roles: every fifth has no predicate; the words around one have roles by what they are."""
+    place = 1 if row[0] % 5 else -1
+    lines = []
+    for number, each in enumerate(row.tolist()):
+        sense, role = "_", "_"
+        if place >= 0:
+            sense = f"{word(each, 'predicate')}.01" if number == place else "_"
+            role = "V" if number == place else "ARG0" if number == 0 else f"ARGM-{each % CLASSES}" if each % 3 else "_"
+        cells = [
+            number + 1,
+            word(each, "words"),
+            f"P{each % CLASSES}",
+            0 if number == max(place, 0) else max(place, 0) + 1,
+        ]
+        lines.append("\t".join(map(str, [*cells, "dep", sense, role])) + "\n")
+    return "".join(lines)
 
 
 def tag_or_word(number: int, column: str) -> str:

@@ -151,6 +151,7 @@ def check_texts(model: Evaluating, run: Path, option: str | None) -> None:
         "masked tokens",
         "ranks",
         "clusters",
+        "roles",
     ):
         raise UserError(
             f"{option} compares texts, but what {run} gives are {model.evaluated}", todo=f"leave {option} out"

@@ -68,6 +68,12 @@ class Batch:
     """The position of the first token of each word; −1 where there is no word."""
     tags: Int[Tensor, "batch words"] | None = field(default=None, metadata=axes("batch words", IGNORE))
     """The tag of each word; IGNORE where there is none."""
+    asked: Int[Tensor, " batch"] | None = field(default=None, metadata=axes("batch", -1))
+    """The word that is the predicate whose roles are asked for; −1: it is asked which words are predicates."""
+    lemmas: Int[Tensor, " batch"] | None = field(default=None, metadata=axes("batch", 0))
+    """The lemma of that predicate; 0 where it is unknown, or none is asked for."""
+    marks: Int[Tensor, "batch words"] | None = field(default=None, metadata=axes("batch words", IGNORE))
+    """Whether each word is a predicate; IGNORE where the roles of one are asked for, and where there is no word."""
     sentences: Int[Tensor, "examples sentences"] | None = field(default=None, metadata=axes("examples sentences", -1))
     """The rows of `tokens` that are the sentences of each document, in order; −1 where there is no sentence."""
     feature_tokens: Int[Tensor, "examples features"] | None = field(

@@ -19,6 +19,8 @@
 | name     | the name of an entity (knowledge.py)         | the id of its one token                     |
 | mentions | parts of another column (linked_text.py)     | the first and the last token of each        |
 | links    | parts of another column, each with an entity | their first and last tokens and entities    |
+| predicates | the lemma of each word that is a predicate, `_` for others (roles.py) | the numbers of the lemmas |
+| roles    | for each predicate a role for every word (roles.py) | their numbers, predicate after predicate |
 
 A list in JSON stands for cells with tabs as well.
 """
@@ -47,11 +49,11 @@ from mallang.text.vocabulary import Vocabulary
 
 Kind = Literal[
     "text", "words", "document", "sentences", "label", "labels", "tags", "number", "span", "choices", "choice", "name",
-    "image", "regions", "mentions", "links", "clusters",
+    "image", "regions", "mentions", "links", "clusters", "predicates", "roles",
 ]  # fmt: skip
 TOKENIZED: tuple[Kind, ...] = ("text", "words", "document", "sentences", "choices", "name")
 """The kinds of columns that have a tokenizer."""
-NAMED: tuple[Kind, ...] = ("label", "labels", "tags")
+NAMED: tuple[Kind, ...] = ("label", "labels", "tags", "predicates", "roles")
 """The kinds of columns that have a set of labels."""
 FORMAT = 1
 MOST = 10_000
@@ -106,7 +108,8 @@ def split_cell(cell: str, kind: Kind) -> list[str]:
         return cell.split("\t")  # before JSON: [ 1 ] with tabs between is three words
     if cell.startswith("[") and cell.endswith("]"):
         try:
-            return [str(item) for item in json.loads(cell)]
+            found = json.loads(cell)
+            return [str(item) for part in found for item in (part if isinstance(part, list) else [part])]
         except ValueError:
             pass  # a word in brackets
     if kind == "document":
@@ -135,11 +138,11 @@ class LabelSet:
         for cell in cells:
             found = split_cell(cell, kind) if kind != "label" else [cell] if cell.strip() else []
             counted.update(found)
-            if kind == "tags":
+            if kind in ("tags", "roles"):
                 detector.add(found)
-            if len(counted) > MOST:
+            if len(counted) > (MOST if kind != "predicates" else 10 * MOST):
                 raise UserError(
-                    f"the column of the {column} has more than {MOST:,} different values: they are no labels",
+                    f"the column of the {column} has {len(counted):,} different values and more: they are no labels",
                     todo='name the right columns: data.columns=\'["text", "label"]\'',
                 )
         names = sorted(counted, key=natural)

@@ -41,11 +41,12 @@ class View:
 TREES = ("ko-tree", "en-tree", "ko-tree-words", "en-tree-words")
 LABELS = ("sentiment", "rating", "topic", "topics")
 TAGS = ("ko-tokens", "ko-pos", "ko-ner", "en-tokens", "en-pos", "en-ner")
+ROLES = ("ko-predicates", "ko-roles", "ko-head-roles", "en-predicates", "en-roles", "en-head-roles")
 VIEWS = {
     "miniworld": View(
         "translation",
         "A small generated world, told in Korean and English",
-        ("ko", "en", *TREES, *LABELS, *TAGS),
+        ("ko", "en", *TREES, *LABELS, *TAGS, *ROLES),
         SENTENCES,
         by_default=2,
     ),
@@ -155,9 +156,9 @@ class Sentences:
 
     def fingerprint(self, picks: Sequence[str]) -> str:
         """A hash of the world's fingerprint, and of the versions of the other columns that are read."""
-        from mallang.data import miniworld, miniworld_labels, miniworld_tags, miniworld_trees
+        from mallang.data import miniworld, miniworld_labels, miniworld_roles, miniworld_tags, miniworld_trees
 
-        made = ((TREES, miniworld_trees), (LABELS, miniworld_labels), (TAGS, miniworld_tags))
+        made = ((TREES, miniworld_trees), (LABELS, miniworld_labels), (TAGS, miniworld_tags), (ROLES, miniworld_roles))
         versions = [module.VERSION for columns, module in made if any(pick in columns for pick in picks)]
         return _sum(["miniworld", miniworld.fingerprint(), self.split, list(picks), *versions])
 
@@ -165,9 +166,11 @@ class Sentences:
 @cache
 def column(split: str, name: str) -> tuple[str, ...]:
     """A column of miniworld that is not its sentences."""
-    from mallang.data import miniworld, miniworld_labels
+    from mallang.data import miniworld, miniworld_labels, miniworld_roles
 
     language, _, view = name.partition("-")
+    if name in ROLES:
+        return miniworld_roles.column(split, language, view)
     if name in TREES:
         return tuple(miniworld.trees(split, language, words=view == "tree-words"))
     if name in TAGS:

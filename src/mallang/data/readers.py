@@ -21,7 +21,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal
 
-from mallang.data import coreference, derived, question_sentences, relations, storage
+from mallang.data import coreference, derived, question_sentences, relations, roles, storage
 from mallang.data.shares import hundredths, shared_out
 from mallang.data.source import Row as Row
 from mallang.data.squad import squad_rows
@@ -29,7 +29,7 @@ from mallang.errors import UserError, nearest, require
 
 Kind = Literal[
     "text", "parallel", "tsv", "csv", "jsonl", "parquet", "conll", "coreference", "squad", "qnli", "analogy", "captions",
-    "fewrel", "renamed",
+    "fewrel", "renamed", "srl",
 ]  # fmt: skip
 PACKED = (".gz", ".xz")
 MISSING = object()
@@ -337,6 +337,7 @@ WHOLE: dict[Kind, Callable[[Files], Iterator[Row]]] = {
     "captions": captions,
     "fewrel": lambda files: (relations.row(record) for _, record in json_records(files.paths[0], files.strict)),
     "renamed": lambda files: relations.renamed(table(replace(files, read="tsv")), cells(files.paths[1], "tsv")),
+    "srl": lambda files: roles.rows(lines(files.paths[0], files.strict), files.paths[0]),
 }
 """The readers that give every column of a file."""
 
@@ -345,7 +346,7 @@ def kind_of(path: Path) -> Kind | None:
     """How a file is read, by its name: `a.tsv.gz` is a table; none where the name says nothing."""
     suffix = Path(path.stem).suffix if path.suffix in PACKED else path.suffix
     known: dict[str, Kind] = {".tsv": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".parquet": "parquet", ".conll": "conll"}
-    return {**known, ".json": "squad"}.get(suffix.lower())
+    return {**known, ".json": "squad", ".srl": "srl"}.get(suffix.lower())
 
 
 def whole_json(path: Path) -> Any:

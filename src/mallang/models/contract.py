@@ -27,6 +27,7 @@ from mallang.data.batch import Batch
 from mallang.errors import UserError
 from mallang.layers.crf import CRF
 from mallang.layers.encoded import Encoded, EncoderDims
+from mallang.layers.flagged_words import RoleScores
 from mallang.layers.head import Headed
 from mallang.layers.spans import SpanScores
 from mallang.layers.words import SharedEmbedding
@@ -162,6 +163,17 @@ class CoreferenceScorer(Protocol):
 
     def span_scores(self, batch: Batch, words: Float[Tensor, "batch time both"]) -> SpanScores:
         """The mentions of the documents of a batch, and their antecedents."""
+
+
+@runtime_checkable
+class RoleLabeler(Protocol):
+    """A model of semantic roles; its constructor takes what it is built for (RoleSizes) last.
+
+    Without these sizes it is built as an encoder alone. A word is one token.
+    """
+
+    def label(self, batch: Batch, features: Float[Tensor, "batch words _"] | None = None) -> RoleScores:
+        """The scores of all words: of roles for `batch.asked`, and of being a predicate."""
 
 
 @runtime_checkable

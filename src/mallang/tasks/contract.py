@@ -43,6 +43,7 @@ Evaluated = Literal[
     "masked tokens",
     "ranks",
     "clusters",
+    "roles",
 ]
 """What `evaluate` gives beside the scores: something for each row, or all pairs of words that it has scored."""
 Compared = Literal["outputs", "perplexity"]

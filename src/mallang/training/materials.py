@@ -15,6 +15,7 @@ from mallang.data.header import check_header
 from mallang.data.knowledge import Graph, as_token
 from mallang.data.mixture import prepare_split
 from mallang.data.prepared import Prepared
+from mallang.data.roles import lemma_forms
 from mallang.decoding.contract import DEFAULTS
 from mallang.errors import UserError, nearest
 from mallang.find import find
@@ -117,7 +118,11 @@ def label_sets(
             found[column] = LabelSet.load(folder, column)
             continue
         place = rows.columns.index(column)
-        found[column] = LabelSet.learn((row[place] for row in rows), kind, column)
+        cells: Iterable[str] = (row[place] for row in rows)
+        if kind == "predicates":  # a lemma is kept with its forms
+            words = rows.columns.index("words")
+            cells = (lemma_forms(row[words], row[place]) for row in rows)
+        found[column] = LabelSet.learn(cells, kind, column)
         check_header(rows, column, found[column], header)
         if folder is not None:
             try:
