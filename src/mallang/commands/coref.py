@@ -41,8 +41,8 @@ def command(
     """Print each text with its mentions, one color for each cluster; without a terminal in brackets: [Minsu]1.
 
     Each TEXT is a document of its own; a file, or standard input, is one as a whole. --json prints a line for each: its
-    words, and clusters of mentions with their places in the text. --out writes a page on which the mentions of a cluster
-    light up together.
+    words, and clusters of mentions with their places in the text. --out writes a page on which the mentions of a
+    cluster light up together.
     """
     add_plugins(plugin)
     if out is not None and out.suffix != ".html":
