@@ -117,7 +117,6 @@ class Batch:
     """The entity to predict at each of these positions, as a row of `distinct_entities`; IGNORE where there is none."""
     distinct_entities: Int[Tensor, " distinct"] | None = field(default=None, metadata=axes("distinct", -1))
     """The entities of all texts of the batch, each once, by their ids; −1 where there is none."""
-
     document_words: Int[Tensor, "documents text 2"] | None = field(
         default=None, metadata=axes("documents text place", -1)
     )

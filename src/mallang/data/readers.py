@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from mallang.data import coreference, derived, question_sentences, relations, roles, storage
+from mallang.data.records import MISSING, as_text, inside, keys
 from mallang.data.shares import hundredths, shared_out
 from mallang.data.source import Row as Row
 from mallang.data.squad import squad_rows
@@ -32,7 +33,6 @@ Kind = Literal[
     "captions", "fewrel", "renamed", "srl",
 ]  # fmt: skip
 PACKED = (".gz", ".xz")
-MISSING = object()
 
 
 @dataclass(frozen=True)
@@ -355,32 +355,6 @@ def whole_json(path: Path) -> Any:
         return json.loads("\n".join(lines(path)))
     except (ValueError, RecursionError) as error:
         raise UserError(f"not JSON: {error}", where=str(path), todo="copy it again") from error
-
-
-def inside(record: Any, path: str) -> Any:
-    """The value at a dotted path, or MISSING."""
-    if isinstance(record, dict) and path in record:
-        return record[path]
-    for key in path.split("."):
-        if not isinstance(record, dict) or key not in record:
-            return MISSING
-        record = record[key]
-    return record
-
-
-def keys(record: dict[str, Any], prefix: str = "") -> list[str]:
-    """The dotted paths to all values of a record."""
-    found = []
-    for key, value in record.items():
-        found += keys(value, f"{prefix}{key}.") if isinstance(value, dict) else [prefix + key]
-    return found
-
-
-def as_text(value: Any) -> str:
-    """A value as text: nothing for null, JSON for what is neither text nor number."""
-    if isinstance(value, str):
-        return value
-    return "" if value is None else json.dumps(value, ensure_ascii=False, default=str)
 
 
 def not_utf8(path: Path, number: int, error: UnicodeDecodeError) -> UserError:
