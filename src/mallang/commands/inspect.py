@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from mallang.commands.inspected import (
+    Asked,
     read_plain,
     refuse,
     show_attention,
@@ -37,6 +38,7 @@ EXAMPLES = (
     'mallang inspect runs/transformer-miniworld "유나는 지난주에 배를 탔다." --words --out ship.png',
     "mallang inspect runs/transformer-miniworld --file in.txt --out pictures --layer decoder.1.cross --head mean",
     'mallang inspect runs/transformer-miniworld "유나는 지난주에 배를 탔다." --json',
+    'mallang inspect runs/transformer-miniworld "유나는 배를 탔다." --numbers --layer encoder.0.self --head 1',
     'mallang inspect runs/transformer-miniworld "유나는 지난주에 배를 탔다." --tree --out tree.png --search beam=3',
     'mallang inspect runs/transformer-miniworld "유나는 지난주에 배를 탔다." --live --out live.html',
     'mallang inspect runs/gpt-miniworld "유나는 지난주에" --words --search method=greedy',
@@ -61,6 +63,15 @@ Head = Annotated[
     str | None, typer.Option("--head", metavar="N", help="Only this head, from 1, or their mean.", show_default=False)
 ]
 Words = Annotated[bool, typer.Option("--words", help="Join the pieces of words.", show_default=False)]
+Numbers = Annotated[
+    bool, typer.Option("--numbers", help="Attention step by step with its numbers: X, Q, K, V, softmax, output.")
+]
+Start = Annotated[
+    int | None,
+    typer.Option(
+        "--start", metavar="N", min=1, help="The first token shown of a long text, from 1.", show_default=False
+    ),
+]
 Target = Annotated[
     str | None,
     typer.Option("--target", metavar="TEXT", help="Inspect this output, not the model's own.", show_default=False),
@@ -109,6 +120,8 @@ def command(
     layer: Layer = None,
     head: Head = None,
     words: Words = False,
+    numbers: Numbers = False,
+    start: Start = None,
     target: Target = None,
     tree: Tree = False,
     live: Live = False,
@@ -134,9 +147,12 @@ def command(
     or drawn with --out; --word shows how its attention to one word is distributed over the texts of each label.
     --attribution shows what every token adds to the score of the predicted label, or of --label, in two colors. For a
     captioner each TEXT is the path of an image: it is shown once for every word, bright where the word attended to it.
+    --numbers prints the attention of one layer and head step by step, as tables or JSON; with --out PAGE.html the page
+    has them. A run that reads several texts at once (pairs, questions and contexts, choices, triples) takes them as
+    several arguments, or with tabs between. Of a long text the page shows a window, from --start on.
     """
     add_plugins(plugin)
-    pages = {"--layer": layer, "--with": with_run}
+    pages = {"--layer": layer, "--with": with_run, "--numbers": numbers, "--start": start}
     searched = {"--target": target, "--tree": tree, "--search": search, "--domain": domain}
     if word is None:
         refuse({"--split": split, "--data": data, "--predicted": predicted}, "without --word")
@@ -157,6 +173,10 @@ def command(
         options = {**read_search(search), "domain": domain}
         show_trees(run, device, read_plain(texts, file), out, json, quiet, options)
     else:
-        options = {**read_search(search), "domain": domain, "target": target}
-        given = read_plain(texts, file)
-        show_attention(run, with_run or [], device, given, out, layer, head, words, json, quiet, searched, options)
+        if json or (out is not None and out.suffix.lower() not in (".html", ".htm")):
+            refuse({"--start": start}, "but on a page")
+        asked = Asked(
+            layers=tuple(layer or ()), head=head, words=words, numbers=numbers, start=start or 1, json=json,
+            quiet=quiet, target=target, domain=domain, search=read_search(search), searched=searched,
+        )  # fmt: skip
+        show_attention(run, with_run or [], device, read_plain(texts, file), out, asked)

@@ -26,9 +26,11 @@ from mallang.decoding.scoring import score, with_labels
 from mallang.errors import UserError, nearest
 from mallang.inspection.attention import AttentionMap, Side, attention_maps, sides_of
 from mallang.inspection.figures import draw_attention
+from mallang.inspection.readings import reading_of
 from mallang.inspection.text_with_output import (
     TextWithOutput,
     Words,
+    is_searching,
     padded,
     refuse_domain,
     searching,
@@ -70,9 +72,23 @@ def attention_of(model: Any, text: str, *, target: str | None = None, domain: st
     if isinstance(model, captioner.Verbs):
         refuse_domain(domain)
         return attention_on_image(model, text, target, search)
+    if not is_searching(model):
+        return attention_read(model, text, target, domain, search)
     check_attentive(searching(model).model)
     both = text_with_output(model, text, target=target, domain=domain, **search)
     return seen_of(searching(model).model, both)
+
+
+def attention_read(model: Any, text: str, target: str | None, domain: str | None, search: Mapping[str, Any]) -> Seen:
+    """The attention of a model that searches for no output while it reads a text."""
+    if target is not None or domain is not None or search:
+        raise UserError("this run has no search, target or domain", todo="leave them out")
+    reading = reading_of(model, text)
+    maps = {} if reading is None else reading.maps()
+    if reading is None or not maps:
+        searching(model)  # says what this run is
+    assert reading is not None
+    return Seen(text, "", 0.0, maps, reading.words_of(maps))
 
 
 def seen_of(model: Any, both: TextWithOutput) -> Seen:

@@ -16,6 +16,7 @@ from mallang import __version__
 from mallang.errors import UserError
 from mallang.inspection.next_token import TEMPERATURES
 from mallang.inspection.shown_texts import Wanted, shown_text
+from mallang.inspection.shown_vectors import vectors_of
 from mallang.layers.head import Headed
 from mallang.layers.mix import LayerMix
 from mallang.layers.position import LearnedPositions, RotaryPositions, SinusoidalPositions
@@ -47,7 +48,7 @@ def shown_run(folder: Path, verbs: Any, texts: Sequence[str], wanted: Wanted, *,
             if alone:
                 raise
             found.append({"input": text, "output": "", "score": None, "problem": str(error)})
-    return {**about(folder, verbs), "texts": found}
+    return {**about(folder, verbs), "vectors": vectors_of(verbs, texts), "texts": found}
 
 
 def about(folder: Path, verbs: Any) -> dict[str, Any]:
