@@ -15,12 +15,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from mallang.data.images import Images
 from mallang.decoding.contract import Autoregressive
 from mallang.decoding.options import change_search
 from mallang.decoding.scoring import score
 from mallang.decoding.tree import FATES, Tree
 from mallang.errors import UserError
-from mallang.inspection.alignment import Seen, choose_head, choose_layers, in_words, main_layer
+from mallang.inspection.alignment import Seen, attention_of, choose_head, choose_layers, in_words, main_layer
 from mallang.inspection.attention import AttentionMap, Side, sides_of
 from mallang.inspection.attention_steps import AttentionSteps, choose_steps
 from mallang.inspection.figures import show
@@ -124,7 +125,7 @@ def next_of(model: Autoregressive, both: TextWithOutput) -> dict[str, Any]:
 
 def tree_part(verbs: Any, text: str, wanted: Wanted) -> dict[str, Any]:
     """The search tree, if the method of the search has one."""
-    model = searching(verbs)
+    model = verbs if isinstance(verbs, captioner.Verbs) else searching(verbs)
     config = change_search(model.config, wanted.search)
     samples = config.method == "sampling" and isinstance(model, generation.Verbs)
     if config.coverage or not (samples or config.method in ("greedy", "beam", "best-first")):
@@ -152,6 +153,10 @@ def plain_tree(tree: Tree) -> dict[str, Any]:
 
 def of_image(verbs: captioner.Verbs, cell: str, wanted: Wanted) -> dict[str, Any]:
     """An image, its caption, and where every word of it attended."""
+    tree = tree_part(verbs, cell, wanted) if wanted.target is None else {}
+    if not isinstance(verbs.task.picture, Images):  # features that were given have no place in an image
+        seen = attention_of(verbs, cell, target=wanted.target, domain=wanted.domain, **wanted.search)
+        return {"input": seen.input, "output": seen.output, "score": seen.score, **maps_of(seen, wanted), **tree}
     found: Looked = looked_at(verbs, cell, target=wanted.target, domain=wanted.domain, **wanted.search)
     return {
         "input": found.input,
@@ -162,6 +167,7 @@ def of_image(verbs: captioner.Verbs, cell: str, wanted: Wanted) -> dict[str, Any
             "words": list(found.words),
             "weights": torch.from_numpy(found.weights),
         },
+        **tree,
     }
 
 

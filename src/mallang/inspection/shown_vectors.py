@@ -29,9 +29,10 @@ def vectors_of(verbs: Any, texts: Sequence[str]) -> dict[str, Any] | None:
         return of_vocabulary(verbs, texts)
     try:
         contexts = Contexts(verbs)
-        found = [each for words in contexts.occurrences([*dict.fromkeys(texts)]) for each in words][:MOST_POINTS]
+        occurrences = contexts.occurrences([*dict.fromkeys(texts)])
     except UserError:
         return None
+    found = [each for words in occurrences for each in words if any(map(str.isalnum, each.word.text))][:MOST_POINTS]
     if len(found) < 3:
         return None
     layers = [
