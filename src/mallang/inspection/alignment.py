@@ -20,6 +20,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from mallang import notebook
 from mallang.decoding.contract import device_of, inference
 from mallang.decoding.ensemble import Ensemble
 from mallang.decoding.scoring import score, with_labels
@@ -57,6 +58,14 @@ class Seen:
     """The attention of every layer, by its name."""
     words: Mapping[Side, Words]
     """The words of each side and their tokens; empty once the maps are between words."""
+
+    def _repr_html_(self) -> str:
+        """In a notebook: the most informative layer, the mean of its heads, between words."""
+        whole = in_words(self)
+        shown = whole.maps[main_layer(whole)]
+        given = notebook.note(f"{self.input}   ({shown.name}, mean of {len(shown.weights)} heads)")
+        weights = notebook.heat(shown.queries, shown.keys, shown.weights.mean(dim=0).tolist())
+        return notebook.block(self.output, given, weights)
 
 
 def attention_of(model: Any, text: str, *, target: str | None = None, domain: str | None = None, **search: Any) -> Seen:

@@ -21,6 +21,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from mallang import notebook
 from mallang.decoding.contract import inference
 from mallang.errors import UserError, nearest
 from mallang.kernels.attention import Mask, Window
@@ -135,6 +136,21 @@ class AttentionSteps:
             f"{formula}  {' × '.join(map(str, table.shape))}\n{as_table(table, rows, columns, digits)}"
             for formula, table, rows, columns in self.rungs(head)
         )
+
+    def _repr_html_(self) -> str:
+        """In a notebook: every step of the first head as a table."""
+        steps = (
+            notebook.note(f"{formula}   {' × '.join(map(str, table.shape))}")
+            + notebook.table(
+                ["", *columns[:WIDEST]],
+                [
+                    [name, *(f"{value:.3f}" for value in row[:WIDEST])]
+                    for name, row in zip(rows, table.tolist(), strict=True)
+                ],
+            )
+            for formula, table, rows, columns in self.rungs(1)
+        )
+        return notebook.block(f"{self.name}, head 1 of {len(self.q)}", *steps)
 
     def to_json(self, head: int = 1) -> dict[str, Any]:
         """Every step as lists of numbers, for one head; null is −∞."""

@@ -131,7 +131,7 @@ def reading_of(verbs: Any, text: str) -> Reading | None:
 
 
 def reading_of_classifier(verbs: classifier.Verbs, text: str) -> Reading | None:
-    """A text, or a pair of texts, as a classifier reads it; documents are read in sentences and have no tokens in a row."""
+    """A text, or a pair of texts, as a classifier reads it; none of what it reads in several rows, as documents."""
     is_pair = isinstance(verbs, ReadsPairs)
     ((_, batch),) = verbs.task.batches(verbs.examples([parts_of(text, 2) if is_pair else text]), 1)
     if len(batch.tokens) > 1:
