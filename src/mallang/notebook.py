@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from html import escape
 
 BLUE, ORANGE = "86,148,214", "222,143,60"
@@ -69,6 +70,20 @@ def tokens(names: Sequence[str], log_probs: Sequence[float]) -> str:
     shares = [math.exp(value) for value in log_probs[: len(names)]]
     hints = [f"{share:.4f}" for share in shares]
     return shaded(((name, 1 - share) for name, share in zip(names, shares, strict=True)), hints)
+
+
+@dataclass(frozen=True)
+class Heat:
+    """A table of weights from 0 to 1, which a notebook shows as colors."""
+
+    rows: Sequence[str]
+    columns: Sequence[str]
+    weights: Sequence[Sequence[float]]
+    most: int = 40
+    """The rows and columns that are shown at most."""
+
+    def _repr_html_(self) -> str:
+        return heat(self.rows, self.columns, self.weights, self.most)
 
 
 def heat(rows: Sequence[str], columns: Sequence[str], weights: Sequence[Sequence[float]], most: int = 40) -> str:
