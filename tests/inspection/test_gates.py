@@ -130,8 +130,7 @@ def test_a_language_model_that_is_called_token_by_token_has_one_trace() -> None:
 
 def test_both_directions_of_elmo_stand_in_the_order_of_the_text() -> None:
     torch.manual_seed(1)
-    sizes = {key: value for key, value in elmo.SIZES["tiny"].items()}
-    model = elmo.Model(elmo.Config(**sizes), WORDS).eval()
+    model = elmo.Model(elmo.Config(**elmo.SIZES["tiny"]), WORDS).eval()
     batch = Batch(tokens=torch.tensor([[5, 6, 7, 8]]), lengths=torch.tensor([4]))
     with torch.no_grad(), record_gates(model) as traces:
         model.encode(batch)

@@ -71,7 +71,7 @@ class Page {
   /** Change what is chosen where the view has drawn it already. */
   keep(changes) {
     Object.assign(this.state, changes);
-    history.replaceState(null, "", write(this.state));
+    if (location.protocol !== "about:") history.replaceState(null, "", write(this.state)); // a frame in a notebook has no address
   }
 
   /** Say something to everybody, also to those who hear the page. */
