@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import torch
 
+from inspection.test_forward_pass import answering, filling
 from inspection.test_live import translator, writer
 from inspection.test_page import NASTY, page_of, read_page
-from inspection.test_readings import answering, filling
 from mallang.inspection.page import Page
 from mallang.inspection.shown_runs import inspect
 from mallang.inspection.shown_texts import Wanted, read_text, shown_text

@@ -141,42 +141,35 @@ def command(
     """Write one page that shows how a model works: attention, alignment, next tokens, search tree, training curves.
 
     The page is one HTML file, which needs no network; without a text it shows the run alone. For a language model each
-    text is a prompt. A .png or .svg shows the attention of one text and one layer. --json prints the numbers and writes
-    no file unless --out names one. --live writes one file that runs a Transformer or GPT in any browser, offline. A
-    classifier that pools by attention (han, self_attentive) has one weight per word: its texts are printed in colors,
-    or drawn with --out; --word shows how its attention to one word is distributed over the texts of each label.
-    --attribution shows what every token adds to the score of the predicted label, or of --label, in two colors. For a
-    captioner each TEXT is the path of an image: it is shown once for every word, bright where the word attended to it.
-    --numbers prints the attention of one layer and head step by step, as tables or JSON; with --out PAGE.html the page
-    has them. A run that reads several texts at once (pairs, questions and contexts, choices, triples) takes them as
-    several arguments, or with tabs between. Of a long text the page shows a window, from --start on.
+    text is a prompt, for a captioner the path of an image; a run that reads several texts at once (pairs, questions,
+    choices, triples) takes them as arguments, or with tabs between. A .png or .svg shows the attention of one text and
+    layer. --json prints the numbers and writes no file unless --out names one, --numbers prints one head step by step.
+    --live writes one file that runs a Transformer or GPT in any browser. A classifier that pools by attention (han,
+    self_attentive) has its texts printed in colors; --word shows its attention to one word by label.
     """
     add_plugins(plugin)
+    given = read_plain(texts, file) if word is None and not (live and not texts and not file) else []
     pages = {"--layer": layer, "--with": with_run, "--numbers": numbers, "--start": start}
     searched = {"--target": target, "--tree": tree, "--search": search, "--domain": domain}
     if word is None:
         refuse({"--split": split, "--data": data, "--predicted": predicted}, "without --word")
-    if attribution is None:
-        refuse({"--label": label}, "without --attribution")
+    refuse({"--label": label} if attribution is None else {}, "without --attribution")
     if live:
         own = {"--head": head, "--words": words, "--json": json, "--word": word, "--attribution": attribution}
         refuse(own | pages | searched, "with --live")
-        write_live(run, device, read_plain(texts, file) if texts or file else [], out, quiet)
+        write_live(run, device, given, out, quiet)
     elif word is not None:
         refuse({"TEXT": texts, "--file": file, "--words": words} | pages | searched, "with --word")
         show_word(run, word, out, head, split, data, predicted, json, device)
     elif attribution is not None:
         refuse({"--head": head} | pages | searched, "with --attribution")
-        show_attribution(run, device, read_plain(texts, file), out, attribution, label, words, json, quiet)
+        show_attribution(run, device, given, out, attribution, label, words, json, quiet)
     elif tree:
         refuse({"--head": head, "--words": words, "--target": target} | pages, "on a search tree")
-        options = {**read_search(search), "domain": domain}
-        show_trees(run, device, read_plain(texts, file), out, json, quiet, options)
+        show_trees(run, device, given, out, json, quiet, {**read_search(search), "domain": domain})
     else:
-        if json or (out is not None and out.suffix.lower() not in (".html", ".htm")):
-            refuse({"--start": start}, "but on a page")
         asked = Asked(
-            layers=tuple(layer or ()), head=head, words=words, numbers=numbers, start=start or 1, json=json,
-            quiet=quiet, target=target, domain=domain, search=read_search(search), searched=searched,
+            layers=tuple(layer or ()), head=head, words=words, numbers=numbers, start=start, json=json, quiet=quiet,
+            target=target, domain=domain, search=read_search(search), searched=searched,
         )  # fmt: skip
-        show_attention(run, with_run or [], device, read_plain(texts, file), out, asked)
+        show_attention(run, with_run or [], device, given, out, asked)

@@ -34,7 +34,7 @@ class Asked:
     head: str | None = None
     words: bool = False
     numbers: bool = False
-    start: int = 1
+    start: int | None = None
     json: bool = False
     quiet: bool = False
     target: str | None = None
@@ -58,6 +58,8 @@ def show_attention(
 
     is_silent = (asked.json or asked.numbers) and out is None
     where = None if is_silent else out or run / PAGE
+    if where is None or not is_page(where):
+        refuse({"--start": asked.start}, "but on a page")
     if others and (where is None or not is_page(where)):
         raise UserError("--with compares runs on a page", todo="--out NAME.html, without --json")
     model = load(run, device)
@@ -150,7 +152,7 @@ def page_of(where: Path, runs: list[tuple[Path, Any]], texts: Sequence[str], ask
 
     wanted = Wanted(
         layers=asked.layers, head=None if asked.numbers else asked.head, words=asked.words, numbers=asked.numbers,
-        start=asked.start - 1, target=asked.target, domain=asked.domain, search=asked.search,
+        start=(asked.start or 1) - 1, target=asked.target, domain=asked.domain, search=asked.search,
     )  # fmt: skip
     return write_page(where, shown_runs(runs, texts, wanted))
 

@@ -27,7 +27,7 @@ from mallang.decoding.scoring import score, with_labels
 from mallang.errors import UserError, nearest
 from mallang.inspection.attention import AttentionMap, Side, attention_maps, sides_of
 from mallang.inspection.figures import draw_attention
-from mallang.inspection.readings import reading_of
+from mallang.inspection.forward_pass import pass_of
 from mallang.inspection.text_with_output import (
     TextWithOutput,
     Words,
@@ -92,7 +92,7 @@ def attention_read(model: Any, text: str, target: str | None, domain: str | None
     """The attention of a model that searches for no output while it reads a text."""
     if target is not None or domain is not None or search:
         raise UserError("this run has no search, target or domain", todo="leave them out")
-    reading = reading_of(model, text)
+    reading = pass_of(model, text)
     maps = {} if reading is None else reading.maps()
     if reading is None or not maps:
         searching(model)  # says what this run is

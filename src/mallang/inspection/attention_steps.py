@@ -40,7 +40,7 @@ class Basic(NamedTuple):
 
 
 def basic_self_attention(x: Float[Tensor, "token dim"], mask: Bool[Tensor, "token token"] | None = None) -> Basic:
-    """The first rung: dot products of all pairs of tokens, softmax, weighted sums. Nothing is learned."""
+    """The first rung: x_i · x_j for every pair of tokens, softmax, weighted sums. Nothing is learned."""
     scores = x @ x.T
     weights = (scores if mask is None else scores.masked_fill(~mask, -math.inf)).softmax(dim=-1)
     return Basic(scores, weights, weights @ x)

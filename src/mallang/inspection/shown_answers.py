@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from mallang.inspection.figures import show
-from mallang.inspection.readings import parts_of
+from mallang.inspection.forward_pass import parts_of
 from mallang.tasks import answerer, chooser, classifier, completer, filler, similarity, tagger, word_vectors
 from mallang.tasks.contract import ReadsPairs
 

@@ -25,11 +25,11 @@ from mallang.inspection.alignment import Seen, attention_of, choose_head, choose
 from mallang.inspection.attention import AttentionMap, Side, sides_of
 from mallang.inspection.attention_steps import AttentionSteps, choose_steps
 from mallang.inspection.figures import show
+from mallang.inspection.forward_pass import ForwardPass, pass_of, pass_of_output
 from mallang.inspection.gates import GateTrace
 from mallang.inspection.highlights import Highlights, highlights_of, pools_by_attention, text_attention
 from mallang.inspection.image_attention import Looked, looked_at
 from mallang.inspection.next_token import next_tokens
-from mallang.inspection.readings import Reading, reading_of, reading_of_output
 from mallang.inspection.search_tree import tree_of
 from mallang.inspection.shown_answers import told_of
 from mallang.inspection.text_with_output import TextWithOutput, Words, is_searching, searching, text_with_output
@@ -75,24 +75,24 @@ def shown_text(verbs: Any, text: str, wanted: Wanted) -> dict[str, Any]:
     if isinstance(verbs, classifier.Verbs) and pools_by_attention(verbs):
         inner: dict[str, Any] = {"highlights": views_of(verbs, text, wanted)}
     else:
-        reading = reading_of(verbs, text)
+        reading = pass_of(verbs, text)
         check_wanted(reading, wanted)
         inner = {} if reading is None else inside(reading, text, wanted)
     return {"input": text, "output": "", "score": None, **told_of(verbs, text), **inner}
 
 
-def read_text(verbs: Any, text: str, **options: Any) -> Reading | None:
+def read_text(verbs: Any, text: str, **options: Any) -> ForwardPass | None:
     """A text as a model reads it, with the output that it finds for it if it searches for one; none without tokens."""
     if not is_searching(verbs):
-        return reading_of(verbs, text)
-    return reading_of_output(searching(verbs).model, text_with_output(verbs, text, **options))
+        return pass_of(verbs, text)
+    return pass_of_output(searching(verbs).model, text_with_output(verbs, text, **options))
 
 
 def of_output(verbs: Any, text: str, wanted: Wanted) -> dict[str, Any]:
     """A text and the output that a model generates for it."""
     model = searching(verbs).model
     both = text_with_output(verbs, text, target=wanted.target, domain=wanted.domain, **wanted.search)
-    reading = reading_of_output(model, both) if isinstance(model, nn.Module) else None
+    reading = pass_of_output(model, both) if isinstance(model, nn.Module) else None
     check_wanted(reading, wanted)
     shown = {
         "input": text,
@@ -205,7 +205,7 @@ def plain_sentences(found: Highlights) -> list[dict[str, Any]]:
     ]
 
 
-def check_wanted(reading: Reading | None, wanted: Wanted) -> None:
+def check_wanted(reading: ForwardPass | None, wanted: Wanted) -> None:
     """Refuse layers, a head or numbers of a model that has no attention."""
     if reading is not None and any(isinstance(part, Observable) for part in reading.model.modules()):
         return
@@ -214,7 +214,7 @@ def check_wanted(reading: Reading | None, wanted: Wanted) -> None:
             raise UserError("the model has no attention between tokens", todo=f"leave out {option}")
 
 
-def inside(reading: Reading, text: str, wanted: Wanted) -> dict[str, Any]:
+def inside(reading: ForwardPass, text: str, wanted: Wanted) -> dict[str, Any]:
     """What the layers of a model do while it reads a text: attention, its numbers, gates."""
     maps = reading.maps()
     shown = maps_of(Seen(text, "", 0.0, maps, reading.words_of(maps)) if maps else None, wanted)
@@ -226,7 +226,7 @@ def inside(reading: Reading, text: str, wanted: Wanted) -> dict[str, Any]:
     return shown
 
 
-def numbers_of(reading: Reading, wanted: Wanted, first: int, most: int) -> list[dict[str, Any]]:
+def numbers_of(reading: ForwardPass, wanted: Wanted, first: int, most: int) -> list[dict[str, Any]]:
     """The numbers of attention layers: of those that are asked for, else of as many as are small."""
     found, left = [], MOST_ASKED if wanted.numbers else MOST_NUMBERS
     steps = reading.steps()

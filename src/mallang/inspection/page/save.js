@@ -12,7 +12,7 @@ export function saving(root, page, view) {
   row.append(`${page.words.save} `);
   const button = (kind, onclick) => element("button", row, kind, { type: "button", "data-key": `save ${kind}`, id: `save-${kind.toLowerCase()}`, onclick });
   const name = `${page.run.name}-${page.view.id}`;
-  if (view.querySelector("svg.drawn, .matrix")) {
+  if (view.querySelector("svg.drawn, .matrix, figure canvas")) {
     button("SVG", () => give(`${name}.svg`, new Blob([picture(view).text], { type: "image/svg+xml" })));
     button("PNG", async () => give(`${name}.png`, await raster(picture(view))));
   }
@@ -41,20 +41,32 @@ export function picture(view) {
     const [wide, tall] = [Number(drawn.getAttribute("width")), Number(drawn.getAttribute("height"))];
     inline(drawn, part);
     if (canvas) {
-      const shown = document.createElementNS(SVG, "image"), place = canvas.style;
-      const where = { href: canvas.toDataURL(), x: parseFloat(place.left), y: parseFloat(place.top), width: parseFloat(place.width), height: parseFloat(place.height), preserveAspectRatio: "none", style: "image-rendering: pixelated" };
-      for (const [key, value] of Object.entries(where)) shown.setAttribute(key, value);
-      part.prepend(shown);
+      const place = canvas.style, [x, y, width, height] = [place.left, place.top, place.width, place.height].map(parseFloat);
+      part.prepend(imageOf(canvas, { x, y, width, height }));
     }
     part.setAttribute("y", high);
     made.append(part);
     [width, high] = [Math.max(width, wide), high + tall + 12];
+  }
+  for (const canvas of view.querySelectorAll("figure canvas")) {
+    const side = 140, name = document.createElementNS(SVG, "text"), shown = imageOf(canvas, { x: 4, y: high, width: side, height: side });
+    for (const [key, value] of Object.entries({ x: side + 14, y: high + side / 2, fill: getComputedStyle(document.body).color, "font-family": "sans-serif" })) name.setAttribute(key, value);
+    name.textContent = canvas.getAttribute("aria-label");
+    made.append(shown, name);
+    [width, high] = [Math.max(width, 3 * side), high + side + 8];
   }
   const back = document.createElementNS(SVG, "rect");
   for (const [key, value] of Object.entries({ width: width + 8, height: high, fill: ground })) back.setAttribute(key, value);
   made.prepend(back);
   for (const [key, value] of Object.entries({ xmlns: SVG, width: width + 8, height: high, viewBox: `0 0 ${width + 8} ${high}` })) made.setAttribute(key, value);
   return { text: new XMLSerializer().serializeToString(made), width: width + 8, high };
+}
+
+function imageOf(canvas, where) {
+  const shown = document.createElementNS(SVG, "image");
+  const all = { href: canvas.toDataURL(), ...where, preserveAspectRatio: "none", style: "image-rendering: pixelated" };
+  for (const [key, value] of Object.entries(all)) shown.setAttribute(key, value);
+  return shown;
 }
 
 /** Write the styles that a page gives a drawing into the drawing. */

@@ -1,6 +1,6 @@
 """A text as a model reads it once more, outside any search: what its layers are recorded on.
 
-    reading = reading_of(mallang.load("runs/x"), "유나는 배를 탔다.")
+    reading = pass_of(mallang.load("runs/x"), "유나는 배를 탔다.")
     reading.tokens["read"]; reading.forward()
 
 Some runs read more than one text at once: the parts then stand in one text with a tab between them.
@@ -38,7 +38,7 @@ CLASS_TOKEN = "[CLS]"
 
 
 @dataclass(frozen=True)
-class Reading:
+class ForwardPass:
     """The forward pass that reads a text, and the tokens of every side."""
 
     model: Any
@@ -100,7 +100,7 @@ class Reading:
         return {side: padded(words, int(first), 0) for side, words in self.words.items()}
 
 
-def reading_of_output(model: Any, both: TextWithOutput) -> Reading:
+def pass_of_output(model: Any, both: TextWithOutput) -> ForwardPass:
     """A text and the output that was found for it."""
     batch = both.batch
     tokens: dict[Side, tuple[str, ...]] = {"read": spell(model.vocabulary, batch.tokens, batch.lengths, 0)}
@@ -108,29 +108,29 @@ def reading_of_output(model: Any, both: TextWithOutput) -> Reading:
     tokens["said"] = spell(model.vocabulary, labels, batch.lengths, 0)
     if batch.source is not None and batch.source_lengths is not None:
         tokens["source"] = spell(model.source_vocabulary, batch.source, batch.source_lengths, 0)
-    return Reading(model, lambda: model(batch), tokens, both.words)
+    return ForwardPass(model, lambda: model(batch), tokens, both.words)
 
 
-def reading_of(verbs: Any, text: str) -> Reading | None:
+def pass_of(verbs: Any, text: str) -> ForwardPass | None:
     """A text as a model reads it that searches for no output; none if it reads no tokens."""
     if isinstance(verbs, classifier.Verbs):
-        return reading_of_classifier(verbs, text)
+        return pass_of_classifier(verbs, text)
     if isinstance(verbs, answerer.Verbs):
-        return reading_of_question(verbs, text)
+        return pass_of_question(verbs, text)
     if isinstance(verbs, chooser.Verbs):
-        return reading_of_choices(verbs, text)
+        return pass_of_choices(verbs, text)
     if isinstance(verbs, ReadsPairs):
-        return reading_of_pair(verbs, text)
+        return pass_of_pair(verbs, text)
     if isinstance(verbs, filler.Verbs):
         ids = framed(verbs.tokenizer, marked_ids(verbs.tokenizer, text))
         tokens, lengths = pad_rows([ids], verbs.tokenizer.vocabulary.pad)
         types = None if verbs.task.pair_part is None else torch.zeros_like(tokens)
         batch = Batch(tokens=tokens, lengths=lengths, token_types=types)
         return of_tokens(verbs.model, batch, verbs.tokenizer.vocabulary, verbs.model)
-    return reading_of_encoder(verbs, text)
+    return pass_of_encoder(verbs, text)
 
 
-def reading_of_classifier(verbs: classifier.Verbs, text: str) -> Reading | None:
+def pass_of_classifier(verbs: classifier.Verbs, text: str) -> ForwardPass | None:
     """A text, or a pair of texts, as a classifier reads it; none of what it reads in several rows, as documents."""
     is_pair = isinstance(verbs, ReadsPairs)
     ((_, batch),) = verbs.task.batches(verbs.examples([parts_of(text, 2) if is_pair else text]), 1)
@@ -144,7 +144,7 @@ def reading_of_classifier(verbs: classifier.Verbs, text: str) -> Reading | None:
     return of_tokens(verbs.encoder, batch, vocabulary, lambda _: verbs.task.logits(verbs.model, ready), words)
 
 
-def reading_of_question(verbs: answerer.Verbs, text: str) -> Reading:
+def pass_of_question(verbs: answerer.Verbs, text: str) -> ForwardPass:
     """A question and the first window of its context."""
     question, context = parts_of(text, 2)
     read = answerer.read(verbs.task, question, context, {})
@@ -153,7 +153,7 @@ def reading_of_question(verbs: answerer.Verbs, text: str) -> Reading:
     return of_tokens(verbs.model, batch, verbs.task.text.vocabulary, lambda _: verbs.task.logits(verbs.model, ready))
 
 
-def reading_of_choices(verbs: chooser.Verbs, text: str) -> Reading:
+def pass_of_choices(verbs: chooser.Verbs, text: str) -> ForwardPass:
     """A question and the choice that the model takes."""
     question, *choices = parts_of(text, None)
     chosen = verbs.choose(question, choices)
@@ -163,18 +163,18 @@ def reading_of_choices(verbs: chooser.Verbs, text: str) -> Reading:
     return of_tokens(verbs.model, batch, vocabulary, lambda _: verbs.task.scores(verbs.model, ready), row=chosen.number)
 
 
-def reading_of_pair(verbs: Any, text: str) -> Reading | None:
-    """Both texts of a pair in one row, if the model reads them so; else the first one."""
+def pass_of_pair(verbs: Any, text: str) -> ForwardPass | None:
+    """The two texts of a pair in one row, if the model reads them so; else the first one."""
     first, second = parts_of(text, 2)
     if getattr(verbs.task.config, "kind", "bi") == "bi":
-        return reading_of_encoder(verbs, first)
+        return pass_of_encoder(verbs, first)
     batch = verbs.task.collate(verbs.examples([(first, second)]))
     ready = batch.to(device_of(verbs.model))
     vocabulary = verbs.task.text.vocabulary
     return of_tokens(verbs.model, batch, vocabulary, lambda _: verbs.task.logits(verbs.model, ready))
 
 
-def reading_of_encoder(verbs: Any, text: str) -> Reading | None:
+def pass_of_encoder(verbs: Any, text: str) -> ForwardPass | None:
     """A text as an encoder reads it; none if the model is no encoder of plain texts."""
     try:
         contexts = Contexts(verbs)
@@ -196,12 +196,12 @@ def of_tokens(
     forward: Callable[[Batch], object],
     words: Words | None = None,
     row: int = 0,
-) -> Reading:
+) -> ForwardPass:
     """One row of a batch of tokens, read by a model."""
     ready = batch.to(device_of(model))
     names = spell(vocabulary, batch.tokens, batch.lengths, row)
     own = words or blank(len(names))
-    return Reading(model, lambda: forward(ready), {"said": names, "read": names}, {"said": own, "read": own}, row)
+    return ForwardPass(model, lambda: forward(ready), {"said": names, "read": names}, {"said": own, "read": own}, row)
 
 
 def blank(count: int) -> Words:

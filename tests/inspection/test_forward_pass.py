@@ -11,7 +11,7 @@ from inspection.test_highlights import verbs_of
 from inspection.test_live import translator, writer
 from inspection.test_page import page_of, read_page
 from mallang.errors import UserError
-from mallang.inspection.readings import reading_of
+from mallang.inspection.forward_pass import pass_of
 from mallang.inspection.shown_texts import Wanted, shown_text
 from mallang.inspection.shown_vectors import vectors_of
 from mallang.layers.attention import record_attention
@@ -95,7 +95,7 @@ def test_an_encoder_without_attention_has_gates_and_no_maps() -> None:
 
 def test_documents_have_highlights_and_no_row_of_tokens() -> None:
     verbs = verbs_of("han")
-    assert reading_of(verbs, "유나는 배를 탔다. 책을 읽는다!") is None
+    assert pass_of(verbs, "유나는 배를 탔다. 책을 읽는다!") is None
     assert "highlights" in shown_text(verbs, "유나는 배를 탔다. 책을 읽는다!", Wanted())
 
 
@@ -104,7 +104,7 @@ def test_long_texts_are_shown_in_a_window(start: int) -> None:
     verbs = writer("char", max_length=400)
     text = " ".join(["유나는 배를 탔다."] * 30)[:280]
     found = shown_text(verbs, text, Wanted(start=start, search={"method": "greedy", "max_length": 2}))
-    whole = reading_of_window(verbs, text)
+    whole = weights_of(verbs, text)
     of = found["window"]["of"]
     begin = min(start, of - 1)
     assert found["window"] == {"start": begin, "size": 128, "of": of}
@@ -116,7 +116,7 @@ def test_long_texts_are_shown_in_a_window(start: int) -> None:
     assert len(found["next"]["labels"]) == of  # surprisal is shown of the whole text
 
 
-def reading_of_window(verbs: Any, text: str) -> dict[str, torch.Tensor]:
+def weights_of(verbs: Any, text: str) -> dict[str, torch.Tensor]:
     from mallang.inspection.shown_texts import read_text
 
     reading = read_text(verbs, text, method="greedy", max_length=2)
