@@ -144,15 +144,13 @@ def command(
     text is a prompt, for a captioner the path of an image; a run that reads several texts at once (pairs, questions,
     choices, triples) takes them as arguments, or with tabs between. A .png or .svg shows the attention of one text and
     layer. --json prints the numbers and writes no file unless --out names one, --numbers prints one head step by step.
-    --live writes one file that runs a Transformer or GPT in any browser. A classifier that pools by attention (han,
-    self_attentive) has its texts printed in colors; --word shows its attention to one word by label.
+    --live writes a file that runs a model in a browser. Texts of han and self_attentive are printed in colors.
     """
     add_plugins(plugin)
     given = read_plain(texts, file) if word is None and not (live and not texts and not file) else []
     pages = {"--layer": layer, "--with": with_run, "--numbers": numbers, "--start": start}
     searched = {"--target": target, "--tree": tree, "--search": search, "--domain": domain}
-    if word is None:
-        refuse({"--split": split, "--data": data, "--predicted": predicted}, "without --word")
+    refuse({"--split": split, "--data": data, "--predicted": predicted} if word is None else {}, "without --word")
     refuse({"--label": label} if attribution is None else {}, "without --attribution")
     if live:
         own = {"--head": head, "--words": words, "--json": json, "--word": word, "--attribution": attribution}
