@@ -31,7 +31,9 @@ from mallang.tasks.bidirectional_language_modeling import Bidirectional
 from mallang.text.vocabulary import BOS, EOS, PAD, SPECIALS
 
 AUTOREGRESSIVE = [name for name in NAMES if isinstance(build(name, 8), Autoregressive)]
-LABELING = [name for name in NAMES if find("models", name).TASK in ("classification", "tagging")]
+LABELING = [
+    name for name in NAMES if find("models", name).TASK in ("classification", "tagging", "mention_classification")
+]
 """What they learn, and that they learn it, is asked in test_encoders.py: they predict nothing of the text itself."""
 
 GRAPHS = [name for name in NAMES if issubclass(find("models", name).Model, TripleScorer)]

@@ -19,7 +19,7 @@ IGNORE = -100
 """The label of an example or a word that has none: no class has this number. Class 0 is an ordinary class."""
 VARYING = ("time", "source", "words")
 """The axes that are padded in width; rows are padded along `batch` and `examples`."""
-DOUBLED = ("sentences", "ngrams", "features", "choices", "documents", "text", "mentions")
+DOUBLED = ("sentences", "ngrams", "features", "choices", "entities", "distinct", "documents", "text", "mentions")
 """The axes whose width varies beside that of `time`: they are padded to few widths, each twice the one before."""
 STEPPED = ("masked",)
 """The axes whose width is nearly the same in batches of one shape: padded by at most an eighth."""
@@ -90,7 +90,14 @@ class Batch:
     """The given features of the regions of each image."""
     ngrams: Int[Tensor, "examples ngrams"] | None = field(default=None, metadata=axes("examples ngrams", 0))
     """The hashed n-grams of each example, from 1; 0 where there is none."""
-
+    entities: Int[Tensor, "batch entities"] | None = field(default=None, metadata=axes("batch entities", -1))
+    """The entities that each text names, by their ids in a given graph; −1 where there is none, or it is hidden."""
+    entity_places: Int[Tensor, "batch entities"] | None = field(default=None, metadata=axes("batch entities", -1))
+    """The position of the first token of each of these names; −1 where there is none."""
+    entity_labels: Int[Tensor, "batch entities"] | None = field(default=None, metadata=axes("batch entities", IGNORE))
+    """The entity to predict at each of these positions, as a row of `distinct_entities`; IGNORE where there is none."""
+    distinct_entities: Int[Tensor, " distinct"] | None = field(default=None, metadata=axes("distinct", -1))
+    """The entities of all texts of the batch, each once, by their ids; −1 where there is none."""
     document_words: Int[Tensor, "documents text 2"] | None = field(
         default=None, metadata=axes("documents text place", -1)
     )

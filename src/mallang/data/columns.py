@@ -17,6 +17,8 @@
 | regions  | a file of region features (images.py)        | their number, and their bits                |
 | clusters | clusters of mentions (coreference.py)        | first word, last word, cluster of each mention |
 | name     | the name of an entity (knowledge.py)         | the id of its one token                     |
+| mentions | parts of another column (linked_text.py)     | the first and the last token of each        |
+| links    | parts of another column, each with an entity | their first and last tokens and entities    |
 
 A list in JSON stands for cells with tabs as well.
 """
@@ -45,7 +47,7 @@ from mallang.text.vocabulary import Vocabulary
 
 Kind = Literal[
     "text", "words", "document", "sentences", "label", "labels", "tags", "number", "span", "choices", "choice", "name",
-    "image", "regions", "clusters",
+    "image", "regions", "clusters", "mentions", "links",
 ]  # fmt: skip
 TOKENIZED: tuple[Kind, ...] = ("text", "words", "document", "sentences", "choices", "name")
 """The kinds of columns that have a tokenizer."""

@@ -16,19 +16,20 @@ import json
 import lzma
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal
 
-from mallang.data import coreference, derived, question_sentences, storage
+from mallang.data import coreference, derived, question_sentences, relations, storage
 from mallang.data.shares import hundredths, shared_out
 from mallang.data.source import Row as Row
 from mallang.data.squad import squad_rows
 from mallang.errors import UserError, nearest, require
 
 Kind = Literal[
-    "text", "parallel", "tsv", "csv", "jsonl", "parquet", "conll", "coreference", "squad", "qnli", "analogy", "captions"
+    "text", "parallel", "tsv", "csv", "jsonl", "parquet", "conll", "coreference", "squad", "qnli", "analogy", "captions",
+    "fewrel", "renamed",
 ]  # fmt: skip
 PACKED = (".gz", ".xz")
 MISSING = object()
@@ -327,13 +328,13 @@ WHOLE: dict[Kind, Callable[[Files], Iterator[Row]]] = {
     "tsv": table,
     "csv": table,
     "conll": conll,
-    "coreference": lambda files: (
-        row for path in files.paths for row in coreference.documents(lines(path, files.strict), str(path))
-    ),
+    "coreference": lambda files: coreference.of_files((path, lines(path, files.strict)) for path in files.paths),
     "squad": squad,
     "qnli": lambda files: question_sentences.rows(whole_json(files.paths[0])),
     "analogy": analogy,
     "captions": captions,
+    "fewrel": lambda files: (relations.row(record) for _, record in json_records(files.paths[0], files.strict)),
+    "renamed": lambda files: relations.renamed(table(replace(files, read="tsv")), cells(files.paths[1], "tsv")),
 }
 """The readers that give every column of a file."""
 

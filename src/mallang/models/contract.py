@@ -196,6 +196,21 @@ class TripleScorer(Protocol):
 
 
 @runtime_checkable
+class ReadsEntities(Protocol):
+    """An encoder that reads entities of a graph beside the tokens of a text: `batch.entities` at `batch.entity_places`.
+
+    Without them it reads the text alone.
+    """
+
+    @property
+    def entity_dim(self) -> int:
+        """The size of the vectors of entities."""
+
+    def give_graph(self, graph: nn.Module) -> None:
+        """Take the vectors of entities from a trained `TripleScorer`, which is neither trained nor saved with it."""
+
+
+@runtime_checkable
 class HiddenStates(Protocol):
     """A model that returns the hidden states of every layer."""
 

@@ -146,17 +146,19 @@ def tokenizers_of(start: Path, recipe: Recipe, columns: tuple[str, ...]) -> dict
 
 
 def with_frame_marks(recipe: Recipe, tokenizer: Tokenizer) -> Tokenizer:
-    """The tokenizer of a language model with the special tokens that it reads under the head of a task."""
+    """The tokenizer of a run with the special tokens that its model reads under the head of a task alone."""
     known = dict(tokenizer.vocabulary.optional)
     missing = [name for name in frame_marks(recipe) if name not in known]
     return with_special_tokens(tokenizer, missing) if missing else tokenizer
 
 
 def frame_marks(recipe: Recipe) -> tuple[str, ...]:
-    """The special tokens that the model reads around texts where the task puts a head on it."""
+    """The special tokens that the model reads around texts where the task puts a head on it, and those of that task."""
     task = find("tasks", recipe.task_name).Task
     has_head = issubclass(task, FineTuned) and task.puts_head(recipe.task)
-    return frame_marks_of(find("models", recipe.model_name).Model) if has_head else ()
+    if not has_head:
+        return ()
+    return (*frame_marks_of(find("models", recipe.model_name).Model), *special_tokens(task, recipe.task))
 
 
 def special_of(recipe: Recipe) -> tuple[str, ...]:
