@@ -6,8 +6,8 @@
 
 `run` trains the recipe e2e-coref-litbank on each fold, with the given overrides, and appends a line per fold; folds
 that the file has are skipped, so that it can be stopped and started again. Settings are chosen on the valid split of a
-fold, never on its test split. `show` pools the folds of each file, and gives the difference of the second file from the first
-with its 95 % interval: documents are drawn again, the same for both.
+fold, never on its test split. `show` pools the folds of each file, and gives the difference of the second file from the
+first with its 95 % interval: documents are drawn again, the same for both.
 """
 
 from __future__ import annotations

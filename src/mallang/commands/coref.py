@@ -41,8 +41,8 @@ def command(
     """Print each text with its mentions, one color for each cluster; without a terminal in brackets: [Minsu]1.
 
     Each TEXT is a document of its own; a file, or standard input, is one as a whole. --json prints a line for each: its
-    words, and clusters of mentions with their places in the text. --out writes a page on which the mentions of a cluster
-    light up together.
+    words, and clusters of mentions with their places in the text. --out writes a page on which the mentions of a
+    cluster light up together.
     """
     add_plugins(plugin)
     if out is not None and out.suffix != ".html":
@@ -51,12 +51,11 @@ def command(
     found = model.coref(read_documents(texts, file))
     if out is not None:
         from mallang.inspection.coreference_page import write_page
-        from mallang.runs.files import unwritable
 
         try:
             write_page(out, found)
         except OSError as error:
-            raise unwritable(out, error) from error
+            raise UserError(f"cannot write {out}: {error.strerror or error}", todo="choose another name") from error
         if not quiet:
             typer.echo(f"the page is {out}", err=True)
     for each in found if json or out is None else ():

@@ -28,8 +28,8 @@ from mallang.data.squad import squad_rows
 from mallang.errors import UserError, nearest, require
 
 Kind = Literal[
-    "text", "parallel", "tsv", "csv", "jsonl", "parquet", "conll", "coreference", "squad", "qnli", "analogy", "captions",
-    "fewrel", "renamed",
+    "text", "parallel", "tsv", "csv", "jsonl", "parquet", "conll", "coreference", "squad", "qnli", "analogy",
+    "captions", "fewrel", "renamed",
 ]  # fmt: skip
 PACKED = (".gz", ".xz")
 MISSING = object()
