@@ -134,8 +134,7 @@ def command(
     classifier that pools by attention (han, self_attentive) has one weight per word: its texts are printed in colors,
     or drawn with --out; --word shows how its attention to one word is distributed over the texts of each label.
     --attribution shows what every token adds to the score of the predicted label, or of --label, in two colors. For a
-    captioner each TEXT is the path of an image: it is shown once for every word, bright where the word attended to it.
-    Of a labeler of semantic roles the page shows who does what to whom, a line for every predicate.
+    captioner each TEXT is an image, shown once per word, bright where it attended to; roles have a line per predicate.
     """
     add_plugins(plugin)
     pages = {"--layer": layer, "--with": with_run}
