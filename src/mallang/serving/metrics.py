@@ -74,11 +74,13 @@ class Metrics:
     def __init__(self) -> None:
         by_verb = ("run", "verb")
         self.requests = Metric("mallang_requests_total", "Requests answered.", (*by_verb, "status"))
+        self.answers = Metric("mallang_http_answers_total", "Answers of every path.", ("path", "status"))
         self.duration = Histogram("mallang_request_duration_seconds", "From request to answer.", by_verb)
         self.waiting = Histogram("mallang_queue_duration_seconds", "From request to worker.", by_verb)
         self.first = Histogram("mallang_time_to_first_token_seconds", "From request to first part.", by_verb)
         self.tokens = Metric("mallang_tokens_total", "Tokens generated.", by_verb)
         self.queued = Metric("mallang_queue_size", "Requests that wait for a worker.", kind="gauge")
+        self.connections = Metric("mallang_connections", "Open connections.", kind="gauge")
         self.workers = Metric("mallang_workers", "Workers, by state.", ("state",), "gauge")
         self.replaced = Metric("mallang_workers_replaced_total", "Workers that ended and were replaced.")
         self.batches = Histogram("mallang_batch_size", "Items per batch.", by_verb, SIZES)
