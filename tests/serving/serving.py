@@ -147,7 +147,7 @@ def started(module: str, *arguments: str | Path, **environment: str) -> Iterator
             running.at_last = running.said()
 
 
-def until(is_true: Any, seconds: float = 20) -> None:
+def until(is_true: Any, seconds: float = 60) -> None:
     """Wait for something to become true."""
     end = time.monotonic() + seconds
     while not is_true():

@@ -50,18 +50,17 @@ def obey(item: Any) -> None:
         os._exit(9)
 
 
+def main(limits: str, *runs: str) -> None:
+    """Serve with these limits."""
+    pool.work = work
+    options = ServerOptions(
+        [Path(run) for run in runs], port=0, workers=1, device="cpu", limits=Limits(**json.loads(limits)),
+        say=lambda text: print(text, file=sys.stderr, flush=True),
+    )  # fmt: skip
+    serve(options)
+
+
 if __name__ == "__main__":
     from serving import slow
 
-    pool.work = slow.work  # by this name a worker can import it
-    limits, *runs = sys.argv[1:]
-    say = lambda text: print(text, file=sys.stderr, flush=True)  # noqa: E731
-    workers = int(os.environ.get("MALLANG_TEST_WORKERS", "1"))
-    options = ServerOptions([Path(run) for run in runs], port=0, workers=workers, device="cpu", say=say)
-    from dataclasses import replace
-
-    serve(
-        replace(
-            options, limits=Limits(**json.loads(limits)), batching=os.environ.get("MALLANG_TEST_BATCHING", "joining")
-        )
-    )  # type: ignore[arg-type]
+    slow.main(*sys.argv[1:])  # not that of __main__, whose functions a worker cannot import

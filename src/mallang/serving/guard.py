@@ -44,6 +44,8 @@ class Limits:
     """For a client to send its request."""
     sending: float = 30.0
     """For a client to read what it is sent; then it is cut off."""
+    hanging: float = 120.0
+    """For a worker to say something while it serves; then it is taken to hang, and replaced."""
     stopping: float = 30.0
     """For requests that have been taken in when the server has to stop."""
 

@@ -71,8 +71,7 @@ class Pool:
         self.options, self.count, self.metrics = options, count, metrics
         self.room, self.joins = 1 if batching == "none" else MOST_ITEMS, batching == "joining"
         self.waiting = Waiting(limits.waiting)
-        self.patience = 2 * limits.seconds
-        """A worker that says nothing for so long is taken to hang: nobody waits for its answers any more."""
+        self.patience = limits.hanging
         self.workers: list[Worker] = []
         self.runs: dict[str, ServedRun] = {}
         self.version, self.newest = 0, 0

@@ -75,9 +75,9 @@ def live_files() -> dict[str, File]:
     assert style is not None
     shell = whole.replace(style[0], '<link rel="stylesheet" href="/live/page.css">')
     shell = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>\n', "", shell)
-    shell = re.sub(r"<script>.*</script>", LIVE_SCRIPTS, shell, flags=re.DOTALL)
+    shell = re.sub(r"<script.*</script>", LIVE_SCRIPTS, shell, flags=re.DOTALL)
     return {
-        "/live": file(shell.replace("{{header}}", "").replace("{{weights}}", ""), ".html", framed="'self'"),
+        "/live": file(shell, ".html", framed="'self'"),
         "/live/page.css": file(style[1], ".css"),
         "/live/start.js": file((FOLDER / "live" / "start.js").read_text("utf-8"), ".js"),
         "/live/model.js": file((live.FOLDER / "live_model.js").read_text("utf-8"), ".js"),
