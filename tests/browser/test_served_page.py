@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 import mallang
-from serving.serving import TEXTS, Client, serving, write_run
+from serving.serving import TEXTS, Client, serving, until, write_run
 
 TOKEN = "a-token-of-this-test"
+LENGTHS = ("decoding.min_length=4", "decoding.max_length=12")
 HOSTILE = "<img src=x onerror=alert(1)>"
 Open = Callable[..., Any]
 
@@ -27,8 +28,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def served(browser: Any, folder: Path) -> Iterator[Client]:
     """Two translators and a language model, behind a token; and a training run to watch."""
     runs = [
-        write_run(folder / "translator", "transformer-miniworld", "decoding.max_length=12"),
-        write_run(folder / "other", "transformer-miniworld", "decoding.max_length=12", "model.layers=2"),
+        write_run(folder / "translator", "transformer-miniworld", *LENGTHS),
+        write_run(folder / "other", "transformer-miniworld", *LENGTHS, "model.layers=2"),
         write_run(folder / "writer", "gpt-miniworld", "model.max_length=64"),
     ]
     (folder / "runs" / "growing").mkdir(parents=True)
@@ -55,7 +56,10 @@ def opened(browser: Any, served: Client) -> Iterator[Open]:
             contexts[-1].add_init_script(f"sessionStorage.setItem('mallang-token', '{token}')")
         page = contexts[-1].new_page()
         page.on("pageerror", lambda error: faults.append(str(error)))
-        page.on("console", lambda said: said.type == "error" and "status of 4" not in said.text and faults.append(said.text))
+        page.on(
+            "console",
+            lambda said: said.type == "error" and "status of 40" not in said.text and faults.append(said.text),
+        )
         page.on("dialog", lambda asked: faults.append(asked.message))
         page.on("request", lambda asked: asked.url.startswith((home, "data:", "blob:")) or faults.append(asked.url))
         page.goto(f"{home}#{fragment}")
@@ -88,7 +92,7 @@ def test_the_token_is_asked_for_and_a_text_translated(opened: Open, translator: 
     assert page.inner_text(".output") == expected.output
     assert page.locator(".piece").all_inner_texts() == list(expected.tokens)
     assert "in=" in page.url and TOKEN not in page.url
-    page.click("#go-try + *")
+    page.click("#go-inside")
     page.wait_for_selector("#inside-text")
     assert page.input_value("#inside-text") == TEXTS[0]
 
@@ -96,7 +100,7 @@ def test_the_token_is_asked_for_and_a_text_translated(opened: Open, translator: 
 def test_bad_input_is_told_in_words(opened: Open) -> None:
     page = opened()
     page.click("#send")
-    page.wait_for_selector(".output")  # an empty text has a translation too
+    page.wait_for_selector(".output")  # no text has a translation too
     page.click("summary")
     page.fill("#option-domain", "bible")
     page.click("#send")
@@ -104,9 +108,8 @@ def test_bad_input_is_told_in_words(opened: Open) -> None:
     assert page.inner_text("#told").startswith("400: ") and "domain" in page.inner_text("#told")
     page.fill("#option-domain", "")
     page.fill("#option-beam", "99")
-    assert page.evaluate("document.getElementById('option-beam').value") == "99"
     page.click("#send")
-    page.wait_for_function("document.getElementById('told').textContent.includes('beam')")
+    until(lambda: "beam" in page.inner_text("#told"))
 
 
 def test_a_language_model_writes_while_one_reads(opened: Open) -> None:
@@ -132,7 +135,6 @@ def test_two_runs_side_by_side(opened: Open) -> None:
     page.wait_for_selector("#tab-compare")
     page.click("#tab-compare")
     page.wait_for_selector("#verdict")
-    assert page.inner_text("#verdict") in ("The outputs differ.", "Both outputs are the same.") or page.inner_text("#verdict")
     assert page.locator("[data-side]").count() == 2 and "tab=compare" in page.url and "b=other" in page.url
 
 
@@ -141,9 +143,9 @@ def test_a_text_is_looked_into_while_it_is_typed(opened: Open, translator: Any) 
     page.wait_for_selector("#heads .thumb")
     assert page.inner_text("#output") == translator.translate(TEXTS[0]).output
     page.locator(".links [role=button]").nth(2).hover()
-    assert page.locator(".links path").count() > 0 and "attends" in page.inner_text(".told")
+    assert page.locator(".links path").count() > 0 and "attended to most" in page.inner_text(".told")
     page.fill("#inside-text", TEXTS[2])
-    page.wait_for_function(f"document.getElementById('input').textContent === {json.dumps(TEXTS[2])}")
+    until(lambda: page.inner_text("#input") == TEXTS[2])
     assert page.inner_text("#output") == translator.translate(TEXTS[2]).output
     page.click("#tab-next")
     before = page.locator("#bars .bar u").all_inner_texts()
@@ -191,7 +193,7 @@ def test_a_growing_training_run_and_the_recipes(opened: Open, folder: Path) -> N
     before = page.get_attribute("#curves path.curve", "d")
     for step in range(2, 6):
         log(folder, step, 4.0 / step)
-    page.wait_for_function(f"document.querySelector('#curves path.curve')?.getAttribute('d') !== {json.dumps(before)}")
+    until(lambda: page.get_attribute("#curves path.curve", "d") != before)
     page.keyboard.press("5")
     page.wait_for_selector("#recipes tbody tr")
     page.fill("#filter", "transformer multi30k")
@@ -202,7 +204,7 @@ def test_markup_is_shown_and_never_run(opened: Open) -> None:
     page = opened(f"a=writer&in={HOSTILE}")
     page.click("#send")
     page.wait_for_selector(".piece")
-    assert HOSTILE in page.inner_text(".output") or HOSTILE in page.inner_text(".answer") and page.locator("img").count() == 0
+    assert HOSTILE in page.inner_text(".answer") and page.locator("img").count() == 0
     page.click("#go-inside")
     page.wait_for_selector("#input")
     assert page.inner_text("#input") == HOSTILE and page.locator("img").count() == 0

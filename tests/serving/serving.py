@@ -140,10 +140,11 @@ def started(module: str, *arguments: str | Path, **environment: str) -> Iterator
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)
             try:
-                process.wait(20)
+                process.wait(60)
             except subprocess.TimeoutExpired:
                 process.kill()
-                raise
+                process.wait()
+                raise AssertionError(f"the server did not stop: {running.said()}") from None
             running.at_last = running.said()
 
 

@@ -20,11 +20,10 @@ PROGRAM = Path(sys.executable).with_name("schemathesis")
 
 
 @pytest.mark.parametrize(
-    ("examples", "phases", "least"), [(2, "fuzzing", 40), pytest.param(90, "coverage,fuzzing", 2000, marks=pytest.mark.slow)]
+    ("examples", "phases", "least"),
+    [(2, "fuzzing", 40), pytest.param(90, "coverage,fuzzing", 2000, marks=pytest.mark.slow)],
 )
-def test_no_request_breaks_the_schema(
-    server: Client, tmp_path: Path, examples: int, phases: str, least: int
-) -> None:
+def test_no_request_breaks_the_schema(server: Client, tmp_path: Path, examples: int, phases: str, least: int) -> None:
     if not PROGRAM.exists() and shutil.which("schemathesis") is None:
         pytest.skip("needs schemathesis: pip install -e '.[dev]'")
     report = tmp_path / "cases.ndjson"
@@ -36,7 +35,9 @@ def test_no_request_breaks_the_schema(
     ]  # fmt: skip
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=1500)
     assert done.returncode == 0, done.stdout[-6000:]
-    cases = sum(len(json.loads(line).get("ScenarioFinished", {}).get("recorder", {}).get("cases", ())) for line in report.open())
+    cases = sum(
+        len(json.loads(line).get("ScenarioFinished", {}).get("recorder", {}).get("cases", ())) for line in report.open()
+    )
     assert cases >= least, (cases, done.stdout[-2000:])
     assert server.get("/ready")["workers"] == 1
 

@@ -1,4 +1,4 @@
-"""Requests that share decode steps: each gets what the library gives it alone, whenever it joins and whoever else does."""
+"""Requests that share decode steps: each gets what the library gives it alone, whenever it joins."""
 
 from __future__ import annotations
 

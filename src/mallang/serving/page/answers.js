@@ -33,7 +33,7 @@ const fixed = value => (typeof value === "number" ? value.toFixed(4) : "−∞")
 
 function output(root, result, said) {
   if (result.input) element("div", root, result.input, { class: "quiet" });
-  element("div", root, result.output, { class: "big output" });
+  element("div", root, result.output || said.empty, { class: result.output ? "big output" : "big output quiet" });
   if (result.note) element("div", root, result.note, { class: "quiet" });
   pieces(root, result.tokens, result.token_scores, said);
   if (result.nbest?.length > 1) {
