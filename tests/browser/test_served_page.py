@@ -153,7 +153,7 @@ def test_a_text_is_looked_into_while_it_is_typed(opened: Open, translator: Any) 
     assert page.locator("#bars .bar u").all_inner_texts() != before
     page.click("#tab-search")
     page.wait_for_selector("svg.drawn")
-    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowLeft")
     assert re.search(r"[#&]step=\d", page.url)
     page.reload()
     page.wait_for_selector("#tab-search[aria-selected=true]")

@@ -22,11 +22,11 @@ class Metric:
     kind: str = "counter"
     values: dict[tuple[str, ...], float] = field(default_factory=dict)
 
-    def add(self, amount: float, *labels: str) -> None:
+    def add(self, amount: float | int, *labels: str) -> None:
         """Count."""
         self.values[labels] = self.values.get(labels, 0.0) + amount
 
-    def put(self, value: float, *labels: str) -> None:
+    def put(self, value: float | int, *labels: str) -> None:
         """Set a gauge."""
         self.values[labels] = value
 
@@ -45,11 +45,11 @@ class Histogram:
     name: str
     help: str
     labels: tuple[str, ...] = ()
-    bounds: Sequence[float] = SECONDS
+    bounds: Sequence[float | int] = SECONDS
     counts: dict[tuple[str, ...], list[int]] = field(default_factory=dict)
     sums: dict[tuple[str, ...], float] = field(default_factory=dict)
 
-    def observe(self, value: float, *labels: str) -> None:
+    def observe(self, value: float | int, *labels: str) -> None:
         """Count a value."""
         counts = self.counts.setdefault(labels, [0] * (len(self.bounds) + 1))
         counts[bisect.bisect_left(self.bounds, value)] += 1
