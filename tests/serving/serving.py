@@ -59,7 +59,7 @@ class Client:
     def ask(
         self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
     ) -> tuple[int, dict[str, str], bytes]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
         sent = body if isinstance(body, bytes) else None if body is None else json.dumps(body).encode()
         given = {
             **({"content-type": "application/json"} if sent is not None else {}),

@@ -104,7 +104,7 @@ def test_runs_are_loaded_again_without_a_restart(guarded: tuple[Client, Running,
     client, running, run = guarded
     options = {"method": "sampling", "seed": 1, "max_length": 12}
     old = mallang.load(run, "cpu").translate(TEXTS[0], **options).output
-    other = write_run(tmp_path / "translator", "transformer-miniworld", "model.dim=32", "decoding.max_length=12")
+    other = write_run(tmp_path / "translator", "transformer-miniworld", "model.layers=2")
     new = mallang.load(other, "cpu").translate(TEXTS[0], **options).output
     assert translated(client, options) == old != new
 

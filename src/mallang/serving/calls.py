@@ -45,6 +45,14 @@ def check(verbs: Any, verb: str, items: Items) -> None:
         raise UserError(f"this run needs {needed} to {verb}, not {given}")
 
 
+def tokens_read(verbs: Any, verb: str, items: Items) -> int:
+    """The number of tokens of the texts of a chat or of embeddings, whose answers say it."""
+    if verb not in ("reply", "embed"):
+        return 0
+    reader = next(iter(verbs.task.tokenizers.values()))
+    return sum(map(len, reader.encode_batch([item for item in items if isinstance(item, str)])))
+
+
 def texts_by(verb: str) -> Callable[[Any, Items, Options], Sequence[Any]]:
     """The call of a verb that takes a list of texts or pairs."""
     return lambda verbs, items, options: getattr(verbs, verb)(list(items), **options)

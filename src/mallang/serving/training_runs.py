@@ -60,7 +60,12 @@ class TrainingRuns:
             try:
                 found = curves(folder)
             except UserError as error:  # a line that is damaged: the run is shown without curves, and why
-                return {"name": name, **self.about(folder), "curves": {}, "problem": error.what.replace(str(folder), name)}
+                return {
+                    "name": name,
+                    **self.about(folder),
+                    "curves": {},
+                    "problem": error.what.replace(str(folder), name),
+                }
             plain = {
                 kind: {metric: table.tolist() for metric, table in metrics.items()} for kind, metrics in found.items()
             }

@@ -157,7 +157,7 @@ def describe(name: str, folder: str, verbs: Any) -> ServedRun:
 
 def answers(verbs: Any, asked: Call) -> Iterable[Done | Failed]:
     """The answers to the requests of a batch; if one of them is wrong, each is tried by itself."""
-    from mallang.serving.calls import call
+    from mallang.serving.calls import call, tokens_read
 
     items = [item for _, part in asked.parts for item in part]
     try:
@@ -165,7 +165,8 @@ def answers(verbs: Any, asked: Call) -> Iterable[Done | Failed]:
         done = []
         for job, part in asked.parts:
             own = [next(results) for _ in part]
-            done.append(Done(job, own, sum(len(each.get("tokens", ())) for each in own if isinstance(each, dict))))
+            tokens = sum(len(each.get("tokens", ())) for each in own if isinstance(each, dict))
+            done.append(Done(job, own, tokens, tokens_read(verbs, asked.verb, part)))
         return done
     except UserError as error:
         if len(asked.parts) == 1:
