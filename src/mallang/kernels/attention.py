@@ -115,7 +115,7 @@ def attention(
         return joined(plain_attention(queries, keys, values, mask, dropout, observers))
     if isinstance(mask, Window):
         return joined(windowed_attention(mask, queries, keys, values, dropout))
-    seen = None if isinstance(mask, str) else mask
+    seen = mask if isinstance(mask, Tensor) else None
     return joined(
         F.scaled_dot_product_attention(queries, keys, values, seen, dropout_p=dropout, is_causal=isinstance(mask, str))
     )

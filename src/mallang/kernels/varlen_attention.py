@@ -27,12 +27,12 @@ class Texts(NamedTuple):
     longest: int
     """A length that no text exceeds."""
 
-    def numbers(self, time: int) -> Int[Tensor, "{time}"]:
+    def numbers(self, time: int) -> Int[Tensor, " time"]:
         """The number of the text of every token."""
         places = torch.arange(time, device=self.bounds.device, dtype=self.bounds.dtype)
         return torch.searchsorted(self.bounds[1:], places, right=True)
 
-    def mask(self, time: int) -> Bool[Tensor, "1 1 {time} {time}"]:
+    def mask(self, time: int) -> Bool[Tensor, "1 1 time time"]:
         """The same as a boolean mask over all pairs."""
         numbers = self.numbers(time)
         return (numbers[:, None] == numbers[None, :])[None, None]
@@ -66,8 +66,8 @@ def padded(
     index = begins[:, None] + torch.arange(texts.longest, device=begins.device)
     real = index < ends[:, None]
     index = index.clamp(max=len(queries) - 1)
-    rows = (each[index].transpose(1, 2) for each in (queries, keys, values))
-    context = F.scaled_dot_product_attention(*rows, attn_mask=real[:, None, None, :], dropout_p=dropout)
+    one, two, three = (each[index].transpose(1, 2) for each in (queries, keys, values))
+    context = F.scaled_dot_product_attention(one, two, three, attn_mask=real[:, None, None, :], dropout_p=dropout)
     numbers = texts.numbers(len(queries))
     places = torch.arange(len(queries), device=numbers.device) - begins[numbers]
     return context[numbers, :, places]
@@ -104,6 +104,7 @@ def is_for_flash(queries: Tensor, values: Tensor) -> bool:
 def works() -> bool:
     """Whether flash attention over bounds exists in this version of torch and is right on this GPU."""
     made = torch.Generator(device="cuda").manual_seed(1)
-    inputs = [torch.randn(11, 2, 32, device="cuda", generator=made).bfloat16() for _ in range(3)]
+    one, two, three = (torch.randn(11, 2, 32, device="cuda", generator=made).bfloat16() for _ in range(3))
     texts = Texts(torch.tensor([0, 3, 4, 11], dtype=torch.int32, device="cuda"), 8)
-    return torch.allclose(flash(texts, *inputs).float(), padded(texts, *inputs, 0.0).float(), atol=2e-2)
+    found, expected = flash(texts, one, two, three), padded(texts, one, two, three, 0.0)
+    return torch.allclose(found.float(), expected.float(), atol=2e-2)
