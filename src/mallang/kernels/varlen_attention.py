@@ -18,6 +18,9 @@ from torch import Tensor
 
 from mallang.kernels.dispatch import is_off, tried_once
 
+PADDED = 0.8
+"""The share of real tokens in a batch beyond which too little is saved."""
+
 
 class Texts(NamedTuple):
     """The mask of a single row of texts: a token sees the tokens of its own text."""
@@ -36,6 +39,16 @@ class Texts(NamedTuple):
         """The same as a boolean mask over all pairs."""
         numbers = self.numbers(time)
         return (numbers[:, None] == numbers[None, :])[None, None]
+
+
+def saves_padding(tokens: Int[Tensor, "batch time"], lengths: Int[Tensor, " batch"]) -> bool:
+    """Whether a batch is computed faster without its padding: on a GPU, outside training and captured graphs.
+
+    The number of real tokens varies, which neither captured graphs nor compiled code like, and the host must know it.
+    """
+    if not tokens.is_cuda or torch.is_grad_enabled() or torch.compiler.is_compiling():
+        return False
+    return not torch.cuda.is_current_stream_capturing() and int(lengths.sum()) <= PADDED * tokens.numel()
 
 
 def varlen_attention(

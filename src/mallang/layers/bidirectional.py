@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from mallang.data.batch import Batch
 from mallang.errors import UserError
+from mallang.kernels.varlen_attention import saves_padding
 from mallang.layers.attention import Mask, SelfAttention, Texts, document_mask, padding_mask
 from mallang.layers.block import Block, Blocks
 from mallang.layers.dropout import Dropout
@@ -149,22 +150,11 @@ def through_blocks(
     return layers
 
 
-UNPADDED = 0.8
-"""The share of real tokens in a batch below which it pays to compute it without padding."""
-
-
 def pays_to_unpad(blocks: Blocks, batch: Batch) -> bool:
-    """Whether to compute a batch without padding: on a GPU, outside training and captured graphs, unless observed.
-
-    The number of real tokens varies, which neither captured graphs nor compiled code like, and the host must know it.
-    """
-    if not batch.tokens.is_cuda or batch.segments is not None or torch.is_grad_enabled():
+    """Whether to compute a batch without padding; attention that is observed is that of padded rows."""
+    if batch.segments is not None or any(block.self_attention.recorders for block in blocks):
         return False
-    if torch.compiler.is_compiling() or torch.cuda.is_current_stream_capturing():
-        return False
-    if any(module.recorders for block in blocks for module in block.modules() if isinstance(module, SelfAttention)):
-        return False
-    return int(batch.lengths.sum()) <= UNPADDED * batch.tokens.numel()
+    return saves_padding(batch.tokens, batch.lengths)
 
 
 def normal_weights(model: nn.Module, deviation: float = 0.02) -> None:
