@@ -21,6 +21,7 @@ from mallang.data.batch import (
 from mallang.text.vocabulary import SPECIALS, Vocabulary
 
 AXES = {"batch", "examples", "classes", "ends", "facts", *VARYING, *DOUBLED, *STEPPED}
+AXES |= {"height", "width", "colors", "regions", "region_dim"}
 
 
 def full(rows=3, time=5, words=2, documents=None, sentences=2):
@@ -48,6 +49,8 @@ def full(rows=3, time=5, words=2, documents=None, sentences=2):
         feature_tokens=torch.ones(examples, time + 3, dtype=torch.long),
         feature_lengths=torch.full((examples,), time + 3),
         feature_words=torch.zeros(examples, words, dtype=torch.long),
+        images=torch.zeros(rows, 4, 4, 3, dtype=torch.uint8),
+        regions=torch.zeros(rows, 2, 6),
     )
 
 

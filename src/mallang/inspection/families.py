@@ -44,6 +44,7 @@ MEMBERS = {
     "han": "recurrent with attention",
     "bahdanau": "recurrent with attention",
     "luong": "recurrent with attention",
+    "show_attend_tell": "recurrent with attention",
     "transformer": "Transformer",
     "albert": "Transformer",
     "bert": "Transformer",

@@ -29,7 +29,7 @@ NAMES: dict[Side, str] = {"source": "the source", "said": "what was said", "read
 
 def write_page(path: Path, data: Mapping[str, Any]) -> Path:
     """Write a page with this data; tensors and arrays in it become float32."""
-    path.write_text(html(data), "utf-8", newline="\n")
+    path.write_text(html(data), "utf-8", errors="replace", newline="\n")  # a run's name may hold bytes of no character
     return path
 
 
