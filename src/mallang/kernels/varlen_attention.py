@@ -36,7 +36,7 @@ class Texts(NamedTuple):
         return torch.searchsorted(self.bounds[1:], places, right=True)
 
     def mask(self, time: int) -> Bool[Tensor, "1 1 time time"]:
-        """The same as a boolean mask over all pairs."""
+        """A boolean mask over all pairs."""
         numbers = self.numbers(time)
         return (numbers[:, None] == numbers[None, :])[None, None]
 

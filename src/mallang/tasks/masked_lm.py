@@ -79,7 +79,7 @@ class Config:
     length: int = 128
     """Maximum length of a passage in tokens, the special ones included."""
     short_length: int = 0
-    """The same in the first `short_epochs` epochs, such as 128 before 512; 0: `length` from the first epoch on."""
+    """Maximum length of a passage in the first `short_epochs` epochs, such as 128 before 512; 0: always `length`."""
     short_epochs: int = 0
     """The epochs that read passages of `short_length`; nine of ten in the paper, for attention is quadratic in it."""
     layout: Literal["texts", "packed"] = "texts"
