@@ -62,7 +62,7 @@ def measure(weights: Path, sentences: int) -> dict[str, Result]:
         )  # fmt: skip
     spearman = correlation_scores(scores, np.array([float(row[2]) for row in rows]))["Spearman"]
     print(f"untrained cosines: Spearman {spearman.value:.2f}")
-    results["finetuning-sts-b-bi-untrained-score"] = Result(
+    results["sentence-vectors-minilm-untrained"] = Result(
         metric="Spearman of the cosines of MiniLM without any training", value=round(float(spearman.value), 2),
         protocol=f"all-MiniLM-L6-v2, {len(rows):,} pairs", **common,
     )  # fmt: skip
