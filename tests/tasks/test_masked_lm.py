@@ -195,6 +195,24 @@ def test_masks_are_drawn_again_in_every_epoch_and_resume_is_exact(pairs, tmp_pat
     assert len({each for _, each in masked}) > len(masked) // 2
 
 
+def test_seed_0_is_a_seed_and_the_last_batch_of_an_epoch_is_read(tmp_path):
+    the_task = task()
+    corpus = prepared(the_task, tmp_path)
+
+    def first_batches(seed, count):
+        source = Source(
+            examples=lambda epoch: the_task.examples(corpus, seed, epoch),
+            plan=lambda epoch: the_task.plan(corpus, tokens=32, seed=seed, epoch=epoch),
+            prepare=the_task.prepare, seed=seed,
+        )  # fmt: skip
+        return [(batch.tokens.tolist(), len(batch)) for batch, _ in itertools.islice(load(source, Position()), count)]
+
+    count = len(the_task.plan(corpus, tokens=32, seed=0, epoch=0))
+    assert first_batches(0, count) == first_batches(0, count) != first_batches(1, count)
+    sizes = [size for _, size in first_batches(0, count)]
+    assert sum(sizes) == len(the_task.examples(corpus, 0, 0)) and len(set(sizes)) > 1, "no batch is left out"
+
+
 def test_evaluation_asks_for_the_same_tokens_whatever_the_rate_and_the_batches(tmp_path, monkeypatch):
     one, other = task(), task(rate=0.4, unit="word")
     model = model_of(one)
