@@ -43,6 +43,7 @@ EXAMPLES = (
     'mallang inspect runs/han-imdb "Slow at first. The end is great!" --out review.html',
     "mallang inspect runs/han-imdb --word good --split test --out good.png",
     "mallang inspect runs/show-attend-tell-miniworld picture.png --out attention.png",
+    'mallang inspect runs/deep-srl-miniworld "유나는 지난주에 배를 탔다." --out roles.html',
     'mallang inspect runs/cnn-imdb "Slow at first. The end is great!" --attribution integrated --out review.html',
 )
 File = Annotated[Path | None, typer.Option("--file", "-f", help="Inspect each line of this file.", show_default=False)]
@@ -133,7 +134,7 @@ def command(
     classifier that pools by attention (han, self_attentive) has one weight per word: its texts are printed in colors,
     or drawn with --out; --word shows how its attention to one word is distributed over the texts of each label.
     --attribution shows what every token adds to the score of the predicted label, or of --label, in two colors. For a
-    captioner each TEXT is the path of an image: it is shown once for every word, bright where the word attended to it.
+    captioner each TEXT is the path of an image, shown once for every word. A role labeler's page shows who does what.
     """
     add_plugins(plugin)
     pages = {"--layer": layer, "--with": with_run}

@@ -58,6 +58,10 @@ def show_attention(
         refuse({"--layer": layer, "--head": head, "--words": words, "--with": others}, "on images")
         show_images(model, texts, where or run / PAGE, quiet, options)
         return
+    if texts and is_role_labeler(model):
+        refuse(search | {"--layer": layer, "--head": head, "--words": words, "--with": others}, "on semantic roles")
+        show_roles(model, texts, where, json, quiet)
+        return
     if texts:
         check_single(model, "attention maps are", "--attribution integrated: what each token adds to the score")
     if pools_by_attention(model):
@@ -78,6 +82,29 @@ def is_captioner(model: Any) -> bool:
     from mallang.tasks import captioner
 
     return isinstance(model, captioner.Verbs)
+
+
+def is_role_labeler(model: Any) -> bool:
+    """Whether a model labels semantic roles."""
+    from mallang.tasks import semantic_roles
+
+    return isinstance(model, semantic_roles.Verbs)
+
+
+def show_roles(model: Any, texts: Sequence[str], where: Path | None, json: bool, quiet: bool) -> None:
+    """Write who does what to whom in texts as a page, or print it as JSON."""
+    from dataclasses import asdict
+
+    from mallang.inspection.role_figures import write_page
+
+    found = model.roles(texts)
+    if json:
+        print_json([asdict(each) for each in found])
+    if where is not None:
+        if not is_page(where):
+            raise UserError(f"semantic roles are shown on a page, and {where} is none", todo="--out NAME.html")
+        make_folder(where.parent)
+        say_paths([write_page(where, found)], json, quiet)
 
 
 def show_images(model: Any, cells: Sequence[str], out: Path, quiet: bool, options: dict[str, Any]) -> None:
