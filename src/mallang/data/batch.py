@@ -91,6 +91,18 @@ class Batch:
     ngrams: Int[Tensor, "examples ngrams"] | None = field(default=None, metadata=axes("examples ngrams", 0))
     """The hashed n-grams of each example, from 1; 0 where there is none."""
 
+    texts: Int[Tensor, "batch languages time"] | None = field(default=None, metadata=axes("batch languages time", PAD))
+    """Unpaired sentences of two languages, each ended by `</s>`."""
+    text_lengths: Int[Tensor, "batch languages"] | None = field(default=None, metadata=axes("batch languages", 1))
+    noisy: Int[Tensor, "batch languages time"] | None = field(default=None, metadata=axes("batch languages time", PAD))
+    """The same sentences with words dropped and shuffled."""
+    noisy_lengths: Int[Tensor, "batch languages"] | None = field(default=None, metadata=axes("batch languages", 1))
+    translated: Int[Tensor, "batch languages time"] | None = field(
+        default=None, metadata=axes("batch languages time", PAD)
+    )
+    """The model's translation of each sentence into the other language."""
+    translated_lengths: Int[Tensor, "batch languages"] | None = field(default=None, metadata=axes("batch languages", 1))
+
     @property
     def mask(self) -> Bool[Tensor, "batch time"]:
         """True where `tokens` is not padding."""
