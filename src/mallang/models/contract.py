@@ -91,6 +91,35 @@ class Marked(Protocol):
 
 
 @runtime_checkable
+class Bilingual(Protocol):
+    """A model that translates between two languages in both directions: 0 is that of its source, 1 of its target."""
+
+    def between(self, source: int, target: int) -> nn.Module:
+        """The model as a translator from one language to another, or to itself; it is autoregressive."""
+
+    def input_embedding(self, source: int = 0) -> nn.Embedding:
+        """The embedding of a language."""
+
+    def word_tables(self, language: int) -> Sequence[nn.Embedding]:
+        """The embeddings of a language that begin as word vectors; none where both languages share one embedding."""
+
+
+@runtime_checkable
+class Adversarial(Protocol):
+    """A bilingual model with a discriminator of the language that a latent state was read from."""
+
+    discriminator: nn.Module
+
+    def states(
+        self, batch: Batch, source: int, target: int
+    ) -> tuple[Float[Tensor, "batch time dim"], Float[Tensor, "batch source _"]]:
+        """The hidden vector of every position, and the latent states of the source."""
+
+    def judge(self, memory: Float[Tensor, "batch source _"], *, frozen: bool) -> Float[Tensor, "batch source"]:
+        """The logit that each latent state is of language 1; `frozen` keeps gradients from the discriminator."""
+
+
+@runtime_checkable
 class Hierarchical(Protocol):
     """A model that declares whether it reads documents sentence by sentence."""
 
