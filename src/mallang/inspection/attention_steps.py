@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from mallang import notebook
 from mallang.decoding.contract import inference
 from mallang.errors import UserError, nearest
-from mallang.kernels.attention import Mask, Window
+from mallang.kernels.attention import Mask, Texts, Window
 from mallang.layers.attention import Attention, CrossAttention, readable_name, record_attention
 
 WIDEST = 12
@@ -304,6 +304,8 @@ def visible(mask: Mask, row: int, queries: int, keys: int) -> Bool[Tensor, "quer
     """A mask of one row as a table, True = may be seen."""
     if isinstance(mask, Window):
         mask = mask.mask(keys, torch.device("cpu"))
+    if isinstance(mask, Texts):
+        mask = mask.mask(keys)
     if mask is None:
         return torch.ones(queries, keys, dtype=torch.bool)
     if isinstance(mask, str):

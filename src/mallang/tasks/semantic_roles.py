@@ -28,10 +28,9 @@ from mallang.data.roles import UNKNOWN_LEMMA, Lemmas, Sentence
 from mallang.data.sampler import Buckets, Rows
 from mallang.errors import UserError
 from mallang.evaluation.score import Score
-from mallang.layers.flagged_words import RoleScores, RoleSizes
+from mallang.layers.flagged_words import RoleLabeler, RoleScores, RoleSizes
 from mallang.layers.head import Headed
 from mallang.layers.words import HidesWords
-from mallang.models.contract import RoleLabeler
 from mallang.runs.given import Given
 from mallang.tasks.contract import Better, Group, Loss
 from mallang.tasks.features import RECEIVES, check_mix, features_of
