@@ -12,6 +12,7 @@ import torch
 from contracts.tiny_models import CLASSES, vocabularies_of
 from mallang.data.columns import LabelSet
 from mallang.data.images import data_uri
+from mallang.data.knowledge import Graph
 from mallang.decoding.contract import Autoregressive, Config
 from mallang.errors import UserError
 from mallang.find import find, names
@@ -24,6 +25,7 @@ from mallang.layers.recurrent import Recurrent
 from mallang.tasks import autoencoding, captioning, classifier, language_modeling, translation
 from mallang.tasks.captioner import short
 from mallang.tasks.contract import text_columns
+from mallang.tasks.graph_chooser import ShowsPaths
 from mallang.text.tokenizer import Config as TextConfig
 from mallang.text.tokenizer import Tokenizer
 
@@ -31,20 +33,23 @@ LINES = ["나는 물을 마신다.", "나는 책을 읽는다.", "그는 물을 
 NAMES = names("models")
 ATTENTIVE = ("bahdanau", "convs2s", "gpt", "luong", "modern_gpt", "transformer")
 """Those known to attend; a new model that does is found by what it records."""
-LABELS: dict[str, list[dict[str, LabelSet]]] = {
+LABELS: dict[str, list[Any]] = {
     "classification": [{"label": LabelSet(CLASSES)}],
     "tagging": [{"tags": LabelSet(("B-X", "I-X", "O"), "tags")}],
     "word_vectors": [],
+    "coreference": [],
     "link_prediction": [{"relation": LabelSet(CLASSES)}],
     "bidirectional_language_modeling": [],
+    "graph_choice": [{}, {}, Graph.of([("물", "is a", "것")])],
+    "semantic_roles": [{"predicates": LabelSet(("_", "a|b"), "predicates"), "roles": LabelSet(("ARG0", "_"), "roles")}],
 }
-"""Tasks that search for no output, and the labels that each is built with."""
+"""Tasks that search for no output, and the labels, or the graph, that each is built with."""
 
 
 def verbs_of(name: str, task: str | None = None) -> Any:
     """An untrained model with the verbs of the task that suits it."""
     module = find("models", name)
-    unit = "space" if module.TASK == "link_prediction" else "word"
+    unit = "space" if module.TASK in ("link_prediction", "coreference", "semantic_roles") else "word"
     tokenizer = Tokenizer.train(LINES, TextConfig(unit=unit, vocabulary=40))
     if module.TASK == "captioning":
         captions = captioning.Task(captioning.Config(size=12), {"caption": tokenizer})
@@ -95,7 +100,7 @@ def test_attention_is_seen_or_the_message_says_that_there_is_none(name: str) -> 
         with pytest.raises(UserError, match="one weight per token"):
             attention_of(verbs, LINES[0])
         return
-    if not attends(verbs):
+    if not attends(verbs) or isinstance(verbs, ShowsPaths):  # such a model attends to paths, not to words
         with pytest.raises(UserError, match="has no attention|searches for no output"):
             attention_of(verbs, LINES[0])
         return

@@ -240,7 +240,7 @@ def of_run(run: Path, asked: Asked, sentence: int, option: str | None, *, quiet:
         elif not quiet:
             tag = "" if chosen is None else f" as domain {chosen}"
             kind = "pairs" if len(model.task.columns) > 1 and report is None else "texts"
-            kind = "questions" if model.evaluated in ("answers", "choices") else kind
+            kind = {"answers": "questions", "choices": "questions", "clusters": "documents"}.get(model.evaluated, kind)
             typer.echo(f"{len(rows)} {kind} of {part.name}{tag}; outputs in {run / 'outputs' / name}.txt", err=True)
 
 

@@ -75,6 +75,11 @@ def show_attention(
         refuse({"--layer": asked.layers, "--head": asked.head, "--words": asked.words}, "on images")
         show_images(model, texts, where, asked)
         return
+    elif texts and is_role_labeler(model):
+        asked_of_maps = {"--layer": asked.layers, "--head": asked.head, "--words": asked.words, "--with": others}
+        refuse({**asked.searched, **asked_of_maps, "--start": asked.start}, "on semantic roles")
+        show_roles(model, texts, where, asked.json, asked.quiet)
+        return
     elif pools_by_attention(model):
         refuse({**asked.searched, "--layer": asked.layers}, "on a classifier that has one weight per word")
         if not others and (asked.json or out is None or not is_page(out)) and texts:
@@ -128,6 +133,29 @@ def is_captioner(model: Any) -> bool:
     from mallang.tasks import captioner
 
     return isinstance(model, captioner.Verbs)
+
+
+def is_role_labeler(model: Any) -> bool:
+    """Whether a model labels semantic roles."""
+    from mallang.tasks import semantic_roles
+
+    return isinstance(model, semantic_roles.Verbs)
+
+
+def show_roles(model: Any, texts: Sequence[str], where: Path | None, json: bool, quiet: bool) -> None:
+    """Write who does what to whom in texts as a page, or print it as JSON."""
+    from dataclasses import asdict
+
+    from mallang.inspection.role_figures import write_page
+
+    found = model.roles(texts)
+    if json:
+        print_json([asdict(each) for each in found])
+    if where is not None:
+        if not is_page(where):
+            raise UserError(f"semantic roles are shown on a page, and {where} is none", todo="--out NAME.html")
+        make_folder(where.parent)
+        say_paths([write_page(where, found)], json, quiet)
 
 
 def show_images(model: Any, cells: Sequence[str], out: Path, asked: Asked) -> None:

@@ -150,6 +150,8 @@ def check_texts(model: Evaluating, run: Path, option: str | None) -> None:
         "choices",
         "masked tokens",
         "ranks",
+        "clusters",
+        "roles",
     ):
         raise UserError(
             f"{option} compares texts, but what {run} gives are {model.evaluated}", todo=f"leave {option} out"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from mallang.data import readers, squad
+from mallang.data import coreference, readers, roles, squad
 from mallang.data.derived import with_joined
 from mallang.data.readers import PACKED, Files, Kind
 from mallang.errors import UserError, nearest
@@ -120,6 +120,8 @@ def _one(path: Path, wanted: Wanted, kind: Kind | None) -> Described:
         return _column_file(path, wanted)
     if kind == "squad":
         return Files("squad", (path,), squad.COLUMNS), wanted.pick(squad.COLUMNS, str(path)), ""
+    if kind == "srl":
+        return Files("srl", (path,), roles.NAMES), wanted.pick(roles.NAMES, str(path)), ""
     if len(wanted.roles) <= 1 and not wanted.given:
         return Files("text", (path,), ("text",)), ("text",), ""
     if kind is None and "\t" in _first(readers.lines(path, strict=False), path):
@@ -161,6 +163,9 @@ def _column_file(path: Path, wanted: Wanted) -> Described:
     """A .conll file: the token is the first column, the tag the last, unless columns are given."""
     lines = (line for line in readers.lines(path, strict=False) if line.strip())
     token = _first((line for line in lines if not line.startswith("-DOCSTART-")), path)
+    if token.startswith(coreference.BEGIN):
+        named = coreference.COLUMNS
+        return Files("coreference", (path,), named), wanted.pick(named, str(path)), ""
     known = tuple(str(place) for place in range(1, len(readers.split_token(token)) + 1))
     files = Files("conll", (path,), known)
     if wanted.given or not wanted.roles:

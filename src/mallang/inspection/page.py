@@ -51,7 +51,7 @@ class Page:
 
 def write_page(path: Path, data: Mapping[str, Any]) -> Path:
     """Write a page with this data; tensors and arrays in it become float32."""
-    path.write_text(html(data), "utf-8", newline="\n")
+    path.write_text(html(data), "utf-8", errors="replace", newline="\n")  # a run's name may hold bytes of no character
     return path
 
 

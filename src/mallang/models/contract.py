@@ -27,7 +27,9 @@ from mallang.data.batch import Batch
 from mallang.errors import UserError
 from mallang.layers.crf import CRF
 from mallang.layers.encoded import Encoded, EncoderDims
+from mallang.layers.flagged_words import RoleScores
 from mallang.layers.head import Headed
+from mallang.layers.spans import SpanScores
 from mallang.layers.words import SharedEmbedding
 from mallang.text.vocabulary import Vocabulary
 
@@ -153,6 +155,28 @@ class Tagger(Protocol):
 
 
 @runtime_checkable
+class CoreferenceScorer(Protocol):
+    """A model of spans and their antecedents; its constructor takes the size of given vectors of words last."""
+
+    def word_vectors(self, tokens: Int[Tensor, "rows time"]) -> Float[Tensor, "rows time inputs"]:
+        """The vectors of words; given ones are put beside them."""
+
+    def span_scores(self, batch: Batch, words: Float[Tensor, "batch time both"]) -> SpanScores:
+        """The mentions of the documents of a batch, and their antecedents."""
+
+
+@runtime_checkable
+class RoleLabeler(Protocol):
+    """A model of semantic roles; its constructor takes what it is built for (RoleSizes) last.
+
+    Without these sizes it is built as an encoder alone. A word is one token.
+    """
+
+    def label(self, batch: Batch, features: Float[Tensor, "batch words _"] | None = None) -> RoleScores:
+        """The scores of all words: of roles for `batch.asked`, and of being a predicate."""
+
+
+@runtime_checkable
 class TripleScorer(Protocol):
     """A model of a knowledge graph; its constructor takes the number of relations last."""
 
@@ -181,6 +205,35 @@ class TripleScorer(Protocol):
         self, entities: Int[Tensor, " asked"], relations: Int[Tensor, " asked"], *, heads: bool
     ) -> Float[Tensor, "asked words"]:
         """The score of every entity, by its id, as the tail of an entity and a relation, or as the head."""
+
+
+@runtime_checkable
+class ReadsEntities(Protocol):
+    """An encoder that reads entities of a graph beside the tokens of a text: `batch.entities` at `batch.entity_places`.
+
+    Without them it reads the text alone.
+    """
+
+    @property
+    def entity_dim(self) -> int:
+        """The size of the vectors of entities."""
+
+    def give_graph(self, graph: nn.Module) -> None:
+        """Take the vectors of entities from a trained `TripleScorer`, which is neither trained nor saved with it."""
+
+
+@runtime_checkable
+class GraphReasoner(Protocol):
+    """A model of texts with schema graphs; its constructor takes the sizes of the graph and a text encoder last.
+
+    Without both it is built as an encoder of texts alone.
+    """
+
+    def statement(self, batch: Batch) -> Float[Tensor, "batch statement"]:
+        """The vector of each text by itself."""
+
+    def start_concepts(self, vectors: Float[Tensor, "concepts dim"]) -> None:
+        """Start the vectors of concepts from given ones."""
 
 
 @runtime_checkable

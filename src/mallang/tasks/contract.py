@@ -18,6 +18,7 @@ from mallang.data.batch import Batch, Shapes
 from mallang.data.columns import TOKENIZED, Column, Kind, LabelSet
 from mallang.data.corpus import Config as Data
 from mallang.data.filters import Filters
+from mallang.data.knowledge import Graph
 from mallang.data.prepared import Prepared
 from mallang.data.sampler import Rows
 from mallang.evaluation.label_predictions import Calibration, LabelPredictions
@@ -41,6 +42,8 @@ Evaluated = Literal[
     "choices",
     "masked tokens",
     "ranks",
+    "clusters",
+    "roles",
 ]
 """What `evaluate` gives beside the scores: something for each row, or all pairs of words that it has scored."""
 Compared = Literal["outputs", "perplexity"]
@@ -256,10 +259,12 @@ def make_task(
     tokenizers: Mapping[str, Tokenizer],
     labels: Mapping[str, LabelSet],
     given: Mapping[str, Given],
+    graph: Graph | None = None,
 ) -> Any:
-    """The task of a class, with the sets of labels and the given runs that it declares to take."""
+    """The task of a class, with the sets of labels, the given runs and the graph that it declares to take."""
     arguments: list[Any] = [] if set(column_kinds(kind, config).values()) <= set(TOKENIZED) else [labels]
-    return kind(config, tokenizers, *arguments, **({"given": given} if given else {}))
+    named = {"given": given or None, "graph": graph}
+    return kind(config, tokenizers, *arguments, **{name: value for name, value in named.items() if value is not None})
 
 
 @dataclass(frozen=True)

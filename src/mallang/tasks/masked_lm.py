@@ -114,7 +114,7 @@ class Config:
 class Task:
     """Learn p(token | the text around it)."""
 
-    columns = ("text",)
+    columns: tuple[str, ...] = ("text",)
     unread: tuple[str, ...] = ()
     open_ended = False
     can_compile = True
@@ -279,8 +279,12 @@ class Task:
 
     def loss(self, model: Any, batch: Batch, carry: Any) -> Loss:
         """The summed losses of the masked tokens and of the pairs; those that are right are reported."""
+        return self.loss_of(model, model(batch), batch)
+
+    def loss_of(self, model: Any, hidden: Float[Tensor, "batch time dim"], batch: Batch) -> Loss:
+        """These losses, from the vectors of all tokens."""
         assert batch.masked is not None
-        hidden, originals = model(batch), batch.masked[:, 2]
+        originals = batch.masked[:, 2]
         logits = model.output(masked_rows(hidden, batch.masked))
         sums = {"mlm": F.cross_entropy(logits, originals, ignore_index=-1, reduction="sum")}
         report = {"mlm_accuracy": (logits.argmax(dim=1) == originals).sum()}

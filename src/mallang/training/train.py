@@ -297,7 +297,8 @@ def remember_data(run: Run, materials: Materials, world: World) -> Run:
     labels = {column: each.fingerprint for column, each in materials.labels.items()}
     given = {name: each.fingerprint for name, each in materials.given.items()}
     vocabularies = arguments_of(list(sums), reads_source=find("models", str(run.info["model"])).Model.reads_source)
-    more = {key: values for key, values in {"labels": labels, "given": given}.items() if values}
+    graph = None if materials.graph is None else materials.graph.fingerprint
+    more = {key: values for key, values in {"labels": labels, "given": given, "graph": graph}.items() if values}
     return run.update(data=data, tokenizers=sums, vocabularies=vocabularies, **more)
 
 
