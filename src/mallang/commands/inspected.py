@@ -77,8 +77,8 @@ def show_attention(
         show_images(model, texts, where, asked)
         return
     elif texts and is_role_labeler(model):
-        own = {"--layer": asked.layers, "--head": asked.head, "--words": asked.words, "--with": others}
-        refuse({**asked.searched, **own}, "on semantic roles")
+        asked_of_maps = {"--layer": asked.layers, "--head": asked.head, "--words": asked.words, "--with": others}
+        refuse({**asked.searched, **asked_of_maps, "--start": asked.start}, "on semantic roles")
         show_roles(model, texts, where, asked.json, asked.quiet)
         return
     elif pools_by_attention(model):

@@ -157,7 +157,7 @@ def pass_of_choices(verbs: chooser.Verbs, text: str) -> ForwardPass:
     """A question and the choice that the model takes."""
     question, *choices = parts_of(text, None)
     chosen = verbs.choose(question, choices)
-    batch = verbs.task.collate([verbs.example(question, chooser.as_choices(choices))])
+    batch = verbs.task.collate(verbs.examples([question], [chooser.as_choices(choices)]))
     ready = batch.to(device_of(verbs.model))
     vocabulary = verbs.task.text.vocabulary
     return of_tokens(verbs.model, batch, vocabulary, lambda _: verbs.task.scores(verbs.model, ready), row=chosen.number)

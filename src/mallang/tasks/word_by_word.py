@@ -106,7 +106,7 @@ def find_lexicon(how: str, texts: Sequence[Sequence[str]], dim: int, seed: int) 
         pairs = read_pairs(how)
         return Lexicon.of_pairs(pairs, how)
     vectors = [vectors_of(side, dim, seed) for side in texts]
-    return Lexicon.of_space(induce(*vectors, how, words=MOST_WORDS, seed=seed))  # type: ignore[arg-type]
+    return Lexicon.of_space(induce(vectors[0], vectors[1], how, words=MOST_WORDS, seed=seed))  # type: ignore[arg-type]
 
 
 def read_pairs(name: str) -> list[tuple[str, str]]:
