@@ -134,7 +134,7 @@ class Batch:
     noisy: Int[Tensor, "batch languages time"] | None = field(default=None, metadata=axes("batch languages time", PAD))
     """The same sentences with words dropped and shuffled."""
     noisy_lengths: Int[Tensor, "batch languages"] | None = field(default=None, metadata=axes("batch languages", 1))
-    translated: Int[Tensor, "batch languages time"] | None = field(
+    translated: Int[Tensor, "batch languages translated"] | None = field(
         default=None, metadata=axes("batch languages time", PAD)
     )
     """The model's translation of each sentence into the other language."""

@@ -26,10 +26,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from mallang.data.batch import Batch
+from mallang.errors import UserError
 from mallang.layers.attention import CrossAttention, KeyValue, SelfAttention, additive, causal_mask, padding_mask
 from mallang.layers.block import Block, Blocks
 from mallang.layers.cache import DynamicCache, State
-from mallang.layers.checks import check_shared, check_sizes
+from mallang.layers.checks import check_sizes
 from mallang.layers.direction import Direction, directions
 from mallang.layers.embedding import Embedding
 from mallang.layers.feedforward import FeedForward
@@ -73,7 +74,8 @@ class UnsupervisedTransformer(nn.Module):
 
     def __init__(self, config: Config, vocabulary: Vocabulary, source_vocabulary: Vocabulary) -> None:
         super().__init__()
-        check_shared("all", vocabulary, source_vocabulary)
+        if vocabulary != source_vocabulary:
+            raise UserError("both languages need one vocabulary of subwords", todo="text.shared=true")
         self.config, self.vocabulary, self.source_vocabulary = config, vocabulary, source_vocabulary
         positions, words, dim = SinusoidalPositions, len(vocabulary), config.dim
         self.source_embedding = Embedding(words, dim, positions(dim), config.dropout)

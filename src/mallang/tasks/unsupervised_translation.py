@@ -193,6 +193,7 @@ class Task:
         noisy = [[self.noise(ids, side, random) for side, ids in enumerate(pair)] for pair in pairs]
         texts, text_lengths = side_by_side(pairs)
         changed, changed_lengths = side_by_side(noisy)
+        changed = F.pad(changed, (0, texts.shape[2] - changed.shape[2]), value=PAD)
         return Batch(
             tokens=texts[:, 0].contiguous(), lengths=text_lengths[:, 0].contiguous(),
             texts=texts, text_lengths=text_lengths, noisy=changed, noisy_lengths=changed_lengths,
