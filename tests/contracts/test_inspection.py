@@ -22,12 +22,20 @@ from mallang.inspection.page import packed
 from mallang.inspection.search_tree import tree_of
 from mallang.inspection.shown_texts import Wanted, shown_text
 from mallang.layers.recurrent import Recurrent
-from mallang.tasks import autoencoding, captioning, classifier, language_modeling, translation
+from mallang.tasks import (
+    autoencoding,
+    captioning,
+    classifier,
+    language_modeling,
+    mention_classification,
+    translation,
+)
 from mallang.tasks.captioner import short
 from mallang.tasks.contract import text_columns
 from mallang.tasks.graph_chooser import ShowsPaths
 from mallang.text.tokenizer import Config as TextConfig
 from mallang.text.tokenizer import Tokenizer
+from tasks import test_mention_classification
 
 LINES = ["나는 물을 마신다.", "나는 책을 읽는다.", "그는 물을 마신다.", "유나는 배를 탔다."]
 NAMES = names("models")
@@ -49,6 +57,9 @@ LABELS: dict[str, list[Any]] = {
 def verbs_of(name: str, task: str | None = None) -> Any:
     """An untrained model with the verbs of the task that suits it."""
     module = find("models", name)
+    if module.TASK == "mention_classification":  # it is given the entities that its texts mention
+        mentions = test_mention_classification.task_of()
+        return mention_classification.Verbs(mentions, test_mention_classification.model_of(mentions), None, 30)
     unit = "space" if module.TASK in ("link_prediction", "coreference", "semantic_roles") else "word"
     tokenizer = Tokenizer.train(LINES, TextConfig(unit=unit, vocabulary=40))
     if module.TASK == "captioning":
@@ -118,7 +129,7 @@ def test_attention_is_seen_or_the_message_says_that_there_is_none(name: str) -> 
 def test_a_page_shows_all_that_a_run_can_fill(name: str) -> None:
     verbs = verbs_of(name)
     text = picture(verbs) or ("나는\tA" if verbs.task_name == "link_prediction" else LINES[3])
-    text = text.replace("\tA", f"\t{CLASSES[0]}")
+    text = text.replace("\tA", f"\t{CLASSES[0]}") if verbs.task_name != "graph_choice" else "\t".join(LINES[:3])
     search = {} if not searches(verbs) or not hasattr(verbs, "config") else {"method": "greedy"}
     shown = shown_text(verbs, text, Wanted(search=search))
     json.dumps(packed(shown)[0], allow_nan=False)

@@ -92,6 +92,8 @@ def attention_read(model: Any, text: str, target: str | None, domain: str | None
     """The attention of a model that searches for no output while it reads a text."""
     if target is not None or domain is not None or search:
         raise UserError("this run has no search, target or domain", todo="leave them out")
+    if not any(isinstance(part, Observable) for part in model.model.modules()):
+        searching(model)  # says what this run is
     reading = pass_of(model, text)
     maps = {} if reading is None else reading.maps()
     if reading is None or not maps:

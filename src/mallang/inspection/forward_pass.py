@@ -140,7 +140,8 @@ def pass_of_classifier(verbs: classifier.Verbs, text: str) -> ForwardPass | None
     ready = batch.to(device_of(verbs.model))
     count = int(batch.lengths[0])
     before = vocabulary.frame_length - 1
-    words = padded(words_in(text, offsets), before, count, most=count) if not is_pair else blank(count)
+    is_plain = not is_pair and len(offsets) + vocabulary.frame_length == count  # nor a text with marks
+    words = padded(words_in(text, offsets), before, count, most=count) if is_plain else blank(count)
     return of_tokens(verbs.encoder, batch, vocabulary, lambda _: verbs.task.logits(verbs.model, ready), words)
 
 
