@@ -16,7 +16,10 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from mallang.evaluation.score import Score
 
 Stage = Literal["sweep", "final"]
 Line = dict[str, Any]
@@ -24,6 +27,7 @@ Line = dict[str, Any]
 LABELS = {
     "accuracy": "accuracy", "macro F1": "macro-f1", "span F1": "span-f1", "tag accuracy": "tag-accuracy",
     "Spearman": "spearman", "Pearson": "pearson",
+    "role F1": "role-f1", "predicate F1": "predicate-f1", "end-to-end role F1": "end-to-end-role-f1",
 }  # fmt: skip
 """What scores are called in lines and file names."""
 ALL, NEW = "test", "test-new"
@@ -143,6 +147,9 @@ def tested(model: Any, corpus: Any) -> Line:
 
     rows = list(corpus.split("test"))
     known = seen(texts_of(model, rows), texts_of(model, list(corpus.split("train"))))
+    if model.evaluated == "roles":  # their scores are of predicates too, which outputs and roles do not have
+        new_rows = [row for row, is_known in zip(rows, known, strict=True) if not is_known]
+        return {ALL: scores_of(model, rows), NEW: scores_of(model, new_rows)}
     _, outputs = model.evaluate(rows)
     golds = golds_of(model, rows)
     new = [place for place, is_known in enumerate(known) if not is_known]
@@ -155,7 +162,9 @@ def tested(model: Any, corpus: Any) -> Line:
 
 def scores_of(model: Any, rows: Sequence[tuple[str, ...]]) -> dict[str, Any]:
     """The scores of rows, by label."""
-    _, outputs = model.evaluate(rows)
+    scores, outputs = model.evaluate(rows)
+    if model.evaluated == "roles":
+        return by_label(scores)
     return scored(model, outputs, golds_of(model, rows))
 
 
@@ -185,6 +194,11 @@ def scored(model: Any, outputs: Sequence[str], golds: Sequence[str]) -> dict[str
     else:
         cells = [[split_cell(cell, "tags") for cell in column] for column in (outputs, golds)]
         found = all_scores(cells[0], cells[1], model.task.tags.labels.scheme)
+    return by_label(found)
+
+
+def by_label(found: Sequence[Score]) -> dict[str, Any]:
+    """The scores that a line has, by label."""
     known: dict[str, Any] = {}
     for score in found:
         if score.name in LABELS:

@@ -31,18 +31,9 @@ if TYPE_CHECKING:  # schema.py needs this file, and opening a run needs schema.p
 
 Better = Literal["lower", "higher"]
 Evaluated = Literal[
-    "texts",
-    "bags of words",
-    "log-probabilities",
-    "labels",
-    "tags",
-    "numbers",
-    "word pairs",
-    "answers",
-    "choices",
-    "masked tokens",
-    "ranks",
-]
+    "texts", "bags of words", "log-probabilities", "labels", "tags", "numbers", "word pairs", "answers", "choices",
+    "masked tokens", "ranks", "clusters", "roles",
+]  # fmt: skip
 """What `evaluate` gives beside the scores: something for each row, or all pairs of words that it has scored."""
 Compared = Literal["outputs", "perplexity"]
 """What runs of a task are compared by: their outputs, or the perplexity of given texts."""
@@ -54,6 +45,8 @@ class Group:
 
     parameters: Sequence[tuple[str, nn.Parameter]]
     scale: float = 1.0
+    optimizer: Literal["recipe", "rmsprop"] = "recipe"
+    """The optimizer of the recipe, or one of its own."""
 
 
 @dataclass(frozen=True)
@@ -159,6 +152,15 @@ class TextLayout(Protocol):
 
     def shapes(self, tokens: int, sentences: int | None) -> Shapes | None:
         """The shapes that batches are padded to where an engine needs few shapes; none: no padding is needed."""
+
+
+@runtime_checkable
+class TwoPhases(Protocol):
+    """A task whose first epochs read texts in shorter pieces than all later ones."""
+
+    @property
+    def first_phase(self) -> int:
+        """The number of these epochs; 0: there are none."""
 
 
 @runtime_checkable
