@@ -44,7 +44,10 @@ LITTLE = ("data.train=train.tsv", "data.valid=valid.tsv", "data.test=test.tsv")
 """Added where a page names no data of its own: the run that all pages use was trained on the whole of miniworld."""
 LITTLE_TEXT = ("data.train=train.txt", "data.valid=valid.txt", "data.test=test.txt")
 """The same for language models."""
-READING = ("question_answering", "multiple_choice", "graph_choice", "coreference", "semantic_roles")
+READING = (
+    "question_answering", "multiple_choice", "link_prediction", "mention_classification", "entity_denoising",
+    "graph_choice", "coreference", "semantic_roles",
+)  # fmt: skip
 """Tasks whose recipes keep their own corpus: three columns are no pairs."""
 PAIRS = [
     ("나는 물을 마신다.", "I drink water."),
@@ -197,7 +200,11 @@ def follow(page, place, trained, monkeypatch, is_cut=True):
             exec(compile(code, name_of(page), "exec"), space)
         elif kind in ("sh", "bash"):
             for line in code.splitlines():
-                if re.match(r"(\w+=\S+ )*mallang\b", line):
+                if re.match(r"(\w+=\S+ )*mallang serve\b", line):
+                    with pytest.MonkeyPatch.context() as patch:  # it is understood, and does not serve for ever
+                        patch.setattr("mallang.serving.server.serve", lambda options: None)
+                        run_line(line, place, trained, patch)
+                elif re.match(r"(\w+=\S+ )*mallang\b", line):
                     run_line(line, place, trained, monkeypatch, is_cut)
                 elif line.startswith("python docs/examples/"):
                     runpy.run_path(shlex.split(line)[1], run_name="__main__")
@@ -208,6 +215,24 @@ def follow(page, place, trained, monkeypatch, is_cut=True):
                     sums = {subprocess.check_output(["sha256sum", file]).split()[0] for file in files}
                     assert len(sums) == 1, line
     return space
+
+
+def test_what_is_asked_of_a_server_is_answered(trained):
+    """The lines with curl, sent to a server that serves the run of all pages."""
+    from serving.serving import serving
+
+    lines = [shlex.split(line) for page in PAGES for line in shell_lines(page) if line.startswith("curl ")]
+    with serving(trained / "runs" / RUN, "--workers", "1") as (client, _):
+        for _, url, *rest in lines:
+            given = dict(zip(rest[::2], rest[1::2], strict=True))
+            assert url.startswith("http://localhost:8000/") and given.keys() <= {"-H", "-d"}, url
+            headers = dict([given["-H"].split(": ")]) if "-H" in given else {}
+            body = given["-d"].encode() if "-d" in given else None
+            status, _, answer = client.ask(
+                "POST" if body else "GET", url.removeprefix("http://localhost:8000"), body, headers
+            )
+            assert status == 200 and b'"error"' not in answer, (url, answer)
+    assert len(lines) >= 5
 
 
 @pytest.mark.slow
@@ -346,7 +371,7 @@ def test_make_targets_exist():
 
 def test_no_line_is_left_unchecked():
     scripts = r"python -m benchmarks\.protocols |python docs/examples/\w+\.py$"
-    known = re.compile(rf"(\w+=\S+ )*mallang |make |pip install |torchrun |sha256sum |{scripts}")
+    known = re.compile(rf"(\w+=\S+ )*mallang |make |pip install |torchrun |curl http |sha256sum |{scripts}")
     assert [line for page in PAGES for line in shell_lines(page) if not known.match(line)] == []
 
 

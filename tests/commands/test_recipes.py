@@ -8,6 +8,7 @@ import pytest
 
 from mallang import recipe
 from mallang.commands import recipes
+from mallang.inspection import recipe_list
 from mallang.recipe import read
 
 
@@ -59,7 +60,7 @@ def test_what_was_measured_is_shown(capsys: pytest.CaptureFixture[str], monkeypa
         "metric": "BLEU", "split": "test2016", "mean": 42.1167, "deviation": 0.2775, "seeds": 3,
         "overrides": ["train.seconds=285"], "commit": "11a1147cb29e",
     }  # fmt: skip
-    monkeypatch.setattr(recipes, "measurements", lambda: {"transformer-multi30k-en-de": measured})
+    monkeypatch.setattr(recipe_list, "measurements", lambda: {"transformer-multi30k-en-de": measured})
     recipes.command()
     rows = {line.split("\t")[0]: line.split("\t")[5] for line in capsys.readouterr().out.splitlines()}
     assert rows["transformer-multi30k-en-de"] == ("42.12 ± 0.28 BLEU on test2016, 3 seeds, with train.seconds=285")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,10 @@ from mallang.errors import UserError
 from mallang.find import find, names
 from mallang.inspection.alignment import attention_of, in_words
 from mallang.inspection.highlights import highlights_of, pools_by_attention
+from mallang.inspection.page import packed
 from mallang.inspection.search_tree import tree_of
+from mallang.inspection.shown_texts import Wanted, shown_text
+from mallang.layers.recurrent import Recurrent
 from mallang.tasks import autoencoding, captioning, classifier, language_modeling, translation
 from mallang.tasks.captioner import short
 from mallang.tasks.contract import text_columns
@@ -108,6 +112,30 @@ def test_attention_is_seen_or_the_message_says_that_there_is_none(name: str) -> 
         for each in (*seen.maps.values(), *in_words(seen).maps.values()):
             assert each.weights.shape[1:] == (len(each.queries), len(each.keys))
             torch.testing.assert_close(each.weights.sum(dim=-1), torch.ones_like(each.weights[..., 0]))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_page_shows_all_that_a_run_can_fill(name: str) -> None:
+    verbs = verbs_of(name)
+    text = picture(verbs) or ("나는\tA" if verbs.task_name == "link_prediction" else LINES[3])
+    text = text.replace("\tA", f"\t{CLASSES[0]}")
+    search = {} if not searches(verbs) or not hasattr(verbs, "config") else {"method": "greedy"}
+    shown = shown_text(verbs, text, Wanted(search=search))
+    json.dumps(packed(shown)[0], allow_nan=False)
+    if searches(verbs) and not isinstance(verbs, captioning.Verbs):
+        made = getattr(verbs, "generate" if hasattr(verbs, "generate") else "translate")(text, **search)
+        assert shown["output"] == made.output and shown["score"] == pytest.approx(made.score, abs=1e-4)
+        bits = shown["next"]["label_log_probs"][shown["prompt"] or 0 :]
+        assert float(bits.sum()) == pytest.approx(shown["score"], abs=1e-3)
+    recurrent = [part for part in verbs.model.modules() if isinstance(part, Recurrent)]
+    if recurrent and not pools_by_attention(verbs) and searches(verbs):
+        assert {trace["kind"] for trace in shown["gates"]} == {part.kind for part in recurrent}
+    if attends(verbs) and not pools_by_attention(verbs) and not isinstance(verbs, captioning.Verbs):
+        seen = attention_of(verbs, text, **({} if isinstance(verbs, classifier.Verbs) else search))
+        for each in shown["maps"]:
+            assert each["weights"] == pytest.approx(seen.maps[each["name"]].weights.numpy(), abs=1e-6)
+    assert ("image" in shown) == isinstance(verbs, captioning.Verbs)
+    assert ("highlights" in shown) == pools_by_attention(verbs)
 
 
 @pytest.mark.parametrize("name", [name for name in ATTENTIVE if "gpt" in name])

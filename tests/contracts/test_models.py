@@ -26,7 +26,8 @@ from mallang.data.batch import Batch, pad_rows
 from mallang.decoding.contract import Autoregressive
 from mallang.find import find
 from mallang.layers.attention import record_attention
-from mallang.models.contract import Classifier, CoreferenceScorer, TripleScorer, WordVectors
+from mallang.layers.spans import CoreferenceScorer
+from mallang.models.contract import Classifier, TripleScorer, WordVectors
 from mallang.tasks.bidirectional_language_modeling import Bidirectional
 from mallang.text.vocabulary import BOS, EOS, PAD, SPECIALS
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from mallang.data.batch import Batch, pad_rows
-from mallang.layers.flagged_words import RoleSizes
+from mallang.layers.flagged_words import RoleLabeler, RoleSizes
 from mallang.layers.spelling import ReadsSpelling
-from mallang.models.contract import Encoder, RoleLabeler
+from mallang.models.contract import Encoder
 from mallang.models.deep_srl import Config, DeepSRL
 from mallang.text.vocabulary import SPECIALS, Vocabulary
 

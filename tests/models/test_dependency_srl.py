@@ -7,8 +7,8 @@ from typing import Any
 import torch
 
 from mallang.data.batch import Batch, pad_rows
-from mallang.layers.flagged_words import RoleSizes
-from mallang.models.contract import Encoder, RoleLabeler
+from mallang.layers.flagged_words import RoleLabeler, RoleSizes
+from mallang.models.contract import Encoder
 from mallang.models.dependency_srl import Config, DependencySRL
 from mallang.text.vocabulary import SPECIALS, Vocabulary
 

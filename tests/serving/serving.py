@@ -10,6 +10,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ from mallang.interop.imported_run import write_imported
 from mallang.text.tokenizer import Config as TextConfig
 from mallang.text.tokenizer import Tokenizer
 
+ADDRESS = re.compile(r"http://\S+:(\d+)")
 TEXTS = ["민수는 사과를 먹었다.", "유나는 지난주에 배를 탔다.", "나는 물을 마신다.", "그녀는 학교에 갔다."]
 
 
@@ -57,7 +59,7 @@ class Client:
     def ask(
         self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
     ) -> tuple[int, dict[str, str], bytes]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
         sent = body if isinstance(body, bytes) else None if body is None else json.dumps(body).encode()
         given = {
             **({"content-type": "application/json"} if sent is not None else {}),
@@ -79,35 +81,74 @@ class Client:
         return status, json.loads(body)
 
 
+@dataclass
+class Running:
+    """A server in a process of its own, and what it has said."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+    at_last: str = ""
+    """What it has said when it has ended."""
+
+    def said(self) -> str:
+        return self.at_last or self.log.read_text("utf-8")
+
+    def workers(self) -> list[int]:
+        """The processes of the workers, by what they have open: a forkserver is their parent, not the server."""
+        found = subprocess.run(["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True, check=True).stdout
+        rows = [line.split(None, 2) for line in found.splitlines()[1:]]
+        children: dict[int, list[int]] = {}
+        for pid, parent, _ in rows:
+            children.setdefault(int(parent), []).append(int(pid))
+        forkservers = [pid for pid, parent, args in rows if int(parent) == self.process.pid and "forkserver" in args]
+        return [child for pid in forkservers for child in children.get(int(pid), [])]
+
+
 @contextlib.contextmanager
-def serving(*arguments: str | Path, **environment: str) -> Iterator[tuple[Client, subprocess.Popen[str]]]:
+def serving(*arguments: str | Path, **environment: str) -> Iterator[tuple[Client, Running]]:
     """The command `mallang serve` in a process of its own, on a free port."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "mallang", "serve", *map(str, arguments), "--port", "0"],
-        stderr=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
-    )  # fmt: skip
-    assert process.stderr is not None
-    heard = []
-    try:
-        for line in process.stderr:
-            heard.append(line)
-            if found := re.search(r"http://\S+:(\d+)", line):
-                break
-        else:
-            raise AssertionError("".join(heard))
-        yield Client(int(found[1])), process
-    finally:
-        if process.poll() is None:
-            process.send_signal(signal.SIGTERM)
+    with started("mallang", "serve", *arguments, "--port", "0", **environment) as found:
+        yield found
+
+
+@contextlib.contextmanager
+def slow_serving(
+    *runs: str | Path, limits: Mapping[str, float], **environment: str
+) -> Iterator[tuple[Client, Running]]:
+    """A server whose models can be told to be slow (slow.py)."""
+    with started("serving.slow", json.dumps(limits), *runs, **environment) as found:
+        yield found
+
+
+@contextlib.contextmanager
+def started(module: str, *arguments: str | Path, **environment: str) -> Iterator[tuple[Client, Running]]:
+    """A module that serves, in a process of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "log"
+        with log.open("wb") as stream:
+            process = subprocess.Popen(
+                [sys.executable, "-m", module, *map(str, arguments)], stderr=stream,
+                env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path), **environment},
+            )  # fmt: skip
+        running = Running(process, log)
         try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            raise
-        process.stderr.close()
+            until(lambda: process.poll() is not None or ADDRESS.search(running.said()), 120)
+            found = ADDRESS.search(running.said())
+            assert found is not None, running.said()
+            yield Client(int(found[1])), running
+        finally:
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(60)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+                raise AssertionError(f"the server did not stop: {running.said()}") from None
+            running.at_last = running.said()
 
 
-def until(is_true: Any, seconds: float = 20) -> None:
+def until(is_true: Any, seconds: float = 60) -> None:
     """Wait for something to become true."""
     end = time.monotonic() + seconds
     while not is_true():

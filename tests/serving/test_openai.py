@@ -120,6 +120,7 @@ def test_chats(client: Any, chatbot: Path) -> None:
     expected = mallang.load(chatbot, "cpu").reply(TEXTS[1])
     assert found.choices[0].message.content == expected.output
     assert [each.token for each in found.choices[0].logprobs.content] == list(expected.tokens)
+    assert found.usage.prompt_tokens == len(mallang.load(chatbot, "cpu").task.source.encode(TEXTS[1]).ids)
     chunks = list(client.chat.completions.create(model="chatbot", messages=messages, stream=True))
     assert "".join(each.choices[0].delta.content or "" for each in chunks) == expected.output
     assert chunks[-1].choices[0].finish_reason in ("stop", "length")
@@ -136,6 +137,7 @@ def test_embeddings(client: Any, own: Any) -> None:
     vectors = own.embed(TEXTS[:2])
     for format_ in ("float", "base64"):
         found = client.embeddings.create(model="writer", input=TEXTS[:2], encoding_format=format_)
+        assert found.usage.prompt_tokens == sum(len(own.tokenizer.encode(text).ids) for text in TEXTS[:2])
         for each, vector in zip(found.data, vectors, strict=True):
             got = each.embedding
             if isinstance(got, str):

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from mallang import recipe
+from mallang.commands.main import main
 from mallang.data.batch import Shapes
 from mallang.data.corpus import Rows
 from mallang.data.filters import Filters
@@ -321,7 +322,7 @@ def test_a_page_and_a_terminal_show_nested_mentions_and_escape_texts(tmp_path: P
 SMALL = ("train.epochs=none", "train.steps=4", "train.batch_tokens=256", "train.precision=fp32")
 
 
-def test_a_run_is_trained_resumed_and_asked(tmp_path: Path, monkeypatch):
+def test_a_run_is_trained_resumed_and_asked(tmp_path: Path, monkeypatch, capsys):
     """Stopped after two updates and started again, it ends with the weights of one that was never stopped."""
     import mallang
     from gpu import stand_ins
@@ -340,6 +341,32 @@ def test_a_run_is_trained_resumed_and_asked(tmp_path: Path, monkeypatch):
     found = model.coref("민수는 지영을 만났다. 그는 잤다.")
     assert found.words == ("민수는", "지영을", "만났다", ".", "그는", "잤다", ".")
     assert re.sub(r"[\[\]\d]", "", str(found)) == found.input
+    check_command(whole.folder, tmp_path, monkeypatch, capsys)
+
+
+def check_command(run, folder, monkeypatch, capsys):
+    """What `mallang coref` prints and writes, and what it refuses."""
+
+    def command(*arguments):
+        monkeypatch.setattr("sys.argv", ["mallang", "coref", *map(str, arguments)])
+        with pytest.raises(SystemExit) as left:
+            main()
+        return left.value.code, *capsys.readouterr()
+
+    (folder / "x.txt").write_text("민수는 잤다.\n그는 웃었다.", "utf-8")
+    code, told, _ = command(run, "--file", folder / "x.txt", "--json")
+    line = json.loads(told)
+    assert code in (0, None) and line["input"] == "민수는 잤다.\n그는 웃었다." and len(line["words"]) == 6
+    assert [line["input"][start:end] for start, end in line["offsets"]] == line["words"]
+    code, told, noted = command(run, "민수는 잤다.", "--out", folder / "x.html")
+    assert code in (0, None) and not told and "the page is" in noted and (folder / "x.html").exists()
+    for wrong, why in (
+        (("text", "--out", folder / "x.png"), "is no .html file"),
+        (("text", "--file", folder / "x.txt"), "both given"),
+        (("text", "--out", folder / "no" / "x.html"), "cannot write"),
+    ):
+        code, told, noted = command(run, *wrong)
+        assert code == 2 and why in noted and not told and "Traceback" not in noted
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Semantic roles: readings and losses against loops, a run from a file to roles, and features of another run."""
+"""Semantic roles: examples and losses against loops, a run from a file to roles, and features of another run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from mallang.find import find
 from mallang.loading import load
 from mallang.recipe import read
 from mallang.runs.folder import Run
-from mallang.tasks.semantic_roles import Config, Reading, Readings, Task
+from mallang.tasks.role_examples import RoleExample, RoleExamples
+from mallang.tasks.semantic_roles import Config, Task
 from mallang.text.tokenizer import Config as TextConfig
 from mallang.text.tokenizer import Tokenizer
 from mallang.training.train import Options, train
@@ -75,7 +76,7 @@ def test_a_sentence_is_read_once_per_predicate_and_once_without(tmp_path: Path) 
     rows = [*rows_of(12), ("Hello\t.", "_\t_", "")]
     task = task_of(rows)
     corpus = prepare(Rows.of(rows, COLUMNS), task.arrays(), Filters(drop_empty=True), tmp_path)
-    found = list(Readings(corpus))
+    found = list(RoleExamples(corpus))
     expected = []
     for words, predicates, roles in rows:
         sentence = Sentence.of((words, predicates, roles))
@@ -84,31 +85,31 @@ def test_a_sentence_is_read_once_per_predicate_and_once_without(tmp_path: Path) 
             expected.append((sentence.words, place, task.lemmas.id(lemma), task.roles.encode(own), None))
         marks = [int(lemma != "_") for lemma in sentence.lemmas]
         expected.append((sentence.words, -1, 0, None, marks))
-    assert len(found) == len(expected) == len(Readings(corpus).lengths)
+    assert len(found) == len(expected) == len(RoleExamples(corpus).lengths)
     for each, (words, place, lemma, own, marks) in zip(found, expected, strict=True):
         assert [task.text.vocabulary.tokens[number] for number in each.ids] == list(words)
         assert (each.asked, each.lemma) == (place, lemma)
         assert (None if each.roles is None else each.roles.tolist()) == own
         assert (None if each.marks is None else each.marks.tolist()) == marks
-    assert Readings(corpus).lengths.tolist() == [len(words) for words, *_ in expected]
+    assert RoleExamples(corpus).lengths.tolist() == [len(words) for words, *_ in expected]
 
 
 @pytest.mark.parametrize("name", ["deep_srl", "dependency_srl"])
 def test_the_loss_against_a_loop(name: str) -> None:
     rows = rows_of(4)
     task = task_of(rows)
-    model, readings = model_of(task, name), []
+    model, examples = model_of(task, name), []
     for cells in rows:
         sentence = Sentence.of(cells)
         ids = np.array([task.text.vocabulary.ids[word] for word in sentence.words])
         for place, own in zip(sentence.predicates, sentence.roles, strict=True):
             labels = np.array(task.roles.encode(own))
-            readings.append(Reading(ids, place, task.lemmas.id(sentence.lemmas[place]), labels))
-        readings.append(Reading(ids, marks=np.array([int(lemma != "_") for lemma in sentence.lemmas])))
-    readings[0].roles[1] = -1  # a role that training did not see
+            examples.append(RoleExample(ids, place, task.lemmas.id(sentence.lemmas[place]), labels))
+        examples.append(RoleExample(ids, marks=np.array([int(lemma != "_") for lemma in sentence.lemmas])))
+    examples[0].roles[1] = -1  # a role that training did not see
     roles = predicates = 0.0
     with torch.no_grad():
-        for each in readings:
+        for each in examples:
             scores, _ = task.scores(model, task.collate([each]))
             for word in range(len(each.ids)):
                 if each.roles is not None and each.roles[word] >= 0:
@@ -116,12 +117,12 @@ def test_the_loss_against_a_loop(name: str) -> None:
                 if each.marks is not None:
                     share = float(scores.predicates[0, word].sigmoid())
                     predicates -= float(np.log(share if each.marks[word] else 1 - share))
-    batch = task.collate(readings)
+    batch = task.collate(examples)
     loss = task.loss(model, batch, None)
     assert float(loss.sums["roles"].detach()) == pytest.approx(roles, rel=1e-4)
     assert float(loss.sums["predicates"].detach()) == pytest.approx(predicates, rel=1e-4)
-    asked = [each for each in readings if each.roles is not None]
-    others = [each for each in readings if each.marks is not None]
+    asked = [each for each in examples if each.roles is not None]
+    others = [each for each in examples if each.marks is not None]
     counts = task.counts(batch)
     assert counts["roles"] == sum(len(each.ids) for each in asked) - 1
     assert counts["predicates"] == sum(len(each.ids) for each in others)
@@ -134,8 +135,8 @@ def test_rare_words_and_lemmas_are_hidden_in_training(tmp_path: Path) -> None:
     task = task_of(rows, rare_dropout=0.9)
     model_of(task)
     corpus = prepare(Rows.of(rows, COLUMNS), task.arrays(), Filters(drop_empty=True), tmp_path)
-    readings, draw = task.examples(corpus, 1, 0), np.random.default_rng(1)
-    drawn = [task.with_unknown(each, draw) for _ in range(50) for each in readings]
+    examples, draw = task.examples(corpus, 1, 0), np.random.default_rng(1)
+    drawn = [task.with_unknown(each, draw) for _ in range(50) for each in examples]
     vocabulary, size = task.text.vocabulary, len(task.text.vocabulary)
     hidden = {int(number) - size for each in drawn for number in each.ids if number >= size}
     assert hidden == {vocabulary.ids["sold"], vocabulary.ids["Bob"]}, "known by their characters alone"

@@ -51,12 +51,11 @@ def command(
     found = model.coref(read_documents(texts, file))
     if out is not None:
         from mallang.inspection.coreference_page import write_page
-        from mallang.runs.files import unwritable
 
         try:
             write_page(out, found)
         except OSError as error:
-            raise unwritable(out, error) from error
+            raise UserError(f"cannot write {out}: {error.strerror or error}", todo="choose another name") from error
         if not quiet:
             typer.echo(f"the page is {out}", err=True)
     for each in found if json or out is None else ():

@@ -39,6 +39,13 @@ Together = Annotated[
     Batching,
     typer.Option("--batching", help="none, waiting (requests that wait together) or joining (also running ones)."),
 ]
+Watched = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--watch", metavar="FOLDER", show_default=False,
+        help="A training run, or a folder of them, whose curves the page shows while they grow. Repeatable.",
+    ),
+]  # fmt: skip
 Seconds = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds to the answer of a request.")]
 
 
@@ -52,6 +59,7 @@ def command(
     queue: Queue = 256,
     timeout: Seconds = 60.0,
     batching: Together = "joining",
+    watch: Watched = None,
     plugin: Plugin = None,
     device: Device = "auto",
     int8: Int8 = False,
@@ -59,22 +67,25 @@ def command(
 ) -> None:
     """Serve runs over HTTP: their verbs as REST, and for language models the API of OpenAI.
 
-    GET /openapi.json describes it all. SIGHUP loads the runs again; Ctrl-C answers what has come, then stops.
+    Open the address in a browser: there is a page to try the runs and to look into them. GET /openapi.json describes
+    the API. SIGHUP loads the runs again; Ctrl-C answers what has come, then stops.
     """
     require("uvicorn", "serve")
     require("starlette", "serve")
     from mallang.serving.guard import Limits
     from mallang.serving.server import ServerOptions, checked_token, serve
+    from mallang.serving.training_runs import check_watched
 
     for run in runs:
         check_run(run)
+    check_watched(watch or ())
     token = checked_token(host, read_token(token_file))
     limits = Limits(waiting=queue, seconds=timeout)
     say = (lambda text: None) if quiet else (lambda text: typer.echo(text, err=True))
     serve(
         ServerOptions(
             runs=runs, host=host, port=port, workers=workers, device=device, int8=int8, plugins=plugin or (),
-            token=token, hosts=allow_host or (), limits=limits, batching=batching, say=say,
+            token=token, hosts=allow_host or (), limits=limits, batching=batching, watched=watch or (), say=say,
         )
     )  # fmt: skip
 

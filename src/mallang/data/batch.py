@@ -128,6 +128,18 @@ class Batch:
     )
     """The first word, the last word and the cluster of every mention of each document; −1 where there is none."""
 
+    texts: Int[Tensor, "batch languages time"] | None = field(default=None, metadata=axes("batch languages time", PAD))
+    """Unpaired sentences of two languages, each ended by `</s>`."""
+    text_lengths: Int[Tensor, "batch languages"] | None = field(default=None, metadata=axes("batch languages", 1))
+    noisy: Int[Tensor, "batch languages time"] | None = field(default=None, metadata=axes("batch languages time", PAD))
+    """The same sentences with words dropped and shuffled."""
+    noisy_lengths: Int[Tensor, "batch languages"] | None = field(default=None, metadata=axes("batch languages", 1))
+    translated: Int[Tensor, "batch languages translated"] | None = field(
+        default=None, metadata=axes("batch languages time", PAD)
+    )
+    """The model's translation of each sentence into the other language."""
+    translated_lengths: Int[Tensor, "batch languages"] | None = field(default=None, metadata=axes("batch languages", 1))
+
     @property
     def mask(self) -> Bool[Tensor, "batch time"]:
         """True where `tokens` is not padding."""

@@ -22,6 +22,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from mallang.data.source import Row
@@ -185,6 +186,11 @@ class Document:
             clusters.setdefault(cluster, []).append((first, last))
         sentences = [sentence for sentence in self.sentences if sentence]
         return self.name, json.dumps(sentences, ensure_ascii=False), json.dumps([*clusters.values()])
+
+
+def of_files(files: Iterable[tuple[Path, Iterable[str]]]) -> Iterator[Row]:
+    """The documents of column files, one file after the other."""
+    return (row for path, lines in files for row in documents(lines, str(path)))
 
 
 def documents(lines: Iterable[str], path: str) -> Iterator[Row]:

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from mallang.data import coreference, readers, roles, squad
 from mallang.data.derived import with_joined
 from mallang.data.readers import PACKED, Files, Kind
+from mallang.data.records import MISSING, inside, keys
 from mallang.errors import UserError, nearest
 
 Described = tuple[Files, tuple[str, ...], str]
@@ -113,8 +114,8 @@ def _one(path: Path, wanted: Wanted, kind: Kind | None) -> Described:
         records = readers.json_records(path, strict=False) if kind == "jsonl" else readers.parquet_records(path, ())
         _, record = _first(records, path)
         # A name may also mean a whole branch, which `keys` does not list.
-        given = [name for name in wanted.given or () if readers.inside(record, name) is not readers.MISSING]
-        picks = wanted.pick([*readers.keys(record), *given], str(path))
+        given = [name for name in wanted.given or () if inside(record, name) is not MISSING]
+        picks = wanted.pick([*keys(record), *given], str(path))
         return Files(kind, (path,), picks), picks, ""
     if kind == "conll":
         return _column_file(path, wanted)

@@ -328,9 +328,7 @@ WHOLE: dict[Kind, Callable[[Files], Iterator[Row]]] = {
     "tsv": table,
     "csv": table,
     "conll": conll,
-    "coreference": lambda files: (
-        row for path in files.paths for row in coreference.documents(lines(path, files.strict), str(path))
-    ),
+    "coreference": lambda files: coreference.of_files((path, lines(path, files.strict)) for path in files.paths),
     "squad": squad,
     "qnli": lambda files: question_sentences.rows(whole_json(files.paths[0])),
     "analogy": analogy,

@@ -50,6 +50,20 @@ class LivePage:
 
 def write_live_page(path: Path, verbs: Any, name: str, examples: Sequence[str] = ()) -> LivePage:
     """One HTML file with the model of a run."""
+    parts = {
+        **live_parts(verbs, name, examples),
+        "model": (FOLDER / "live_model.js").read_text("utf-8"),
+        "view": (FOLDER / "live_view.js").read_text("utf-8"),
+    }
+    template = (FOLDER / "live_page.html").read_text("utf-8")
+    page = re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], template)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(page, "utf-8", errors="replace", newline="\n")
+    return LivePage(path, path.stat().st_size, sum(each.numel() for each in verbs.model.parameters()))
+
+
+def live_parts(verbs: Any, name: str, examples: Sequence[str] = ()) -> dict[str, str]:
+    """The data of a page: the header in JSON, and the weights, compressed, in base64."""
     check(verbs, name)
     tensors, packed = pack(shown_weights(verbs.model))
     header = {
@@ -67,17 +81,10 @@ def write_live_page(path: Path, verbs: Any, name: str, examples: Sequence[str] =
         "tensors": tensors,
         "examples": list(examples),
     }
-    parts = {
+    return {
         "header": safe_json(header),
         "weights": base64.b64encode(gzip.compress(packed, 9, mtime=0)).decode("ascii"),
-        "model": (FOLDER / "live_model.js").read_text("utf-8"),
-        "view": (FOLDER / "live_view.js").read_text("utf-8"),
     }
-    template = (FOLDER / "live_page.html").read_text("utf-8")
-    page = re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], template)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(page, "utf-8", errors="replace", newline="\n")
-    return LivePage(path, path.stat().st_size, header["weights"])
 
 
 def check(verbs: Any, name: str) -> None:

@@ -133,6 +133,15 @@ def searching(model: Any) -> Any:
     return model
 
 
+def is_searching(model: Any) -> bool:
+    """Whether a loaded model searches for outputs."""
+    try:
+        searching(model)
+    except UserError:
+        return False
+    return True
+
+
 def refuse_domain(domain: str | None) -> None:
     """Refuse a domain: it is a tag before a source text, and this model has none."""
     if domain is not None:

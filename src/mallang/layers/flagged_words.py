@@ -11,7 +11,7 @@ word has the flag.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -115,3 +115,14 @@ class FlaggedWords(nn.Module):
             nn.init.zeros_(self.words.spelling.letters.weight.detach()[NOTHING])
             for weight in self.words.spelling.weights:
                 nn.init.xavier_uniform_(weight)
+
+
+@runtime_checkable
+class RoleLabeler(Protocol):
+    """A model of semantic roles; its constructor takes what it is built for (RoleSizes) last.
+
+    Without these sizes it is built as an encoder alone. A word is one token.
+    """
+
+    def label(self, batch: Batch, features: Float[Tensor, "batch words _"] | None = None) -> RoleScores:
+        """The scores of all words: of roles for `batch.asked`, and of being a predicate."""

@@ -9,12 +9,14 @@ All shapes follow from the widest document of a batch alone, and nothing is look
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from mallang.data.batch import Batch
 from mallang.layers.dropout import Dropout
 
 CANDIDATES = 3
@@ -136,3 +138,14 @@ class Scorer(nn.Module):
             x = self.dropout(layer(x).relu())
         score: Tensor = self.score(x)[..., 0]
         return score
+
+
+@runtime_checkable
+class CoreferenceScorer(Protocol):
+    """A model of spans and their antecedents; its constructor takes the size of given vectors of words last."""
+
+    def word_vectors(self, tokens: Int[Tensor, "rows time"]) -> Float[Tensor, "rows time inputs"]:
+        """The vectors of words; given ones are put beside them."""
+
+    def span_scores(self, batch: Batch, words: Float[Tensor, "batch time both"]) -> SpanScores:
+        """The mentions of the documents of a batch, and their antecedents."""

@@ -10,7 +10,8 @@ protocol.
 
 `Autoregressive` (decoding/contract.py), `Observable` (layers/attention.py), `OutputProjection` (layers/head.py),
 `Stateful` (layers/stateful.py), `ReadsSpelling` (layers/spelling.py), `HidesWords` and `SharedEmbedding`
-(layers/words.py), `MaskedLM` (tasks/masked_lm.py), `ReplacedTokens` (tasks/replaced_token.py) and `Bidirectional`
+(layers/words.py), `CoreferenceScorer` (layers/spans.py), `RoleLabeler` (layers/flagged_words.py), `MaskedLM`
+(tasks/masked_lm.py), `ReplacedTokens` (tasks/replaced_token.py) and `Bidirectional`
 (tasks/bidirectional_language_modeling.py) are declared in the same way, beside the code that needs them.
 """
 
@@ -27,9 +28,7 @@ from mallang.data.batch import Batch
 from mallang.errors import UserError
 from mallang.layers.crf import CRF
 from mallang.layers.encoded import Encoded, EncoderDims
-from mallang.layers.flagged_words import RoleScores
 from mallang.layers.head import Headed
-from mallang.layers.spans import SpanScores
 from mallang.layers.words import SharedEmbedding
 from mallang.text.vocabulary import Vocabulary
 
@@ -88,6 +87,35 @@ class Marked(Protocol):
 
     marks: tuple[str, ...]
     """The names of these tokens: mask, cls, sep. With cls and sep an encoder reads `<cls>` text `<sep>`."""
+
+
+@runtime_checkable
+class Bilingual(Protocol):
+    """A model that translates between two languages in both directions: 0 is that of its source, 1 of its target."""
+
+    def between(self, source: int, target: int) -> nn.Module:
+        """The model as a translator from one language to another, or to itself; it is autoregressive."""
+
+    def input_embedding(self, source: int = 0) -> nn.Embedding:
+        """The embedding of a language."""
+
+    def word_tables(self, language: int) -> Sequence[nn.Embedding]:
+        """The embeddings of a language that begin as word vectors; none where both languages share one embedding."""
+
+
+@runtime_checkable
+class Adversarial(Protocol):
+    """A bilingual model with a discriminator of the language that a latent state was read from."""
+
+    discriminator: nn.Module
+
+    def states(
+        self, batch: Batch, source: int, target: int
+    ) -> tuple[Float[Tensor, "batch time dim"], Float[Tensor, "batch source _"]]:
+        """The hidden vector of every position, and the latent states of the source."""
+
+    def judge(self, memory: Float[Tensor, "batch source _"], *, frozen: bool) -> Float[Tensor, "batch source"]:
+        """The logit that each latent state is of language 1; `frozen` keeps gradients from the discriminator."""
 
 
 @runtime_checkable
@@ -152,28 +180,6 @@ class Tagger(Protocol):
 
     def tag_crf(self) -> CRF:
         """The transitions between tags."""
-
-
-@runtime_checkable
-class CoreferenceScorer(Protocol):
-    """A model of spans and their antecedents; its constructor takes the size of given vectors of words last."""
-
-    def word_vectors(self, tokens: Int[Tensor, "rows time"]) -> Float[Tensor, "rows time inputs"]:
-        """The vectors of words; given ones are put beside them."""
-
-    def span_scores(self, batch: Batch, words: Float[Tensor, "batch time both"]) -> SpanScores:
-        """The mentions of the documents of a batch, and their antecedents."""
-
-
-@runtime_checkable
-class RoleLabeler(Protocol):
-    """A model of semantic roles; its constructor takes what it is built for (RoleSizes) last.
-
-    Without these sizes it is built as an encoder alone. A word is one token.
-    """
-
-    def label(self, batch: Batch, features: Float[Tensor, "batch words _"] | None = None) -> RoleScores:
-        """The scores of all words: of roles for `batch.asked`, and of being a predicate."""
 
 
 @runtime_checkable

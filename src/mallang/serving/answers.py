@@ -32,6 +32,8 @@ TYPES = {
     504: "timeout_error",
 }
 """The type of the error of each status."""
+CODES = {400: "invalid_value", 500: "failed", 503: "stopping"}
+"""The code of an error that a worker reports, or the pool."""
 SAFE = {
     "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
     "x-content-type-options": "nosniff",

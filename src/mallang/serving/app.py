@@ -4,7 +4,9 @@ GET  /health  /ready  /metrics  /openapi.json
 GET  /api/runs                 the runs: name, task, model, verbs
 POST /api/reload               load the runs again
 POST /api/{verb}               translate, generate, score, classify, tag, embed, answer, fill, …
-GET  /                         the page, if there is one in page/
+POST /api/batch                a file of requests (batches.py)
+GET  /api/training  /api/recipes   what the page shows of training runs and recipes; POST /api/inspect  /api/live
+GET  /                         the page (site.py)
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import asdict
-from pathlib import Path
+from functools import cache
 from typing import Any
 
 from pydantic import ValidationError
@@ -22,12 +24,15 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.routing import Mount, Route
-from starlette.staticfiles import StaticFiles
+from starlette.routing import Route
 from starlette.types import Scope
 
 import mallang
-from mallang.serving.answers import SAFE, RequestError, json_response, refusal_of
+from mallang import recipe
+from mallang.inspection.recipe_list import in_words, summary
+from mallang.serving import site
+from mallang.serving.answers import CODES, SAFE, RequestError, json_response, refusal_of
+from mallang.serving.batches import Batches
 from mallang.serving.guard import Limits, read_json
 from mallang.serving.messages import Done, Failed, Part, ServedRun
 from mallang.serving.metrics import Metrics
@@ -35,22 +40,22 @@ from mallang.serving.openai_api import OpenAI
 from mallang.serving.openapi import document
 from mallang.serving.pool import Pool
 from mallang.serving.queue import Job
-from mallang.serving.requests import REQUESTS, Generate, VerbRequest
+from mallang.serving.requests import ALL, VIEWS, Generate, VerbRequest
 from mallang.serving.streams import Encode, EventStream, disconnected, parts_of
+from mallang.serving.training_runs import TrainingRuns
 
-PAGE = Path(__file__).parent / "page"
-"""The folder of the page; it is served at / if it holds an index.html."""
-PAGE_POLICY = "default-src 'self'; img-src 'self' data: blob:; style-src 'self' 'unsafe-inline'; frame-ancestors 'none'"
-"""What the page may load: nothing from elsewhere."""
 Handler = Callable[[Request], Awaitable[Response]]
 
 
 class Service:
     """The handlers of all routes, and what they share."""
 
-    def __init__(self, pool: Pool, limits: Limits, metrics: Metrics) -> None:
-        self.pool, self.limits, self.metrics = pool, limits, metrics
+    def __init__(self, pool: Pool, limits: Limits, metrics: Metrics, training: TrainingRuns) -> None:
+        self.pool, self.limits, self.metrics, self.training = pool, limits, metrics, training
         self.metrics.info.put(1, mallang.__version__)
+        self.paths: set[str] = set()
+        self.connections: Callable[[], int] = lambda: 0
+        """Counts the open connections."""
 
     def app(self) -> Starlette:
         """The application, without what guards it."""
@@ -61,7 +66,11 @@ class Service:
             Route("/openapi.json", self.openapi, methods=["GET"]),
             Route("/api/runs", self.list_runs, methods=["GET"]),
             Route("/api/reload", guarded(self.reload), methods=["POST"]),
-            *(Route(f"/api/{verb}", guarded(self.handler(verb)), methods=["POST"]) for verb in REQUESTS),
+            Route("/api/batch", guarded(Batches(self).batch), methods=["POST"]),
+            Route("/api/recipes", self.list_recipes, methods=["GET"]),
+            Route("/api/training", self.list_training, methods=["GET"]),
+            Route("/api/training/{name:path}", guarded(self.training_curves), methods=["GET"]),
+            *(Route(f"/api/{verb}", guarded(self.handler(verb)), methods=["POST"]) for verb in ALL),
         ]
         openai = OpenAI(self)
         routes += [
@@ -71,9 +80,14 @@ class Service:
             Route("/v1/chat/completions", guarded(openai.chat), methods=["POST"]),
             Route("/v1/embeddings", guarded(openai.embeddings), methods=["POST"]),
         ]
-        if (PAGE / "index.html").is_file():
-            routes.append(Mount("/", Page(directory=PAGE, html=True)))
-        return Starlette(routes=routes, lifespan=self.lifespan, exception_handlers={HTTPException: no_route})
+        routes += [Route(path, show_file, methods=["GET"]) for path in site.files()]
+        self.paths = {route.path for route in routes}
+        handlers: dict[Any, Any] = {HTTPException: no_route, Exception: failed}
+        return Starlette(routes=routes, lifespan=self.lifespan, exception_handlers=handlers)
+
+    def count_answer(self, path: str, status: str) -> None:
+        """Count an answer; a path that does not exist is a text of the client, and no label."""
+        self.metrics.answers.add(1, path if path in self.paths else "other", status)
 
     @contextlib.asynccontextmanager
     async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
@@ -100,6 +114,7 @@ class Service:
         self.metrics.workers.put(ready, "ready")
         self.metrics.workers.put(len(self.pool.workers) - ready, "starting")
         self.metrics.queued.put(len(self.pool.waiting))
+        self.metrics.connections.put(self.connections())
         return PlainTextResponse(self.metrics.text(), headers=SAFE, media_type="text/plain; version=0.0.4")
 
     async def openapi(self, request: Request) -> Response:
@@ -115,28 +130,56 @@ class Service:
         await self.pool.reload()
         return await self.list_runs(request)
 
+    async def list_recipes(self, request: Request) -> Response:
+        """The recipes, what each should reach, and what was measured."""
+        return json_response({"recipes": await asyncio.to_thread(all_recipes)})
+
+    async def list_training(self, request: Request) -> Response:
+        """The training runs that can be watched."""
+        return json_response({"runs": await asyncio.to_thread(self.training.listed)})
+
+    async def training_curves(self, request: Request) -> Response:
+        """The curves of a training run, as far as it is."""
+        name = request.path_params["name"]
+        found = await asyncio.to_thread(self.training.curves, name)
+        if found is None:
+            raise RequestError(404, f"no training run is called {name[:80]!r}", param="name", code="no_run")
+        return json_response(found)
+
     def handler(self, verb: str) -> Handler:
         """The handler of a verb."""
 
         async def handle(request: Request) -> Response:
             body = await read_json(request, self.limits)
-            asked, items = parsed(REQUESTS[verb], body)
-            run = self.run_for(verb, asked.run)
-            job = Job(run.name, verb, items, asked.options(), merges(asked, run), steps(asked, run))
+            asked, run, job = self.job_of(verb, body)
             if isinstance(asked, Generate) and asked.stream:
                 if not job.is_stepped:
                     raise RequestError(400, "only greedy search and sampling can be streamed", param="stream")
                 job.stream = True
                 return self.stream(job, native_events)
-            done = await self.finished(job, request)
-            results = [each["result"] for each in done.results] if job.is_stepped else done.results
-            return json_response({"run": run.name, "results": results})
+            return json_response({"run": run.name, "results": results_of(job, await self.finished(job, request))})
 
         return handle
 
+    def job_of(self, verb: str, body: bytes) -> tuple[VerbRequest, ServedRun, Job]:
+        """A checked request, its run, and what goes into the queue."""
+        asked, items = parsed(ALL[verb], body)
+        run = self.run_for(verb, asked.run)
+        if verb in VIEWS:
+            items = [(self.pool.options.runs[run.name], item) for item in items]
+        return asked, run, Job(run.name, verb, items, asked.options(), merges(asked, run), steps(asked, run))
+
+    async def result(self, verb: str, body: bytes, *, wait: float) -> tuple[str, list[Any]]:
+        """The run and the results of a line of a file; where the queue is full it waits."""
+        _, run, job = self.job_of(verb, body)
+        while len(self.pool.waiting) >= self.limits.waiting and not self.pool.is_stopping:
+            await asyncio.sleep(wait)
+        job.arrived = time.monotonic()
+        return run.name, results_of(job, await self.finished(job, None))
+
     def stream(self, job: Job, encode: Encode) -> Response:
         """The events of a request."""
-        self.pool.submit(job)
+        self.submit(job)
 
         def ended(status: int, done: Done | None) -> None:
             if status != 200:
@@ -155,7 +198,7 @@ class Service:
 
     def run_for(self, verb: str, name: str | None) -> ServedRun:
         """The run of this name, or the only one that has the verb."""
-        having = [run for run in self.pool.runs.values() if verb in run.verbs]
+        having = [run for run in self.pool.runs.values() if can(run, verb)]
         if name is None:
             if len(having) == 1:
                 return having[0]
@@ -172,14 +215,17 @@ class Service:
             raise RequestError(404, f"{run.name} cannot {verb}; it can {verbs}", param="run", code="no_verb")
         return run
 
-    async def finished(self, job: Job, request: Request) -> Done:
-        """The results of a request; the queue forgets it if its client goes away or it takes too long."""
-        status = 500
-        self.pool.submit(job)
-        gone = asyncio.ensure_future(disconnected(request.receive))
+    async def finished(self, job: Job, request: Request | None) -> Done:
+        """The results of a request; the queue forgets it if its client goes away or it takes too long.
+
+        A line of a file, which is no request of its own, may take its time.
+        """
+        status, seconds = 500, None if request is None else self.limits.seconds
+        self.submit(job)
+        gone = asyncio.ensure_future(asyncio.Event().wait() if request is None else disconnected(request.receive))
         coming = asyncio.ensure_future(result_of(job))
         try:
-            await asyncio.wait({gone, coming}, timeout=self.limits.seconds, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({gone, coming}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
             if not coming.done():
                 if gone.done():
                     status = 499
@@ -199,32 +245,40 @@ class Service:
                 self.pool.cancel(job)
             self.count(job, status)
 
+    def submit(self, job: Job) -> None:
+        """Queue a request; one that is refused is counted."""
+        try:
+            self.pool.submit(job)
+        except RequestError as refusal:
+            self.count(job, refusal.status)
+            raise
+
     def count(self, job: Job, status: int) -> None:
         """Count an answer."""
         self.metrics.requests.add(1, job.run, job.verb, str(status))
         self.metrics.duration.observe(time.monotonic() - job.arrived, job.run, job.verb)
 
 
-class Page(StaticFiles):
-    """The files of the page."""
-
-    async def get_response(self, path: str, scope: Scope) -> Response:
-        """A file, which may load nothing from elsewhere."""
-        response = await super().get_response(path, scope)
-        response.headers["content-security-policy"] = PAGE_POLICY
-        response.headers["x-content-type-options"] = "nosniff"
-        return response
-
-
 def is_open(scope: Scope) -> bool:
     """Whether a path is for everyone: health, and the files of the page, which hold nothing of any run."""
-    path = scope["path"]
-    if path == "/health":
-        return True
-    if scope["method"] not in ("GET", "HEAD") or not (PAGE / "index.html").is_file():
-        return False
-    file = (PAGE / (path.lstrip("/") or "index.html")).resolve()
-    return file.is_file() and file.is_relative_to(PAGE.resolve())
+    return scope["path"] == "/health" or (scope["method"] in ("GET", "HEAD") and scope["path"] in site.files())
+
+
+async def show_file(request: Request) -> Response:
+    """A file of the page."""
+    return site.files()[request.url.path].response()
+
+
+@cache
+def all_recipes() -> list[dict[str, Any]]:
+    """Every recipe with its measurement, in words."""
+    rows = [summary(recipe.read(name)) for name in recipe.names()]
+    return [row | {"measured": in_words(row["measured"])} for row in rows]
+
+
+async def failed(request: Request, error: Exception) -> Response:
+    """The answer where something nobody has foreseen was raised; it is logged by the guard."""
+    return RequestError(500, "the server failed; its log says where", code="failed").response()
 
 
 def guarded(handler: Handler) -> Handler:
@@ -262,9 +316,19 @@ def parsed(kind: type[VerbRequest], body: bytes) -> tuple[VerbRequest, list[Any]
         raise RequestError(400, str(error), param=kind.reads[-1], code="invalid_value") from None
 
 
+def can(run: ServedRun, verb: str) -> bool:
+    """Whether a run has a verb; every run can be looked into, and some can be run by a browser."""
+    return verb in run.verbs or verb == "inspect" or (verb == "live" and run.is_live)
+
+
 def merges(asked: VerbRequest, run: ServedRun) -> bool:
     """Whether a request may share a batch: samples depend on the place of a text in its own request."""
     return not asked.seeded or method_of(asked, run) in ("greedy", "beam")
+
+
+def results_of(job: Job, done: Done) -> list[Any]:
+    """The results of a request as a client gets them."""
+    return [each["result"] for each in done.results] if job.is_stepped else list(done.results)
 
 
 async def result_of(job: Job) -> Done:
@@ -274,7 +338,7 @@ async def result_of(job: Job) -> Done:
         if isinstance(event, Done):
             return event
         if isinstance(event, Failed):
-            raise RequestError(event.status, event.message, code="failed" if event.status == 500 else "invalid_value")
+            raise RequestError(event.status, event.message, code=CODES[event.status])
 
 
 def steps(asked: VerbRequest, run: ServedRun) -> bool:

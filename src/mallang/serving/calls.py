@@ -10,6 +10,7 @@ import numpy as np
 
 from mallang.errors import UserError
 from mallang.inspection.comparison_tables import finite
+from mallang.serving import shown
 from mallang.tasks.contract import ReadsPairs
 from mallang.tasks.generation import Generated
 from mallang.tasks.translator import Translation
@@ -25,19 +26,31 @@ def call(verbs: Any, verb: str, items: Items, options: Options) -> list[Any]:
     return [plain(result) for result in found]
 
 
+def wants_pairs(verbs: Any, verb: str) -> bool:
+    """Whether a run needs pairs for a verb that may read texts or pairs."""
+    if verb == "score":
+        return "translate" in verbs.verbs
+    return isinstance(verbs, ReadsPairs) and verbs.reads_pairs
+
+
 def check(verbs: Any, verb: str, items: Items) -> None:
     """Refuse texts where the run reads pairs, and pairs where it reads texts."""
-    if verb == "score":
-        wants_pairs = "translate" in verbs.verbs
-    elif verb == "classify":
-        wants_pairs = isinstance(verbs, ReadsPairs) and verbs.reads_pairs
-    else:
+    if verb not in ("score", "classify"):
         return
+    is_paired = wants_pairs(verbs, verb)
     if not items:
-        raise UserError("there is neither texts nor pairs in the request", todo="pairs" if wants_pairs else "texts")
-    if any(isinstance(item, str) == wants_pairs for item in items):
-        needed, given = ("pairs", "texts") if wants_pairs else ("texts", "pairs")
+        raise UserError("there is neither texts nor pairs in the request", todo="pairs" if is_paired else "texts")
+    if any(isinstance(item, str) == is_paired for item in items):
+        needed, given = ("pairs", "texts") if is_paired else ("texts", "pairs")
         raise UserError(f"this run needs {needed} to {verb}, not {given}")
+
+
+def tokens_read(verbs: Any, verb: str, items: Items) -> int:
+    """The number of tokens of the texts of a chat or of embeddings, whose answers say it."""
+    if verb not in ("reply", "embed"):
+        return 0
+    reader = next(iter(verbs.task.tokenizers.values()))
+    return sum(map(len, reader.encode_batch([item for item in items if isinstance(item, str)])))
 
 
 def texts_by(verb: str) -> Callable[[Any, Items, Options], Sequence[Any]]:
@@ -60,14 +73,22 @@ def choose(verbs: Any, items: Items, options: Options) -> Sequence[Any]:
     return verbs.choose([item[0] for item in items], [item[1] for item in items], **options)  # type: ignore[no-any-return]
 
 
+def complete(verbs: Any, items: Items, options: Options) -> Sequence[Any]:
+    """The missing ends of triples of a knowledge graph."""
+    return [verbs.complete(entity, relation, **options) for entity, relation in items]
+
+
 CALLS: Mapping[str, Callable[[Any, Items, Options], Sequence[Any]]] = {
-    "answer": answer, "choose": choose, "score": score,
+    "answer": answer, "choose": choose, "complete": complete, "score": score, "inspect": shown.inspect,
+    "live": shown.live,
 }  # fmt: skip
 """Verbs that take something else than a list of texts or pairs."""
 
 
 def plain(result: Any) -> Any:
     """A result as plain values: what `--json` prints of it."""
+    if isinstance(result, dict):
+        return result
     if isinstance(result, np.ndarray):
         return finite(result.tolist())
     if isinstance(result, Translation | Generated):

@@ -11,14 +11,16 @@ import hashlib
 import hmac
 import ipaddress
 import json
+import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
 from starlette.requests import Request
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mallang.serving.answers import RequestError
+from mallang.serving.places import place_of
 
 LOCAL = ("localhost", "127.0.0.1", "::1")
 """Names of this machine for itself."""
@@ -42,17 +44,26 @@ class Limits:
     """For a client to send its request."""
     sending: float = 30.0
     """For a client to read what it is sent; then it is cut off."""
+    hanging: float = 120.0
+    """For a worker to say something while it serves; then it is taken to hang, and replaced."""
     stopping: float = 30.0
     """For requests that have been taken in when the server has to stop."""
 
 
 class Guard:
-    """Checks Host, Origin and token of every request."""
+    """Checks Host, Origin and token of every request, counts every answer, and answers what nobody has foreseen."""
 
     def __init__(
-        self, app: ASGIApp, hosts: Collection[str], token: str | None, is_open: Callable[[Scope], bool]
+        self,
+        app: ASGIApp,
+        hosts: Collection[str],
+        token: str | None,
+        is_open: Callable[[Scope], bool],
+        *,
+        is_full: Callable[[], bool] = lambda: False,
+        count: Callable[[str, str], None] = lambda path, status: None,
     ) -> None:
-        self.app, self.is_open = app, is_open
+        self.app, self.is_open, self.is_full, self.count = app, is_open, is_full, count
         self.hosts = {host.lower() for host in hosts}
         self.digest = None if token is None else hashlib.sha256(token.encode()).digest()
 
@@ -64,15 +75,30 @@ class Guard:
         if scope["type"] != "http":  # no WebSocket is served
             await send({"type": "websocket.close"})
             return
+        status: int | None = None
+
+        async def answer(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                self.count(scope["path"], str(status))
+            await send(message)
+
         try:
             self.check(scope)
+            await self.app(scope, receive, answer)
         except RequestError as refusal:
-            await refusal.response()(scope, receive, send)
-            return
-        await self.app(scope, receive, send)
+            await refusal.response()(scope, receive, answer)
+        except Exception as error:  # its message may hold a text of the request: only where it was raised is logged
+            logging.getLogger("mallang.serving").error("%s at %s", type(error).__name__, place_of(error))
+            if status is None:
+                failed = RequestError(500, "the server failed; its log says where", code="failed")
+                await failed.response()(scope, receive, answer)
 
     def check(self, scope: Scope) -> None:
         """Raise a refusal where a request may not be served."""
+        if self.is_full():
+            raise RequestError(503, "too many connections", code="too_many", headers={"retry-after": "1"})
         headers = {name.lower(): value.decode("latin-1") for name, value in scope["headers"]}
         host = headers.get(b"host", "")
         if not self.knows(host):

@@ -25,6 +25,10 @@ class ServedRun:
     """Whether it is a language model, whose outputs can share decode steps."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """The values of its recipe's search."""
+    reads_pairs: tuple[str, ...] = ()
+    """The verbs that read pairs of texts, and no single ones."""
+    is_live: bool = False
+    """Whether a browser can run it itself."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +93,8 @@ class Done:
     results: Sequence[Any]
     tokens: int = 0
     """The number of tokens generated."""
+    read: int = 0
+    """The number of tokens read, where it is known."""
 
 
 @dataclass(frozen=True)

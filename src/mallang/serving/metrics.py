@@ -22,11 +22,11 @@ class Metric:
     kind: str = "counter"
     values: dict[tuple[str, ...], float] = field(default_factory=dict)
 
-    def add(self, amount: float, *labels: str) -> None:
+    def add(self, amount: float | int, *labels: str) -> None:
         """Count."""
         self.values[labels] = self.values.get(labels, 0.0) + amount
 
-    def put(self, value: float, *labels: str) -> None:
+    def put(self, value: float | int, *labels: str) -> None:
         """Set a gauge."""
         self.values[labels] = value
 
@@ -45,11 +45,11 @@ class Histogram:
     name: str
     help: str
     labels: tuple[str, ...] = ()
-    bounds: Sequence[float] = SECONDS
+    bounds: Sequence[float | int] = SECONDS
     counts: dict[tuple[str, ...], list[int]] = field(default_factory=dict)
     sums: dict[tuple[str, ...], float] = field(default_factory=dict)
 
-    def observe(self, value: float, *labels: str) -> None:
+    def observe(self, value: float | int, *labels: str) -> None:
         """Count a value."""
         counts = self.counts.setdefault(labels, [0] * (len(self.bounds) + 1))
         counts[bisect.bisect_left(self.bounds, value)] += 1
@@ -74,11 +74,13 @@ class Metrics:
     def __init__(self) -> None:
         by_verb = ("run", "verb")
         self.requests = Metric("mallang_requests_total", "Requests answered.", (*by_verb, "status"))
+        self.answers = Metric("mallang_http_answers_total", "Answers of every path.", ("path", "status"))
         self.duration = Histogram("mallang_request_duration_seconds", "From request to answer.", by_verb)
         self.waiting = Histogram("mallang_queue_duration_seconds", "From request to worker.", by_verb)
         self.first = Histogram("mallang_time_to_first_token_seconds", "From request to first part.", by_verb)
         self.tokens = Metric("mallang_tokens_total", "Tokens generated.", by_verb)
         self.queued = Metric("mallang_queue_size", "Requests that wait for a worker.", kind="gauge")
+        self.connections = Metric("mallang_connections", "Open connections.", kind="gauge")
         self.workers = Metric("mallang_workers", "Workers, by state.", ("state",), "gauge")
         self.replaced = Metric("mallang_workers_replaced_total", "Workers that ended and were replaced.")
         self.batches = Histogram("mallang_batch_size", "Items per batch.", by_verb, SIZES)

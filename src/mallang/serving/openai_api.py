@@ -115,7 +115,8 @@ class OpenAI:
             {"object": "embedding", "index": place, "embedding": encode(vector)}
             for place, vector in enumerate(done.results)
         ]
-        return json_response({"object": "list", "model": run.name, "data": data})
+        tokens = {"prompt_tokens": done.read, "total_tokens": done.read}
+        return json_response({"object": "list", "model": run.name, "data": data, "usage": tokens})
 
 
 async def read(request: Request, kind: type[Asked], service: Service) -> Asked:
@@ -247,8 +248,8 @@ def old_logprobs(output: Mapping[str, Any], count: int) -> dict[str, Any]:
 
 
 def usage(done: Done, outputs: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """Tokens read and generated; prompts of searches that do not report theirs count 0."""
-    read = sum(int(result.get("prompt_tokens", 0)) for result in done.results)
+    """Tokens read and generated."""
+    read = done.read or sum(int(result.get("prompt_tokens", 0)) for result in done.results)
     written = sum(len(output["tokens"]) for output in outputs)
     return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
 

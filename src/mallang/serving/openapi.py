@@ -12,7 +12,7 @@ from pydantic.json_schema import models_json_schema
 import mallang
 from mallang.serving.answers import ErrorAnswer
 from mallang.serving.openai_requests import Chat, Completion, Embedding
-from mallang.serving.requests import REQUESTS
+from mallang.serving.requests import ALL
 
 REF = "#/components/schemas/{model}"
 PARSED = (400, 404, 408, 413, 415, 429, 500, 503, 504)
@@ -55,12 +55,54 @@ class RunEntry(BaseModel):
     parameters: int
     created: int
     settings: dict[str, Any]
+    reads_pairs: list[str]
+    is_live: bool
 
 
 class Runs(BaseModel):
     """The runs that are served."""
 
     runs: list[RunEntry]
+
+
+class RecipeEntry(BaseModel):
+    """A recipe: what it should reach, and what was measured."""
+
+    name: str
+    system: str
+    corpus: str
+    paper: str
+    reach: str
+    measured: str
+
+
+class Recipes(BaseModel):
+    """The recipes that come with mallang."""
+
+    recipes: list[RecipeEntry]
+
+
+class TrainingEntry(BaseModel):
+    """A training run that can be watched."""
+
+    name: str
+    status: str
+    model: str
+    task: str
+    changed: float
+
+
+class Training(BaseModel):
+    """The training runs, the latest first."""
+
+    runs: list[TrainingEntry]
+
+
+class Curves(TrainingEntry):
+    """The curves of a training run: by kind and metric the steps, and the values at them."""
+
+    curves: dict[str, dict[str, list[list[float | None]]]]
+    problem: str | None
 
 
 class Health(BaseModel):
@@ -93,7 +135,10 @@ def document() -> dict[str, Any]:
         Health,
         Readiness,
         Results,
-        *dict.fromkeys((*REQUESTS.values(), *OPENAI.values())),
+        Recipes,
+        Training,
+        Curves,
+        *dict.fromkeys((*ALL.values(), *OPENAI.values())),
     ]
     names, definitions = models_json_schema([(model, "validation") for model in models], ref_template=REF)
     refs = {model: names[model, "validation"] for model in models}
@@ -103,9 +148,17 @@ def document() -> dict[str, Any]:
         "/metrics": {"get": metrics()},
         "/openapi.json": {"get": operation("openapi", "This document", OBJECT, statuses=ALWAYS)},
         "/api/runs": {"get": operation("runs", "The runs that are served", refs[Runs], statuses=ALWAYS)},
+        "/api/recipes": {
+            "get": operation("recipes", "The recipes, and what was measured", refs[Recipes], statuses=ALWAYS)
+        },
+        "/api/training": {"get": operation("training", "Training runs to watch", refs[Training], statuses=ALWAYS)},
+        "/api/training/{name}": {
+            "get": operation("curves", "The curves of a training run", refs[Curves], statuses=(404, *ALWAYS))
+        },
+        "/api/batch": {"post": batch()},
         "/api/reload": {"post": operation("reload", "Load the runs again", refs[Runs], statuses=(500, 503, *ALWAYS))},
     }
-    for verb, kind in REQUESTS.items():
+    for verb, kind in ALL.items():
         paths[f"/api/{verb}"] = {
             "post": operation(verb, (kind.__doc__ or verb).splitlines()[0], refs[Results], refs[kind], PARSED + ALWAYS)
         }
@@ -117,9 +170,10 @@ def document() -> dict[str, Any]:
         paths[path]["post"]["responses"]["200"]["content"] |= EVENTS
     paths["/v1/models"] = {"get": operation("models", "The runs that are served", OBJECT, statuses=ALWAYS)}
     paths["/v1/models/{name}"] = {"get": operation("model", "One run", OBJECT, statuses=(404, *ALWAYS))}
-    paths["/v1/models/{name}"]["get"]["parameters"] = [
-        {"name": "name", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
-    ]
+    for path in ("/v1/models/{name}", "/api/training/{name}"):
+        paths[path]["get"]["parameters"] = [
+            {"name": "name", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+        ]
     for methods in paths.values():
         for each in methods.values():
             each["responses"] |= {str(status): refused(status, refs[ErrorAnswer]) for status in each.pop("statuses")}
@@ -148,6 +202,16 @@ def operation(
     }
     if body is not None:
         found["requestBody"] = {"required": True, "content": {"application/json": {"schema": body}}}
+    return found
+
+
+def batch() -> dict[str, Any]:
+    """The path of files."""
+    what = "A file with a request per line, each with its `verb`; the answer has a line for each"
+    found = operation("batch", what, OBJECT, statuses=(400, 408, 413, 415, 500, 503, *ALWAYS))
+    lines = {"application/jsonl": {"schema": {"type": "string"}}}
+    found["responses"]["200"]["content"] = lines
+    found["requestBody"] = {"required": True, "content": lines}
     return found
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import multiprocessing
 import threading
 import time
@@ -18,6 +19,7 @@ from typing import Any, Literal
 
 from mallang.errors import UserError
 from mallang.serving.answers import RequestError
+from mallang.serving.guard import Limits
 from mallang.serving.messages import Broken, Cancel, Done, Failed, Part, Ready, ServedRun
 from mallang.serving.metrics import Metrics
 from mallang.serving.queue import MOST_ITEMS, Job, Waiting, as_message
@@ -29,6 +31,8 @@ TRIES = 2
 """Workers that a request may end before it is refused."""
 BREAK = 1.0
 """Seconds before a worker is replaced that ended before it was ready."""
+WATCH = 1.0
+"""Seconds between two looks for workers that hang."""
 
 
 @dataclass(eq=False)
@@ -44,6 +48,8 @@ class Worker:
     """The kind of the requests that it serves."""
     since: float = 0.0
     """When it got its batch."""
+    silent: float | None = None
+    """Since when something is expected of it, if anything is."""
 
     @property
     def items(self) -> int:
@@ -60,15 +66,19 @@ class Pool:
     """Workers and the queue before them."""
 
     def __init__(
-        self, options: WorkerOptions, count: int, most_waiting: int, metrics: Metrics, batching: Batching = "joining"
+        self, options: WorkerOptions, count: int, limits: Limits, metrics: Metrics, batching: Batching = "joining"
     ) -> None:
         self.options, self.count, self.metrics = options, count, metrics
         self.room, self.joins = 1 if batching == "none" else MOST_ITEMS, batching == "joining"
-        self.waiting = Waiting(most_waiting)
+        self.waiting = Waiting(limits.waiting)
+        self.patience = limits.hanging
         self.workers: list[Worker] = []
         self.runs: dict[str, ServedRun] = {}
-        self.version, self.is_stopping, self.broken = 0, False, ""
-        self.changed = asyncio.Event()
+        self.version, self.newest = 0, 0
+        """The version of the weights that answer, and the one that was loaded last."""
+        self.is_stopping, self.broken = False, ""
+        self.reloads: set[asyncio.Future[None]] = set()
+        self.changed, self.reloading = asyncio.Event(), asyncio.Lock()
         self.seconds = 1.0
         """The mean time of a batch, smoothed."""
         methods = multiprocessing.get_all_start_methods()
@@ -80,10 +90,16 @@ class Pool:
         """Start the workers, and wait until one is ready."""
         self.loop = asyncio.get_running_loop()
         for _ in range(self.count):
-            self.add()
+            self.add(self.version)
+        self.loop.call_later(WATCH, self.watch)
         await self.until(lambda: bool(self.broken) or any(worker.is_ready for worker in self.workers))
         if self.broken:
             raise UserError(self.broken)
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether weights are loaded that have not answered yet."""
+        return not self.runs or self.newest > self.version
 
     async def until(self, is_true: Callable[[], bool]) -> None:
         """Wait for a change of the workers."""
@@ -91,13 +107,13 @@ class Pool:
             self.changed.clear()
             await self.changed.wait()
 
-    def add(self) -> Worker:
+    def add(self, version: int) -> Worker:
         """Start a worker, and a thread that reads what it sends."""
         ours, theirs = self.context.Pipe()
         process = self.context.Process(target=work, args=(theirs, self.options), daemon=True)
         process.start()
         theirs.close()
-        worker = Worker(process, ours, self.version)
+        worker = Worker(process, ours, version)
         self.workers.append(worker)
         threading.Thread(target=self.listen, args=(worker,), daemon=True).start()
         return worker
@@ -116,11 +132,10 @@ class Pool:
         """What a worker says."""
         for message in messages:
             if isinstance(message, Ready):
-                worker.is_ready = True
-                if worker.version == self.version:
-                    self.runs = {run.name: run for run in message.runs}
+                self.begun(worker, message)
             elif isinstance(message, Broken):
-                self.broken = message.message
+                if worker.version == self.newest and self.is_loading:
+                    self.broken = message.message
             elif isinstance(message, Part):
                 if job := worker.jobs.get(message.job):
                     job.events.put_nowait(message)
@@ -129,7 +144,25 @@ class Pool:
                 job.events.put_nowait(message)
                 if not worker.jobs:
                     self.seconds += 0.2 * (time.monotonic() - worker.since - self.seconds)
+        worker.silent = time.monotonic() if worker.jobs else None
         self.dispatch()
+
+    def begun(self, worker: Worker, message: Ready) -> None:
+        """A worker has loaded its runs: from now on the newest weights answer."""
+        worker.is_ready = True
+        runs = {run.name: run for run in message.runs}
+        if worker.version > self.version or not self.runs:
+            self.version, self.runs = worker.version, runs
+        elif worker.version == self.version and runs != self.runs and not self.reloading.locked():
+            # A worker took the place of another after the run had changed: two versions must not answer by turns.
+            self.reloads.add(task := asyncio.ensure_future(self.reload()))
+            task.add_done_callback(self.forget)
+
+    def forget(self, task: asyncio.Future[None]) -> None:
+        """A reload that nobody has asked for is over."""
+        self.reloads.discard(task)
+        if not task.cancelled() and (error := task.exception()):
+            logging.getLogger("mallang.serving").error("the runs are not loaded again: %s", error)
 
     def ended(self, worker: Worker) -> None:
         """A worker has ended: another takes its place, and its requests are served again."""
@@ -144,15 +177,27 @@ class Pool:
             elif not job.is_over:
                 again.append(job)
         self.waiting.put_back(again)
+        if not worker.is_ready and worker.version == self.newest and self.is_loading:
+            self.broken = self.broken or "a worker ended while it loaded the runs"
         self.changed.set()
-        if not self.is_stopping and worker.version == self.version and not self.broken:
+        if not self.is_stopping and worker.version in (self.version, self.newest) and not self.broken:
             self.metrics.replaced.add(1)
-            self.loop.call_later(0.0 if worker.is_ready else BREAK, self.replace)
+            self.loop.call_later(0.0 if worker.is_ready else BREAK, self.replace, worker.version)
+        self.dispatch()
 
-    def replace(self) -> None:
-        """Start a worker in the place of one that ended."""
+    def replace(self, version: int) -> None:
+        """Start a worker in the place of one that ended, unless its weights are out of date by now."""
+        if not self.is_stopping and version in (self.version, self.newest):
+            self.add(version)
+
+    def watch(self) -> None:
+        """End workers that hang; they are replaced."""
+        now = time.monotonic()
+        for worker in self.workers:
+            if worker.is_ready and worker.silent is not None and now - worker.silent > self.patience:
+                worker.process.kill()
         if not self.is_stopping:
-            self.add()
+            self.loop.call_later(WATCH, self.watch)
 
     def submit(self, job: Job) -> None:
         """Queue a request; it is refused where the queue is full or the server is stopping."""
@@ -204,21 +249,27 @@ class Pool:
             worker.jobs[job.number] = job
             self.metrics.waiting.observe(now - job.arrived, job.run, job.verb)
         self.metrics.batches.observe(worker.items, jobs[0].run, jobs[0].verb)
+        worker.silent = worker.silent or now
         worker.send(as_message(jobs))
 
     async def reload(self) -> None:
         """Load the runs again in new workers; those with the earlier weights finish what they serve, then end."""
-        self.version += 1
-        new = [self.add() for _ in range(self.count)]
-        await self.until(lambda: bool(self.broken) or any(worker.is_ready for worker in new))
-        if self.broken:
-            what, self.broken, self.version = self.broken, "", self.version - 1
-            for worker in new:
-                self.stop_worker(worker)
-            raise RequestError(
-                500, f"the runs cannot be loaded again, the earlier ones are kept: {what.splitlines()[0]}"
-            )
-        self.dispatch()
+        async with self.reloading:
+            self.newest += 1
+            version = self.newest
+            for _ in range(self.count):
+                self.add(version)
+            await self.until(lambda: bool(self.broken) or self.version == version or self.is_stopping)
+            if self.is_stopping:
+                raise RequestError(503, "the server is stopping", code="stopping", headers={"retry-after": "5"})
+            if self.broken:
+                what, self.broken, self.newest = self.broken, "", version + 1
+                for worker in [each for each in self.workers if each.version == version]:
+                    self.stop_worker(worker)
+                raise RequestError(
+                    500, f"the runs cannot be loaded again, the earlier ones are kept: {what.splitlines()[0]}"
+                )
+            self.dispatch()
 
     def retire(self) -> None:
         """End workers of an earlier version that have finished."""
@@ -231,12 +282,20 @@ class Pool:
         self.workers.remove(worker)
         worker.process.terminate()
 
+    def give_up(self) -> None:
+        """Requests that are not answered by now get none: the server has to stop."""
+        for job in [*self.waiting.jobs, *(job for worker in self.workers for job in worker.jobs.values())]:
+            job.is_over = True
+            job.events.put_nowait(Failed(job.number, 503, "the server has stopped"))
+        self.waiting.jobs.clear()
+
     async def stop(self, seconds: float) -> None:
         """Serve what has been taken in, then end all workers."""
         self.is_stopping = True
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self.until(lambda: not self.waiting.jobs and not any(worker.jobs for worker in self.workers))
+        self.give_up()
         for worker in [*self.workers]:
             self.stop_worker(worker)
         await asyncio.sleep(0)

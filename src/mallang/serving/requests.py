@@ -141,6 +141,12 @@ class Tag(VerbRequest):
     pretokenized: bool = Field(False, description="Split the text at white space alone.")
 
 
+class Coref(VerbRequest):
+    """Texts in which names, pronouns and nouns that mean the same are asked for."""
+
+    texts: Texts
+
+
 class Embed(VerbRequest):
     """Texts, or words, whose vectors are asked for."""
 
@@ -184,6 +190,33 @@ class Fill(VerbRequest):
     count: int = Field(5, ge=1, le=100)
 
 
+Image = Annotated[str, Field(max_length=1_000_000, pattern=r"^data:image/[a-z+.-]+;base64,[A-Za-z0-9+/=]+$")]
+
+
+class Caption(SearchRequest):
+    """Images to write captions for, as data URIs: a path would be a file of the server."""
+
+    reads = ("images",)
+    images: Annotated[
+        Image | Annotated[list[Image], Field(min_length=1, max_length=MOST_ITEMS)],
+        Field(description="An image, or several: data:image/png;base64,…"),
+    ]
+
+
+class Complete(VerbRequest):
+    """A triple of a knowledge graph without its tail, or with `heads` without its head."""
+
+    reads = ("entity", "relation")
+    entity: Annotated[str, Field(min_length=1, max_length=1000)]
+    relation: Annotated[str, Field(min_length=1, max_length=1000)]
+    heads: bool = False
+    count: int = Field(10, ge=1, le=1000)
+
+    def items(self) -> list[Any]:
+        """The entity and the relation."""
+        return [(self.entity, self.relation)]
+
+
 class Neighbors(VerbRequest):
     """Words whose nearest words are asked for."""
 
@@ -217,6 +250,7 @@ REQUESTS: Mapping[str, type[VerbRequest]] = {
     "score": Score,
     "classify": Classify,
     "tag": Tag,
+    "coref": Coref,
     "embed": Embed,
     "answer": Answer,
     "choose": Choose,
@@ -224,5 +258,36 @@ REQUESTS: Mapping[str, type[VerbRequest]] = {
     "neighbors": Neighbors,
     "similarity": Similarity,
     "prefer": Prefer,
+    "caption": Caption,
+    "complete": Complete,
 }
 """The request of every verb that is served."""
+
+
+class Inspect(SearchRequest):
+    """A text to look at inside a model: attention, alignment, next tokens, search tree; the page draws it."""
+
+    reads = ("text",)
+    text: Annotated[str, Field(min_length=1, max_length=2000, pattern=r"^[^\x00]*$")] | None = Field(
+        None, description="Left out: the run alone, with its training curves."
+    )
+    layers: Annotated[list[Name], Field(max_length=64)] | None = None
+    head: Annotated[str, Field(max_length=4, pattern=r"^(mean|[1-9][0-9]*)$")] | None = None
+    words: bool = Field(False, description="Join the pieces of words.")
+    target: Text | None = Field(None, description="Inspect this output, not the model's own.")
+    domain: Name | None = None
+
+
+class Live(VerbRequest):
+    """A model that a browser runs itself: its header in JSON, and its weights as int8, gzipped, in base64."""
+
+    reads = ()
+
+    def items(self) -> list[Any]:
+        """The run itself."""
+        return [None]
+
+
+VIEWS: Mapping[str, type[VerbRequest]] = {"inspect": Inspect, "live": Live}
+"""The requests of the page that are no verbs of a run."""
+ALL: Mapping[str, type[VerbRequest]] = {**REQUESTS, **VIEWS}

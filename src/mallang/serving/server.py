@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import math
 import os
 import secrets
 import signal
@@ -15,17 +17,18 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from mallang.errors import UserError
 from mallang.serving.app import Service, is_open
 from mallang.serving.guard import LOCAL, Guard, Limits, is_local
+from mallang.serving.impatient import impatient
 from mallang.serving.metrics import Metrics
 from mallang.serving.pool import Batching, Pool
+from mallang.serving.training_runs import TrainingRuns
 from mallang.serving.worker import WorkerOptions
 
 CONNECTIONS = 4096
-"""Open connections; more are answered 503 by the HTTP server itself."""
+"""Open connections; requests over more of them are answered 503."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,8 @@ class ServerOptions:
     """Names under which clients may reach the server, besides its own address."""
     limits: Limits = field(default_factory=Limits)
     batching: Batching = "joining"
+    watched: Sequence[Path] = ()
+    """Folders of training runs that the page shows."""
     say: Callable[[str], None] = lambda text: None
     """What is done with the line that says where the server is."""
 
@@ -52,6 +57,7 @@ class ServerOptions:
 def serve(options: ServerOptions) -> None:
     """Serve until Ctrl-C or SIGTERM."""
     listener = listen(options.host, options.port)
+    allow_connections(CONNECTIONS)
     asyncio.run(run(options, listener))
 
 
@@ -62,17 +68,22 @@ async def run(options: ServerOptions, listener: socket.socket) -> None:
     threads = max(1, cores() // count)
     folders = named(options.runs)
     worker = WorkerOptions(folders, options.device, options.int8, threads, tuple(map(str, options.plugins)))
-    pool = Pool(worker, count, limits.waiting, metrics, options.batching)
+    pool = Pool(worker, count, limits, metrics, options.batching)
+    service = Service(pool, limits, metrics, TrainingRuns([*options.runs, *options.watched]))
     try:
         await pool.start()
-        app = Guard(Service(pool, limits, metrics).app(), hosts_of(options), options.token, is_open)
+        app = Guard(
+            service.app(), hosts_of(options), options.token, is_open, count=service.count_answer,
+            is_full=lambda: service.connections() > CONNECTIONS,
+        )  # fmt: skip
         config = uvicorn.Config(
             app, log_config=None, access_log=False, server_header=False, proxy_headers=False, ws="none",
-            http=Impatient, limit_concurrency=CONNECTIONS, timeout_graceful_shutdown=int(limits.stopping) + 1,
+            http=impatient(limits), timeout_graceful_shutdown=math.ceil(limits.stopping) + 2,
         )  # fmt: skip
         host, port = f"[{options.host}]" if ":" in options.host else options.host, listener.getsockname()[1]
         names = "".join(f"{each.name}: {', '.join(each.verbs)}\n" for each in pool.runs.values())
-        server = Server(config, pool, lambda: options.say(f"{names}http://{host}:{port}  workers: {count}"))
+        server = Server(config, pool, limits, lambda: options.say(f"{names}http://{host}:{port}  workers: {count}"))
+        service.connections = lambda: len(server.server_state.connections)
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, lambda: asyncio.ensure_future(reloaded(pool)))
         await server.serve([listener])
     finally:
@@ -88,11 +99,16 @@ async def reloaded(pool: Pool) -> None:
 
 
 class Server(uvicorn.Server):
-    """Stops taking requests at the first signal, and forgets those that it has at the second."""
+    """Stops taking requests at the first signal, and forgets those that it has at the second Ctrl-C."""
 
-    def __init__(self, config: uvicorn.Config, pool: Pool, begun: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, pool: Pool, limits: Limits, begun: Callable[[], None]) -> None:
         super().__init__(config)
-        self.pool, self.begun = pool, begun
+        self.pool, self.limits, self.begun = pool, limits, begun
+
+    def handle_exit(self, sig: int, frame: Any) -> None:
+        """Stop; unlike uvicorn's, this does not raise the signal again, so that the exit code is 0."""
+        self.force_exit = self.should_exit and sig == signal.SIGINT
+        self.should_exit = True
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen, and say so."""
@@ -100,56 +116,20 @@ class Server(uvicorn.Server):
         self.begun()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Answer what has been taken in, then stop."""
+        """Answer what has been taken in, then stop; what takes too long is answered 503."""
         self.pool.is_stopping = True
+        asyncio.get_running_loop().call_later(self.limits.stopping, self.pool.give_up)
         await super().shutdown(sockets)
 
 
-class Impatient(H11Protocol):
-    """HTTP that closes connections whose first request does not come, or which are not read from."""
+def allow_connections(count: int) -> None:
+    """Raise the number of files that this process may open, as far as it may, to so many connections."""
+    with contextlib.suppress(ImportError, ValueError, OSError):
+        import resource
 
-    limits = Limits()
-    coming: asyncio.TimerHandle | None = None
-    reading: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: Any) -> None:
-        """Begin to wait for the first request."""
-        super().connection_made(transport)
-        self.coming = self.loop.call_later(self.limits.receiving, self.give_up)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """The client has gone."""
-        self.forget()
-        if self.coming is not None:
-            self.coming.cancel()
-        super().connection_lost(exc)
-
-    def give_up(self) -> None:
-        """Close a connection on which no whole request line and headers have come."""
-        if not self.has_asked:
-            self.transport.abort()
-
-    @property
-    def has_asked(self) -> bool:
-        """Whether a request has come."""
-        return bool(self.scope)
-
-    def pause_writing(self) -> None:
-        """The client reads more slowly than it is sent to."""
-        super().pause_writing()
-        self.forget()
-        self.reading = self.loop.call_later(self.limits.sending, self.transport.abort)
-
-    def resume_writing(self) -> None:
-        """The client reads again."""
-        super().resume_writing()
-        self.forget()
-
-    def forget(self) -> None:
-        """Wait no more for the client to read."""
-        if self.reading is not None:
-            self.reading.cancel()
-            self.reading = None
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        wanted = 4 * count if hard == resource.RLIM_INFINITY else min(4 * count, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -157,8 +137,12 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, kind, protocol)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+        except OSError:
+            listener.close()
+            raise
     except OSError as error:
         raise UserError(
             f"{host}:{port} cannot be listened on: {error.strerror}", todo="another --port, or --port 0 for any"

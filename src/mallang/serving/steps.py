@@ -102,9 +102,9 @@ class Steps:
         """One token of every output, and what is to be sent."""
         self.begin()
         outputs, log_probs = self.joined.step({output: output.last for output in self.outputs})
-        for row, output in enumerate(outputs):
-            if output.said + 1 < output.config.min_length:
-                log_probs[row, EOS] = -torch.inf
+        if short := [row for row, each in enumerate(outputs) if each.said + 1 < each.config.min_length]:
+            log_probs = log_probs.clone()
+            log_probs[short, EOS] = -torch.inf
         tokens = choose(log_probs, outputs)
         scores = log_probs.gather(1, tokens[:, None])[:, 0].tolist()
         self.note_alternatives(outputs, log_probs)

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from mallang.serving.answers import SAFE, RequestError, to_json
+from mallang.serving.answers import CODES, SAFE, RequestError, to_json
 from mallang.serving.messages import Done, Failed, Part
 from mallang.serving.queue import Job
 
@@ -35,7 +35,7 @@ async def parts_of(job: Job, seconds: float) -> AsyncIterator[Part | Done]:
         except TimeoutError:
             raise RequestError(504, f"no answer within {seconds:g} s", code="deadline") from None
         if isinstance(event, Failed):
-            raise RequestError(event.status, event.message, code="failed" if event.status == 500 else "invalid_value")
+            raise RequestError(event.status, event.message, code=CODES[event.status])
         if isinstance(event, Part) and job.tries > tries:
             tries, again = job.tries, dict(job.sent)
         if isinstance(event, Part):

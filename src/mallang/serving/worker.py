@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import traceback
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -15,6 +14,7 @@ from typing import Any
 
 from mallang.errors import UserError
 from mallang.serving.messages import Broken, Call, Cancel, Continue, Done, Failed, Ready, ServedRun
+from mallang.serving.places import place_of
 from mallang.serving.requests import REQUESTS
 
 
@@ -104,6 +104,7 @@ def generate(pipe: Connection, steps: Any, asked: list[Continue]) -> list[Any]:
                 others.append(message)
         arrived = []
         if steps.is_empty:
+            pipe.send([])  # also where all was canceled: the pool hears that the worker is free
             return others
         if events := list(steps.step()):
             pipe.send(events)
@@ -133,6 +134,8 @@ def describe(name: str, folder: str, verbs: Any) -> ServedRun:
     """What the server should know of a run."""
     from mallang.decoding.joined import can_join
     from mallang.runs.folder import Run
+    from mallang.serving.calls import wants_pairs
+    from mallang.serving.shown import is_live
     from mallang.tasks import generation, translator
 
     run = Run.open(folder)
@@ -147,12 +150,14 @@ def describe(name: str, folder: str, verbs: Any) -> ServedRun:
         created=int((Path(folder) / "run.json").stat().st_mtime),
         is_stepped=isinstance(verbs, generation.Verbs) and can_join(verbs.model),
         settings=asdict(config) if config else {},
+        reads_pairs=tuple(verb for verb in ("score", "classify") if verb in verbs.verbs and wants_pairs(verbs, verb)),
+        is_live=is_live(verbs),
     )
 
 
 def answers(verbs: Any, asked: Call) -> Iterable[Done | Failed]:
     """The answers to the requests of a batch; if one of them is wrong, each is tried by itself."""
-    from mallang.serving.calls import call
+    from mallang.serving.calls import call, tokens_read
 
     items = [item for _, part in asked.parts for item in part]
     try:
@@ -160,7 +165,8 @@ def answers(verbs: Any, asked: Call) -> Iterable[Done | Failed]:
         done = []
         for job, part in asked.parts:
             own = [next(results) for _ in part]
-            done.append(Done(job, own, sum(len(each.get("tokens", ())) for each in own if isinstance(each, dict))))
+            tokens = sum(len(each.get("tokens", ())) for each in own if isinstance(each, dict))
+            done.append(Done(job, own, tokens, tokens_read(verbs, asked.verb, part)))
         return done
     except UserError as error:
         if len(asked.parts) == 1:
@@ -182,6 +188,4 @@ def said(error: UserError) -> str:
 
 def report(error: Exception) -> None:
     """Log where an error was raised, without its message, which may hold a text."""
-    places = traceback.extract_tb(error.__traceback__)[-3:]
-    shown = " < ".join(f"{Path(place.filename).name}:{place.lineno} {place.name}" for place in reversed(places))
-    logging.getLogger("mallang.serving").error("%s at %s", type(error).__name__, shown)
+    logging.getLogger("mallang.serving").error("%s at %s", type(error).__name__, place_of(error))

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Float
 from torch import nn
 
+from mallang import notebook
 from mallang.data.choices import Choices, check, read_choices
 from mallang.decoding.contract import device_of, inference
 from mallang.errors import UserError
@@ -42,6 +43,10 @@ class Chosen:
 
     def __str__(self) -> str:
         return self.choice
+
+    def _repr_html_(self) -> str:
+        """In a notebook: the choice, the question, and the probability of every choice."""
+        return notebook.block(self.choice, notebook.note(self.question), notebook.bars(self.nbest))
 
 
 def choice_log_probs(task: Task, model: nn.Module, examples: Sequence[Example]) -> list[Float[np.ndarray, " choices"]]:

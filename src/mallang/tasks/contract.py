@@ -45,6 +45,8 @@ class Group:
 
     parameters: Sequence[tuple[str, nn.Parameter]]
     scale: float = 1.0
+    optimizer: Literal["recipe", "rmsprop"] = "recipe"
+    """The optimizer of the recipe, or one of its own."""
 
 
 @dataclass(frozen=True)

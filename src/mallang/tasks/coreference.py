@@ -32,9 +32,9 @@ from mallang.data.sampler import Buckets, Rows
 from mallang.errors import UserError
 from mallang.evaluation.score import Score
 from mallang.layers.head import Headed
-from mallang.layers.spans import SpanScores
+from mallang.layers.spans import CoreferenceScorer, SpanScores
 from mallang.layers.words import HidesWords
-from mallang.models.contract import CoreferenceScorer, longest_of
+from mallang.models.contract import longest_of
 from mallang.runs.given import Given
 from mallang.tasks.contract import Better, Group, Loss
 from mallang.tasks.document_parts import Part, Parts

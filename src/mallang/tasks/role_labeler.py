@@ -26,11 +26,12 @@ from mallang.evaluation.score import Score
 from mallang.evaluation.spans import read_spans
 from mallang.tasks.contract import Evaluated
 from mallang.tasks.out_of_vocabulary import forget_oov, ids_to_read
+from mallang.tasks.role_examples import RoleExample
 from mallang.tasks.tag_reading import encoder_of, flattened
 from mallang.text.words import Word, joined, split_words
 
 if TYPE_CHECKING:
-    from mallang.tasks.semantic_roles import Reading, Task
+    from mallang.tasks.semantic_roles import Task
 
 BATCH_TOKENS = 4096
 """Padded tokens per batch of inference."""
@@ -164,11 +165,11 @@ class Verbs:
             share = float(np.prod([probabilities[place, ids[place]] for place in range(first, after)]))
             yield RoleSpan(role, text[start:end], start, end, first, after - 1, share)
 
-    # ---- reading ----
+    # ---- predictions ----
 
     def predicate_shares(self, sentences: Sequence[Sequence[str]]) -> list[list[float]]:
         """The probability of every word of being a predicate."""
-        found, _ = read(self.task, self.model, readings_of(self.task, self.model, sentences))
+        found, _ = read(self.task, self.model, examples_of(self.task, self.model, sentences))
         return [own.tolist() for own in found]
 
     def label(
@@ -257,18 +258,16 @@ def places_named(words: Sequence[str], wanted: Sequence[str | int]) -> list[int]
     return sorted(found)
 
 
-def readings_of(
+def examples_of(
     task: Task,
     model: nn.Module,
     sentences: Sequence[Sequence[str]],
     asked: Sequence[Sequence[tuple[int, int]]] | None = None,
-) -> list[Reading]:
+) -> list[RoleExample]:
     """Sentences as the model reads them: once without a predicate, or once for each place and lemma that is asked for.
 
     Words outside the vocabulary are read from their characters by models that can do that.
     """
-    from mallang.tasks.semantic_roles import Reading
-
     encoder = encoder_of(model)
     forget_oov(encoder)
     words = list(dict.fromkeys(word for sentence in sentences for word in sentence))
@@ -281,27 +280,27 @@ def readings_of(
         ids = np.array([ids_of[word] for word in sentence], dtype=np.int64)
         more = () if task.features is None else flattened(features[number])
         wanted = [(-1, 0)] if asked is None else asked[number]
-        made += [Reading(ids, place, lemma, features=more) for place, lemma in wanted]
+        made += [RoleExample(ids, place, lemma, features=more) for place, lemma in wanted]
     return made
 
 
 def read(
-    task: Task, model: nn.Module, readings: Sequence[Reading]
+    task: Task, model: nn.Module, examples: Sequence[RoleExample]
 ) -> tuple[list[Float[np.ndarray, " words"]], list[Float[np.ndarray, "words roles"]]]:
-    """For every reading the probability of each word of being a predicate, and the log-probabilities of roles."""
+    """For every example the probability of each word of being a predicate, and the log-probabilities of roles."""
     device, frame = device_of(model), task.text.vocabulary.frame_length
-    shares: list[Any] = [np.zeros(0)] * len(readings)
-    roles: list[Any] = [np.zeros((0, len(task.roles)))] * len(readings)
-    full = [place for place, each in enumerate(readings) if len(each.ids)]
+    shares: list[Any] = [np.zeros(0)] * len(examples)
+    roles: list[Any] = [np.zeros((0, len(task.roles)))] * len(examples)
+    full = [place for place, each in enumerate(examples) if len(each.ids)]
     with inference(model):
-        for group in by_length([len(readings[place].ids) + frame for place in full], BATCH_TOKENS) if full else ():
+        for group in by_length([len(examples[place].ids) + frame for place in full], BATCH_TOKENS) if full else ():
             places = [full[number] for number in group]
-            batch = task.collate([readings[place] for place in places]).to(device)
+            batch = task.collate([examples[place] for place in places]).to(device)
             found, _ = task.scores(model, batch)
             sure = found.predicates.float().sigmoid().cpu().numpy()
             logs = found.roles.float().log_softmax(dim=-1).cpu().double().numpy()
             for row, place in enumerate(places):
-                size = len(readings[place].ids)
+                size = len(examples[place].ids)
                 shares[place], roles[place] = sure[row, :size], logs[row, :size]
     return shares, roles
 
@@ -318,7 +317,7 @@ def label(
     asked = [
         [(place, task.lemmas.id(own[place])) for place in wanted] for wanted, own in zip(places, known, strict=True)
     ]
-    _, logs = read(task, model, readings_of(task, model, sentences, asked))
+    _, logs = read(task, model, examples_of(task, model, sentences, asked))
     rows = iter(logs)
     return [
         [
@@ -339,7 +338,7 @@ def with_given(task: Task, model: nn.Module, sentences: Sequence[Sentence]) -> l
 def with_found(task: Task, model: nn.Module, sentences: Sequence[Sentence]) -> list[Labeled]:
     """The roles for the predicates that the model finds; their lemmas are looked up, as in a plain text."""
     words = [each.words for each in sentences]
-    shares, _ = read(task, model, readings_of(task, model, words))
+    shares, _ = read(task, model, examples_of(task, model, words))
     places = [np.flatnonzero(own > 0.5).tolist() for own in shares]
     rows = label(task, model, words, places)
     return [Labeled(own, [roles for roles, _ in made]) for own, made in zip(places, rows, strict=True)]
@@ -370,8 +369,8 @@ def held_out_loss(task: Task, model: nn.Module, sentences: Sequence[Sentence]) -
     """The loss of roles and that of predicates, both per word."""
     words = [each.words for each in sentences]
     asked = [[(place, task.lemmas.id(each.lemmas[place])) for place in each.predicates] for each in sentences]
-    _, logs = read(task, model, readings_of(task, model, words, asked))
-    shares, _ = read(task, model, readings_of(task, model, words))
+    _, logs = read(task, model, examples_of(task, model, words, asked))
+    shares, _ = read(task, model, examples_of(task, model, words))
     ids = [np.array(task.roles.encode(roles)) for each in sentences for roles in each.roles]
     lost = [-each[np.arange(len(own)), own][own >= 0] for each, own in zip(logs, ids, strict=True)]
     marks = [np.array([lemma != NONE for lemma in each.lemmas]) for each in sentences]

@@ -18,23 +18,23 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Integer
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from mallang.data.batch import IGNORE, Batch, pad_rows, pad_texts
-from mallang.data.columns import Column, Kind, LabelSet, Segments
+from mallang.data.columns import Column, Kind, LabelSet
 from mallang.data.prepared import Prepared
 from mallang.data.roles import UNKNOWN_LEMMA, Lemmas, Sentence
 from mallang.data.sampler import Buckets, Rows
 from mallang.errors import UserError
 from mallang.evaluation.score import Score
-from mallang.layers.flagged_words import RoleScores, RoleSizes
+from mallang.layers.flagged_words import RoleLabeler, RoleScores, RoleSizes
 from mallang.layers.head import Headed
 from mallang.layers.words import HidesWords
-from mallang.models.contract import RoleLabeler
 from mallang.runs.given import Given
 from mallang.tasks.contract import Better, Group, Loss
 from mallang.tasks.features import RECEIVES, check_mix, features_of
+from mallang.tasks.role_examples import RoleExample, RoleExamples, WholeWords
 from mallang.tasks.role_labeler import Verbs, validation_scores
 from mallang.tasks.role_set import RoleSet
 from mallang.text.tokenizer import Tokenizer
@@ -79,56 +79,6 @@ class Config:
         if self.unique_roles is not None and not self.constraints:
             raise ValueError("unique_roles has no effect with constraints = false")
         check_mix(self)
-
-
-@dataclass(frozen=True)
-class Reading:
-    """A sentence as the model reads it once: for one predicate, or to find out which words are predicates."""
-
-    ids: Any
-    """The token of every word."""
-    asked: int = -1
-    """The word that is the predicate; −1: none is asked for."""
-    lemma: int = UNKNOWN_LEMMA
-    roles: Any = None
-    """The role of every word for the predicate, if it is known."""
-    marks: Any = None
-    """Whether each word is a predicate, if it is known and none is asked for."""
-    features: tuple[Any, ...] = ()
-    """What the encoder of the features reads."""
-
-
-class Readings(Sequence[Reading]):
-    """All readings of a corpus: one for each predicate of each sentence, and one without."""
-
-    def __init__(self, corpus: Any) -> None:
-        self.corpus = corpus
-        words, roles = corpus.lengths[:, 0], corpus.lengths[:, 2]
-        counts = roles // np.maximum(words, 1) + 1
-        self.rows = np.repeat(np.arange(len(words)), counts)
-        self.numbers = np.arange(len(self.rows)) - np.repeat(np.cumsum(counts) - counts, counts)
-        self.lengths: Integer[np.ndarray, " readings"] = words[self.rows]
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, place: int) -> Reading:  # type: ignore[override]
-        ids, lemmas, roles, *features = self.corpus[int(self.rows[place])]
-        number = int(self.numbers[place])
-        predicates = np.flatnonzero(lemmas >= 0)
-        if number == len(predicates):
-            return Reading(ids, marks=(lemmas >= 0).astype(np.int64), features=tuple(features))
-        asked = int(predicates[number])
-        own = roles.reshape(len(predicates), -1)[number]
-        return Reading(ids, asked, int(lemmas[asked]), own, features=tuple(features))
-
-
-class WholeWords(Segments):
-    """Encodes every word as one token."""
-
-    def encode_batch(self, texts: list[str]) -> list[list[int]]:
-        """The first token of every word."""
-        return [[segment[0] for segment in cell] for cell in self.segments(texts)]
 
 
 class Task:
@@ -198,11 +148,11 @@ class Task:
         """All weights."""
         return [Group([(name, each) for name, each in model.named_parameters() if each.requires_grad])]
 
-    def examples(self, corpus: Prepared, seed: int, epoch: int) -> Readings:
-        """The readings of an epoch."""
+    def examples(self, corpus: Prepared, seed: int, epoch: int) -> RoleExamples:
+        """The examples of an epoch."""
         if self.config.rare_dropout and self.is_rare is None:
             self.is_rare = self.rare_words(corpus)
-        return Readings(corpus.epoch(seed, epoch))
+        return RoleExamples(corpus.epoch(seed, epoch))
 
     def rare_words(self, corpus: Prepared) -> Bool[np.ndarray, " tokens"]:
         """Whether each token occurs once in the training text."""
@@ -214,17 +164,17 @@ class Task:
     def plan(
         self, corpus: Prepared, *, tokens: int, sentences: int | None = None, multiple: int = 1, seed: int, epoch: int
     ) -> Sequence[Rows]:
-        """Batches of readings of similar length."""
-        lengths = Readings(corpus.epoch(seed, epoch)).lengths[:, None] + self.text.vocabulary.frame_length
+        """Batches of examples of similar length."""
+        lengths = RoleExamples(corpus.epoch(seed, epoch)).lengths[:, None] + self.text.vocabulary.frame_length
         return Buckets(lengths, tokens=tokens, sentences=sentences, multiple=multiple, seed=seed, epoch=epoch)
 
     def prepare(self, rows: list[tuple[Any, ...]], random: np.random.Generator) -> Batch:
         """A padded batch, with some words and lemmas unknown."""
-        return self.collate([self.with_unknown(reading, random) for (reading,) in rows])
+        return self.collate([self.with_unknown(example, random) for (example,) in rows])
 
-    def with_unknown(self, reading: Reading, random: np.random.Generator) -> Reading:
-        """A reading with some words hidden: rare ones, and any; and with a rare lemma hidden."""
-        ids, lemma, unk = reading.ids, reading.lemma, self.text.vocabulary.unk
+    def with_unknown(self, example: RoleExample, random: np.random.Generator) -> RoleExample:
+        """An example with some words hidden: rare ones, and any; and with a rare lemma hidden."""
+        ids, lemma, unk = example.ids, example.lemma, self.text.vocabulary.unk
         if self.config.rare_dropout and self.is_rare is not None:
             drops = self.is_rare[ids] & (random.random(len(ids)) < self.config.rare_dropout)
             ids = np.where(drops, unk if self.hidden_from is None else ids + self.hidden_from, ids)
@@ -232,30 +182,30 @@ class Task:
                 lemma = UNKNOWN_LEMMA
         if self.config.word_dropout:
             ids = np.where(random.random(len(ids)) < self.config.word_dropout, unk, ids)
-        return Reading(ids, reading.asked, lemma, reading.roles, reading.marks, reading.features)
+        return RoleExample(ids, example.asked, lemma, example.roles, example.marks, example.features)
 
-    def collate(self, readings: Sequence[Reading]) -> Batch:
-        """A padded batch of readings; what is not known of one has no label."""
+    def collate(self, examples: Sequence[RoleExample]) -> Batch:
+        """A padded batch of examples; what is not known of one has no label."""
         vocabulary = self.text.vocabulary
-        tokens, lengths = pad_texts([each.ids for each in readings], vocabulary)
-        places, _ = pad_rows([np.arange(len(each.ids)) for each in readings], -1)
+        tokens, lengths = pad_texts([each.ids for each in examples], vocabulary)
+        places, _ = pad_rows([np.arange(len(each.ids)) for each in examples], -1)
 
         def labels(found: Sequence[Any]) -> Tensor:
             rows = [
                 np.full(len(each.ids), IGNORE) if own is None else np.where(np.asarray(own) < 0, IGNORE, own)
-                for each, own in zip(readings, found, strict=True)
+                for each, own in zip(examples, found, strict=True)
             ]
             return pad_rows(rows, IGNORE)[0]
 
-        features = {} if self.features is None else self.features.fields([each.features for each in readings])
+        features = {} if self.features is None else self.features.fields([each.features for each in examples])
         return Batch(
             tokens=tokens,
             lengths=lengths,
             words=places,
-            asked=torch.tensor([each.asked for each in readings]),
-            lemmas=torch.tensor([each.lemma for each in readings]),
-            tags=labels([each.roles for each in readings]),
-            marks=labels([each.marks for each in readings]),
+            asked=torch.tensor([each.asked for each in examples]),
+            lemmas=torch.tensor([each.lemma for each in examples]),
+            tags=labels([each.roles for each in examples]),
+            marks=labels([each.marks for each in examples]),
             **features,
         )
 

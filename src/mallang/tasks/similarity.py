@@ -27,6 +27,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Float32
 from torch import Tensor, nn
 
+from mallang import notebook
 from mallang.data.batch import Batch
 from mallang.data.columns import Column, Kind, LabelSet, Numbers, bits_to_number
 from mallang.data.prepared import Prepared
@@ -308,6 +309,10 @@ class Similarity:
 
     def __str__(self) -> str:
         return f"{self.score:.4f}"
+
+    def _repr_html_(self) -> str:
+        """In a notebook: both texts and their score."""
+        return notebook.block("", notebook.bars([(" ↔ ".join(self.input), self.score)]))
 
 
 class Verbs:

@@ -19,7 +19,7 @@ ENDINGS = (
     ("ches", "ch"), ("shes", "sh"), ("oes", "o"), ("'s", ""), ("s", ""), ("ied", "y"), ("ed", "e"), ("ed", ""),
     ("ing", "e"), ("ing", ""), ("n't", ""),
 )  # fmt: skip
-"""Endings of inflected English words, and what stands in their place in the lemma; the first known lemma counts."""
+"""Endings of inflected English words, and the endings of their lemmas; the first known lemma counts."""
 DOUBLED = re.compile(r"([b-df-hj-np-tv-z])\1$")
 IRREGULAR = {
     form: lemma
@@ -29,7 +29,8 @@ IRREGULAR = {
         "see": "saw seen", "know": "knew known", "give": "gave given", "find": "found", "think": "thought",
         "tell": "told", "become": "became", "leave": "left", "feel": "felt", "bring": "brought",
         "begin": "began begun", "keep": "kept", "hold": "held", "write": "wrote written", "stand": "stood",
-        "hear": "heard", "mean": "meant", "meet": "met", "run": "ran", "pay": "paid", "sit": "sat",
+        "hear": "heard", "mean": "meant", "meet": "met", "run": "ran", "pay": "paid",
+        "sit": "sat",  # words: ok, a verb of English
         "speak": "spoke spoken", "lie": "lay lain lying", "lead": "led", "grow": "grew grown", "lose": "lost",
         "fall": "fell fallen", "send": "sent", "build": "built", "understand": "understood", "draw": "drew drawn",
         "break": "broke broken", "spend": "spent", "rise": "rose risen", "drive": "drove driven", "buy": "bought",

@@ -26,6 +26,7 @@ from mallang.evaluation.score import Score
 from mallang.models.contract import Configured, dim_of
 from mallang.runs.weights import own_weights, set_weights
 from mallang.tasks.contract import RateScaled, StepAware, Task, TextLayout, TwoPhases, Unfreezing
+from mallang.tasks.own_input import Completing
 from mallang.training import checkpoint as checkpoints
 from mallang.training import optimizer as optimizers
 from mallang.training.averaged_sgd import Mean, average_of
@@ -164,6 +165,8 @@ class Loop:
 
     def update(self, drawn: list[tuple[Batch, Position]], stop: Stop) -> bool:
         """One update over its micro-batches; True, without an update, when any process was asked to stop."""
+        if isinstance(self.task, Completing):
+            drawn = self.complete(self.task, drawn)
         counts = [self.task.counts(batch) for batch, _ in drawn]
         names = tuple(counts[0])  # parts of the loss, and reported metrics
         mine = [sum(count[name] for count in counts) for name in names]
@@ -196,6 +199,12 @@ class Loop:
         self.progress.counts = {name: self.progress.counts.get(name, 0) + total for name, total in summed.items()}
         self.progress.tokens += max(totals)
         return False
+
+    def complete(self, task: Completing, drawn: list[tuple[Batch, Position]]) -> list[tuple[Batch, Position]]:
+        """The micro-batches of the next update with what the model makes for them."""
+        if isinstance(self.task, StepAware):
+            self.task.at_step(self.step + 1)
+        return [(task.complete(self.model, batch), position) for batch, position in drawn]
 
     def multiplier(self) -> float:
         """The factor of the learning-rate schedule at this step."""

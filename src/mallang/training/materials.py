@@ -12,10 +12,12 @@ from mallang.data.columns import NAMED, TOKENIZED, Kind, LabelSet, split_cell
 from mallang.data.corpus import Corpus, Rows, open_corpus
 from mallang.data.filters import Filters
 from mallang.data.header import check_header
+from mallang.data.held_out import HeldOut
 from mallang.data.knowledge import Graph, as_token
 from mallang.data.mixture import prepare_split
 from mallang.data.prepared import Prepared
 from mallang.data.roles import lemma_forms
+from mallang.data.unpaired import Unpaired, check_languages
 from mallang.decoding.contract import DEFAULTS
 from mallang.errors import UserError, nearest
 from mallang.find import find
@@ -36,6 +38,7 @@ from mallang.tasks.contract import (
 )
 from mallang.tasks.finetuning import FineTuned, frame_marks_of
 from mallang.tasks.graphs import graph_for, lender
+from mallang.tasks.own_input import ReadsUnpaired
 from mallang.text.added_words import with_special_tokens
 from mallang.text.tokenizer import Tokenizer
 from mallang.training.pretrained import with_extra_words
@@ -63,6 +66,7 @@ def prepare_data(
     check_search(recipe, kind.unread)
     corpus = open_corpus(recipe.data, kind.columns)
     rows, held_out_rows = corpus.split("train"), corpus.split("valid")
+    check_unpaired(recipe, kind, rows)
     for note in corpus.notes:
         say(note)
     kinds = column_kinds(kind, recipe.task)
@@ -93,6 +97,21 @@ def prepare_data(
     say(str(prepared.account))
     held_out = prepare_split(held_out_rows, chosen, anything, tags)
     return Materials(task, corpus, prepared, held_out, labels, given, graph)
+
+
+def check_unpaired(recipe: Recipe, kind: type[Any], rows: Rows) -> None:
+    """Refuse unpaired text where the task needs pairs, and unpaired text of one language."""
+    if recipe.data.unpaired == "no":
+        return
+    if not (issubclass(kind, ReadsUnpaired) and kind.reads_unpaired()):
+        raise UserError(
+            f"data.unpaired = {recipe.data.unpaired!r} has no effect: {recipe.task_name} reads no unpaired text",
+            todo="data.unpaired=no, or task.name=unsupervised-translation",
+        )
+    for part in rows.parts:
+        source = part.source.files if isinstance(part.source, HeldOut) else part.source
+        if isinstance(source, Unpaired):
+            check_languages(source, part.name)
 
 
 def teacher_of(kind: type[Distilling], recipe: Recipe) -> Path:

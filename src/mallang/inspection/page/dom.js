@@ -16,6 +16,7 @@ function fill(made, parent, text, attributes) {
   if (text !== "") made.textContent = text;
   for (const [name, value] of Object.entries(attributes)) {
     if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
+    else if (name === "style") made.style.cssText = value; // a policy against inline styles forbids the attribute
     else if (value !== null && value !== undefined && value !== false) made.setAttribute(name, value === true ? "" : value);
   }
   if (parent) parent.append(made);

@@ -1,0 +1,138 @@
+// What came of a request: outputs with the probability of every token, labels, tags, neighbors … as figures.
+
+import { css, weightColor } from "#color";
+import { element } from "#dom";
+
+const MOST = 20;
+
+/** Draw one result of a verb. */
+export function drawResult(root, verb, result, said) {
+  const box = element("div", root, "", { class: "answer" });
+  if (Array.isArray(result)) vector(box, result, said);
+  else (DRAWN[verb] ?? plain)(box, result, said);
+}
+
+const DRAWN = {
+  translate: output, reply: output, reconstruct: output, generate: output, caption: output, score: scored, classify: classified, tag: tagged, answer: answered, choose: chosen,
+  fill: filled, neighbors: near, complete: completed, similarity: similar, prefer: preferred,
+};
+
+/** Bars of shares between 0 and 1: [[name, share, told], …]. */
+export function bars(root, rows) {
+  const box = element("div", root, "", { class: "bars" }), most = Math.max(1e-9, ...rows.map(([, share]) => share));
+  for (const [name, share, told, isChosen] of rows.slice(0, MOST)) {
+    const bar = element("div", box, "", { class: `bar${isChosen ? " taken" : ""}` });
+    element("b", bar, name, { title: name });
+    element("i", bar, "", { style: `width: ${(100 * Math.max(0, share) / Math.max(1, most)).toFixed(2)}%` });
+    element("u", bar, told ?? percent(share));
+  }
+}
+
+const percent = share => `${(100 * share).toFixed(1)} %`;
+const fixed = value => (typeof value === "number" ? value.toFixed(4) : "−∞");
+
+function output(root, result, said) {
+  if (result.input) element("div", root, result.input, { class: "quiet" });
+  element("div", root, result.output || said.empty, { class: result.output ? "big output" : "big output quiet" });
+  if (result.note) element("div", root, result.note, { class: "quiet" });
+  pieces(root, result.tokens, result.token_scores, said);
+  if (result.nbest?.length > 1) {
+    element("h3", root, said.candidates);
+    const best = Math.max(...result.nbest.map(each => each.normalized ?? -Infinity));
+    bars(root, result.nbest.map(({ output: text, score, normalized }) => [text, Math.exp((normalized ?? -Infinity) - best), fixed(score)]));
+  }
+}
+
+/** Tokens, underlined by what they cost. */
+function pieces(root, tokens, scores, said) {
+  if (!tokens?.length || !scores?.length) return;
+  const row = element("div", root, "", { class: "tokens" });
+  let sum = 0;
+  tokens.forEach((token, i) => {
+    const bits = scores[i] === null ? Infinity : -scores[i] / Math.LN2;
+    sum += bits;
+    element("span", row, token, { class: "piece", title: `${bits.toFixed(2)} ${said.bits}`, style: `border-bottom-color: ${css(weightColor(Math.min(1, bits / 12), false))}` });
+  });
+  element("div", root, said.total(sum.toFixed(2), (sum / tokens.length).toFixed(2)), { class: "quiet" });
+}
+
+function scored(root, result, said) {
+  element("div", root, result.text ?? `${result.source} → ${result.target}`, { class: "quiet" });
+  element("div", root, `${said.score} ${fixed(result.score)}`, { class: "big" });
+  pieces(root, result.tokens, result.token_scores, said);
+}
+
+function classified(root, result) {
+  element("div", root, Array.isArray(result.input) ? result.input.join(" · ") : result.input, { class: "quiet" });
+  element("div", root, result.label, { class: "big" });
+  bars(root, Object.entries(result.probabilities).sort(([, a], [, b]) => b - a).map(([name, share]) => [name, share, undefined, name === result.label]));
+}
+
+function tagged(root, result) {
+  const row = element("div", root, "", { class: "row" });
+  result.words.forEach((word, i) => {
+    const box = element("span", row, "", { class: "tagged", title: percent(result.probabilities[i]), style: `border-bottom-color: ${css(weightColor(result.probabilities[i] ?? 0, false))}` });
+    element("span", box, word);
+    element("small", box, result.tags[i]);
+  });
+  if (result.spans?.length) bars(root, result.spans.map(span => [`${span.text} · ${span.type}`, span.confidence]));
+}
+
+function answered(root, result, said) {
+  element("div", root, result.question, { class: "quiet" });
+  element("div", root, result.answer || said.noAnswer, { class: "big" });
+  const text = element("p", root);
+  if (result.start === null) text.textContent = result.context;
+  else {
+    text.append(result.context.slice(0, result.start));
+    element("mark", text, result.context.slice(result.start, result.end), { class: "span" });
+    text.append(result.context.slice(result.end));
+  }
+  bars(root, (result.nbest.length ? result.nbest : [{ text: result.answer, probability: result.probability }]).map(each => [each.text || said.noAnswer, each.probability]));
+}
+
+function chosen(root, result) {
+  element("div", root, result.question, { class: "quiet" });
+  element("div", root, result.choice, { class: "big" });
+  bars(root, result.nbest.map(([name, share]) => [name, share, undefined, name === result.name]));
+}
+
+function filled(root, result, said) {
+  element("div", root, result.nbest[0]?.text ?? result.input, { class: "big output" });
+  result.gaps.forEach((gap, i) => {
+    element("h3", root, said.gap(i + 1));
+    bars(root, gap.map(each => [each.token, each.probability]));
+  });
+}
+
+function near(root, result) {
+  element("div", root, result.word ?? result.input ?? "", { class: "big" });
+  bars(root, (result.nbest ?? result.neighbors ?? []).map(each => (Array.isArray(each) ? [each[0], each[1], each[1].toFixed(3)] : [each.word, each.similarity, each.similarity.toFixed(3)])));
+}
+
+function completed(root, result, said) {
+  element("div", root, result.heads ? `? · ${result.relation} · ${result.entity}` : `${result.entity} · ${result.relation} · ?`, { class: "quiet" });
+  element("div", root, result.nbest[0]?.[0] ?? "", { class: "big" });
+  const best = result.nbest[0]?.[1] ?? 0;
+  bars(root, result.nbest.map(([name, score], i) => [result.known?.[i] ? `${name} · ${said.known}` : name, Math.exp(score - best), score.toFixed(3)]));
+}
+
+function similar(root, result) {
+  element("div", root, result.input.join(" · "), { class: "quiet" });
+  element("div", root, fixed(result.score ?? result.similarity), { class: "big" });
+}
+
+function preferred(root, result, said) {
+  element("div", root, said.better, { class: "quiet" });
+  element("div", root, result.better, { class: "big" });
+  plain(root, result);
+}
+
+function vector(root, values, said) {
+  element("div", root, said.vector(values.length), { class: "big" });
+  element("pre", root, values.map(value => value.toFixed(4)).join(" "));
+}
+
+function plain(root, result) {
+  element("pre", root, JSON.stringify(result, null, 2));
+}

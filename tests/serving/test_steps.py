@@ -1,0 +1,87 @@
+"""Requests that share decode steps: each gets what the library gives it alone, whenever it joins."""
+
+from __future__ import annotations
+
+import math
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mallang
+from mallang.errors import UserError
+from mallang.serving.messages import Continue, Done, Part
+from mallang.serving.steps import Steps
+from serving.serving import TEXTS
+
+
+@pytest.fixture(scope="module")
+def verbs(writer: Path) -> Any:
+    return mallang.load(writer, "cpu")
+
+
+REQUESTS: list[tuple[list[str], dict[str, Any]]] = [
+    ([TEXTS[0]], {"method": "greedy", "max_length": 9}),
+    ([""], {"method": "greedy", "max_length": 30}),
+    (TEXTS[:3], {"method": "sampling", "seed": 5, "nbest": 2, "max_length": 12}),
+    ([TEXTS[1]], {"method": "sampling", "seed": 5, "temperature": 0.7, "top_k": 4, "max_length": 5}),
+    ([TEXTS[1]], {"method": "sampling", "seed": 6, "top_p": 0.5, "max_length": 40}),
+    (["", TEXTS[2]], {"method": "sampling", "seed": 7, "min_length": 20, "max_length": 20}),
+    ([TEXTS[2]], {"method": "greedy", "min_length": 15, "max_length": 16}),
+    ([TEXTS[3]], {"method": "sampling", "seed": 9, "stop": ["a", "사"], "max_length": 25}),
+    ([""], {"method": "sampling", "seed": 10, "max_length": 2}),
+]
+
+
+@pytest.fixture(scope="module")
+def alone(verbs: Any) -> list[Any]:
+    return [verbs.generate(prompts, **options) for prompts, options in REQUESTS]
+
+
+@pytest.mark.parametrize("order", range(3))
+def test_requests_that_join_at_any_step_get_what_they_get_alone(verbs: Any, alone: list[Any], order: int) -> None:
+    dice, steps = random.Random(order), Steps(verbs)
+    waiting = dice.sample(range(len(REQUESTS)), len(REQUESTS))
+    done: dict[int, Any] = {}
+    while waiting or not steps.is_empty:
+        while waiting and (steps.is_empty or dice.random() < 0.4):
+            number = waiting.pop()
+            steps.add(Continue(number, "writer", *REQUESTS[number]))
+        done |= {event.job: event.results for event in steps.step() if isinstance(event, Done)}
+    for number, (prompts, options) in enumerate(REQUESTS):
+        for found, own in zip(done[number], alone[number], strict=True):
+            assert found["result"]["output"] == own.output, (prompts, options)
+            assert math.isclose(found["result"]["score"], own.score, abs_tol=1e-4)
+            assert [each["output"] for each in found["result"]["nbest"]] == [each[0] for each in own.nbest]
+
+
+def test_parts_of_a_stream_add_up(verbs: Any) -> None:
+    steps, texts = Steps(verbs), {0: "", 1: ""}
+    steps.add(Continue(1, "writer", ["", TEXTS[0]], {"method": "sampling", "seed": 3, "max_length": 30}, stream=True))
+    results: Any = None
+    while not steps.is_empty:
+        for event in steps.step():
+            if isinstance(event, Part):
+                texts[event.content["place"]] += event.content["text"]
+            else:
+                results = event.results
+    assert [texts[0], texts[1]] == [each["outputs"][0]["text"] for each in results]
+
+
+def test_a_canceled_request_leaves_and_changes_nothing(verbs: Any, alone: list[Any]) -> None:
+    steps = Steps(verbs)
+    for number in (0, 1, 2):
+        steps.add(Continue(number, "writer", *REQUESTS[number]))
+    list(steps.step())
+    steps.cancel(1)
+    done = {}
+    while not steps.is_empty:
+        done |= {event.job: event.results for event in steps.step() if isinstance(event, Done)}
+    assert set(done) == {0, 2}
+    assert [each["result"]["output"] for each in done[2]] == [each.output for each in alone[2]]
+
+
+def test_a_prompt_beyond_the_vocabulary_is_refused(verbs: Any) -> None:
+    with pytest.raises(UserError, match="vocabulary has"):
+        Steps(verbs).add(Continue(1, "writer", [[1, 10**6]], {}))
