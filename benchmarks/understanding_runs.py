@@ -1,4 +1,4 @@
-"""One training run of a classifier (of texts or pairs), a tagger or a rater of pairs, in a folder of its own.
+"""One training run of a classifier, a tagger, a rater of pairs or a chooser, in a folder of its own.
 
 It is scored on dev, and on test where asked.
 
@@ -16,7 +16,10 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from mallang.evaluation.score import Score
 
 Stage = Literal["sweep", "final"]
 Line = dict[str, Any]
@@ -24,6 +27,7 @@ Line = dict[str, Any]
 LABELS = {
     "accuracy": "accuracy", "macro F1": "macro-f1", "span F1": "span-f1", "tag accuracy": "tag-accuracy",
     "Spearman": "spearman", "Pearson": "pearson",
+    "role F1": "role-f1", "predicate F1": "predicate-f1", "end-to-end role F1": "end-to-end-role-f1",
 }  # fmt: skip
 """What scores are called in lines and file names."""
 ALL, NEW = "test", "test-new"
@@ -143,20 +147,35 @@ def tested(model: Any, corpus: Any) -> Line:
 
     rows = list(corpus.split("test"))
     known = seen(texts_of(model, rows), texts_of(model, list(corpus.split("train"))))
+    if model.evaluated == "roles":  # their scores are of predicates too, which outputs and roles do not have
+        new_rows = [row for row, is_known in zip(rows, known, strict=True) if not is_known]
+        return {ALL: scores_of(model, rows), NEW: scores_of(model, new_rows)}
     _, outputs = model.evaluate(rows)
-    golds = [row[-1] for row in rows]
+    golds = golds_of(model, rows)
     new = [place for place, is_known in enumerate(known) if not is_known]
     line: Line = {ALL: scored(model, outputs, golds)}
     line[NEW] = scored(model, [outputs[place] for place in new], [golds[place] for place in new])
-    if model.evaluated == "labels":
+    if model.evaluated in ("labels", "choices"):
         line["right"] = bits([output == gold for output, gold in zip(outputs, golds, strict=True)])
     return line
 
 
 def scores_of(model: Any, rows: Sequence[tuple[str, ...]]) -> dict[str, Any]:
     """The scores of rows, by label."""
-    _, outputs = model.evaluate(rows)
-    return scored(model, outputs, [row[-1] for row in rows])
+    scores, outputs = model.evaluate(rows)
+    if model.evaluated == "roles":
+        return by_label(scores)
+    return scored(model, outputs, golds_of(model, rows))
+
+
+def golds_of(model: Any, rows: Sequence[tuple[str, ...]]) -> list[str]:
+    """What the outputs for rows should be; of a question with choices the name of the right one."""
+    from mallang.data.choices import read_choices
+
+    if model.evaluated != "choices":
+        return [row[-1] for row in rows]
+    choices = [read_choices(cell) for _, cell, _ in rows]
+    return [each.names[each.number(row[-1])] for each, row in zip(choices, rows, strict=True)]
 
 
 def scored(model: Any, outputs: Sequence[str], golds: Sequence[str]) -> dict[str, Any]:
@@ -168,11 +187,18 @@ def scored(model: Any, outputs: Sequence[str], golds: Sequence[str]) -> dict[str
 
     if model.evaluated == "labels":
         found = list(classification_scores(list(outputs), list(golds)).values())
+    elif model.evaluated == "choices":
+        found = [classification_scores(list(outputs), list(golds))["accuracy"]]
     elif model.evaluated == "numbers":
         found = list(correlation_scores(*([float(each) for each in side] for side in (outputs, golds))).values())
     else:
         cells = [[split_cell(cell, "tags") for cell in column] for column in (outputs, golds)]
         found = all_scores(cells[0], cells[1], model.task.tags.labels.scheme)
+    return by_label(found)
+
+
+def by_label(found: Sequence[Score]) -> dict[str, Any]:
+    """The scores that a line has, by label."""
     known: dict[str, Any] = {}
     for score in found:
         if score.name in LABELS:
@@ -184,7 +210,7 @@ def texts_of(model: Any, rows: Sequence[tuple[str, ...]]) -> list[str]:
     """The texts of rows, both of a pair; words with spaces between them."""
     from mallang.data.columns import split_cell
 
-    if model.evaluated in ("labels", "numbers"):
+    if model.evaluated in ("labels", "numbers", "choices"):
         return ["\t".join(row[:-1]) for row in rows]
     return [" ".join(split_cell(row[0], "words")) for row in rows]
 

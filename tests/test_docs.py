@@ -44,7 +44,10 @@ LITTLE = ("data.train=train.tsv", "data.valid=valid.tsv", "data.test=test.tsv")
 """Added where a page names no data of its own: the run that all pages use was trained on the whole of miniworld."""
 LITTLE_TEXT = ("data.train=train.txt", "data.valid=valid.txt", "data.test=test.txt")
 """The same for language models."""
-READING = ("question_answering", "multiple_choice")
+READING = (
+    "question_answering", "multiple_choice", "link_prediction", "mention_classification", "entity_denoising",
+    "graph_choice", "coreference", "semantic_roles",
+)  # fmt: skip
 """Tasks whose recipes keep their own corpus: three columns are no pairs."""
 PAIRS = [
     ("나는 물을 마신다.", "I drink water."),

@@ -18,7 +18,7 @@ from mallang.errors import UserError  # noqa: E402
 
 LISTS = [
     ROOT / "benchmarks" / f"{name}.toml"
-    for name in ("understanding", "tagging", "finetuning", "adaptation", "adaptation-miniworld")
+    for name in ("understanding", "tagging", "finetuning", "adaptation", "adaptation-miniworld", "knowledge")
 ]
 LIST = """
 [defaults]
@@ -177,6 +177,19 @@ def test_pairs_are_scored_by_their_last_column(task, label, tmp_path):
     assert "test" not in understanding_results.summary(final).partition("dev")[2]
     (name, value), *_ = understanding_results.results(final)
     assert value.split == "valid" and "valid chose no setting" in value.protocol and name.startswith("x-valid-")
+
+
+def test_choices_are_scored_by_the_name_of_the_right_one(tmp_path):
+    """Whether a row says which it is by a letter, a number or a text."""
+    lines = [{"question": f"w{n % 3}", "choices": ["x", "y"], "answer": ("A", "1", "x")[n % 3]} for n in range(12)]
+    (tmp_path / "my.jsonl").write_text("\n".join(map(json.dumps, lines)), "utf-8")
+    data = [f"data.{split}={tmp_path / 'my.jsonl'}" for split in ("train", "valid", "test")]
+    overrides = (*data, "task.name=multiple_choice", "model.size=tiny", "train.epochs=1", "train.workers=0")
+    job = Job(stage="final", system="x", recipe="rnn_classifier", overrides=overrides, seed=1, cost=1)
+    line = do(job, Place(folder=tmp_path, device="cpu", about={}))
+    assert "failed" not in line, line
+    assert list(line["test"]) == ["accuracy"] and len(is_right(line["right"], 12)) == 12
+    assert line["test"]["accuracy"]["value"] == pytest.approx(100 * sum(is_right(line["right"], 12)) / 12)
 
 
 def test_a_wrong_job_says_why(tmp_path):

@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # what a type checker sees; at run time each is imported when
     from mallang.find import add_plugin
     from mallang.inspection.alignment import attention_of
     from mallang.inspection.comparison import compare
+    from mallang.inspection.shown_runs import inspect
     from mallang.layers.attention import record_attention
     from mallang.loading import load
     from mallang.recipe import Recipe
@@ -30,6 +31,7 @@ __all__ = [
     "add_plugin",
     "attention_of",
     "compare",
+    "inspect",
     "load",
     "read_recipe",
     "record_attention",
@@ -42,6 +44,7 @@ _PLACES = {
     "add_plugin": "mallang.find:add_plugin",
     "attention_of": "mallang.inspection.alignment:attention_of",
     "compare": "mallang.inspection.comparison:compare",
+    "inspect": "mallang.inspection.shown_runs:inspect",
     "load": "mallang.loading:load",
     "read_recipe": "mallang.recipe:read",
     "record_attention": "mallang.layers.attention:record_attention",

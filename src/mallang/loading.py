@@ -36,6 +36,7 @@ from mallang.tasks.contract import (
     make_task,
     text_columns,
 )
+from mallang.tasks.graphs import kept_graph
 
 Weights = Literal["float32", "int8"]
 
@@ -91,7 +92,7 @@ def open_task(run: Run, recipe: Recipe) -> Any:
                 todo="restore the file, or train again",
             )
     given = {} if issubclass(kind, Distilling) else open_given(recipe.given, run)
-    return make_task(kind, recipe.task, tokenizers, labels, given)
+    return make_task(kind, recipe.task, tokenizers, labels, given, kept_graph(kind, run))
 
 
 def load_ensemble(paths: Sequence[Path | str], device: str, weights: Weights) -> Any:

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 else:  # they import torch, which reading a recipe does not need
     DataConfig = DecodingConfig = TextConfig = TrainConfig = OptimizerConfig = ScheduleConfig = VectorsConfig = Any
 
+ALIASES = {"unsupervised": "unsupervised_transformer"}
+"""Other names of models, where a person names a model in place of a recipe."""
 FOLDER = Path(__file__).parent / "recipes"
 
 
@@ -288,8 +290,9 @@ def _find(name: str) -> tuple[str, tuple[Layer, ...]]:
         return path.resolve().name, _load(path / "recipe.toml", f"run {path}")
     if path.is_file():
         return path.stem, _load(path, f"recipe {path}")
-    if find.plain(name) in schema.names("model"):
-        return key, (Layer("command line", {"model": {"name": find.plain(name)}}),)
+    model = ALIASES.get(find.plain(name), find.plain(name))
+    if model in schema.names("model"):
+        return key, (Layer("command line", {"model": {"name": model}}),)
     if path.is_dir():
         raise UserError(f"{name} is not a run folder: it holds no recipe.toml", todo="give a recipe or a run folder")
     if path.suffix == ".toml" or len(path.parts) > 1:

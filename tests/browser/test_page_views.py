@@ -170,7 +170,7 @@ def test_markup_in_every_part_of_a_page_is_shown_and_never_run(opened: Open, tmp
     curves = {HOSTILE: {NASTY: torch.tensor([[1.0, 2.0], [3.0, 4.0]])}}
     mixes = [{"name": HOSTILE, "weights": weights, "scale": 1.0}]
     page = opened(page_of(tmp_path / "a.html", shown, curves=curves, mixes=mixes))
-    assert page.locator("nav button").count() == 8
+    assert page.locator("nav button").count() == 9
     for each in page.locator("nav button").all():
         each.click()
         assert page.locator("img").count() == 0

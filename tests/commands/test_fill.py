@@ -115,3 +115,38 @@ def restored(shown: dict[str, str]) -> str:
     for original, instead in (change.split(" → ") for change in shown["masked"].split(", ") if change):
         read[read.index(instead)] = original
     return "".join(read).replace("##", "")
+
+
+def test_labeled_texts_get_copies_with_other_words(call, home: Path) -> None:  # type: ignore[no-untyped-def]
+    rows = [("the man went to the store .", "go"), ("my dog is hairy .", "be")]
+    few = "".join(f"{text}\t{label}\n" for text, label in [("text", "label"), *rows])
+    (home / "few.tsv").write_text(few, "utf-8")
+    options = "--model", "run", "--copies", "3", "--share", "0.9", "--quiet"
+    code, out, told = call("data", "augment", "few.tsv", "more.tsv", *options)
+    lines = [line.split("\t") for line in (home / "more.tsv").read_text("utf-8").splitlines()]
+    assert code == 0 and out == f"2 rows read, {len(lines) - 1} written to more.tsv\n", told
+    assert lines[0] == ["text", "label"] and [each for each in map(tuple, lines) if each in rows] == rows
+    assert 4 <= len(lines) <= 9 and all(text.endswith(" .") for text, _ in lines[1:])
+    code, _, told = call("data", "augment", "few.tsv", "more.tsv", *options)
+    assert code == 2 and "more.tsv is there already" in told
+    (home / "pairs.tsv").write_text("first\tsecond\tlabel\nmy dog is old .\tit is hairy .\tyes\n", "utf-8")
+    code, out, _ = call("data", "augment", "pairs.tsv", "both.tsv", *options, "--pairs", "--json")
+    both = [line.split("\t") for line in (home / "both.tsv").read_text("utf-8").splitlines()]
+    assert code == 0 and json.loads(out) == {"read": 1, "written": len(both) - 1}
+    assert both[1] == ["my dog is old .", "it is hairy .", "yes"] and {row[2] for row in both[1:]} == {"yes"}
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (("none.tsv", "o.tsv", "--model", "run"), "none.tsv"),
+        (("few.tsv", "o.txt", "--model", "run"), "try:   o.tsv"),
+        (("few.tsv", "o.tsv", "--model", "run", "--share", "2"), "share = 2.0 must be above 0"),
+        (("few.tsv", "o.tsv", "--model", "run", "--vectors", "run"), "augment` needs a run for word vectors"),
+    ],
+)
+def test_what_cannot_be_augmented_is_told(call, home: Path, given: tuple[str, ...], message: str) -> None:  # type: ignore[no-untyped-def]
+    (home / "few.tsv").write_text("text\tlabel\nmy dog\tyes\na cat\tno\n", "utf-8")
+    code, _, told = call("data", "augment", *given)
+    assert code == 2 and message in told and "Traceback" not in told, told
+    assert not (home / "o.tsv").exists()

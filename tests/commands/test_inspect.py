@@ -74,9 +74,31 @@ def test_numbers_are_those_of_the_output_that_translate_prints(trained: Path, tm
     assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]  # nothing was drawn
 
 
+def test_attention_is_printed_step_by_step(trained: Path, tmp_path: Path) -> None:
+    asked = ("inspect", trained, SENTENCE, "--numbers", "--layer", "decoder.0.cross", "--head", "2")
+    ended = mallang(*asked, cwd=tmp_path)
+    assert ended.code == 0, ended.err
+    assert ended.out.startswith("decoder.0.cross, head 2 of 4") and "K = M Wk, head 2" in ended.out
+    told = json.loads(mallang(*asked, "--json", cwd=tmp_path).out)
+    steps = {each["step"]: each["values"] for each in told["steps"]}
+    assert all(sum(row) == pytest.approx(1.0, abs=1e-5) for row in steps["softmax"]) and told["input"] == SENTENCE
+    assert not list(tmp_path.iterdir())
+    ended = mallang("inspect", trained, SENTENCE, "--numbers", "--start", "2", "--out", "a.html", "-q", cwd=tmp_path)
+    assert ended.code == 0 and "X Xᵀ" in ended.out, ended.err
+    (text,) = read_page(tmp_path / "a.html")["runs"][0]["texts"]
+    assert len(text["numbers"]) == 3 and text["window"]["start"] == 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
+        (["--numbers", "--head", "mean"], ["--head mean has no effect on --numbers"]),
+        (["--numbers", "--words"], ["--words has no effect on --numbers"]),
+        (["--numbers", "--layer", "decoder.0.cros"], ["no layer 'decoder.0.cros' with Q, K and V", "decoder.0.cross"]),
+        (["--numbers", "--head", "9"], ["there is no head 9 in a layer of 4"]),
+        (["--numbers", "--out", "a.png"], ["--out has no effect as a picture of --numbers"]),
+        (["--start", "2", "--out", "a.png"], ["--start has no effect but on a page"]),
+        (["--numbers", "--tree"], ["--numbers has no effect on a search tree"]),
         (["--out", "a.doc"], ["a.doc names no kind of picture", ".svg"]),
         (["--out", "a.png", OTHER], ["one picture cannot show 2 texts", "--out FOLDER"]),
         (["--out", "a.png", "--layer", "a", "--layer", "b"], ["one picture cannot show 2 layers"]),
@@ -92,7 +114,7 @@ def test_numbers_are_those_of_the_output_that_translate_prints(trained: Path, tm
 )
 def test_what_cannot_be_shown_is_told(trained: Path, tmp_path: Path, arguments: list[str], words: list[str]) -> None:
     (tmp_path / "file.txt").write_text("a\n")
-    out = [] if "--out" in arguments else ["--out", "a.html"]
+    out = [] if "--out" in arguments or "--numbers" in arguments else ["--out", "a.html"]
     refused(mallang("inspect", trained, SENTENCE, *out, *arguments, cwd=tmp_path), *words)
     assert not (tmp_path / "a.html").exists()
 

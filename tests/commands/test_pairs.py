@@ -86,7 +86,7 @@ WRONG: list[tuple[list[Any], str]] = [
     (["similarity", "pairs", "a", "b"], "was trained for pairs"),
     (["evaluate", "similarity", "--split", "valid", "--report", "r"], "--report is for runs that give labels or tags"),
     (["evaluate", "similarity", "--split", "valid", "--explain", "1"], "compares texts"),
-    (["inspect", "pairs", "a", "b"], "attention maps are for single texts, but this run reads pairs"),
+    (["inspect", "pairs", "a"], "this run reads 2 texts at once"),
     (["inspect", "pairs", "a", "--attribution", "gradient"], "a pair is two texts, but 1 were given"),
 ]
 

@@ -22,6 +22,7 @@ from unittest.mock import patch
 
 from gpu import stand_ins
 from mallang import recipe
+from mallang.data import storage
 from mallang.find import find
 from mallang.models import contract
 from mallang.training.record import FILE, read
@@ -61,14 +62,21 @@ def small(name: str, *, dim: int, batch_tokens: int, context: int, steps: int, p
             changes[f"task.{key}"] = min(values["task"][key], context)
     if not is_fitted(name):
         changes |= {"train.steps": steps, "train.precision": precision, "train.workers": 0, "train.log_every": 1}
-    return recipe.read(name, [f"{key}={value}" for key, value in changes.items()]).build()
+    sizes = {"dim": dim, "batch_tokens": batch_tokens, "context": context, "steps": steps, "precision": precision}
+    given = stand_ins.given_runs(
+        name,
+        storage.cache_folder() / f"given-{dim}",
+        lambda other: small(other, **sizes),
+        "cpu",  # type: ignore[arg-type]
+    )
+    return recipe.read(name, [*(f"{key}={value}" for key, value in changes.items()), *given]).build()
 
 
 @contextmanager
 def corpora() -> Iterator[None]:
     """Small stand-ins of all corpora that the recipes name, in the cache folder."""
-    every = [recipe.read(name).resolved()["data"] for name in recipe.names()]
-    names = {corpus for data in every for corpus in stand_ins.corpora_of(data)}
+    every = [recipe.read(name).resolved() for name in recipe.names()]
+    names = {corpus for each in every for corpus in stand_ins.corpora_of(each)}
     entries = stand_ins.write(sorted(names), stand_ins.SMALL)
     with stand_ins.in_registry(entries), stand_ins.shortened(train=300, valid=8):
         yield

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -11,15 +12,20 @@ import torch
 from contracts.tiny_models import CLASSES, vocabularies_of
 from mallang.data.columns import LabelSet
 from mallang.data.images import data_uri
+from mallang.data.knowledge import Graph
 from mallang.decoding.contract import Autoregressive, Config
 from mallang.errors import UserError
 from mallang.find import find, names
 from mallang.inspection.alignment import attention_of, in_words
 from mallang.inspection.highlights import highlights_of, pools_by_attention
+from mallang.inspection.page import packed
 from mallang.inspection.search_tree import tree_of
+from mallang.inspection.shown_texts import Wanted, shown_text
+from mallang.layers.recurrent import Recurrent
 from mallang.tasks import autoencoding, captioning, classifier, language_modeling, translation
 from mallang.tasks.captioner import short
 from mallang.tasks.contract import text_columns
+from mallang.tasks.graph_chooser import ShowsPaths
 from mallang.text.tokenizer import Config as TextConfig
 from mallang.text.tokenizer import Tokenizer
 
@@ -27,20 +33,23 @@ LINES = ["나는 물을 마신다.", "나는 책을 읽는다.", "그는 물을 
 NAMES = names("models")
 ATTENTIVE = ("bahdanau", "convs2s", "gpt", "luong", "modern_gpt", "transformer")
 """Those known to attend; a new model that does is found by what it records."""
-LABELS: dict[str, list[dict[str, LabelSet]]] = {
+LABELS: dict[str, list[Any]] = {
     "classification": [{"label": LabelSet(CLASSES)}],
     "tagging": [{"tags": LabelSet(("B-X", "I-X", "O"), "tags")}],
     "word_vectors": [],
+    "coreference": [],
     "link_prediction": [{"relation": LabelSet(CLASSES)}],
     "bidirectional_language_modeling": [],
+    "graph_choice": [{}, {}, Graph.of([("물", "is a", "것")])],
+    "semantic_roles": [{"predicates": LabelSet(("_", "a|b"), "predicates"), "roles": LabelSet(("ARG0", "_"), "roles")}],
 }
-"""Tasks that search for no output, and the labels that each is built with."""
+"""Tasks that search for no output, and the labels, or the graph, that each is built with."""
 
 
 def verbs_of(name: str, task: str | None = None) -> Any:
     """An untrained model with the verbs of the task that suits it."""
     module = find("models", name)
-    unit = "space" if module.TASK == "link_prediction" else "word"
+    unit = "space" if module.TASK in ("link_prediction", "coreference", "semantic_roles") else "word"
     tokenizer = Tokenizer.train(LINES, TextConfig(unit=unit, vocabulary=40))
     if module.TASK == "captioning":
         captions = captioning.Task(captioning.Config(size=12), {"caption": tokenizer})
@@ -91,7 +100,7 @@ def test_attention_is_seen_or_the_message_says_that_there_is_none(name: str) -> 
         with pytest.raises(UserError, match="one weight per token"):
             attention_of(verbs, LINES[0])
         return
-    if not attends(verbs):
+    if not attends(verbs) or isinstance(verbs, ShowsPaths):  # such a model attends to paths, not to words
         with pytest.raises(UserError, match="has no attention|searches for no output"):
             attention_of(verbs, LINES[0])
         return
@@ -103,6 +112,30 @@ def test_attention_is_seen_or_the_message_says_that_there_is_none(name: str) -> 
         for each in (*seen.maps.values(), *in_words(seen).maps.values()):
             assert each.weights.shape[1:] == (len(each.queries), len(each.keys))
             torch.testing.assert_close(each.weights.sum(dim=-1), torch.ones_like(each.weights[..., 0]))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_page_shows_all_that_a_run_can_fill(name: str) -> None:
+    verbs = verbs_of(name)
+    text = picture(verbs) or ("나는\tA" if verbs.task_name == "link_prediction" else LINES[3])
+    text = text.replace("\tA", f"\t{CLASSES[0]}")
+    search = {} if not searches(verbs) or not hasattr(verbs, "config") else {"method": "greedy"}
+    shown = shown_text(verbs, text, Wanted(search=search))
+    json.dumps(packed(shown)[0], allow_nan=False)
+    if searches(verbs) and not isinstance(verbs, captioning.Verbs):
+        made = getattr(verbs, "generate" if hasattr(verbs, "generate") else "translate")(text, **search)
+        assert shown["output"] == made.output and shown["score"] == pytest.approx(made.score, abs=1e-4)
+        bits = shown["next"]["label_log_probs"][shown["prompt"] or 0 :]
+        assert float(bits.sum()) == pytest.approx(shown["score"], abs=1e-3)
+    recurrent = [part for part in verbs.model.modules() if isinstance(part, Recurrent)]
+    if recurrent and not pools_by_attention(verbs) and searches(verbs):
+        assert {trace["kind"] for trace in shown["gates"]} == {part.kind for part in recurrent}
+    if attends(verbs) and not pools_by_attention(verbs) and not isinstance(verbs, captioning.Verbs):
+        seen = attention_of(verbs, text, **({} if isinstance(verbs, classifier.Verbs) else search))
+        for each in shown["maps"]:
+            assert each["weights"] == pytest.approx(seen.maps[each["name"]].weights.numpy(), abs=1e-6)
+    assert ("image" in shown) == isinstance(verbs, captioning.Verbs)
+    assert ("highlights" in shown) == pools_by_attention(verbs)
 
 
 @pytest.mark.parametrize("name", [name for name in ATTENTIVE if "gpt" in name])

@@ -10,7 +10,7 @@ RANKS = {
     "text": 0, "data": 1, "kernels": 1, "layers": 2, "models": 3, "decoding": 4, "evaluation": 4, "runs": 5,
     "tasks": 6, "training": 7, "interop": 8, "inspection": 8, "serving": 9, "commands": 10,
 }  # fmt: skip
-FREE = {"console", "errors", "find", "renamed"}
+FREE = {"console", "errors", "find", "notebook", "renamed"}
 """Root modules that anyone may import."""
 ABOVE = {"recipe": 5, "recipe_layers": 5, "schema": 5, "toml": 5, "loading": 8}
 """Root modules and the lowest rank that may import them."""

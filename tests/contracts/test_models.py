@@ -26,23 +26,30 @@ from mallang.data.batch import Batch, pad_rows
 from mallang.decoding.contract import Autoregressive
 from mallang.find import find
 from mallang.layers.attention import record_attention
+from mallang.layers.spans import CoreferenceScorer
 from mallang.models.contract import Classifier, TripleScorer, WordVectors
 from mallang.tasks.bidirectional_language_modeling import Bidirectional
 from mallang.text.vocabulary import BOS, EOS, PAD, SPECIALS
 
 AUTOREGRESSIVE = [name for name in NAMES if isinstance(build(name, 8), Autoregressive)]
-LABELING = [name for name in NAMES if find("models", name).TASK in ("classification", "tagging")]
+LABELED = ("classification", "tagging", "mention_classification", "graph_choice", "semantic_roles")
+LABELING = [name for name in NAMES if find("models", name).TASK in LABELED]
 """What they learn, and that they learn it, is asked in test_encoders.py: they predict nothing of the text itself."""
 
 GRAPHS = [name for name in NAMES if issubclass(find("models", name).Model, TripleScorer)]
 """They learn triples of a graph; that they do is asked in tests of their own."""
+
+COREFERENCE = [name for name in NAMES if issubclass(find("models", name).Model, CoreferenceScorer)]
+"""They learn which spans of a document mean the same; that they do is asked in tests of their own."""
 
 WORD_VECTORS = [name for name in NAMES if issubclass(find("models", name).Model, WordVectors)]
 """They predict nothing but the words around a word, by a loss of their own."""
 
 every_model = pytest.mark.parametrize("name", NAMES)
 every_autoregressive = pytest.mark.parametrize("name", AUTOREGRESSIVE)
-every_trained = pytest.mark.parametrize("name", [name for name in NAMES if name not in {*FITTED, *LABELING, *GRAPHS}])
+every_trained = pytest.mark.parametrize(
+    "name", [name for name in NAMES if name not in {*FITTED, *LABELING, *GRAPHS, *COREFERENCE}]
+)
 every_fitted = pytest.mark.parametrize("name", [name for name in FITTED if name not in {*LABELING, *WORD_VECTORS}])
 tiny = settings(deadline=None, max_examples=10)
 
@@ -112,7 +119,9 @@ def real(said, batch):
 
 def test_no_model_is_left_out():
     """Each one steps, encodes, classifies or gives vectors of words, so that each meets eight examples in a test."""
-    assert set(NAMES) == {*AUTOREGRESSIVE, *ENCODERS, *CLASSIFIERS, *WORD_VECTORS, *GRAPHS} and set(FITTED) < set(NAMES)
+    assert set(NAMES) == {*AUTOREGRESSIVE, *ENCODERS, *CLASSIFIERS, *WORD_VECTORS, *GRAPHS, *COREFERENCE} and set(
+        FITTED
+    ) < set(NAMES)
     assert set(LABELING) <= {*ENCODERS, *CLASSIFIERS} and not set(LABELING) & set(AUTOREGRESSIVE)
 
 

@@ -30,7 +30,7 @@ from mallang.training.train import Options, train
 
 MARGIN = 20.0
 """Points above a rule that looks at no question."""
-WITHOUT_TOKENS = ("autoencoder", "char_cnn")
+WITHOUT_TOKENS = ("autoencoder", "char_cnn", "kagnet")
 """Encoders without a vector for a single token."""
 WORDS = " ".join(f"w{number}" for number in range(20))
 TASKS = {"questions": question_answering, "choices": multiple_choice}

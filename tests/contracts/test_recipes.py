@@ -32,9 +32,9 @@ def test_it_is_small_and_named_after_its_system_and_corpus(name: str) -> None:
         return
     corpus = plain(data["corpus"]).replace("_", "-").replace("/", "-")
     short = corpus.removeprefix("tiny")  # nobody calls tinyshakespeare, imdb-subset or bbc-news by their full names
-    for ending in ("-subset", "-news", "-documents"):
+    for ending in ("-subset", "-news", "-documents", "-pictures", "-triples", "-hops", "-coref"):
         short = short.removesuffix(ending)
-    short = re.sub(r"quad1\.\d(-dev-fold\d)?$", "quad", short)
+    short = re.sub(r"quad1\.\d(-dev-fold\d)?", "quad", short)
     assert name.endswith((f"-{short}", f"-{corpus}-{data['source']}-{data['target']}"))
 
 

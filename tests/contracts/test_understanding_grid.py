@@ -29,8 +29,9 @@ from mallang.errors import UserError
 from mallang.evaluation.spans import read_spans
 from mallang.find import find, names
 from mallang.models.contract import Tagger
-from mallang.tasks import classification, pairs, similarity, tagging
+from mallang.tasks import classification, mention_classification, pairs, similarity, tagging
 from mallang.tasks.contract import Distilling, column_kinds
+from mallang.text.added_words import with_special_tokens
 from mallang.training.train import Options, train
 
 MARGIN = 15.0
@@ -42,7 +43,7 @@ LEARNING = ("train.steps=400", "train.validate_every=400", "train.batch_sentence
 CHANGES = {
     "autoencoder": ("model.dim=8",),  # its tiny code of two numbers cannot keep eleven topics apart
     **dict.fromkeys(  # norms after the sublayers bear no more without a warm-up
-        ("albert", "bert", "distilbert", "electra"), ("optimizer.learning_rate=0.001",)
+        ("albert", "bert", "distilbert", "electra", "ernie"), ("optimizer.learning_rate=0.001",)
     ),
     "char_cnn": ("text.unit=char",),
     "grnn": ("model.dim=24",),  # a last state of twelve numbers learns to keep the first words only after LEARNING
@@ -79,11 +80,13 @@ class Job:
     @property
     def roles(self) -> tuple[str, ...]:
         """The columns of the task, by the names that they have in files here."""
-        return find("tasks", self.task).Task.columns if self.task in PAIRED else ("text", "label")
+        return find("tasks", self.task).Task.columns if self.task in (*PAIRED, *LINKED) else ("text", "label")
 
 
 PAIRED = ("pairs", "similarity")
 """Tasks that read two texts."""
+LINKED = ("mention_classification",)
+"""Tasks that read mentions and entity links beside a text."""
 
 
 JOBS = {
@@ -100,6 +103,14 @@ JOBS = {
         ("task.kind=bi",),
         corpus="miniworld-similarity",
     ),
+    "types of mentions": Job(
+        "mention_classification",
+        ("en", "en-mention", "en-links", "types"),
+        "ernie",
+        ("task.kind=multi", "task.read=text"),
+        margin=5.0,
+        corpus="miniworld-links",
+    ),
 }
 REFUSED = {
     **{
@@ -115,8 +126,12 @@ REFUSED = {
         ("equal parts", model): f"{model} reads documents in sentences, so a text alone has no vector of its own"
         for model in ("grnn", "han")
     },
+    **{
+        ("types of mentions", model): f"{model} reads documents in sentences, and no mention in one"
+        for model in ("grnn", "han")
+    },
 }
-"""The cells that are refused, each with its message: eight of them."""
+"""The cells that are refused, each with its message: ten of them."""
 CELLS = [(job, model) for job in JOBS for model in JOBS[job].models if (job, model) not in REFUSED]
 
 
@@ -166,7 +181,7 @@ def train_cell(job: str, model: str, data: Sequence[str], folder: Path, device: 
 
 def decisions(job: str, cells: Sequence[str]) -> list[set[Hashable]]:
     """What the cells of a column say: the labels of each text, the spans of each sentence, or the tag of each word."""
-    if JOBS[job].task in ("classification", "pairs"):
+    if JOBS[job].task in ("classification", "pairs", *LINKED):
         return [set(cell.replace("|", "\t").split("\t")) - {""} for cell in cells]
     if JOBS[job].by_spans:
         return [set(read_spans(cell.split())) for cell in cells]
@@ -239,6 +254,13 @@ def both(name: str) -> dict[str, Any]:
     return dict.fromkeys(("first", "second"), task_of(name).text)
 
 
+def marked(name: str) -> mention_classification.Task:
+    """The task of types of mentions in texts alone."""
+    tokenizer = with_special_tokens(task_of(name).text, ("entity",))
+    config = mention_classification.Config(read="text")
+    return mention_classification.Task(config, {"text": tokenizer}, {"label": LabelSet(CLASSES)})
+
+
 def test_models_that_encode_no_text_are_refused() -> None:
     """They are all that is not in the grid."""
     tags = LabelSet.learn(["O\tI-PER"], "tags", "tags")
@@ -247,6 +269,7 @@ def test_models_that_encode_no_text_are_refused() -> None:
         "tagging": lambda name: tagging.Task(tagging.Config(), {"words": task_of(name).text}, {"tags": tags}),
         "pairs": lambda name: pairs.Task(pairs.Config(), both(name), {"label": LabelSet(CLASSES)}),
         "similarity": lambda name: similarity.Task(similarity.Config(), both(name), {}),
+        "mention_classification": marked,
     }
     left = [(job.task, name) for job in JOBS.values() for name in NAMES if name not in job.models]
     assert {("classification", "modern_gpt"), ("tagging", "ngram"), ("tagging", "bag_of_words")} <= set(left)
@@ -261,7 +284,7 @@ def test_every_task_with_labels_and_every_kind_of_it_has_a_job() -> None:
     modules = {name: find("tasks", name) for name in names("tasks")}
     tasks = {name: module for name, module in modules.items() if hasattr(module, "Task")}
     kinds = {name: column_kinds(module.Task, module.Config()).values() for name, module in tasks.items()}
-    learned = {name for name, found in kinds.items() if set(found) & {*NAMED, "number"}}
+    learned = {name for name, found in kinds.items() if set(found) & {*NAMED, "number"} and "name" not in found}
     learned -= {name for name in learned if issubclass(tasks[name].Task, Distilling)}  # they have a teacher
     assert learned == {job.task for job in JOBS.values()}
     named = {value.removeprefix("task.kind=") for job in JOBS.values() for value in job.values}

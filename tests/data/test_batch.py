@@ -21,6 +21,7 @@ from mallang.data.batch import (
 from mallang.text.vocabulary import SPECIALS, Vocabulary
 
 AXES = {"batch", "examples", "classes", "ends", "facts", *VARYING, *DOUBLED, *STEPPED}
+AXES |= {"height", "width", "colors", "regions", "region_dim", "alternatives", "statement", "place"}
 
 
 def full(rows=3, time=5, words=2, documents=None, sentences=2):
@@ -48,6 +49,22 @@ def full(rows=3, time=5, words=2, documents=None, sentences=2):
         feature_tokens=torch.ones(examples, time + 3, dtype=torch.long),
         feature_lengths=torch.full((examples,), time + 3),
         feature_words=torch.zeros(examples, words, dtype=torch.long),
+        images=torch.zeros(rows, 4, 4, 3, dtype=torch.uint8),
+        regions=torch.zeros(rows, 2, 6),
+        asked=torch.zeros(rows, dtype=torch.long),
+        lemmas=torch.zeros(rows, dtype=torch.long),
+        marks=torch.zeros(rows, words, dtype=torch.long),
+        concepts=torch.zeros(rows, 4, dtype=torch.long),
+        paths=torch.zeros(5, 8, dtype=torch.long),
+        pairs=torch.zeros(rows, 3, 2, dtype=torch.long),
+        statements=torch.zeros(rows, 6),
+        entities=torch.zeros(rows, 2, dtype=torch.long),
+        entity_places=torch.zeros(rows, 2, dtype=torch.long),
+        entity_labels=torch.zeros(rows, 2, dtype=torch.long),
+        distinct_entities=torch.zeros(3, dtype=torch.long),
+        document_words=torch.zeros(examples, 4, 2, dtype=torch.long),
+        document_sentences=torch.zeros(examples, 4, dtype=torch.long),
+        mentions=torch.zeros(examples, 2, 3, dtype=torch.long),
     )
 
 

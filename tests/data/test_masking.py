@@ -137,6 +137,19 @@ def test_whole_words_are_masked_and_the_share_stays(unit):
     assert abs(chosen.mean() - 0.15) <= 3 * np.sqrt(0.15 * 0.85 * 3 / len(rows))  # up to three tokens go together
 
 
+@pytest.mark.parametrize("unit", ["word", "eojeol", "ngram"])
+def test_whole_words_too_are_read_as_masks_random_tokens_and_themselves(unit):
+    """Other libraries mask whole words by `<mask>` alone."""
+    made = tokenizer("bpe", 70)
+    tokens, lengths = padded(made.encode_batch(LINES[:2] * 400))
+    masker = Masker(made, unit)
+    found = masker(tokens, lengths, Rates(), np.random.default_rng(6))
+    rows, places, originals = found.places.T
+    read, by_chance = found.tokens[rows, places], 0.1 / len(masker.ordinary)
+    assert within((read == masker.mask).mean(), 0.8, len(rows))
+    assert within((read == originals).mean(), 0.1 + by_chance, len(rows))
+
+
 def test_n_grams_have_a_probability_proportional_to_1_over_n():
     lengths = np.bincount(np.bincount(ngrams_of(60_000, np.random.default_rng(6))[:-3]))[1:]
     shares = lengths / lengths.sum()

@@ -40,7 +40,7 @@ UPDATES, STOP, VALIDATE = 12, 8, 6
 ROWS = 64
 START = 120.0
 """Seconds in which a process must have started."""
-VERBS = ("reply", "translate", "reconstruct", "generate", "classify", "caption")
+VERBS = ("reply", "translate", "reconstruct", "generate", "classify", "caption", "coref")
 """The verbs that are tried, the first that a model has; a model that has none of them tries the first of its own."""
 
 
@@ -82,7 +82,12 @@ def exercise(name: str, folder: Path, device: str, entries: Mapping[str, Any]) -
 
     is_fitted = contract.is_fitted(find("models", recipe.read(name).resolved()["model"]["name"]))
     changes = [f"train.steps={UPDATES}", f"train.validate_every={VALIDATE}", f"train.log_every={VALIDATE}"]
-    built = recipe.read(name, [] if is_fitted else changes).build()
+
+    def small(name: str, *more: str) -> Any:
+        return recipe.read(name, [*([] if is_fitted else changes), *more]).build()
+
+    with stand_ins.in_registry(entries), stand_ins.shortened(valid=ROWS):
+        built = small(name, *stand_ins.given_runs(name, folder, small, device))
     options = Options(folder=folder / name, device=device, quiet=True)
     with stand_ins.in_registry(entries), stand_ins.shortened(valid=ROWS):
         if not is_fitted:
@@ -157,6 +162,8 @@ def one_output(model: Any, recipe: Any) -> str:
         from mallang.data.images import data_uri
 
         text = data_uri(np.full((recipe.task.size, recipe.task.size, 3), 200, np.uint8))
+    if "mentions" in model.task.columns:
+        text = "[[the old house|Q1]] is here ." if len(model.task.marks) == 1 else "[[he]] lives in [[Seoul|Q2]] ."
     if verb in ("answer", "choose"):
         return f"{verb}: {model.answer(text, text) if verb == 'answer' else model.choose(text, text.split()[:3])}"
     if model.task.columns[:2] == ("first", "second"):
@@ -167,6 +174,8 @@ def one_output(model: Any, recipe: Any) -> str:
         return f"fill: {model.fill(f'[MASK] {text}')}"
     if verb == "generate":
         return f"generate: {model.generate('', max_tokens=16)}"
+    if verb == "roles":  # an untrained model may find no predicate
+        return f"roles: {model.roles(text, predicates=[1])}"
     # A list of words needs no analyzer, which this machine may lack.
     found = model.tag([text.split()])[0] if verb == "tag" else getattr(model, verb)(text)
     return f"{verb}: {found}"
@@ -177,7 +186,7 @@ def corpus_of(name: str, stand_ins: Mapping[str, Any]) -> str:
     from gpu.stand_ins import corpora_of
     from mallang import recipe
 
-    named = corpora_of(recipe.read(name).resolved()["data"])
+    named = corpora_of(recipe.read(name).resolved())
     if not named:
         return "built in"
     return "stand-in" if any(each in stand_ins for each in named) else "real"
@@ -189,7 +198,7 @@ def absent_corpora(names: Sequence[str]) -> list[str]:
     from mallang import recipe
     from mallang.data import registry
 
-    wanted = dict.fromkeys(each for name in names for each in corpora_of(recipe.read(name).resolved()["data"]))
+    wanted = dict.fromkeys(each for name in names for each in corpora_of(recipe.read(name).resolved()))
     return [each for each in wanted if registry.state(registry.entry(each)) != "here"]
 
 

@@ -12,7 +12,7 @@ import hashlib
 import itertools
 import json
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
@@ -20,11 +20,14 @@ from pathlib import Path
 
 import numpy as np
 
+from mallang import recipe
 from mallang.data import registry, storage
 from mallang.data.corpus import Corpus, Joined, Rows
 from mallang.data.readers import Files
 from mallang.data.registry import DataSet, Entry, File
+from mallang.recipe import Recipe
 from mallang.training import materials, pretrained
+from mallang.training.train import Options, train
 
 KOREAN = ("ko", "document", "question", "answer", "morpheme", "token", "propose_reason")
 """Columns in Hangul; all others are in Latin letters."""
@@ -68,10 +71,11 @@ LARGE = Size(rows=24_000, words=40_000)
 """Enough for the largest vocabulary that a recipe asks for."""
 
 
-def corpora_of(data: Mapping[str, object]) -> list[str]:
-    """The corpora of a recipe's [data] that come from the registry; all others are generated anyway."""
-    several = data["corpora"]
-    named = list(several) if isinstance(several, dict) else [str(data["corpus"])]
+def corpora_of(resolved: Mapping[str, Mapping[str, object]]) -> list[str]:
+    """The corpora of a recipe that come from the registry, its graph too; all others are generated anyway."""
+    several = resolved["data"]["corpora"]
+    named = list(several) if isinstance(several, dict) else [str(resolved["data"]["corpus"])]
+    named += [str(resolved["task"]["graph"])] if "graph" in resolved["task"] else []
     return [name for name in named if name in registry.names()]
 
 
@@ -109,14 +113,22 @@ def text_of(files: Files, path: Path, size: Size, as_documents: bool = False) ->
     if files.read == "conll":
         comment = f"{files.comment}\n" if files.comment else ""
         return "\n".join(comment + column_lines(row, files.columns) for row in rows).encode()
+    if files.read == "coreference":
+        return "".join(clustered(row, number) for number, row in enumerate(rows)).encode()
+    if files.read == "srl":
+        return "".join(role_lines(row) + "\n" for row in rows).encode()
     if files.read in ("squad", "qnli"):
         sentences = files.read == "qnli"
         return json.dumps({"data": [article(row, number, sentences) for number, row in enumerate(rows)]}).encode()
+    if files.read == "fewrel":
+        return "".join(json.dumps(relation_of(row)) + "\n" for row in rows).encode()
+    if files.read == "renamed" and path != files.paths[0]:
+        return entity_names(size)
     if files.read == "jsonl":
         return "".join(json.dumps(nested(row, number, files)) + "\n" for number, row in enumerate(rows)).encode()
     if files.read == "parallel":
         columns: tuple[str, ...] = (files.columns[files.paths.index(path)],)
-    elif files.read in ("text", "tsv", "parquet"):
+    elif files.read in ("text", "tsv", "parquet", "renamed"):
         columns = files.columns
     else:
         raise NotImplementedError(f"{path} is read as {files.read}, which no stand-in is written as yet")
@@ -185,7 +197,29 @@ def nested(row: np.ndarray, number: int, files: Files) -> dict[str, object]:
         for folder in folders:
             place = place.setdefault(folder, {})  # type: ignore[assignment]
         place[name] = multiple_choice(row, name) or cell(row, number, column, files, False)
-    return found
+    return found | (typed_mention(row) if "ents" in files.columns else {})
+
+
+def typed_mention(row: np.ndarray) -> dict[str, object]:
+    """A sentence whose first word is a mention with types; its first two words are linked to entities."""
+    first, second = (word(int(each), "sent") for each in row[:2])
+    start = len(first) + 1
+    links = [[f"Q{row[0]}", 0, len(first), 0.9], [f"Q{row[1]}", start, start + len(second), 0.4]]
+    labels = [str(label) for label in range(CLASSES) if int(row[0]) % (label + 2) == 0]
+    return {"sent": spelled(row, "sent"), "start": 0, "end": len(first), "labels": labels, "ents": links}
+
+
+def relation_of(row: np.ndarray) -> dict[str, object]:
+    """An object of a FewRel file: the first two words are head and tail, the relation follows from the first."""
+    words = [word(int(each), "text") for each in row]
+    head, tail = ([words[place], f"Q{row[place]}", [[place]]] for place in (0, 1))
+    return {"relation": f"P{int(row[0]) % CLASSES}", "tokens": words, "h": head, "t": tail}
+
+
+def entity_names(size: Size) -> bytes:
+    """A table with another name for every entity of a graph."""
+    lines = ["entity\tname", *(f"{word(number, 'entity')}\tQ{number}" for number in range(size.words))]
+    return "".join(f"{line}\n" for line in lines).encode()
 
 
 def multiple_choice(row: np.ndarray, name: str) -> object:
@@ -203,6 +237,34 @@ def column_lines(row: np.ndarray, columns: Sequence[str]) -> str:
     """A sentence of a column file, a line per token."""
     filled = [bio(row) if name in TAGS else [tag_or_word(int(word), name) for word in row] for name in columns]
     return "".join("\t".join(token) + "\n" for token in zip(*filled, strict=True))
+
+
+def clustered(row: np.ndarray, number: int) -> str:
+    """A document of a coreference file: words with the same remainder mean the same, the others mean nothing."""
+    lines = []
+    for place, each in enumerate(row.tolist()):
+        end = "\n" if place % SENTENCE == SENTENCE - 1 else ""
+        lines.append(f"{place}\t{word(each, 'sentences')}\t{f'({each % 8})' if each % 8 < CLASSES else '_'}\n{end}")
+    return f"#begin document (d{number}); part 0\n{''.join(lines)}#end document\n"
+
+
+def role_lines(row: np.ndarray) -> str:
+    """A sentence of a file of roles: every fifth has no predicate; the words around one have roles by what they are."""
+    place = 1 if row[0] % 5 else -1
+    lines = []
+    for number, each in enumerate(row.tolist()):
+        sense, role = "_", "_"
+        if place >= 0:
+            sense = f"{word(each, 'predicate')}.01" if number == place else "_"
+            role = "V" if number == place else "ARG0" if number == 0 else f"ARGM-{each % CLASSES}" if each % 3 else "_"
+        cells = [
+            number + 1,
+            word(each, "words"),
+            f"P{each % CLASSES}",
+            0 if number == max(place, 0) else max(place, 0) + 1,
+        ]
+        lines.append("\t".join(map(str, [*cells, "dep", sense, role])) + "\n")
+    return "".join(lines)
 
 
 def tag_or_word(number: int, column: str) -> str:
@@ -254,6 +316,17 @@ def with_span(files: Files, entry: Entry, folder: Path) -> Files:
     text, before = (folder / path).read_bytes(), entry.home.files[path.as_posix()].bytes
     places = [0 if place == 0 else text.index(b"\n", place * len(text) // before - 1) + 1 for place in files.span]
     return replace(files, span=(places[0], places[1]))
+
+
+def given_runs(name: str, folder: Path, changes: Callable[[str], Recipe], device: str) -> list[str]:
+    """Train the runs that a recipe is given, each by the recipe of its name; the values that name them then."""
+    found = []
+    for role, path in recipe.read(name).resolved().get("given", {}).items():
+        place = folder / Path(path).name
+        if not (place / "model.safetensors").exists():
+            train(changes(place.name), Options(folder=place, device=device, quiet=True, fresh=True))
+        found.append(f"given.{role}={place}")
+    return found
 
 
 @contextmanager

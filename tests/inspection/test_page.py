@@ -80,7 +80,7 @@ def test_text_stays_text_and_nothing_is_loaded(tmp_path: Path) -> None:
     for name, code in {"page.html": page, **modules()}.items():
         assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|fetch\(", code), name
         assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)|@import|url\(", code), name
-    assert sum(len(path.read_bytes()) for path in FOLDER.iterdir()) < 120_000
+    assert sum(len(code.encode("utf-8")) for code in modules().values()) < 120_000
 
 
 def test_the_numbers_of_a_text_are_those_of_the_model(tmp_path: Path) -> None:
@@ -96,6 +96,19 @@ def test_the_numbers_of_a_text_are_those_of_the_model(tmp_path: Path) -> None:
     tree, nodes = found["tree"], tree_of(verbs, TEXT).nodes
     assert tree["parents"][0] == -1 and tree["tokens"][1:] == [node.token for node in nodes][1:]
     assert tree["total"] == pytest.approx([node.total for node in nodes], abs=1e-6)
+
+
+@pytest.mark.parametrize("numbers", [False, True])
+def test_thirty_tokens_at_six_layers_of_eight_heads_are_small_and_exact(tmp_path: Path, numbers: bool) -> None:
+    verbs = translator("char", layers=6, dim=64, heads=8)
+    text, target = "유나는 지난주에 배를 탔고 책을 읽었다 그래", "Yuna took a ship and read i"
+    path = page_of(tmp_path / "a.html", shown_text(verbs, text, Wanted(target=target, numbers=numbers)))
+    found, ours = read_page(path)["runs"][0]["texts"][0], attention_of(verbs, text, target=target)
+    assert path.stat().st_size < 3_000_000 and len(found["maps"]) == 18
+    for each in found["maps"]:
+        assert each["weights"].shape[0] == 8 and min(each["weights"].shape[1:]) >= 24
+        assert np.abs(each["weights"] - ours.maps[each["name"]].weights.numpy()).max() <= 1e-6
+    assert len(found["numbers"]) == (18 if numbers else len(found["numbers"])) >= 1
 
 
 def test_next_tokens_are_the_models_and_others_are_summed_at_every_temperature() -> None:

@@ -68,6 +68,9 @@ def test_logits_of_pairs_are_those_of_their_classifier_and_go_back_unchanged(tmp
     again = transformers.BertForSequenceClassification.from_pretrained(tmp_path / "back").eval()
     torch.testing.assert_close(again(**inputs).logits, theirs(**inputs).logits)
     assert again.config.id2label == dict(enumerate(LABELS))
+    verbs.task.layout.layout = "orders"  # as task.both_orders=true makes it
+    with pytest.raises(UserError, match="no head that reads a pair in both orders"):
+        export_model(verbs, tmp_path / "both")
 
 
 @torch.no_grad()

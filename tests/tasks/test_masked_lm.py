@@ -14,6 +14,7 @@ from mallang.data.batch import IGNORE, Shapes
 from mallang.data.corpus import Rows
 from mallang.data.filters import Filters
 from mallang.data.loader import Position, Source, load
+from mallang.data.passages import Documents
 from mallang.data.prepared import prepare
 from mallang.errors import UserError
 from mallang.find import find
@@ -148,13 +149,36 @@ def test_batches_are_within_the_length_and_read_every_token(tmp_path):
     assert read == sorted(t for text in DOCUMENTS for t in the_task.text.encode(text).ids)
 
 
-@pytest.mark.parametrize("pairs", ["none", "next"])
+@pytest.mark.parametrize("layout", ["texts", "packed"])
+def test_the_first_epochs_read_shorter_passages(layout, tmp_path):
+    """Each epoch reads every token once; held-out text is read at the full length from the start."""
+    the_task = task(layout=layout, length=24, short_length=12, short_epochs=2)
+    corpus = prepared(the_task, tmp_path)
+    every = sorted(t for text in DOCUMENTS for t in the_task.text.encode(text).ids)
+    for epoch, longest in enumerate((12, 12, 24, 24)):
+        plan = the_task.plan(corpus, tokens=48, seed=1, epoch=epoch)
+        examples = the_task.examples(corpus, 1, epoch)
+        batches = [the_task.collate([tuple(examples[i] for i in row) for row in rows]) for rows in plan]
+        widths = [batch.tokens.shape[1] for batch in batches]
+        assert longest - 8 < max(widths) <= longest
+        assert all(len(batch) <= 48 // width for batch, width in zip(batches, widths, strict=True))
+        specials = the_task.text.vocabulary.specials
+        assert every == sorted(t for batch in batches for t in batch.tokens.flatten().tolist() if t not in specials)
+    full = the_task.passages(Documents.of(corpus), "none")
+    assert int(the_task.lengths(full).max()) > 12 and the_task.first_phase == 2
+    shapes = the_task.shapes(48, None)
+    assert shapes.multiple == (12 if layout == "packed" else 8)
+    assert task(layout="packed").shapes(48, None).multiple == 16
+
+
+@pytest.mark.parametrize("pairs", ["none", "next", "short"])
 def test_masks_are_drawn_again_in_every_epoch_and_resume_is_exact(pairs, tmp_path):
-    the_task = task(pairs=pairs)
+    config = {"pairs": "none", "short_length": 8, "short_epochs": 1} if pairs == "short" else {"pairs": pairs}
+    the_task = task(**config)
     corpus = prepared(the_task, tmp_path)
 
     def batches(start, count):
-        fresh = task(pairs=pairs)
+        fresh = task(**config)
         source = Source(
             examples=lambda epoch: fresh.examples(corpus, 3, epoch),
             plan=lambda epoch: fresh.plan(corpus, tokens=48, seed=3, epoch=epoch), prepare=fresh.prepare, seed=3,
@@ -169,6 +193,24 @@ def test_masks_are_drawn_again_in_every_epoch_and_resume_is_exact(pairs, tmp_pat
     masked = [(epoch, tuple(map(tuple, batch.masked.tolist()))) for batch, (_, epoch) in
               ((batch, (0, position.epoch)) for batch, position in whole)]  # fmt: skip
     assert len({each for _, each in masked}) > len(masked) // 2
+
+
+def test_seed_0_is_a_seed_and_the_last_batch_of_an_epoch_is_read(tmp_path):
+    the_task = task()
+    corpus = prepared(the_task, tmp_path)
+
+    def first_batches(seed, count):
+        source = Source(
+            examples=lambda epoch: the_task.examples(corpus, seed, epoch),
+            plan=lambda epoch: the_task.plan(corpus, tokens=32, seed=seed, epoch=epoch),
+            prepare=the_task.prepare, seed=seed,
+        )  # fmt: skip
+        return [(batch.tokens.tolist(), len(batch)) for batch, _ in itertools.islice(load(source, Position()), count)]
+
+    count = len(the_task.plan(corpus, tokens=32, seed=0, epoch=0))
+    assert first_batches(0, count) == first_batches(0, count) != first_batches(1, count)
+    sizes = [size for _, size in first_batches(0, count)]
+    assert sum(sizes) == len(the_task.examples(corpus, 0, 0)) and len(set(sizes)) > 1, "no batch is left out"
 
 
 def test_evaluation_asks_for_the_same_tokens_whatever_the_rate_and_the_batches(tmp_path, monkeypatch):
@@ -199,6 +241,9 @@ def test_validation_gives_the_mean_loss_and_the_loss_of_frequencies(tmp_path):
     [
         ({"length": 4}, "no room"), ({"rate": 0.0}, "rate"), ({"random": 0.6, "kept": 0.5}, "at most 1 together"),
         ({"exact": True, "unit": "word"}, "several together"), ({"layout": "packed", "pairs": "next"}, "fill a row"),
+        ({"short_length": 64}, "go together"), ({"short_epochs": 2}, "go together"),
+        ({"short_length": 128, "short_epochs": 1}, "below length = 128"),
+        ({"short_length": 48, "short_epochs": 1, "layout": "packed"}, "a multiple of it"),
     ],
 )  # fmt: skip
 def test_contradictions_are_refused(config, told):

@@ -291,3 +291,33 @@ def test_empty_texts_are_left_out_of_training_and_classified(tmp_path: Path, run
     model = mallang.load(run)
     assert {str(each) for each in model.classify([("", ""), ("a dog", ""), ("", "the dog ran")])} <= set(LABELS)
     assert model.classify([]) == []
+
+
+@pytest.mark.parametrize(("name", "marks"), [("bert", ("cls", "sep")), ("gpt", ("start", "delimiter", "extract"))])
+def test_both_orders_are_read_and_their_vectors_are_added(name: str, marks: tuple[str, ...]) -> None:
+    the_task, alone = task(marks, both_orders=True), task(marks)
+    model, rows = small(the_task, name), examples(the_task)
+    batch = the_task.collate(rows)
+    begin, between, end = [f"<{mark}>" for mark in (marks if len(marks) == 3 else ("cls", "sep", "sep"))]
+    assert words(the_task, batch.tokens[0][: batch.lengths[0]]) == f"{begin} a b c {between} b {end}"
+    assert words(the_task, batch.tokens[1][: batch.lengths[1]]) == f"{begin} b {between} a b c {end}"
+    logits = the_task.logits(model, batch)[0]
+    for place, (first, label, second) in enumerate(rows):
+        one, two = (
+            alone.encoded(model.model, alone.collate([each])).pooled
+            for each in ((first, label, second), (second, label, first))
+        )
+        torch.testing.assert_close(model.head(one + two)[0], logits[place], rtol=1e-4, atol=1e-5)
+    filled = Shapes(256, multiple=8).fill(batch)
+    torch.testing.assert_close(the_task.logits(model, filled)[0][: len(rows)], logits, rtol=1e-4, atol=1e-5)
+    assert the_task.counts(filled)["loss"] == len(rows)
+    swapped = the_task.collate([each[::-1] for each in rows])
+    torch.testing.assert_close(the_task.logits(model, swapped)[0], logits, rtol=1e-4, atol=1e-5)
+
+
+def test_both_orders_are_refused_where_they_mean_nothing() -> None:
+    for wrong in ({"symmetric": True}, {"read": "second"}, {"mix_layers": True, "freeze": True}):
+        with pytest.raises(ValueError, match="both_orders"):
+            Config(both_orders=True, **wrong)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="does not read it in both orders"):
+        small(task(both_orders=True), "han")

@@ -121,6 +121,27 @@ def test_a_model_with_a_level_of_sentences_reads_a_pair_as_a_document() -> None:
         find_and_build("ngram")
 
 
+@pytest.mark.parametrize("loss", ["mse", "bce"])
+def test_in_both_orders_the_head_reads_the_sum_of_two_vectors(loss: Any) -> None:
+    the_task, alone = task(both_orders=True, loss=loss), task(loss=loss)
+    model, golds, expected = small(the_task), [float(score) / 5 for score in SCORES], 0.0
+    for (first, second, number), gold in zip(examples(the_task), golds, strict=True):
+        with torch.no_grad():
+            vectors = [
+                model.model.encode(alone.collate([(one, two, number)])).pooled
+                for one, two in ((first, second), (second, first))
+            ]
+            share = float(model.head(vectors[0] + vectors[1]).sigmoid()[0, 0])
+        bce = -(gold * math.log(share) + (1 - gold) * math.log(1 - share))
+        expected += (share - gold) ** 2 if loss == "mse" else bce
+    batch = the_task.collate(examples(the_task))
+    for each in (batch, Shapes(256, multiple=8).fill(batch)):
+        assert float(the_task.loss(model, each, None).sums["loss"].detach()) == pytest.approx(expected, rel=1e-4)
+        assert the_task.counts(each)["loss"] == len(PAIRS)
+    with pytest.raises(UserError, match="not in both orders"):
+        small(the_task, "han")
+
+
 def find_and_build(name: str) -> Any:
     module = find("models", name)
     return task().build(module, module.Config())
@@ -128,6 +149,7 @@ def find_and_build(name: str) -> Any:
 
 WRONG = [
     {"kind": "bi", "loss": "bce"}, {"kind": "bi", "symmetric": True}, {"kind": "bi", "freeze": True},
+    {"kind": "bi", "both_orders": True}, {"both_orders": True, "symmetric": True},
     {"kind": "bi", "head_dropout": 0.1}, {"lowest": 5.0}, {"max_tokens": -1}, {"word_dropout": 1.0},
 ]  # fmt: skip
 

@@ -363,6 +363,22 @@ def test_too_many_ways_to_say_how_many_micro_batches() -> None:
         Config(micro_batches=0)
 
 
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"first_micro_batches": 2}, "must be larger, not None"),
+        ({"first_micro_batches": 4, "micro_batches": 4, "steps": 9}, "must be larger, not 4"),
+        ({"first_micro_batches": 1, "micro_batches": 4, "epochs": 2}, "first_micro_batches needs steps"),
+        ({"first_micro_batches": 0, "micro_batches": 4, "steps": 9}, "first_micro_batches must be at least 1"),
+        ({"first_micro_batches": 1, "micro_batches": 4, "steps": 9, "batch_growth": 0.0}, "above 0"),
+        ({"batch_growth": 0.3}, "no effect without first_micro_batches"),
+    ],
+)
+def test_micro_batches_that_cannot_grow(given: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        Config(**given)
+
+
 class StopAt(Stop):
     """Asks to stop before the given step."""
 

@@ -144,7 +144,14 @@ ASGD = {"rule": optimizer.Config(name="asgd", learning_rate=0.5, average_from=7)
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"ema_decay": 0.9, "final": "ema"}, {"gradient_accumulation": 3, "save_every": 2}, ASGD]
+    "options",
+    [
+        {},
+        {"ema_decay": 0.9, "final": "ema"},
+        {"gradient_accumulation": 3, "save_every": 2},
+        {"micro_batches": 4, "first_micro_batches": 1},
+        ASGD,
+    ],
 )
 @pytest.mark.parametrize("stops", [[5], [1, 2, 13, 19]])
 def test_stopping_anywhere_changes_nothing(tmp_path, options, stops):
@@ -171,6 +178,39 @@ def test_stopping_anywhere_changes_nothing(tmp_path, options, stops):
 
 def without_seconds(state):
     return {key: value for key, value in state.items() if key != "seconds"}
+
+
+def test_micro_batches_grow_linearly_and_each_is_read_once(tmp_path):
+    """Of 20 updates the first 10 grow from 1 to 5 micro-batches; every update divides by all of its tokens."""
+    loop = make(tmp_path, micro_batches=5, first_micro_batches=1, batch_growth=0.5, log_every=1)
+    wanted = [min(5, 1 + 4 * step // 10) for step in range(20)]
+    assert [loop.micro_batches_of(step) for step in range(1, 21)] == wanted
+    batches = [batch for (batch, _), _ in zip(loop.micro_batches(), range(sum(wanted)), strict=False)]
+    assert loop.run(Stop())
+    sizes = [int(batch.lengths.sum()) for batch in batches]
+    ends = np.cumsum(wanted)
+    tokens = [sum(sizes[:end]) for end in ends]
+    assert [entry["tokens"] for entry in read(tmp_path / FILE) if entry["kind"] == "train"] == tokens
+    assert loop.progress.position.number == ends[-1]
+
+
+def test_streams_with_carried_state_cannot_grow(tmp_path):
+    class Streaming(ToyTask):
+        carries, width, one_shape = True, 4, True
+        filters = shapes = lambda self, *given: None
+
+    with pytest.raises(UserError, match="their number cannot grow"):
+        make(tmp_path, task=Streaming(), micro_batches=2, first_micro_batches=1).run(Stop())
+
+
+def test_epochs_of_two_lengths_count_their_own_batches(tmp_path):
+    class Phased(ToyTask):
+        first_phase = 2
+
+    loop = make(tmp_path, task=Phased(), steps=None, epochs=5)
+    plan = lambda epoch: Buckets(LENGTHS, tokens=40 if epoch < 2 else 20, seed=1, epoch=epoch)  # noqa: E731
+    loop.plan = replace(loop.plan, source=replace(loop.plan.source, plan=plan))
+    assert loop.total == 2 * len(plan(0)) + 3 * len(plan(2)) and len(plan(2)) > len(plan(0))
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import typer
 
 from mallang.commands.options import Device, Json, Overrides, Quiet, RecipeName, note_renamed, print_json
 from mallang.commands.outputs import print_table
+from mallang.commands.rewritten import augment_file, filter_file
 from mallang.errors import UserError
 
 if TYPE_CHECKING:
@@ -28,9 +29,10 @@ EXAMPLES = (
     "mallang data check train.tsv valid.tsv --columns ko,en",
     "mallang data label-errors reviews.tsv --rows 50",
     "mallang data filter pages.jsonl kept.jsonl --minimum karma=3",
+    "mallang data augment few.tsv more.tsv --model runs/bert-masked-lm-nsmc-text --vectors runs/glove-wikitext-2",
 )
 app = typer.Typer(
-    help="List, get, show, prepare, check and filter corpora; find wrong labels.",
+    help="List, get, show, prepare, check, filter and augment corpora; find wrong labels.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -232,72 +234,12 @@ def shown(cell: Any) -> str:
     return str(cell).replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n").replace("\r", "\\r")
 
 
-@app.command("filter", epilog="\b\nExample:\n  mallang data filter pages.jsonl kept.jsonl --minimum karma=3")
-def filter_file(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Documents: .txt, a line each, .tsv, .csv or .jsonl.")],
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="The file to write what is kept to.")],
-    minimum: Annotated[
-        list[str] | None,
-        typer.Option("--minimum", metavar="COLUMN=N", help="Keep from this number on. Repeatable.", show_default=False),
-    ] = None,
-    like: Annotated[
-        Path | None, typer.Option("--like", metavar="FILE", help="Good texts for a classifier.", show_default=False)
-    ] = None,
-    unlike: Annotated[
-        Path | None,
-        typer.Option("--unlike", metavar="FILE", help="Bad texts; otherwise FILE itself.", show_default=False),
-    ] = None,
-    threshold: Annotated[float | None, typer.Option(help="Keep from this score on.", show_default=False)] = None,
-    keep: Annotated[float | None, typer.Option(help="Keep this share, the best.", show_default=False)] = None,
-    pareto: Annotated[
-        float | None, typer.Option(help="Keep at random, the good more often; GPT-3: 9.", show_default=False)
-    ] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Of --pareto; otherwise 1.", show_default=False)] = None,
-    column: Annotated[str | None, typer.Option(help="The column of the text.", show_default=False)] = None,
-    json: Json = False,
-) -> None:
-    """Select documents by quality: by a number that comes with them, or by a classifier.
-
-    GPT-2 kept pages with 3 karma or more (--minimum karma=3). GPT-3 trained a classifier to tell curated text from raw
-    text (--like curated.txt) and kept documents by its score, from 0 to 1. What is dropped is reported with its reason.
-    """
-    from mallang.data import selection
-
-    if str(out) == "-":
-        raise UserError("OUT is -, which is no file", todo="give the name of a file")
-    if seed is not None and pareto is None:
-        raise UserError(f"--seed {seed} has no effect: only --pareto draws random numbers", todo="--pareto 9")
-    bounds = read_minimum(minimum or ())
-    rule = None
-    if like is not None:
-        rule = selection.Rule(threshold=threshold, share=keep, alpha=pareto, seed=1 if seed is None else seed)
-    else:
-        given = {"--unlike": unlike, "--threshold": threshold, "--keep": keep, "--pareto": pareto}
-        for name, value in given.items():
-            if value is not None:
-                raise UserError(f"{name} has no effect without a classifier", todo="--like FILE with good texts")
-        if not bounds:
-            raise UserError("nothing says what to keep", todo="--minimum COLUMN=N, or --like FILE with good texts")
-    if out.exists():
-        raise UserError(f"{out} is there already", todo="give another file, or remove it")
-    classifier = selection.learned(like, unlike or file, column) if like is not None else None
-    lines, account = selection.select(file, column, bounds, classifier, rule)
-    selection.write_lines(out, lines)
-    print_json(account.to_json()) if json else print(account)
-
-
-def read_minimum(given: Sequence[str]) -> dict[str, float]:
-    """The bounds in `karma=3`."""
-    bounds: dict[str, float] = {}
-    for text in given:
-        name, _, value = text.partition("=")
-        try:
-            bounds[name] = float(value)
-        except ValueError:
-            bounds[name] = float("nan")
-        if not name or bounds[name] != bounds[name]:
-            raise UserError(f"--minimum {text!r} is not a column and a number", todo="--minimum karma=3")
-    return bounds
+app.command("filter", epilog="\b\nExample:\n  mallang data filter pages.jsonl kept.jsonl --minimum karma=3")(
+    filter_file
+)
+app.command(
+    "augment", epilog="\b\nExample:\n  mallang data augment few.tsv more.tsv --model runs/bert-masked-lm-nsmc-text"
+)(augment_file)
 
 
 def fetch(name: str) -> dict[str, Any]:

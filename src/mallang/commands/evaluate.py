@@ -34,10 +34,12 @@ from mallang.commands.options import (
     Plugin,
     Quiet,
     ReplaceUnknown,
+    Reverse,
     Search,
     Split,
     With,
     add_plugins,
+    check_reverse,
     check_run,
     complete_run,
     load_for,
@@ -129,6 +131,7 @@ def command(
     domain: Domain = None,
     search: Search = None,
     others: With = None,
+    reverse: Reverse = False,
     replace_unknown: ReplaceUnknown = False,
     lexicon: Lexicon = None,
     stride: Stride = None,
@@ -156,7 +159,7 @@ def command(
     check_report(report)
     reading = {name: value for name, value in (("stride", stride), ("parallel", rows)) if value is not None}
     asked = Asked(split, data, corpus, domain, search, others, replace_unknown, lexicon, device, int8, reading)
-    asked = replace(asked, columns=read_columns(columns, data), report=report)
+    asked = replace(asked, columns=read_columns(columns, data), report=report, reverse=reverse)
     sentence = sentence_of(explain)
     if explain is not None and against is not None:
         raise UserError("--explain and --against were both given", todo="give one of them")
@@ -209,9 +212,12 @@ def of_run(run: Path, asked: Asked, sentence: int, option: str | None, *, quiet:
     if asked.replace_unknown or lexicon:
         options |= {"replace_unknown": asked.replace_unknown, "lexicon": lexicon}
     options |= asked.reading
+    if asked.reverse:
+        check_reverse(model, run)
+        options["reverse"] = True
     others = asked.others or []
     stamped = {"unknown": asked.replace_unknown, "lexicon": lexicon, "int8": asked.int8, **asked.reading}
-    stamped["with"] = bool(others)
+    stamped |= {"with": bool(others), "reverse": asked.reverse}
     if asked.split is None and asked.data is None:
         split, note = split_to_score(run)
         if note:
@@ -225,6 +231,7 @@ def of_run(run: Path, asked: Asked, sentence: int, option: str | None, *, quiet:
             scores, outputs = report.scores, report.outputs
         else:
             scores, outputs = evaluated(model, part, rows, {"domain": chosen, **options})
+        rows = [row[::-1] for row in rows] if asked.reverse else rows
         yield Judged(rows, outputs, scores, part.corpus, chosen, report=report)
         if not quiet:
             note_unknown_tokens(model, part.name, rows)
@@ -233,14 +240,15 @@ def of_run(run: Path, asked: Asked, sentence: int, option: str | None, *, quiet:
             continue  # one sentence is not the score of the run
         told = options | ({} if chosen is None else {"domain": chosen}) | ({"weights": "int8"} if asked.int8 else {})
         told |= {"with": [str(other) for other in others]} if others else {}
-        name = "+".join([part.name, *(other.name for other in others)])
+        told |= {"reverse": True} if asked.reverse else {}
+        name = "+".join([part.name + "-reverse" * asked.reverse, *(other.name for other in others)])
         stamp = stamp_of(opened, rows, wanted, stamped | {"domain": chosen})
         if not keep(run, name, outputs, scores, told, stamp, None if report is None else report.to_json()):
             typer.echo(f"note: {run} is read-only: outputs and scores of {part.name} were not kept", err=True)
         elif not quiet:
             tag = "" if chosen is None else f" as domain {chosen}"
             kind = "pairs" if len(model.task.columns) > 1 and report is None else "texts"
-            kind = "questions" if model.evaluated in ("answers", "choices") else kind
+            kind = {"answers": "questions", "choices": "questions", "clusters": "documents"}.get(model.evaluated, kind)
             typer.echo(f"{len(rows)} {kind} of {part.name}{tag}; outputs in {run / 'outputs' / name}.txt", err=True)
 
 

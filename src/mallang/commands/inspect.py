@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from mallang.commands.inspected import (
+    Asked,
     read_plain,
     refuse,
     show_attention,
@@ -37,12 +38,14 @@ EXAMPLES = (
     'mallang inspect runs/transformer-miniworld "유나는 지난주에 배를 탔다." --words --out ship.png',
     "mallang inspect runs/transformer-miniworld --file in.txt --out pictures --layer decoder.1.cross --head mean",
     'mallang inspect runs/transformer-miniworld "유나는 지난주에 배를 탔다." --json',
+    'mallang inspect runs/transformer-miniworld "유나는 배를 탔다." --numbers --layer encoder.0.self --head 1',
     'mallang inspect runs/transformer-miniworld "유나는 지난주에 배를 탔다." --tree --out tree.png --search beam=3',
     'mallang inspect runs/transformer-miniworld "유나는 지난주에 배를 탔다." --live --out live.html',
     'mallang inspect runs/gpt-miniworld "유나는 지난주에" --words --search method=greedy',
     'mallang inspect runs/han-imdb "Slow at first. The end is great!" --out review.html',
     "mallang inspect runs/han-imdb --word good --split test --out good.png",
     "mallang inspect runs/show-attend-tell-miniworld picture.png --out attention.png",
+    'mallang inspect runs/deep-srl-miniworld "유나는 지난주에 배를 탔다." --out roles.html',
     'mallang inspect runs/cnn-imdb "Slow at first. The end is great!" --attribution integrated --out review.html',
 )
 File = Annotated[Path | None, typer.Option("--file", "-f", help="Inspect each line of this file.", show_default=False)]
@@ -61,6 +64,15 @@ Head = Annotated[
     str | None, typer.Option("--head", metavar="N", help="Only this head, from 1, or their mean.", show_default=False)
 ]
 Words = Annotated[bool, typer.Option("--words", help="Join the pieces of words.", show_default=False)]
+Numbers = Annotated[
+    bool, typer.Option("--numbers", help="Attention step by step with its numbers: X, Q, K, V, softmax, output.")
+]
+Start = Annotated[
+    int | None,
+    typer.Option(
+        "--start", metavar="N", min=1, help="The first token shown of a long text, from 1.", show_default=False
+    ),
+]
 Target = Annotated[
     str | None,
     typer.Option("--target", metavar="TEXT", help="Inspect this output, not the model's own.", show_default=False),
@@ -109,6 +121,8 @@ def command(
     layer: Layer = None,
     head: Head = None,
     words: Words = False,
+    numbers: Numbers = False,
+    start: Start = None,
     target: Target = None,
     tree: Tree = False,
     live: Live = False,
@@ -128,35 +142,34 @@ def command(
     """Write one page that shows how a model works: attention, alignment, next tokens, search tree, training curves.
 
     The page is one HTML file, which needs no network; without a text it shows the run alone. For a language model each
-    text is a prompt. A .png or .svg shows the attention of one text and one layer. --json prints the numbers and writes
-    no file unless --out names one. --live writes one file that runs a Transformer or GPT in any browser, offline. A
-    classifier that pools by attention (han, self_attentive) has one weight per word: its texts are printed in colors,
-    or drawn with --out; --word shows how its attention to one word is distributed over the texts of each label.
-    --attribution shows what every token adds to the score of the predicted label, or of --label, in two colors. For a
-    captioner each TEXT is the path of an image: it is shown once for every word, bright where the word attended to it.
+    text is a prompt, for a captioner the path of an image; a run that reads several texts at once (pairs, questions,
+    choices, triples) takes them as arguments, or with tabs between. A .png or .svg shows the attention of one text and
+    layer. --json prints the numbers and writes no file unless --out names one, --numbers prints one head step by step.
+    --live writes a file that runs a model in a browser. Texts of han and self_attentive are printed in colors. A role
+    labeler's page shows who does what.
     """
     add_plugins(plugin)
-    pages = {"--layer": layer, "--with": with_run}
+    given = read_plain(texts, file) if word is None and not (live and not texts and not file) else []
+    pages = {"--layer": layer, "--with": with_run, "--numbers": numbers, "--start": start}
     searched = {"--target": target, "--tree": tree, "--search": search, "--domain": domain}
-    if word is None:
-        refuse({"--split": split, "--data": data, "--predicted": predicted}, "without --word")
-    if attribution is None:
-        refuse({"--label": label}, "without --attribution")
+    refuse({"--split": split, "--data": data, "--predicted": predicted} if word is None else {}, "without --word")
+    refuse({"--label": label} if attribution is None else {}, "without --attribution")
     if live:
         own = {"--head": head, "--words": words, "--json": json, "--word": word, "--attribution": attribution}
         refuse(own | pages | searched, "with --live")
-        write_live(run, device, read_plain(texts, file) if texts or file else [], out, quiet)
+        write_live(run, device, given, out, quiet)
     elif word is not None:
         refuse({"TEXT": texts, "--file": file, "--words": words} | pages | searched, "with --word")
         show_word(run, word, out, head, split, data, predicted, json, device)
     elif attribution is not None:
         refuse({"--head": head} | pages | searched, "with --attribution")
-        show_attribution(run, device, read_plain(texts, file), out, attribution, label, words, json, quiet)
+        show_attribution(run, device, given, out, attribution, label, words, json, quiet)
     elif tree:
         refuse({"--head": head, "--words": words, "--target": target} | pages, "on a search tree")
-        options = {**read_search(search), "domain": domain}
-        show_trees(run, device, read_plain(texts, file), out, json, quiet, options)
+        show_trees(run, device, given, out, json, quiet, {**read_search(search), "domain": domain})
     else:
-        options = {**read_search(search), "domain": domain, "target": target}
-        given = read_plain(texts, file)
-        show_attention(run, with_run or [], device, given, out, layer, head, words, json, quiet, searched, options)
+        asked = Asked(
+            layers=tuple(layer or ()), head=head, words=words, numbers=numbers, start=start, json=json, quiet=quiet,
+            target=target, domain=domain, search=read_search(search), searched=searched,
+        )  # fmt: skip
+        show_attention(run, with_run or [], device, given, out, asked)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json as json_format
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from mallang.commands.inputs import check_single, choose_split, read_inputs, read_texts
+from mallang.commands.inputs import choose_split, read_inputs, read_texts
+from mallang.commands.inspected_roles import is_role_labeler, show_roles
 from mallang.commands.options import print_json
+from mallang.commands.outputs import PAGES, is_page, make_folder, say_paths
 from mallang.errors import UserError
 
 if TYPE_CHECKING:
@@ -20,57 +23,110 @@ if TYPE_CHECKING:
     from mallang.inspection.highlights import Highlights
 
 PICTURES = (".png", ".svg")
-PAGES = (".html", ".htm")
 PAGE = "inspect.html"
 """The page of a run, in its folder."""
 
 
-def show_attention(
-    run: Path,
-    others: list[Path],
-    device: str,
-    texts: Sequence[str],
-    out: Path | None,
-    layer: list[str] | None,
-    head: str | None,
-    words: bool,
-    json: bool,
-    quiet: bool,
-    search: dict[str, Any],
-    options: dict[str, Any],
-) -> None:
-    """Write a page, draw or print what a model attends to: maps, or the words of a classifier that pools by attention.
+@dataclass(frozen=True)
+class Asked:
+    """What is asked for on the command line."""
 
-    `search` are the options that a classifier refuses, by their names on the command line.
-    """
+    layers: tuple[str, ...] = ()
+    head: str | None = None
+    words: bool = False
+    numbers: bool = False
+    start: int | None = None
+    json: bool = False
+    quiet: bool = False
+    target: str | None = None
+    domain: str | None = None
+    search: Mapping[str, Any] = field(default_factory=dict)
+    searched: Mapping[str, Any] = field(default_factory=dict)
+    """The options that only a search has, by their names on the command line."""
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """How an output is found for a text."""
+        return {**self.search, "domain": self.domain, "target": self.target}
+
+
+def show_attention(
+    run: Path, others: list[Path], device: str, texts: Sequence[str], out: Path | None, asked: Asked
+) -> None:
+    """Write a page, draw or print what a model attends to: maps, numbers, words of a classifier that pools."""
     from mallang.inspection.highlights import pools_by_attention
     from mallang.loading import load
 
-    if options["target"] is not None and len(texts) != 1:
-        raise UserError(f"--target is the output of one text, but {len(texts)} were given", todo="give one text")
-    where = None if json and out is None else out or run / PAGE
+    is_silent = (asked.json or asked.numbers) and out is None
+    where = None if is_silent else out or run / PAGE
+    if where is None or not is_page(where):
+        refuse({"--start": asked.start}, "but on a page")
     if others and (where is None or not is_page(where)):
         raise UserError("--with compares runs on a page", todo="--out NAME.html, without --json")
-    if where is None or not is_page(where) or texts:
-        check_out(where or run / PAGE, len(texts), layer)
     model = load(run, device)
-    if texts and is_captioner(model) and not json:
-        refuse({"--layer": layer, "--head": head, "--words": words, "--with": others}, "on images")
-        show_images(model, texts, where or run / PAGE, quiet, options)
+    texts = joined_texts(model, texts)
+    if asked.target is not None and len(texts) != 1:
+        raise UserError(f"--target is the output of one text, but {len(texts)} were given", todo="give one text")
+    if where is None or not is_page(where) or texts:
+        check_out(where or run / PAGE, len(texts), asked.layers)
+    if asked.numbers:
+        print_numbers(model, texts, asked)
+        refuse({"--out": out if where is not None and not is_page(where) else None}, "as a picture of --numbers")
+    elif texts and is_captioner(model) and where is not None and not is_page(where) and not asked.json:
+        refuse({"--layer": asked.layers, "--head": asked.head, "--words": asked.words}, "on images")
+        show_images(model, texts, where, asked)
         return
-    if texts:
-        check_single(model, "attention maps are", "--attribution integrated: what each token adds to the score")
-    if pools_by_attention(model):
-        refuse(search | {"--layer": layer}, "on a classifier that has one weight per word")
-        if not others and (json or out is None or not is_page(out)) and texts:
-            show_highlights(model, texts, where if out else None, head, words, json, quiet)
+    elif texts and is_role_labeler(model):
+        asked_of_maps = {"--layer": asked.layers, "--head": asked.head, "--words": asked.words, "--with": others}
+        refuse({**asked.searched, **asked_of_maps, "--start": asked.start}, "on semantic roles")
+        show_roles(model, texts, where, asked.json, asked.quiet)
+        return
+    elif pools_by_attention(model):
+        refuse({**asked.searched, "--layer": asked.layers}, "on a classifier that has one weight per word")
+        if not others and (asked.json or out is None or not is_page(out)) and texts:
+            show_highlights(model, texts, where if out else None, asked)
             return
-    elif json or (where is not None and not is_page(where)):
-        show_maps(model, texts, where, layer, head, words, json, quiet, options)
+    elif asked.json or (where is not None and not is_page(where)):
+        show_maps(model, texts, where, asked)
     if where is not None and is_page(where):
         runs = [(run, model), *((each, load(each, device)) for each in others)]
         make_folder(where.parent)
-        say_paths([page_of(where, runs, texts, layer, head, words, options)], json, quiet)
+        say_paths([page_of(where, runs, texts, asked)], asked.json or asked.numbers, asked.quiet)
+
+
+def joined_texts(model: Any, texts: Sequence[str]) -> list[str]:
+    """The texts to read; a run that reads several texts at once takes arguments without a tab as the parts of one."""
+    from mallang.tasks import answerer, chooser, completer
+    from mallang.tasks.contract import ReadsPairs
+
+    is_several = isinstance(model, ReadsPairs | answerer.Verbs | chooser.Verbs | completer.Verbs)
+    if is_several and len(texts) > 1 and not any("\t" in text for text in texts):
+        return ["\t".join(texts)]
+    return list(texts)
+
+
+def print_numbers(model: Any, texts: Sequence[str], asked: Asked) -> None:
+    """Print the attention of one layer and head step by step, with all numbers."""
+    from mallang.inspection.attention_steps import choose_steps
+    from mallang.inspection.shown_texts import read_text
+
+    if len(asked.layers) > 1:
+        raise UserError("--numbers prints one layer", todo="give one --layer, or --out PAGE.html for several")
+    if asked.words or asked.head == "mean":
+        given = "--words" if asked.words else "--head mean"
+        raise UserError(
+            f"{given} has no effect on --numbers, which are those of tokens and one head", todo="leave it out"
+        )
+    if asked.head is not None and not asked.head.isdecimal():
+        raise UserError(f"there is no head {asked.head!r}", todo="give 1 for the first")
+    head = int(asked.head or 1)
+    for text in texts:
+        reading = read_text(model, text, target=asked.target, domain=asked.domain, **asked.search)
+        steps = choose_steps({} if reading is None else reading.steps(), (asked.layers or (None,))[0])
+        if asked.json:
+            print(json_format.dumps({"input": text, **steps.to_json(head)}, ensure_ascii=False), flush=True)
+        else:
+            print(f"{steps.name}, head {head} of {len(steps.q)}\n\n{steps.text(head)}\n", flush=True)
 
 
 def is_captioner(model: Any) -> bool:
@@ -80,81 +136,52 @@ def is_captioner(model: Any) -> bool:
     return isinstance(model, captioner.Verbs)
 
 
-def show_images(model: Any, cells: Sequence[str], out: Path, quiet: bool, options: dict[str, Any]) -> None:
-    """Write the attention of every word to its image: a page, a figure of one image, or figures into a folder."""
+def show_images(model: Any, cells: Sequence[str], out: Path, asked: Asked) -> None:
+    """Draw the attention of every word to its image: a figure of one image, or figures into a folder."""
     from mallang.inspection.image_attention import draw_looked, looked_at
 
-    looked = [looked_at(model, cell, **options) for cell in cells]
+    looked = [looked_at(model, cell, **asked.options) for cell in cells]
     is_folder = out.is_dir() or not out.suffix
     make_folder(out if is_folder else out.parent)
     if is_folder:
         paths = [draw_looked(out / f"{number}.png", [each]) for number, each in enumerate(looked, start=1)]
     else:
         paths = [draw_looked(out, looked)]
-    say_paths(paths, False, quiet)
+    say_paths(paths, False, asked.quiet)
 
 
-def page_of(
-    where: Path,
-    runs: list[tuple[Path, Any]],
-    texts: Sequence[str],
-    layer: list[str] | None,
-    head: str | None,
-    words: bool,
-    options: dict[str, Any],
-) -> Path:
+def page_of(where: Path, runs: list[tuple[Path, Any]], texts: Sequence[str], asked: Asked) -> Path:
     """Write the page of runs and texts."""
     from mallang.inspection.page import write_page
     from mallang.inspection.shown_runs import shown_runs
     from mallang.inspection.shown_texts import Wanted
 
-    search = {name: value for name, value in options.items() if name not in ("target", "domain")}
-    wanted = Wanted(tuple(layer or ()), head, words, options["target"], options["domain"], search)
+    wanted = Wanted(
+        layers=asked.layers, head=None if asked.numbers else asked.head, words=asked.words, numbers=asked.numbers,
+        start=(asked.start or 1) - 1, target=asked.target, domain=asked.domain, search=asked.search,
+    )  # fmt: skip
     return write_page(where, shown_runs(runs, texts, wanted))
 
 
-def show_maps(
-    model: Any,
-    texts: Sequence[str],
-    where: Path | None,
-    layer: list[str] | None,
-    head: str | None,
-    words: bool,
-    json: bool,
-    quiet: bool,
-    options: dict[str, Any],
-) -> None:
+def show_maps(model: Any, texts: Sequence[str], where: Path | None, asked: Asked) -> None:
     """Print the attention maps of each text, or draw them."""
     from mallang.inspection.alignment import attention_of, in_words
     from mallang.inspection.page import as_plain
 
-    seen = [attention_of(model, text, **options) for text in texts]
-    seen = [in_words(one) for one in seen] if words else seen
-    for one in seen if json else ():
-        print(json_format.dumps(as_plain(one, layer, head), ensure_ascii=False), flush=True)
+    seen = [attention_of(model, text, **asked.options) for text in texts]
+    seen = [in_words(one) for one in seen] if asked.words else seen
+    for one in seen if asked.json else ():
+        print(json_format.dumps(as_plain(one, asked.layers, asked.head), ensure_ascii=False), flush=True)
     if where is not None and not is_page(where):
-        say_paths(draw(where, seen, layer, head), json, quiet)
+        say_paths(draw(where, seen, asked.layers, asked.head), asked.json, asked.quiet)
 
 
-def say_paths(paths: Sequence[Path], json: bool, quiet: bool) -> None:
-    """Print the paths of what was written, beside the numbers if these are printed."""
-    for path in () if quiet else paths:
-        print(path) if not json else typer.echo(str(path), err=True)
-
-
-def is_page(path: Path) -> bool:
-    """Whether a path names a page."""
-    return path.suffix.lower() in PAGES and not path.is_dir()
-
-
-def show_highlights(
-    model: Any, texts: Sequence[str], out: Path | None, head: str | None, words: bool, json: bool, quiet: bool
-) -> None:
+def show_highlights(model: Any, texts: Sequence[str], out: Path | None, asked: Asked) -> None:
     """Print each text with the words that the classifier attends to, or write a page or figures."""
     from mallang.inspection.highlights import as_plain, highlights_of
 
-    found = highlights_of(model, list(texts), head=head, words=words)
-    show_shaded(found, [as_plain(each) for each in found], out, json, quiet)
+    found = highlights_of(model, list(texts), head=asked.head, words=asked.words)
+    show_shaded(found, [as_plain(each) for each in found], out, asked.json, asked.quiet)
 
 
 def show_attribution(
@@ -339,14 +366,6 @@ def draw(out: Path, seen: Sequence[Seen], layers: Sequence[str] | None, head: st
             for name in names
         ]
     return [draw_seen(seen[0], out, layers[0] if layers else None, head)]
-
-
-def make_folder(folder: Path) -> None:
-    """Make a folder to write into."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except (FileExistsError, NotADirectoryError) as error:
-        raise UserError(f"{folder} is not a folder", todo="give another place with --out") from error
 
 
 def write_live(run: Path, device: str, texts: Sequence[str], out: Path | None, quiet: bool) -> None:

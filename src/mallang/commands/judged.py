@@ -39,6 +39,8 @@ class Asked:
     """The columns of a file of the user, by name or number."""
     report: Path | None = None
     """The folder that a report is written to."""
+    reverse: bool = False
+    """Whether a run for both directions translates from the second text of each pair."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +125,9 @@ def compared(judged: Judged, other: Path, asked: Asked) -> list[Comparison]:
             raise UserError(f"{other} is a run, but here are only outputs", todo=f"{other}/outputs/test.txt")
         model = load_for(other, None, "evaluate", asked.device, int8=asked.int8)
         check_texts(model, other, "--against")
-        _, theirs = model.evaluate(judged.rows, domain=judged.domain, **read_search(asked.search))
+        rows = [row[::-1] for row in judged.rows] if asked.reverse else judged.rows
+        reversed_ = {"reverse": True} if asked.reverse else {}
+        _, theirs = model.evaluate(rows, domain=judged.domain, **reversed_, **read_search(asked.search))
     else:
         theirs = read_lines(other, like=judged.outputs)
     names = suited(judged.references)
@@ -150,6 +154,8 @@ def check_texts(model: Evaluating, run: Path, option: str | None) -> None:
         "choices",
         "masked tokens",
         "ranks",
+        "clusters",
+        "roles",
     ):
         raise UserError(
             f"{option} compares texts, but what {run} gives are {model.evaluated}", todo=f"leave {option} out"

@@ -139,6 +139,11 @@ With = Annotated[
         show_default=False,
     ),
 ]  # fmt: skip
+Reverse = Annotated[
+    bool,
+    typer.Option("--reverse", help="Translate from the target's language, if the run was trained for both directions.",
+                 show_default=False),
+]  # fmt: skip
 ReplaceUnknown = Annotated[
     bool,
     typer.Option("--replace-unknown", help="Replace <unk> by source words (unit word).", show_default=False),
@@ -282,6 +287,14 @@ def load_for(
                 todo=f"give the folder of {'a ' + name if name else 'another'} run{verbs_of(trained_for)}",
             )
     return load(runs if others else run, device, "int8" if int8 else "float32")
+
+
+def check_reverse(model: Any, run: Path) -> None:
+    """Refuse --reverse where a run has one direction."""
+    from mallang.tasks.two_way_translator import Verbs
+
+    if not isinstance(model, Verbs):
+        raise UserError(f"--reverse: {run} translates in one direction only", todo="train one with the other direction")
 
 
 def has_verb(task: str, verb: str) -> bool:

@@ -1,18 +1,24 @@
-"""How several commands print outputs: as text, with scores, as tables, or as lines of JSON."""
+"""How several commands print outputs, as text, with scores, as tables or as lines of JSON, and say what was written."""
 
 from __future__ import annotations
 
 import json as json_format
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import typer
+
 from mallang import console
+from mallang.errors import UserError
 
 if TYPE_CHECKING:
     from mallang.decoding.contract import Config
     from mallang.inspection.comparison_tables import Table
     from mallang.tasks.translator import Translation
+
+PAGES = (".html", ".htm")
 
 
 def several(nbest: int, options: Mapping[str, Any], config: Config) -> dict[str, Any]:
@@ -93,3 +99,22 @@ def print_table(head: list[str], rows: list[list[str]]) -> None:
     for row in rows:
         table.add_row(*map(console.visible, row))
     console.drawing().print(table, highlight=False)
+
+
+def say_paths(paths: Sequence[Path], json: bool, quiet: bool) -> None:
+    """Print the paths of what was written, beside the numbers if these are printed."""
+    for path in () if quiet else paths:
+        print(path) if not json else typer.echo(str(path), err=True)
+
+
+def is_page(path: Path) -> bool:
+    """Whether a path names a page."""
+    return path.suffix.lower() in PAGES and not path.is_dir()
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder to write into."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise UserError(f"{folder} is not a folder", todo="give another place with --out") from error

@@ -34,6 +34,7 @@ EXAMPLES = (
     "mallang train transformer data.train=mine.tsv data.valid=held-out.tsv",
     "mallang train lexicon data.train=mine.tsv data.valid=held-out.tsv model.file=words.txt",
     "mallang train transformer-miniworld --seeds 1,2,3",
+    "mallang train unsupervised --source korean.txt --target english.txt",
     "mallang train bert --from runs/my-bert data.train=mine.tsv",
     "mallang train bert --from models/bert-base-uncased data.train=mine.tsv task.lora_rank=8",
 )
@@ -48,6 +49,15 @@ Name = Annotated[
     str | None, typer.Option("--name", help="Name of the run; the recipe's by default.", show_default=False)
 ]
 Runs = Annotated[Path, typer.Option("--runs", metavar="FOLDER", help="Where runs lie.")]
+SourceFile = Annotated[
+    Path | None,
+    typer.Option("--source", metavar="FILE", help="Text of one language, for training without pairs.",
+                 show_default=False),
+]  # fmt: skip
+TargetFile = Annotated[
+    Path | None,
+    typer.Option("--target", metavar="FILE", help="Text of the other language, not parallel.", show_default=False),
+]
 Seeds = Annotated[
     str | None,
     typer.Option(
@@ -67,6 +77,8 @@ def command(
     overrides: Overrides = None,
     name: Name = None,
     runs: Runs = Path("runs"),
+    source: SourceFile = None,
+    target: TargetFile = None,
     start: Start = None,
     seeds: Seeds = None,
     fresh: Fresh = False,
@@ -84,7 +96,8 @@ def command(
     from mallang.training.defaults import with_defaults
 
     start = run_to_start_from(start, runs, quiet=quiet)
-    resolved, told = with_defaults(recipes.read(recipe, overrides or []), start=start)
+    given = [*unpaired(source, target), *(overrides or [])]
+    resolved, told = with_defaults(recipes.read(recipe, given), start=start)
     note_renamed(resolved, quiet)
     if show:
         print("\n".join(resolved.show()))
@@ -113,6 +126,21 @@ def command(
         write_spread(trained, base.with_name(f"{base.name}-seeds.json"), quiet)
     elif not quiet and os.environ.get("RANK", "0") == "0":  # of several processes one speaks
         typer.echo(f"the run is in {trained[0].folder}", err=True)
+
+
+def unpaired(source: Path | None, target: Path | None) -> list[str]:
+    """The overrides that read two files, each in its own language, without pairs."""
+    if source is None and target is None:
+        return []
+    if source is None or target is None:
+        raise UserError("--source and --target need each other", todo="give the text of each language in its own file")
+    for path in (source, target):
+        if not path.expanduser().is_file():
+            raise UserError(f"there is no file {path}", todo="give a text file with a sentence per line")
+    if source.expanduser().resolve() == target.expanduser().resolve():
+        raise UserError(f"--source and --target are both {source}", todo="give text of two languages")
+    files = ", ".join(f"'{path}'" for path in (source, target))
+    return [f"data.train=[{files}]", "data.columns=['1', '2']", 'data.unpaired="all"']
 
 
 def train_or_reuse(train: Any, recipe: recipes.Recipe, options: Any, *, several: bool) -> Run:

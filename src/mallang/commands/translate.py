@@ -18,11 +18,13 @@ from mallang.commands.options import (
     Plugin,
     Quiet,
     ReplaceUnknown,
+    Reverse,
     RunFolder,
     Search,
     Texts,
     With,
     add_plugins,
+    check_reverse,
     load_for,
     note_none,
     read_search,
@@ -37,6 +39,7 @@ EXAMPLES = (
     "mallang translate runs/transformer-miniworld --file in.txt > out.txt",
     "cat in.txt | mallang translate runs/transformer-miniworld --json --search beam=8 --nbest 3",
     'mallang translate runs/transformer-miniworld "민수는 사과를 먹었다." --require Minsu --forbid pear',
+    'mallang translate runs/unsupervised "Minsu ate an apple." --reverse',
     "mallang translate runs/a --with runs/b --with runs/c --file in.txt",
 )
 File = Annotated[
@@ -67,6 +70,7 @@ def command(
     prefix: Prefix = "",
     require: Require = None,
     forbid: Forbid = None,
+    reverse: Reverse = False,
     replace_unknown: ReplaceUnknown = False,
     lexicon: Lexicon = None,
     others: With = None,
@@ -88,7 +92,10 @@ def command(
         nbest = options["nbest"]
     options |= {"prefix": prefix, "require": require or (), "forbid": forbid or ()}
     options |= {"replace_unknown": replace_unknown, "lexicon": lexicon, "domain": domain}
-    model = load_for(run, "translation", "translate", device, int8=int8, others=others)
+    model = load_for(run, None, "translate", device, int8=int8, others=others)
+    if reverse:
+        check_reverse(model, run)
+        model = model.reversed
     if nbest > 1:
         options = several(nbest, options, model.config)
     for result in model.stream(note_none(read_texts(texts, file), "translate", quiet=quiet), **options):

@@ -19,7 +19,10 @@ IGNORE = -100
 """The label of an example or a word that has none: no class has this number. Class 0 is an ordinary class."""
 VARYING = ("time", "source", "words")
 """The axes that are padded in width; rows are padded along `batch` and `examples`."""
-DOUBLED = ("sentences", "ngrams", "features", "choices")
+DOUBLED = (
+    "sentences", "ngrams", "features", "choices", "entities", "distinct", "concepts", "paths", "pairs", "documents",
+    "text", "mentions",
+)  # fmt: skip
 """The axes whose width varies beside that of `time`: they are padded to few widths, each twice the one before."""
 STEPPED = ("masked",)
 """The axes whose width is nearly the same in batches of one shape: padded by at most an eighth."""
@@ -65,6 +68,12 @@ class Batch:
     """The position of the first token of each word; −1 where there is no word."""
     tags: Int[Tensor, "batch words"] | None = field(default=None, metadata=axes("batch words", IGNORE))
     """The tag of each word; IGNORE where there is none."""
+    asked: Int[Tensor, " batch"] | None = field(default=None, metadata=axes("batch", -1))
+    """The word that is the predicate whose roles are asked for; −1: it is asked which words are predicates."""
+    lemmas: Int[Tensor, " batch"] | None = field(default=None, metadata=axes("batch", 0))
+    """The lemma of that predicate; 0 where it is unknown, or none is asked for."""
+    marks: Int[Tensor, "batch words"] | None = field(default=None, metadata=axes("batch words", IGNORE))
+    """Whether each word is a predicate; IGNORE where the roles of one are asked for, and where there is no word."""
     sentences: Int[Tensor, "examples sentences"] | None = field(default=None, metadata=axes("examples sentences", -1))
     """The rows of `tokens` that are the sentences of each document, in order; −1 where there is no sentence."""
     feature_tokens: Int[Tensor, "examples features"] | None = field(
@@ -80,6 +89,16 @@ class Batch:
     """The first and the last token of each answer; IGNORE where none is known."""
     choices: Int[Tensor, "examples choices"] | None = field(default=None, metadata=axes("examples choices", -1))
     """The rows of `tokens` that are the choices of each question, in order; −1 where there is no choice."""
+    concepts: Int[Tensor, "batch concepts"] | None = field(default=None, metadata=axes("batch concepts", -1))
+    """The concepts of the schema graph of each row, by their numbers; −1 where there is none."""
+    paths: Int[Tensor, "paths facts"] | None = field(default=None, metadata=axes("paths facts", -1))
+    """Every path of these graphs: its row, the positions of its concepts in the row, and its relations; −1: none."""
+    pairs: Int[Tensor, "batch pairs alternatives"] | None = field(
+        default=None, metadata=axes("batch pairs alternatives", -1)
+    )
+    """The paths of each pair of a concept of the question and one of the choice, by their lines; −1: none."""
+    statements: Float[Tensor, "batch statement"] | None = field(default=None, metadata=axes("batch statement", 0))
+    """The vector of each row of tokens as a frozen encoder gave it, so that it need not be computed again."""
     images: UInt8[Tensor, "batch height width colors"] | None = field(
         default=None, metadata=axes("batch height width colors", 255)
     )
@@ -90,6 +109,36 @@ class Batch:
     """The given features of the regions of each image."""
     ngrams: Int[Tensor, "examples ngrams"] | None = field(default=None, metadata=axes("examples ngrams", 0))
     """The hashed n-grams of each example, from 1; 0 where there is none."""
+    entities: Int[Tensor, "batch entities"] | None = field(default=None, metadata=axes("batch entities", -1))
+    """The entities that each text names, by their ids in a given graph; −1 where there is none, or it is hidden."""
+    entity_places: Int[Tensor, "batch entities"] | None = field(default=None, metadata=axes("batch entities", -1))
+    """The position of the first token of each of these names; −1 where there is none."""
+    entity_labels: Int[Tensor, "batch entities"] | None = field(default=None, metadata=axes("batch entities", IGNORE))
+    """The entity to predict at each of these positions, as a row of `distinct_entities`; IGNORE where there is none."""
+    distinct_entities: Int[Tensor, " distinct"] | None = field(default=None, metadata=axes("distinct", -1))
+    """The entities of all texts of the batch, each once, by their ids; −1 where there is none."""
+    document_words: Int[Tensor, "documents text 2"] | None = field(
+        default=None, metadata=axes("documents text place", -1)
+    )
+    """The row of `tokens` and the position in it of every word of each document; −1 where there is no word."""
+    document_sentences: Int[Tensor, "documents text"] | None = field(default=None, metadata=axes("documents text", -1))
+    """The number of the sentence of every word of each document; −1 where there is no word."""
+    mentions: Int[Tensor, "documents mentions 3"] | None = field(
+        default=None, metadata=axes("documents mentions facts", -1)
+    )
+    """The first word, the last word and the cluster of every mention of each document; −1 where there is none."""
+
+    texts: Int[Tensor, "batch languages time"] | None = field(default=None, metadata=axes("batch languages time", PAD))
+    """Unpaired sentences of two languages, each ended by `</s>`."""
+    text_lengths: Int[Tensor, "batch languages"] | None = field(default=None, metadata=axes("batch languages", 1))
+    noisy: Int[Tensor, "batch languages time"] | None = field(default=None, metadata=axes("batch languages time", PAD))
+    """The same sentences with words dropped and shuffled."""
+    noisy_lengths: Int[Tensor, "batch languages"] | None = field(default=None, metadata=axes("batch languages", 1))
+    translated: Int[Tensor, "batch languages translated"] | None = field(
+        default=None, metadata=axes("batch languages time", PAD)
+    )
+    """The model's translation of each sentence into the other language."""
+    translated_lengths: Int[Tensor, "batch languages"] | None = field(default=None, metadata=axes("batch languages", 1))
 
     @property
     def mask(self) -> Bool[Tensor, "batch time"]:

@@ -185,7 +185,7 @@ def _read(rows: Rows, are_pairs: bool) -> Seen:
         rows = replace(rows, source=replace(source, strict=False))
     elif isinstance(source, HeldOut) and isinstance(source.files, Files):
         rows = replace(rows, source=replace(source, files=replace(source.files, strict=False)))
-    are_tags = isinstance(source, Files) and source.read == "conll"
+    are_tags = isinstance(source, Files) and source.read in ("conll", "srl")
     seen = Seen([Column() for _ in rows.columns], are_pairs=are_pairs, are_tags=are_tags)
     for number, row in enumerate(rows, 1):
         for column, text in zip(seen.columns, row, strict=True):

@@ -5,6 +5,7 @@
 | text     | a text                                       | the ids of its tokens                       |
 | words    | words with tabs between                      | the ids of their tokens, word after word    |
 | document | sentences with line breaks between, or prose | the ids of their tokens, sentence by sentence |
+| sentences | words in sentences (coreference.py)         | the ids of their tokens, word after word    |
 | label    | one of a closed set of names                 | its number                                  |
 | labels   | several of them, with tabs or `|` between    | their numbers                               |
 | tags     | one label for each word, with tabs between   | their numbers                               |
@@ -14,7 +15,12 @@
 | choice   | which of them is right                       | its number                                  |
 | image    | an image file, or an image (images.py)       | its pixels, packed                          |
 | regions  | a file of region features (images.py)        | their number, and their bits                |
+| clusters | clusters of mentions (coreference.py)        | first word, last word, cluster of each mention |
 | name     | the name of an entity (knowledge.py)         | the id of its one token                     |
+| mentions | parts of another column (linked_text.py)     | the first and the last token of each        |
+| links    | parts of another column, each with an entity | their first and last tokens and entities    |
+| predicates | the lemma of each word that is a predicate, `_` for others (roles.py) | the numbers of the lemmas |
+| roles    | for each predicate a role for every word (roles.py) | their numbers, predicate after predicate |
 
 A list in JSON stands for cells with tabs as well.
 """
@@ -33,6 +39,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 
+from mallang.data.coreference import read_sentences
 from mallang.errors import UserError, nearest, some_of
 from mallang.text.scheme_detection import SchemeDetector
 from mallang.text.sentences import split_sentences
@@ -41,12 +48,12 @@ from mallang.text.tokenizer import Tokenizer
 from mallang.text.vocabulary import Vocabulary
 
 Kind = Literal[
-    "text", "words", "document", "label", "labels", "tags", "number", "span", "choices", "choice", "name", "image",
-    "regions",
+    "text", "words", "document", "sentences", "label", "labels", "tags", "number", "span", "choices", "choice", "name",
+    "image", "regions", "mentions", "links", "clusters", "predicates", "roles",
 ]  # fmt: skip
-TOKENIZED: tuple[Kind, ...] = ("text", "words", "document", "choices", "name")
+TOKENIZED: tuple[Kind, ...] = ("text", "words", "document", "sentences", "choices", "name")
 """The kinds of columns that have a tokenizer."""
-NAMED: tuple[Kind, ...] = ("label", "labels", "tags")
+NAMED: tuple[Kind, ...] = ("label", "labels", "tags", "predicates", "roles")
 """The kinds of columns that have a set of labels."""
 FORMAT = 1
 MOST = 10_000
@@ -95,11 +102,14 @@ class TextEncoder(Protocol):
 
 def split_cell(cell: str, kind: Kind) -> list[str]:
     """The items of a cell that holds several: words, tags or labels."""
+    if kind == "sentences":
+        return [word for sentence in read_sentences(cell) for word in sentence]
     if "\t" in cell and kind != "document":
         return cell.split("\t")  # before JSON: [ 1 ] with tabs between is three words
     if cell.startswith("[") and cell.endswith("]"):
         try:
-            return [str(item) for item in json.loads(cell)]
+            found = json.loads(cell)
+            return [str(item) for part in found for item in (part if isinstance(part, list) else [part])]
         except ValueError:
             pass  # a word in brackets
     if kind == "document":
@@ -128,11 +138,11 @@ class LabelSet:
         for cell in cells:
             found = split_cell(cell, kind) if kind != "label" else [cell] if cell.strip() else []
             counted.update(found)
-            if kind == "tags":
+            if kind in ("tags", "roles"):
                 detector.add(found)
-            if len(counted) > MOST:
+            if len(counted) > (MOST if kind != "predicates" else 10 * MOST):
                 raise UserError(
-                    f"the column of the {column} has more than {MOST:,} different values: they are no labels",
+                    f"the column of the {column} has {len(counted):,} different values and more: they are no labels",
                     todo='name the right columns: data.columns=\'["text", "label"]\'',
                 )
         names = sorted(counted, key=natural)
@@ -275,7 +285,7 @@ class Segments:
         wanted = list(dict.fromkeys(item for cell in cells for item in cell if item not in self.known))
         unknown = [self.tokenizer.vocabulary.unk]
         found = dict(zip(wanted, (ids or unknown for ids in self.tokenizer.encode_batch(wanted)), strict=True))
-        if self.kind == "words":  # words occur again and again, sentences do not
+        if self.kind in ("words", "sentences"):  # words occur again and again, sentences do not
             self.known |= found
             found = self.known
         return [[found[item] for item in cell] for cell in cells]

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,13 +26,12 @@ from mallang.data.local import MissingColumnError, Wanted
 from mallang.data.located import Located, located
 from mallang.data.miniworld_views import LICENSE, VIEWS, open_view
 from mallang.data.readers import Files
-from mallang.data.source import Row, Source
+from mallang.data.several import check_corpora
+from mallang.data.source import Given, Row, Source
+from mallang.data.unpaired import How, Unpaired
 from mallang.errors import UserError, nearest
 
 SPLITS = ("train", "valid", "test")
-DOMAIN = re.compile(r"[^\W_][\w-]*")
-RESERVED = ("none", "pad", "unk", "s")
-"""Names that no domain may have: `none`, which means no tag, and the names of other special tokens."""
 ALIKE = {"val": "valid", "dev": "valid", "validation": "valid"}
 
 
@@ -76,6 +73,8 @@ class Config:
     """Train only on the first of equal rows."""
     documents: Gathering = "rows"
     """How rows become documents: each is one, a blank line ends one, or a heading of WikiText begins one."""
+    unpaired: How = "no"
+    """Read both sides apart in training, without pairs: sources and targets of different halves, or all of both."""
     exclude: list[str] | None = None
     """Text that is not trained on, as NAME:SPLIT, such as nsmc:test: rows with the same text are left out."""
 
@@ -92,10 +91,12 @@ class Config:
             raise ValueError(f"hold_out = {self.hold_out} is of use with train and without valid only")
         if self.documents != "rows" and self.hold_out:
             raise ValueError(f"hold_out = {self.hold_out} holds out lines, and documents have several; give valid")
+        if self.unpaired != "no" and (self.domains or self.exclude or self.documents != "rows"):
+            raise ValueError(f'unpaired = "{self.unpaired}" goes with neither domains, exclude nor documents')
         for name in self.exclude or ():
             if not all(name.rpartition(":")[::2]):
                 raise ValueError(f"exclude names {name!r}; write a corpus and its split, such as nsmc:test")
-        _check_corpora(self)
+        check_corpora(self)
 
     def wanted(self, roles: tuple[str, ...], text: str = "text") -> Wanted:
         """The columns that a task means by these roles; `text` is what the corpus calls its text."""
@@ -189,6 +190,8 @@ class Corpus:
 def open_corpus(config: Config, columns: tuple[str, ...]) -> Corpus:
     """The corpus of a configuration, its rows with these columns; all columns where none is named."""
     corpus = _open(config, columns)
+    if config.unpaired != "no" and config.train is None:
+        return _unpaired(corpus, config.unpaired)
     if config.documents == "rows" and not config.exclude:
         return corpus
     named = [name.rpartition(":")[::2] for name in config.exclude or ()]
@@ -211,6 +214,22 @@ def _shaped(rows: Rows, config: Config, others: tuple[Rows, ...]) -> Rows:
     return replace(rows, source=source)
 
 
+def _unpaired(corpus: Corpus, how: How) -> Corpus:
+    """A corpus whose texts for training and validation are read without pairs; test sets stay paired."""
+    splits = {name: unpair(rows, how) if name in SPLITS[:2] else rows for name, rows in corpus.splits.items()}
+    return replace(corpus, splits=splits)
+
+
+def unpair(rows: Rows, how: How) -> Rows:
+    """Rows with one side each; of each corpus where there are several."""
+    if isinstance(rows.source, Joined):
+        members = [replace(member, rows=unpair(member.rows, how)) for member in rows.source.members]
+        return replace(rows, source=replace(rows.source, members=tuple(members)))
+    if len(set(rows.picks)) != 2:
+        raise UserError(f"unpaired text of {rows.name} needs two languages", todo="set data.source and data.target")
+    return replace(rows, source=Unpaired(rows.source, rows.picks, how))
+
+
 def excluding(source: Source) -> Excluding | None:
     """What leaves rows out of a source, if anything does."""
     inner = source.lines if isinstance(source, Gathered) else source
@@ -224,7 +243,10 @@ def _open(config: Config, columns: tuple[str, ...]) -> Corpus:
         # Held-out rows of another corpus would be meaningless, so no default is filled in.
         if not given:
             raise UserError("there is no data", todo="set data.corpus to a name or data.train to a file")
-        return _hold_out(open_files(given, config, columns), config.hold_out)
+        corpus = open_files(given, config, columns)
+        if config.unpaired != "no":
+            corpus = _unpaired(corpus, config.unpaired)
+        return _hold_out(corpus, config.hold_out)
     if config.corpora is not None:
         corpus = _open_several(config, columns)
     else:
@@ -243,7 +265,7 @@ def _hold_out(corpus: Corpus, share: float) -> Corpus:
     if not share:
         return corpus
     rows = corpus.splits["train"]
-    assert isinstance(rows.source, Files | Located)
+    assert isinstance(rows.source, Files | Located | Unpaired)
     train = HeldOut(rows.source, rows.picks, share, is_valid=False)
     valid = replace(rows, name=f"{rows.name} (held out)", source=replace(train, is_valid=True), note="")
     return replace(corpus, splits={**corpus.splits, "train": replace(rows, source=train), "valid": valid})
@@ -327,30 +349,6 @@ def _open_local(spec: str | list[str], config: Config, roles: tuple[str, ...]) -
     return Rows("standard input" if name == "-" else name, roles or picks, located(files, roles, picks), picks, note)
 
 
-def _check_corpora(config: Config) -> None:
-    """Refuse contradictory options of several corpora."""
-    weights, domains = config.corpora, config.domains or {}
-    if weights is None:
-        if domains or config.untagged:
-            raise ValueError("domains and untagged are of use with corpora only: name the corpus there")
-        return
-    if config.corpus not in (None, "miniworld") or config.train is not None:
-        rival = "train" if config.train is not None else "corpus"
-        raise ValueError(f"corpora and {rival} cannot both say what to train on: put it among the corpora")
-    for name, weight in weights.items():
-        if not math.isfinite(weight) or weight < 0:
-            raise ValueError(f"the weight of {name} must be 0 or more, but is {weight}")
-    if not any(weights.values()):
-        raise ValueError("corpora needs at least one weight above 0")
-    for name, domain in domains.items():
-        if name not in weights:
-            raise ValueError(f"domains names {name}, which is not among the corpora; {nearest(name, weights)}")
-        if not DOMAIN.fullmatch(domain) or domain in RESERVED:
-            raise ValueError(f"{domain!r} cannot be a domain: give letters and digits, such as bible")
-    if not 0.0 <= config.untagged <= 1.0 or (config.untagged and not domains):
-        raise ValueError(f"untagged = {config.untagged} must be a share between 0 and 1 of rows that have domains")
-
-
 @dataclass(frozen=True)
 class Member:
     """A member of several corpora: its rows, the number of times that an epoch reads them, and their domain."""
@@ -375,23 +373,6 @@ class Joined:
     def fingerprint(self, picks: Sequence[str]) -> str:
         """A hash of the fingerprints of all members."""
         return _sum(["joined", [member.rows.fingerprint for member in self.members]])
-
-
-@dataclass(frozen=True)
-class Given:
-    """Rows in memory."""
-
-    given: tuple[Row, ...]
-    columns: tuple[str, ...]
-
-    def rows(self, picks: Sequence[str]) -> Iterator[Row]:
-        """The rows that were given."""
-        places = [self.columns.index(pick) for pick in picks]
-        return (tuple(row[place] for place in places) for row in self.given)
-
-    def fingerprint(self, picks: Sequence[str]) -> str:
-        """A hash of all rows."""
-        return _sum(["given", list(self.rows(picks))])
 
 
 def _sum(values: list[Any]) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from mallang.data.located import Located
 from mallang.data.readers import Files, Row
+from mallang.data.unpaired import Unpaired
 from mallang.errors import UserError
 
 
@@ -25,7 +26,7 @@ def place_of(row: Row) -> float:
 class HeldOut:
     """One split of a file: the validation rows, or the training rows."""
 
-    files: Files | Located
+    files: Files | Located | Unpaired
     picks: tuple[str, ...]
     """The columns that are hashed, whichever columns are read."""
     share: float

@@ -25,9 +25,9 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float, Integer, UInt8
 
+from mallang.data.located import PREFIX, split_number
 from mallang.errors import UserError, require
 
-PREFIX = "data:image/"
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 MOST_PIXELS = 100_000_000
 """Larger images are refused: a small file may unpack to more than the memory holds."""
@@ -125,14 +125,6 @@ def read_regions(cell: str) -> Float[np.ndarray, "regions features"]:
     if not np.isfinite(found).all():
         raise UserError(f"the features of {cell} have NaN or infinite values", todo="compute them again")
     return np.array(found, np.float32)
-
-
-def split_number(cell: str) -> tuple[Path, int | None]:
-    """The path of a cell, and the number of an image in it, if it names one."""
-    name, mark, number = cell.rpartition("#")
-    if mark and number.isdecimal() and Path(name).suffix in (".u8", ".npy"):
-        return Path(name).expanduser(), int(number)
-    return Path(cell).expanduser(), None
 
 
 def array_of(path: Path) -> np.ndarray:

@@ -9,8 +9,10 @@ that no edge reaches is reported.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -90,6 +92,17 @@ class Graph:
         if not found:
             raise UserError("the graph has no edges", todo="give rows of head, relation and tail")
         return cls(tuple(entities), tuple(relations), np.array([*found], dtype=np.int64))
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A sum over entities, relations and triples."""
+        names = json.dumps([self.entities, self.relations]).encode()
+        return hashlib.sha256(names + self.triples.astype("<i8").tobytes()).hexdigest()
+
+    def rows(self) -> Iterator[tuple[str, str, str]]:
+        """The names of head, relation and tail of every triple."""
+        for head, relation, tail in self.triples.tolist():
+            yield self.entities[head], self.relations[relation], self.entities[tail]
 
     @cached_property
     def ids(self) -> dict[str, int]:

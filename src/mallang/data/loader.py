@@ -12,7 +12,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from torch.utils.data import DataLoader, Dataset
@@ -20,6 +20,8 @@ from torch.utils.data import DataLoader, Dataset
 from mallang.data.batch import Batch, Shapes
 from mallang.data.sampler import Rows, generator
 
+Steps: TypeAlias = Callable[[int], int]
+"""How many batches a step has, over all processes; steps count from 0 at the position that reading begins at."""
 PREPARE = 1
 """Separates the random numbers of batch preparation from those of batch planning."""
 
@@ -58,27 +60,26 @@ class Position:
 
 
 def requests(
-    source: Source, start: Position, *, rank: int = 0, processes: int = 1, step: int | None = None
+    source: Source, start: Position, *, rank: int = 0, processes: int = 1, steps: Steps | None = None
 ) -> Iterator[tuple[BatchRequest, Position]]:
     """The infinite sequence of this process's batch requests from a position on.
 
-    The batches of a step, one per process unless `step` is given, are distributed round-robin. A batch comes with the
-    position after its whole step, which is the same in all processes and from which a checkpoint may resume.
+    The batches of a step, one per process unless `steps` says how many, are distributed round-robin. A batch comes with
+    the position after its whole step, which is the same in all processes and from which a checkpoint may resume.
     """
-    number, first, whole = start.number, start.place, step or processes
+    number, first, step, turn = start.number, start.place, 0, 0
     mine: list[BatchRequest] = []
     for epoch in itertools.count(start.epoch):
         plan = source.plan(epoch)
         for place in range(first, len(plan)):
-            turn = (number - start.number) % whole
             if turn % processes == rank:
                 mine.append(BatchRequest(number, epoch, plan[place]))
-            number += 1
-            if turn == whole - 1:
+            number, turn = number + 1, turn + 1
+            if turn == (processes if steps is None else steps(step)):
                 is_last = place + 1 == len(plan)
                 after = Position(number, epoch + is_last, 0 if is_last else place + 1)
                 yield from ((request, after) for request in mine)
-                mine = []
+                mine, step, turn = [], step + 1, 0
         first = 0
 
 
@@ -89,7 +90,7 @@ def load(
     workers: int = 0,
     rank: int = 0,
     processes: int = 1,
-    step: int | None = None,
+    steps: Steps | None = None,
     pin_memory: bool = False,
 ) -> Iterator[tuple[Batch, Position]]:
     """The infinite sequence of this process's batches from a position on, prepared by `workers` processes.
@@ -100,7 +101,7 @@ def load(
     workers = workers if can_fork() else 0
     loader = DataLoader(
         BatchDataset(source),
-        sampler=InfiniteSampler(source, start, rank, processes, step),
+        sampler=InfiniteSampler(source, start, rank, processes, steps),
         batch_size=None,
         collate_fn=as_it_is,
         worker_init_fn=leave_signals,
@@ -140,10 +141,10 @@ class InfiniteSampler:
     start: Position
     rank: int
     processes: int
-    step: int | None
+    steps: Steps | None
 
     def __iter__(self) -> Iterator[tuple[BatchRequest, Position]]:
-        return requests(self.source, self.start, rank=self.rank, processes=self.processes, step=self.step)
+        return requests(self.source, self.start, rank=self.rank, processes=self.processes, steps=self.steps)
 
 
 def as_it_is(made: Any) -> Any:

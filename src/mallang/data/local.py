@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from mallang.data import readers, squad
+from mallang.data import coreference, readers, roles, squad
 from mallang.data.derived import with_joined
 from mallang.data.readers import PACKED, Files, Kind
+from mallang.data.records import MISSING, inside, keys
 from mallang.errors import UserError, nearest
 
 Described = tuple[Files, tuple[str, ...], str]
@@ -113,13 +114,15 @@ def _one(path: Path, wanted: Wanted, kind: Kind | None) -> Described:
         records = readers.json_records(path, strict=False) if kind == "jsonl" else readers.parquet_records(path, ())
         _, record = _first(records, path)
         # A name may also mean a whole branch, which `keys` does not list.
-        given = [name for name in wanted.given or () if readers.inside(record, name) is not readers.MISSING]
-        picks = wanted.pick([*readers.keys(record), *given], str(path))
+        given = [name for name in wanted.given or () if inside(record, name) is not MISSING]
+        picks = wanted.pick([*keys(record), *given], str(path))
         return Files(kind, (path,), picks), picks, ""
     if kind == "conll":
         return _column_file(path, wanted)
     if kind == "squad":
         return Files("squad", (path,), squad.COLUMNS), wanted.pick(squad.COLUMNS, str(path)), ""
+    if kind == "srl":
+        return Files("srl", (path,), roles.NAMES), wanted.pick(roles.NAMES, str(path)), ""
     if len(wanted.roles) <= 1 and not wanted.given:
         return Files("text", (path,), ("text",)), ("text",), ""
     if kind is None and "\t" in _first(readers.lines(path, strict=False), path):
@@ -161,6 +164,9 @@ def _column_file(path: Path, wanted: Wanted) -> Described:
     """A .conll file: the token is the first column, the tag the last, unless columns are given."""
     lines = (line for line in readers.lines(path, strict=False) if line.strip())
     token = _first((line for line in lines if not line.startswith("-DOCSTART-")), path)
+    if token.startswith(coreference.BEGIN):
+        named = coreference.COLUMNS
+        return Files("coreference", (path,), named), wanted.pick(named, str(path)), ""
     known = tuple(str(place) for place in range(1, len(readers.split_token(token)) + 1))
     files = Files("conll", (path,), known)
     if wanted.given or not wanted.roles:

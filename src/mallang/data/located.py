@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mallang.data import storage
-from mallang.data.images import PREFIX, split_number
 from mallang.data.readers import Files
 from mallang.data.source import Row, Source
 
 IMAGE = "image"
 """The role of a column that may hold paths."""
+PREFIX = "data:image/"
+"""How an image begins that is in the table itself."""
 
 
 def located(files: Files, roles: Sequence[str], picks: Sequence[str]) -> Source:
@@ -55,3 +56,11 @@ class Located:
                 if path.is_file():  # one that is missing is reported with its row, where it is read
                     digest.update(storage.file_sha256(path).encode())
         return digest.hexdigest()
+
+
+def split_number(cell: str) -> tuple[Path, int | None]:
+    """The path of a cell, and the number of an image in it, if it names one."""
+    name, mark, number = cell.rpartition("#")
+    if mark and number.isdecimal() and Path(name).suffix in (".u8", ".npy"):
+        return Path(name).expanduser(), int(number)
+    return Path(cell).expanduser(), None

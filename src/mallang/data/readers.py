@@ -16,20 +16,23 @@ import json
 import lzma
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal
 
-from mallang.data import derived, question_sentences, storage
+from mallang.data import coreference, derived, question_sentences, relations, roles, storage
+from mallang.data.records import MISSING, as_text, inside, keys
 from mallang.data.shares import hundredths, shared_out
 from mallang.data.source import Row as Row
 from mallang.data.squad import squad_rows
 from mallang.errors import UserError, nearest, require
 
-Kind = Literal["text", "parallel", "tsv", "csv", "jsonl", "parquet", "conll", "squad", "qnli", "analogy", "captions"]
+Kind = Literal[
+    "text", "parallel", "tsv", "csv", "jsonl", "parquet", "conll", "coreference", "squad", "qnli", "analogy",
+    "captions", "fewrel", "renamed", "srl",
+]  # fmt: skip
 PACKED = (".gz", ".xz")
-MISSING = object()
 
 
 @dataclass(frozen=True)
@@ -325,10 +328,14 @@ WHOLE: dict[Kind, Callable[[Files], Iterator[Row]]] = {
     "tsv": table,
     "csv": table,
     "conll": conll,
+    "coreference": lambda files: coreference.of_files((path, lines(path, files.strict)) for path in files.paths),
     "squad": squad,
     "qnli": lambda files: question_sentences.rows(whole_json(files.paths[0])),
     "analogy": analogy,
     "captions": captions,
+    "fewrel": lambda files: (relations.row(record) for _, record in json_records(files.paths[0], files.strict)),
+    "renamed": lambda files: relations.renamed(table(replace(files, read="tsv")), cells(files.paths[1], "tsv")),
+    "srl": lambda files: roles.rows(lines(files.paths[0], files.strict), files.paths[0]),
 }
 """The readers that give every column of a file."""
 
@@ -337,7 +344,7 @@ def kind_of(path: Path) -> Kind | None:
     """How a file is read, by its name: `a.tsv.gz` is a table; none where the name says nothing."""
     suffix = Path(path.stem).suffix if path.suffix in PACKED else path.suffix
     known: dict[str, Kind] = {".tsv": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".parquet": "parquet", ".conll": "conll"}
-    return {**known, ".json": "squad"}.get(suffix.lower())
+    return {**known, ".json": "squad", ".srl": "srl"}.get(suffix.lower())
 
 
 def whole_json(path: Path) -> Any:
@@ -346,32 +353,6 @@ def whole_json(path: Path) -> Any:
         return json.loads("\n".join(lines(path)))
     except (ValueError, RecursionError) as error:
         raise UserError(f"not JSON: {error}", where=str(path), todo="copy it again") from error
-
-
-def inside(record: Any, path: str) -> Any:
-    """The value at a dotted path, or MISSING."""
-    if isinstance(record, dict) and path in record:
-        return record[path]
-    for key in path.split("."):
-        if not isinstance(record, dict) or key not in record:
-            return MISSING
-        record = record[key]
-    return record
-
-
-def keys(record: dict[str, Any], prefix: str = "") -> list[str]:
-    """The dotted paths to all values of a record."""
-    found = []
-    for key, value in record.items():
-        found += keys(value, f"{prefix}{key}.") if isinstance(value, dict) else [prefix + key]
-    return found
-
-
-def as_text(value: Any) -> str:
-    """A value as text: nothing for null, JSON for what is neither text nor number."""
-    if isinstance(value, str):
-        return value
-    return "" if value is None else json.dumps(value, ensure_ascii=False, default=str)
 
 
 def not_utf8(path: Path, number: int, error: UnicodeDecodeError) -> UserError:

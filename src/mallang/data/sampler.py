@@ -1,4 +1,4 @@
-"""Which examples go into which batch: four plans, each an arithmetic function of (seed, epoch).
+"""Which examples go into which batch: five plans, each an arithmetic function of (seed, epoch).
 
 A plan is a list that is computed rather than replayed: `plan[k]` is batch k of this epoch, so that resuming at
 position k costs nothing and means the same for any number of workers or processes.
@@ -6,6 +6,7 @@ position k costs nothing and means the same for any number of workers or process
     buckets   whole examples of like length under a budget of padded tokens, in random order
     streams   one long text cut into parallel rows, read window after window (a model may carry its state)
     shuffled  windows of one long text in random order
+    unpaired  sentences of two languages side by side, as buckets are, though they say different things
     packed    several short examples laid end to end in rows of a fixed width
 
 A batch is a list of rows, a row a tuple of example numbers: one number, or several where they are packed. A row of a
@@ -23,6 +24,8 @@ from jaxtyping import Integer
 from mallang.errors import UserError
 
 Rows = list[tuple[int, ...]]
+ACROSS = 7
+"""Separates the random numbers that draw sentences of two languages from those of other plans."""
 WIDTHS = 5
 """Sets the random numbers of window widths apart from all others."""
 
@@ -117,6 +120,42 @@ def by_length(
     share = -(-len(order) // parts) if taken is None else -(-int(taken.sum()) // parts)
     bounds = cut(np.minimum(widths[order], most), most, share, taken)
     return [order[begin:end].tolist() for begin, end in itertools.pairwise(bounds)][::-1]
+
+
+class UnpairedBuckets(Sequence[Rows]):
+    """Buckets of rows (i, j): a sentence of one language and a sentence of the other, of similar length.
+
+    Which sentences share a row changes with every epoch. An epoch reads the language with more sentences once, and some
+    sentences of the other again. `lengths` is 0 where a row has no text in a language.
+    """
+
+    def __init__(
+        self,
+        lengths: Integer[np.ndarray, "examples 2"],
+        *,
+        tokens: int,
+        sentences: int | None = None,
+        multiple: int = 1,
+        seed: int,
+        epoch: int,
+    ) -> None:
+        sides = [np.flatnonzero(lengths[:, side]) for side in (0, 1)]
+        most = max(map(len, sides))
+        if not all(map(len, sides)):
+            raise UserError("one of the two languages has no text", todo="look at data.train and data.unpaired")
+        self.sides = []
+        for side, places in enumerate(sides):
+            random = generator(seed, epoch, side, ACROSS)
+            drawn = np.concatenate([random.permutation(places) for _ in range(-(-most // len(places)))])[:most]
+            self.sides.append(drawn[np.argsort(lengths[drawn, side], kind="stable")])
+        both = np.stack([lengths[drawn, side] for side, drawn in enumerate(self.sides)], axis=1)
+        self.buckets = Buckets(both + 1, tokens=tokens, sentences=sentences, multiple=multiple, seed=seed, epoch=epoch)
+
+    def __len__(self) -> int:
+        return len(self.buckets)
+
+    def __getitem__(self, position: int) -> Rows:  # type: ignore[override]
+        return [(int(self.sides[0][row]), int(self.sides[1][row])) for (row,) in self.buckets[position]]
 
 
 class Streams(Sequence[Rows]):

@@ -29,6 +29,7 @@ import numpy as np
 from jaxtyping import Bool, Float32, Float64, Int64
 
 from mallang.data import readers
+from mallang.data.records import MISSING, as_text, inside, keys
 from mallang.errors import UserError, nearest
 
 FEATURES = 1 << 18
@@ -153,7 +154,7 @@ def records(path: Path, column: str | None, wanted: Sequence[str]) -> Iterator[R
         for number, line, record in readers.json_lines(path):
             values = [value_of(record, name, path, number) for name in (*wanted, column or "text")]
             numbers = dict(zip(wanted, map(as_number, values[:-1]), strict=True))
-            yield Record(readers.as_text(values[-1]), numbers, line + "\n")
+            yield Record(as_text(values[-1]), numbers, line + "\n")
     elif kind is None:
         if wanted or column:
             missing = (*wanted, *([column] if column else []))[0]
@@ -189,14 +190,14 @@ def table_records(path: Path, kind: readers.Kind, column: str | None, wanted: Se
 
 def value_of(record: Mapping[str, Any], name: str, path: Path, number: int) -> Any:
     """The value of a JSON object; one that has no such key at all is refused in the first record only."""
-    value = readers.inside(record, name)
-    if value is not readers.MISSING:
+    value = inside(record, name)
+    if value is not MISSING:
         return value
     if number == 1:
         raise UserError(
             f"{path} has no column {name!r}",
             where=readers.at(path, number),
-            todo=nearest(name, readers.keys(dict(record))),
+            todo=nearest(name, keys(dict(record))),
         )
     return None
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 Row = tuple[str, ...]
@@ -18,3 +21,20 @@ class Source(Protocol):
 
     def fingerprint(self, picks: Sequence[str]) -> str:
         """A hash of their content."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """Rows in memory."""
+
+    given: tuple[Row, ...]
+    columns: tuple[str, ...]
+
+    def rows(self, picks: Sequence[str]) -> Iterator[Row]:
+        """The rows that were given."""
+        places = [self.columns.index(pick) for pick in picks]
+        return (tuple(row[place] for place in places) for row in self.given)
+
+    def fingerprint(self, picks: Sequence[str]) -> str:
+        """A hash of all rows."""
+        return hashlib.sha256(json.dumps(["given", list(self.rows(picks))]).encode()).hexdigest()

@@ -20,15 +20,18 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from mallang import notebook
 from mallang.decoding.contract import device_of, inference
 from mallang.decoding.ensemble import Ensemble
 from mallang.decoding.scoring import score, with_labels
 from mallang.errors import UserError, nearest
 from mallang.inspection.attention import AttentionMap, Side, attention_maps, sides_of
 from mallang.inspection.figures import draw_attention
+from mallang.inspection.forward_pass import pass_of
 from mallang.inspection.text_with_output import (
     TextWithOutput,
     Words,
+    is_searching,
     padded,
     refuse_domain,
     searching,
@@ -56,6 +59,14 @@ class Seen:
     words: Mapping[Side, Words]
     """The words of each side and their tokens; empty once the maps are between words."""
 
+    def _repr_html_(self) -> str:
+        """In a notebook: the most informative layer, the mean of its heads, between words."""
+        whole = in_words(self)
+        shown = whole.maps[main_layer(whole)]
+        given = notebook.note(f"{self.input}   ({shown.name}, mean of {len(shown.weights)} heads)")
+        weights = notebook.heat(shown.queries, shown.keys, shown.weights.mean(dim=0).tolist())
+        return notebook.block(self.output, given, weights)
+
 
 def attention_of(model: Any, text: str, *, target: str | None = None, domain: str | None = None, **search: Any) -> Seen:
     """The attention maps of a loaded model's output for a text; with `target` those of that output.
@@ -70,9 +81,23 @@ def attention_of(model: Any, text: str, *, target: str | None = None, domain: st
     if isinstance(model, captioner.Verbs):
         refuse_domain(domain)
         return attention_on_image(model, text, target, search)
+    if not is_searching(model):
+        return attention_read(model, text, target, domain, search)
     check_attentive(searching(model).model)
     both = text_with_output(model, text, target=target, domain=domain, **search)
     return seen_of(searching(model).model, both)
+
+
+def attention_read(model: Any, text: str, target: str | None, domain: str | None, search: Mapping[str, Any]) -> Seen:
+    """The attention of a model that searches for no output while it reads a text."""
+    if target is not None or domain is not None or search:
+        raise UserError("this run has no search, target or domain", todo="leave them out")
+    reading = pass_of(model, text)
+    maps = {} if reading is None else reading.maps()
+    if reading is None or not maps:
+        searching(model)  # says what this run is
+    assert reading is not None
+    return Seen(text, "", 0.0, maps, reading.words_of(maps))
 
 
 def seen_of(model: Any, both: TextWithOutput) -> Seen:

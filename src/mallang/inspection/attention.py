@@ -9,6 +9,7 @@ from typing import Any, Literal
 from jaxtyping import Float
 from torch import Tensor
 
+from mallang import notebook
 from mallang.data.batch import Batch
 from mallang.decoding.contract import inference
 from mallang.layers.attention import record_attention
@@ -30,6 +31,15 @@ class AttentionMap:
     """The query tokens. In a decoder the token to be predicted, if the batch has labels, else the token just read."""
     keys: tuple[str, ...]
     """The key tokens."""
+
+    def _repr_html_(self) -> str:
+        """In a notebook: every head as a table of colors."""
+        heads = (
+            notebook.note(f"head {number}") + notebook.heat(self.queries, self.keys, weights.tolist())
+            for number, weights in enumerate(self.weights, start=1)
+        )
+        row = "".join(f'<div style="display:inline-block;margin-right:1em">{head}</div>' for head in heads)
+        return notebook.block(self.name, row)
 
 
 def attention_maps(model: Any, batch: Batch) -> list[dict[str, AttentionMap]]:

@@ -19,6 +19,7 @@ import numpy as np
 from jaxtyping import Float
 from torch import Tensor
 
+from mallang import notebook
 from mallang.data.columns import split_cell
 from mallang.data.documents import sentence_rows
 from mallang.decoding.contract import device_of, inference
@@ -72,6 +73,18 @@ class Highlights:
         """The largest shade of a piece, whatever its sign, and the largest weight of a sentence."""
         shades = [abs(shade) for sentence in self.sentences for shade in sentence.shades()]
         return max([1e-9, *shades]), max(sentence.weight for sentence in self.sentences)
+
+    def _repr_html_(self) -> str:
+        """In a notebook: the label, and every sentence with its words shaded."""
+        most, _ = self.darkest()
+        lines = (
+            notebook.shaded(
+                [(piece.text, shade / most) for piece, shade in zip(each.pieces, each.shades(), strict=True)],
+                [f"{piece.weight:.4f}" for piece in each.pieces],
+            )
+            for each in self.sentences
+        )
+        return notebook.block(self.label, *lines)
 
 
 class Row(NamedTuple):

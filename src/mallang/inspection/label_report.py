@@ -41,6 +41,7 @@ from mallang.inspection.outputs import open_rows
 from mallang.inspection.report_figures import draw_confusion, draw_reliability
 from mallang.inspection.reports import (
     ALL,
+    COVERED,
     UNSEEN,
     Figures,
     class_table,
@@ -58,6 +59,7 @@ from mallang.runs.calibration import KeptCalibration, read_calibration, write_ca
 from mallang.runs.files import is_read_only
 from mallang.runs.folder import Run
 from mallang.tasks.contract import Controlled, PredictsLabels, ReadsPairs
+from mallang.tasks.entity_links import Covering
 
 FEWEST = 20
 """Texts of a dev set that a temperature is fitted on."""
@@ -73,6 +75,8 @@ class LabelReport:
     found: LabelPredictions
     is_seen: Bool[np.ndarray, " texts"] | None = None
     """Whether each text is in the training data too."""
+    is_covered: Bool[np.ndarray, " texts"] | None = None
+    """Whether each has a mention whose entity is in the graph that the run reads."""
     fitted: KeptCalibration | None = None
     notes: Sequence[str] = ()
     error_columns: ClassVar[tuple[str, ...]] = (
@@ -81,9 +85,10 @@ class LabelReport:
 
     @cached_property
     def parts(self) -> dict[str, LabelPredictions]:
-        """All texts, and those that were not in training where these are fewer."""
-        unseen = unseen_part(self.is_seen)
-        return {ALL: self.found} | ({} if unseen is None else {UNSEEN: self.found.take(unseen)})
+        """All texts, those that were not in training where these are fewer, and those with a known entity."""
+        covered = None if self.is_covered is None or not self.is_covered.any() else self.is_covered
+        some = {UNSEEN: unseen_part(self.is_seen), COVERED: covered}
+        return {ALL: self.found} | {name: self.found.take(part) for name, part in some.items() if part is not None}
 
     @cached_property
     def measured(self) -> dict[str, list[Score]]:
@@ -131,10 +136,7 @@ class LabelReport:
 
     def tables(self) -> list[Table]:
         """Scores with and without seen texts, scores by class, and the most frequent confusions."""
-        heads = {
-            name: f"{len(each):,} texts" if name == ALL else f"{len(each):,} unseen"
-            for name, each in self.parts.items()
-        }
+        heads = {name: f"{len(each):,} {'texts' if name == ALL else name}" for name, each in self.parts.items()}
         rows = {heads[name]: [*scores, *self.calibrated.get(name, ())] for name, scores in self.measured.items()}
         names = [score.name for score in self.scores]
         for score in self.calibrated.get(ALL, ()):
@@ -158,7 +160,7 @@ class LabelReport:
             "thresholds": thresholds and dict(zip(self.found.names, thresholds, strict=True)),
             "fitted_on": None if fitted is None else {"split": fitted.split, "texts": fitted.texts},
             **{key: value for key, value in self.part_json(ALL).items() if key != "texts"},
-            "unseen": self.part_json(UNSEEN) if UNSEEN in self.parts else None,
+            **{name: self.part_json(name) if name in self.parts else None for name in (UNSEEN, COVERED)},
             "confusion": None if self.confusion is None else confusion_json(self.confusion),
             "reliability": {
                 "before": [asdict(each) for each in self.found.bins()],
@@ -209,7 +211,10 @@ def label_report(
     what = "pairs" if isinstance(model, ReadsPairs) else "texts"
     notes = [*seen_note(is_seen, what), *filter(None, [why]), *notes]
     notes += control_notes(run, model, name) if isinstance(model, Controlled) else []
-    return LabelReport(name=name, texts=texts, found=found, is_seen=is_seen, fitted=fitted, notes=notes)
+    covered = model.covered(rows) if isinstance(model, Covering) else None
+    return LabelReport(
+        name=name, texts=texts, found=found, is_seen=is_seen, is_covered=covered, fitted=fitted, notes=notes
+    )
 
 
 def predictions_of(model: PredictsLabels, rows: Sequence[tuple[str, ...]]) -> LabelPredictions:

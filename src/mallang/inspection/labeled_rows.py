@@ -16,8 +16,13 @@ from mallang.errors import UserError
 TEXT, LABEL = "text", "label"
 
 
-def labeled_rows(target: str, split: str = "train", columns: Sequence[str | int] | None = None) -> Rows:
-    """Texts and labels; a header that would be read as a row is refused."""
+def labeled_rows(
+    target: str,
+    split: str = "train",
+    columns: Sequence[str | int] | None = None,
+    roles: tuple[str, ...] = (TEXT, LABEL),
+) -> Rows:
+    """Texts and labels, or what else the roles of the columns are; a header that would be read as a row is refused."""
     is_named = target in (*VIEWS, *registry.names()) and not Path(target).is_file()
     chosen = list(columns) if columns else None
     if not is_named and not Path(target).suffix and not Path(target).exists() and target != "-":
@@ -26,7 +31,7 @@ def labeled_rows(target: str, split: str = "train", columns: Sequence[str | int]
         config = corpora.Config(corpus=target, columns=chosen)
     else:
         config = corpora.Config(corpus=None, train=target, columns=chosen)
-    rows = corpora.open_corpus(config, (TEXT, LABEL)).split(split)
+    rows = corpora.open_corpus(config, roles).split(split)
     is_counted = chosen is not None and all(str(each).isdecimal() for each in chosen)
     if not is_counted:  # columns by number say that the first line is data
         check_first_line(rows)
@@ -35,7 +40,7 @@ def labeled_rows(target: str, split: str = "train", columns: Sequence[str | int]
 
 def check_first_line(rows: Rows) -> None:
     """Refuse a header that is read as data; rows of a single class are left to whoever needs more."""
-    labels = [label for _, label in rows]
+    labels = [row[-1] for row in rows]
     if len({label for label in labels if label.strip()}) < 2:
         return
     try:

@@ -58,7 +58,7 @@ def write_live_page(path: Path, verbs: Any, name: str, examples: Sequence[str] =
     template = (FOLDER / "live_page.html").read_text("utf-8")
     page = re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], template)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(page, "utf-8", newline="\n")
+    path.write_text(page, "utf-8", errors="replace", newline="\n")
     return LivePage(path, path.stat().st_size, sum(each.numel() for each in verbs.model.parameters()))
 
 

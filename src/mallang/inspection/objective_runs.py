@@ -251,6 +251,8 @@ def count_one(plan: Plan, objective: Objective) -> Count:
         max(task.counts(task.prepare(gather(examples, batches[number]), np.random.default_rng(number))).values())
         for number in chosen
     ]
+    if given.first_micro_batches is not None:
+        raise UserError("budgets are counted in updates of one size", todo="leave train.first_micro_batches out")
     each_update = given.micro_batches or given.gradient_accumulation
     built = task.build(find("models", recipe.model_name), recipe.model)
     parameters = sum(weight.numel() for weight in built.parameters())

@@ -13,6 +13,8 @@ import gzip
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +26,32 @@ from mallang.inspection.attention import AttentionMap, Side, sides_of
 
 FOLDER = Path(__file__).with_name("page")
 DIGITS = 5
+HEIGHT = 780
+"""The height of a page in a notebook, in pixels."""
 NAMES: dict[Side, str] = {"source": "the source", "said": "what was said", "read": "what had been said"}
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page that a notebook shows in a frame of its own, and that can be written to a file."""
+
+    data: Mapping[str, Any]
+
+    def write(self, path: Path | str) -> Path:
+        """Write the page to a file."""
+        return write_page(Path(path), self.data)
+
+    def _repr_html_(self) -> str:
+        """In a notebook: the page in a frame, which cannot reach the notebook around it."""
+        return (
+            f'<iframe srcdoc="{escape(html(self.data), quote=True)}" sandbox="allow-scripts allow-downloads" '
+            f'style="width:100%;height:{HEIGHT}px;border:1px solid #8886;border-radius:6px"></iframe>'
+        )
 
 
 def write_page(path: Path, data: Mapping[str, Any]) -> Path:
     """Write a page with this data; tensors and arrays in it become float32."""
-    path.write_text(html(data), "utf-8", newline="\n")
+    path.write_text(html(data), "utf-8", errors="replace", newline="\n")  # a run's name may hold bytes of no character
     return path
 
 

@@ -27,7 +27,7 @@ from mallang.inspection.systems import Value
 from mallang.runs.files import unwritable
 from mallang.training.materials import spaced
 
-ALL, UNSEEN = "all", "unseen"
+ALL, UNSEEN, COVERED = "all", "unseen", "covered"
 """The parts of the texts that are scored."""
 CONFUSIONS = 10
 """Confusions that a report lists."""

@@ -15,7 +15,9 @@ from torch import nn
 from mallang import __version__
 from mallang.errors import UserError
 from mallang.inspection.next_token import TEMPERATURES
+from mallang.inspection.page import Page
 from mallang.inspection.shown_texts import Wanted, shown_text
+from mallang.inspection.shown_vectors import vectors_of
 from mallang.layers.head import Headed
 from mallang.layers.mix import LayerMix
 from mallang.layers.position import LearnedPositions, RotaryPositions, SinusoidalPositions
@@ -30,14 +32,30 @@ POSITIONS, DIMENSIONS = 50, 128
 CLOCK = (*record.CLOCK, "step", "epoch")
 
 
-def shown_runs(runs: Sequence[tuple[Path, Any]], texts: Sequence[str], wanted: Wanted | None = None) -> dict[str, Any]:
+def inspect(
+    model: Any, texts: str | Sequence[str] = (), *, run: Path | str | None = None, numbers: bool = False, **search: Any
+) -> Page:
+    """The page of a loaded model and some texts, for a notebook; `.write("page.html")` writes it.
+
+    `run` is the model's folder, which has its training curves; `numbers` shows attention step by step in large models
+    too. Options of the search are those of `translate` and `generate`, and `target="…"` and `domain="…"`.
+    """
+    target, domain = search.pop("target", None), search.pop("domain", None)
+    wanted = Wanted(numbers=numbers, target=target, domain=domain, search=search)
+    given = [texts] if isinstance(texts, str) else list(texts)
+    return Page(shown_runs([(None if run is None else Path(run), model)], given, wanted))
+
+
+def shown_runs(
+    runs: Sequence[tuple[Path | None, Any]], texts: Sequence[str], wanted: Wanted | None = None
+) -> dict[str, Any]:
     """All that a page shows of some runs and some texts."""
     wanted = wanted or Wanted()
     shown = [shown_run(folder, verbs, texts, wanted, alone=len(runs) == 1) for folder, verbs in runs]
     return {"format": FORMAT, "mallang": __version__, "temperatures": list(TEMPERATURES), "runs": shown}
 
 
-def shown_run(folder: Path, verbs: Any, texts: Sequence[str], wanted: Wanted, *, alone: bool) -> dict[str, Any]:
+def shown_run(folder: Path | None, verbs: Any, texts: Sequence[str], wanted: Wanted, *, alone: bool) -> dict[str, Any]:
     """One run; a text that it cannot read is refused, or is said to be refused where other runs may read it."""
     found = []
     for text in texts:
@@ -47,19 +65,19 @@ def shown_run(folder: Path, verbs: Any, texts: Sequence[str], wanted: Wanted, *,
             if alone:
                 raise
             found.append({"input": text, "output": "", "score": None, "problem": str(error)})
-    return {**about(folder, verbs), "texts": found}
+    return {**about(folder, verbs), "vectors": vectors_of(verbs, texts), "texts": found}
 
 
-def about(folder: Path, verbs: Any) -> dict[str, Any]:
+def about(folder: Path | None, verbs: Any) -> dict[str, Any]:
     """A run without any text."""
-    run = Run.open(folder)
+    run = None if folder is None else Run.open(folder)
     model = verbs.model.model if isinstance(verbs.model, Headed) else verbs.model
     return {
-        "name": folder.resolve().name,
-        "model": str(run.info.get("model", "")) or type(model).__name__,
-        "task": run.task,
-        "parameters": run.info.get("parameters", 0),
-        "curves": curves(folder),
+        "name": type(model).__name__ if folder is None else folder.resolve().name,
+        "model": str(run.info.get("model", "")) if run is not None else type(model).__name__,
+        "task": verbs.task_name if run is None else run.task,
+        "parameters": count_parameters(model) if run is None else run.info.get("parameters", 0),
+        "curves": {} if folder is None else curves(folder),
         "positions": position_map(verbs.model),
         "mixes": [
             {"name": name, "weights": part.weights().detach(), "scale": float(part.scale)}
@@ -67,6 +85,11 @@ def about(folder: Path, verbs: Any) -> dict[str, Any]:
             if isinstance(part, LayerMix)
         ],
     }
+
+
+def count_parameters(model: Any) -> int:
+    """The number of weights; 0 of a model that is fitted by counting."""
+    return sum(part.numel() for part in model.parameters()) if isinstance(model, nn.Module) else 0
 
 
 def parts_of(model: Any) -> Iterable[tuple[str, nn.Module]]:

@@ -8,31 +8,43 @@ page is packed.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch import Tensor, nn
 
-from mallang.data.batch import Batch, pad_texts
-from mallang.decoding.contract import Autoregressive, inference
+from mallang.data.images import Images
+from mallang.decoding.contract import Autoregressive
 from mallang.decoding.options import change_search
 from mallang.decoding.scoring import score
 from mallang.decoding.tree import FATES, Tree
 from mallang.errors import UserError
-from mallang.inspection.alignment import Seen, attention_in, choose_head, choose_layers, in_words, main_layer, seen_of
-from mallang.inspection.attention import AttentionMap, sides_of
+from mallang.inspection.alignment import Seen, attention_of, choose_head, choose_layers, in_words, main_layer
+from mallang.inspection.attention import AttentionMap, Side, sides_of
+from mallang.inspection.attention_steps import AttentionSteps, choose_steps
 from mallang.inspection.figures import show
+from mallang.inspection.forward_pass import ForwardPass, pass_of, pass_of_output
+from mallang.inspection.gates import GateTrace
 from mallang.inspection.highlights import Highlights, highlights_of, pools_by_attention, text_attention
+from mallang.inspection.image_attention import Looked, looked_at
 from mallang.inspection.next_token import next_tokens
 from mallang.inspection.search_tree import tree_of
-from mallang.inspection.text_with_output import TextWithOutput, Words, padded, searching, text_with_output, words_in
-from mallang.layers.attention import Observable, record_attention
-from mallang.models.contract import encode_text
-from mallang.tasks import classifier, generation, tagger
-from mallang.tasks.occurrences import Contexts
+from mallang.inspection.shown_answers import told_of
+from mallang.inspection.text_with_output import TextWithOutput, Words, is_searching, searching, text_with_output
+from mallang.layers.attention import Observable
+from mallang.tasks import captioner, classifier, generation
 from mallang.tasks.surprisal import closed
+
+LONGEST, SHORTEST = 128, 16
+"""The largest and the smallest window of a long text, in tokens."""
+MOST_WEIGHTS = 600_000
+"""Attention weights of a text that a page holds at most; windows of longer texts are as large as that allows."""
+MOST_NUMBERS, MOST_ASKED = 60_000, 600_000
+"""Numbers of attention layers that a page holds at most: without being asked for them, and when it is asked."""
+UNITS = 64
+"""Units of a recurrent layer that are shown one by one."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +57,10 @@ class Wanted:
     """The head to show, from 1, or their `mean`; all if none is given."""
     words: bool = False
     """Whether subwords are joined to words."""
+    numbers: bool = False
+    """Whether attention is shown step by step with its numbers, though they are many."""
+    start: int = 0
+    """The first token of a long text that is shown."""
     target: str | None = None
     domain: str | None = None
     search: Mapping[str, Any] = field(default_factory=dict)
@@ -52,38 +68,38 @@ class Wanted:
 
 def shown_text(verbs: Any, text: str, wanted: Wanted) -> dict[str, Any]:
     """All that the page shows of a text."""
-    if isinstance(verbs, classifier.Verbs):
-        return of_classifier(verbs, text, wanted)
-    if isinstance(verbs, tagger.Verbs):
-        found = verbs.tag(text)
-        tags = {"words": found.words, "tags": found.tags, "probabilities": torch.tensor(found.probabilities)}
-        seen = encoder_attention(verbs, text)
-        return {**of_encoder(text, str(found), seen, wanted), "tags": tags}
-    if generates(verbs):
+    if is_searching(verbs):
         return of_output(verbs, text, wanted)
-    return of_encoder(text, "", encoder_attention(verbs, text), wanted)
+    if isinstance(verbs, captioner.Verbs):
+        return of_image(verbs, text, wanted)
+    if isinstance(verbs, classifier.Verbs) and pools_by_attention(verbs):
+        inner: dict[str, Any] = {"highlights": views_of(verbs, text, wanted)}
+    else:
+        reading = pass_of(verbs, text)
+        check_wanted(reading, wanted)
+        inner = {} if reading is None else inside(reading, text, wanted)
+    return {"input": text, "output": "", "score": None, **told_of(verbs, text), **inner}
 
 
-def generates(verbs: Any) -> bool:
-    """Whether a loaded model searches for outputs."""
-    try:
-        searching(verbs)
-    except UserError:
-        return False
-    return True
+def read_text(verbs: Any, text: str, **options: Any) -> ForwardPass | None:
+    """A text as a model reads it, with the output that it finds for it if it searches for one; none without tokens."""
+    if not is_searching(verbs):
+        return pass_of(verbs, text)
+    return pass_of_output(searching(verbs).model, text_with_output(verbs, text, **options))
 
 
 def of_output(verbs: Any, text: str, wanted: Wanted) -> dict[str, Any]:
     """A text and the output that a model generates for it."""
     model = searching(verbs).model
     both = text_with_output(verbs, text, target=wanted.target, domain=wanted.domain, **wanted.search)
-    seen = seen_of(model, both) if attends(model) else None
+    reading = pass_of_output(model, both) if isinstance(model, nn.Module) else None
+    check_wanted(reading, wanted)
     shown = {
         "input": text,
         "output": both.output,
         "score": sum(score(model, closed(model, both.batch))[0][both.first :]),
         "prompt": both.first if isinstance(searching(verbs), generation.Verbs) else None,
-        **maps_of(seen, wanted),
+        **({} if reading is None else inside(reading, text, wanted)),
     }
     if isinstance(model, Autoregressive):
         shown |= {"next": next_of(model, both), **tree_part(verbs, text, wanted)}
@@ -109,7 +125,7 @@ def next_of(model: Autoregressive, both: TextWithOutput) -> dict[str, Any]:
 
 def tree_part(verbs: Any, text: str, wanted: Wanted) -> dict[str, Any]:
     """The search tree, if the method of the search has one."""
-    model = searching(verbs)
+    model = verbs if isinstance(verbs, captioner.Verbs) else searching(verbs)
     config = change_search(model.config, wanted.search)
     samples = config.method == "sampling" and isinstance(model, generation.Verbs)
     if config.coverage or not (samples or config.method in ("greedy", "beam", "best-first")):
@@ -135,25 +151,24 @@ def plain_tree(tree: Tree) -> dict[str, Any]:
     }
 
 
-def attends(model: Any) -> bool:
-    """Whether a model has attention layers."""
-    return any(isinstance(part, Observable) for part in model.modules())
-
-
-def of_classifier(verbs: Any, text: str, wanted: Wanted) -> dict[str, Any]:
-    """A text, the probabilities of its labels, and what the classifier attends to."""
-    found = verbs.classify(text)
-    shown: dict[str, Any] = {"input": text, "output": found.label, "score": math.log(max(found.probability, 1e-12))}
-    shown["labels"] = {"names": list(found.probabilities), "probabilities": list(found.probabilities.values())}
-    if pools_by_attention(verbs):
-        return {**shown, "highlights": views_of(verbs, text, wanted)}
-    seen = attention_in(verbs, text) if has_maps(verbs) else None
-    return {**shown, **maps_of(seen, wanted)}
-
-
-def has_maps(verbs: Any) -> bool:
-    """Whether a classifier's encoder attends from token to token."""
-    return attends(verbs.encoder) and not pools_by_attention(verbs)
+def of_image(verbs: captioner.Verbs, cell: str, wanted: Wanted) -> dict[str, Any]:
+    """An image, its caption, and where every word of it attended."""
+    tree = tree_part(verbs, cell, wanted) if wanted.target is None else {}
+    if not isinstance(verbs.task.picture, Images):  # features that were given have no place in an image
+        seen = attention_of(verbs, cell, target=wanted.target, domain=wanted.domain, **wanted.search)
+        return {"input": seen.input, "output": seen.output, "score": seen.score, **maps_of(seen, wanted), **tree}
+    found: Looked = looked_at(verbs, cell, target=wanted.target, domain=wanted.domain, **wanted.search)
+    return {
+        "input": found.input,
+        "output": found.output,
+        "score": found.score,
+        "image": {
+            "pixels": torch.from_numpy(found.pixels.astype("float32")),
+            "words": list(found.words),
+            "weights": torch.from_numpy(found.weights),
+        },
+        **tree,
+    }
 
 
 def views_of(verbs: Any, text: str, wanted: Wanted) -> list[dict[str, Any]]:
@@ -190,49 +205,115 @@ def plain_sentences(found: Highlights) -> list[dict[str, Any]]:
     ]
 
 
-def of_encoder(text: str, output: str, seen: Seen | None, wanted: Wanted) -> dict[str, Any]:
-    """A text that is read and not answered by a text."""
-    return {"input": text, "output": output, "score": None, **maps_of(seen, wanted)}
+def check_wanted(reading: ForwardPass | None, wanted: Wanted) -> None:
+    """Refuse layers, a head or numbers of a model that has no attention."""
+    if reading is not None and any(isinstance(part, Observable) for part in reading.model.modules()):
+        return
+    for option, given in (("--layer", wanted.layers), ("--head", wanted.head), ("--numbers", wanted.numbers)):
+        if given:
+            raise UserError("the model has no attention between tokens", todo=f"leave out {option}")
 
 
-def encoder_attention(verbs: Any, text: str) -> Seen | None:
-    """The attention maps of an encoder that reads a text from token to token; none if it has none."""
-    try:
-        contexts = Contexts(verbs)
-    except UserError:
-        return None
-    if not attends(contexts.model):
-        return None
-    encoded, vocabulary = contexts.tokenizer.encode(text), contexts.tokenizer.vocabulary
-    tokens, lengths = pad_texts([encoded.ids], vocabulary)
-    batch = Batch(tokens=tokens, lengths=lengths)
-    with inference(contexts.model), record_attention(contexts.model) as recorded:
-        encode_text(contexts.model, batch.to(next(contexts.model.parameters()).device))
-    names = tuple(vocabulary.tokens[number] for number in tokens[0].tolist())
-    maps = {
-        name: AttentionMap(name, weights[0].float().cpu(), names, names)
-        for name, weights in recorded.items()
-        if weights.shape[2:] == (len(names), len(names))
+def inside(reading: ForwardPass, text: str, wanted: Wanted) -> dict[str, Any]:
+    """What the layers of a model do while it reads a text: attention, its numbers, gates."""
+    maps = reading.maps()
+    shown = maps_of(Seen(text, "", 0.0, maps, reading.words_of(maps)) if maps else None, wanted)
+    first, most = (window["start"], window["size"]) if (window := shown.get("window")) else (wanted.start, LONGEST)
+    if numbers := numbers_of(reading, wanted, first, most) if maps else []:
+        shown["numbers"] = numbers
+    if gates := [plain_gates(trace, tokens, first, most) for trace, tokens in reading.gates()]:
+        shown["gates"] = gates
+    return shown
+
+
+def numbers_of(reading: ForwardPass, wanted: Wanted, first: int, most: int) -> list[dict[str, Any]]:
+    """The numbers of attention layers: of those that are asked for, else of as many as are small."""
+    found, left = [], MOST_ASKED if wanted.numbers else MOST_NUMBERS
+    steps = reading.steps()
+    if wanted.numbers:
+        choose_steps(steps, None)
+    for name in wanted.layers or steps:
+        if name not in steps:
+            continue
+        shown = plain_steps(steps[name].window(first, most))
+        left -= sum(each.numel() for each in shown.values() if isinstance(each, Tensor))
+        if left < 0:
+            break
+        found.append(shown)
+    return found
+
+
+def plain_steps(steps: AttentionSteps) -> dict[str, Any]:
+    """The numbers of a layer that the others follow from."""
+    return {
+        "name": steps.name,
+        "queries": [show(token) for token in steps.queries],
+        "keys": [show(token) for token in steps.keys],
+        "x": steps.x,
+        **({} if steps.memory is None else {"memory": steps.memory}),
+        "q": steps.q,
+        "k": steps.k,
+        "v": steps.v,
+        "mask": steps.mask,
+        "weights": steps.weights,
+        "output": steps.output,
     }
-    before = vocabulary.frame_length - 1
-    words = padded(words_in(text, encoded.offsets), before, len(names) - before - len(encoded.ids))
-    return Seen(text, "", 0.0, maps, {"source": words, "said": words, "read": words}) if maps else None
+
+
+def plain_gates(trace: GateTrace, tokens: Sequence[str], first: int, most: int) -> dict[str, Any]:
+    """The gates of a layer: of each the mean over all units, and the first units."""
+    part = slice(first, first + most)
+    return {
+        "name": trace.name,
+        "kind": trace.kind,
+        "tokens": [show(token) for token in tokens[part]],
+        "units": trace.gates["h"].shape[1],
+        "means": {name: gate[part].mean(dim=1) for name, gate in trace.gates.items()},
+        "gates": {name: gate[part, :UNITS] for name, gate in trace.gates.items()},
+    }
 
 
 def maps_of(seen: Seen | None, wanted: Wanted) -> dict[str, Any]:
     """The attention maps, and the words that their tokens are part of."""
     if seen is None:
-        if wanted.layers or wanted.head:
-            raise UserError("the model has no attention", todo="leave out --layer and --head")
         return {}
-    words = {side: plain_words(each) for side, each in seen.words.items()}
+    words: Mapping[Side, Words] = {} if wanted.words else seen.words
     seen = in_words(seen) if wanted.words else seen
     names = choose_layers(seen, wanted.layers)
     first = main_layer(seen)
+    maps = [plain_map(seen.maps[name], wanted.head) for name in names]
+    size = window_size(maps)
+    longest = max(max(len(each["queries"]), len(each["keys"])) for each in maps)
+    start = min(wanted.start, max(0, longest - 1))
+    is_cut = longest > size or start > 0
     return {
-        "maps": [plain_map(seen.maps[name], wanted.head) for name in names],
+        "maps": [cut_map(each, start, size) for each in maps] if is_cut else maps,
         "first": names.index(first) if first in names else len(names) - 1,
-        "words": {} if wanted.words else words,
+        "words": {side: plain_words(each, start, size) for side, each in words.items()},
+        **({"window": {"start": start, "size": size, "of": longest}} if is_cut else {}),
+    }
+
+
+def window_size(maps: Sequence[Mapping[str, Any]]) -> int:
+    """How many tokens of a long text are shown at once: as many as keep the page small."""
+    size = LONGEST
+    while (
+        size > SHORTEST
+        and sum(len(each["heads"]) * min(size, len(each["queries"])) * min(size, len(each["keys"])) for each in maps)
+        > MOST_WEIGHTS
+    ):
+        size //= 2
+    return size
+
+
+def cut_map(shown: Mapping[str, Any], start: int, size: int) -> dict[str, Any]:
+    """The attention of one layer within a window of tokens."""
+    part = slice(start, start + size)
+    return {
+        **shown,
+        "queries": shown["queries"][part],
+        "keys": shown["keys"][part],
+        "weights": shown["weights"][:, part, part],
     }
 
 
@@ -249,6 +330,6 @@ def plain_map(shown: AttentionMap, head: str | None) -> dict[str, Any]:
     }
 
 
-def plain_words(words: Words) -> dict[str, Sequence[Any]]:
-    """Words, and the word that each token is part of."""
-    return {"words": list(words.words), "owners": list(words.owners)}
+def plain_words(words: Words, start: int, size: int) -> dict[str, Sequence[Any]]:
+    """Words, and the word that each token is part of, within a window of tokens."""
+    return {"words": list(words.words), "owners": list(words.owners[start : start + size])}

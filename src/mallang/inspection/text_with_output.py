@@ -24,6 +24,7 @@ from mallang.inspection.attention import Side
 from mallang.layers.head import Headed
 from mallang.tasks import autoencoding, generation, translator
 from mallang.tasks.continuation import Continuation
+from mallang.tasks.graph_chooser import ShowsPaths
 from mallang.text.tokenizer import Tokenizer
 from mallang.text.vocabulary import BOS, EOS
 
@@ -127,9 +128,18 @@ def searching(model: Any) -> Any:
         kind = type(model.model.model if isinstance(model.model, Headed) else model.model)
         raise UserError(
             f"a run for {name} with {kind.__name__} searches for no output",
-            todo="use an autoregressive model",
+            todo="mallang choose RUN … --paths" if isinstance(model, ShowsPaths) else "use an autoregressive model",
         )
     return model
+
+
+def is_searching(model: Any) -> bool:
+    """Whether a loaded model searches for outputs."""
+    try:
+        searching(model)
+    except UserError:
+        return False
+    return True
 
 
 def refuse_domain(domain: str | None) -> None:

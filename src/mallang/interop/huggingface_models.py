@@ -19,7 +19,7 @@ from mallang.models.distilbert import DistilBERT
 from mallang.models.electra import ELECTRA
 from mallang.models.gpt import GPT
 from mallang.runs.folder import Run
-from mallang.tasks import language_modeling
+from mallang.tasks import language_modeling, pairs, similarity
 
 IMPORTS = {
     "gpt2": huggingface.import_gpt2,
@@ -49,6 +49,10 @@ def import_model(source: Path, folder: Path, *, allow_bin: bool = False, fresh: 
 
 def export_model(verbs: Any, folder: Path) -> str:
     """Write a run as a folder of theirs; returns the class of `transformers` that loads it."""
+    if isinstance(verbs, pairs.Verbs | similarity.Verbs) and verbs.task.layout.layout == "orders":
+        raise UserError(
+            "transformers has no head that reads a pair in both orders", todo="train with task.both_orders=false"
+        )
     model = verbs.model.model if isinstance(verbs.model, Headed) else verbs.model
     if isinstance(model, BERT):
         return huggingface_bert.export_bert(verbs, folder)

@@ -4,6 +4,7 @@ plain_attention          the formula op by op; it also runs where the weights ar
 c_attention.py           C on a CPU: decode steps, and training on short texts
 decode_attention.py      Triton on a GPU: decode steps of a search over a static KV cache
 windowed_attention.py    restricted self-attention over long texts, in blocks
+varlen_attention.py      texts of unequal lengths one after another, without padding
 torch's own              everything else
 """
 
@@ -22,20 +23,32 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from mallang.kernels import c_attention, decode_attention
 from mallang.kernels.dispatch import is_left_out, is_off
+from mallang.kernels.varlen_attention import Texts, varlen_attention
 from mallang.kernels.windowed_attention import Window, is_worth, windowed_attention
 
-__all__ = ["Mask", "Observer", "Window", "attention", "is_worth", "plain_attention", "sdpa_backend", "write_and_attend"]
+__all__ = [
+    "Mask",
+    "Observer",
+    "Texts",
+    "Window",
+    "attention",
+    "is_worth",
+    "plain_attention",
+    "sdpa_backend",
+    "write_and_attend",
+]
 
 Mask: TypeAlias = (
     Bool[Tensor, "_batch _heads _query _key"]
     | Float[Tensor, "_batch _heads _query _key"]
     | Literal["causal"]
     | Window
+    | Texts
     | None
 )
 """True = may be seen; or 0 = may be seen, −∞ = may not, which is added to the scores and needs no conversion in
 kernels. "causal" lets query i see the keys up to i and has a faster kernel; a window over a long text is computed in
-blocks; None masks nothing."""
+blocks; texts one after another see themselves; None masks nothing."""
 Observer: TypeAlias = Callable[[Tensor, Tensor], None]
 """A function that gets the raw scores and the weights of one call: [batch, heads, query, key]."""
 
@@ -57,6 +70,8 @@ def plain_attention(
     scores = (queries / math.sqrt(queries.shape[-1])) @ keys.transpose(-2, -1)
     if isinstance(mask, Window):
         mask = mask.mask(scores.shape[-1], scores.device)
+    if isinstance(mask, Texts):
+        mask = mask.mask(scores.shape[-1])
     if isinstance(mask, str):
         mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()[None, None]
     if mask is None:
@@ -80,11 +95,14 @@ def attention(
     | Float[Tensor, "#batch #heads #query #key"]
     | Literal["causal"]
     | Window
+    | Texts
     | None,
     dropout: float = 0.0,
     observers: Sequence[Observer] = (),
 ) -> Float[Tensor, "batch query heads_value_dim"]:
     """Attention from every query to the keys that its mask allows; the heads of a query are concatenated."""
+    if isinstance(mask, Texts) and not observers:
+        return joined(varlen_attention(mask, queries, keys, values, dropout))
     if not observers and not dropout:
         if c_attention.decodes(queries, keys, values, mask):
             return c_attention.decode(queries, keys, values, mask)  # type: ignore[arg-type]
@@ -97,7 +115,7 @@ def attention(
         return joined(plain_attention(queries, keys, values, mask, dropout, observers))
     if isinstance(mask, Window):
         return joined(windowed_attention(mask, queries, keys, values, dropout))
-    seen = None if isinstance(mask, str) else mask
+    seen = mask if isinstance(mask, Tensor) else None
     return joined(
         F.scaled_dot_product_attention(queries, keys, values, seen, dropout_p=dropout, is_causal=isinstance(mask, str))
     )

@@ -5,6 +5,7 @@ cuDNN wants the weights of all layers flattened into one block of memory, in the
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -17,6 +18,8 @@ from mallang.kernels.dispatch import is_left_out
 
 Cell = Literal["lstm", "gru", "tanh", "relu"]
 """LSTM, GRU, and the two cells of Elman (1990), which have no gates."""
+CELL_OBSERVERS: list[Callable[[str, Tensor, Tensor, Tensor], None]] = []
+"""Functions that get the kind, both gate inputs and the state (of an LSTM the cell) of every single cell that runs."""
 MODES: dict[str, str] = {"lstm": "LSTM", "gru": "GRU", "tanh": "RNN_TANH", "relu": "RNN_RELU"}
 
 
@@ -151,6 +154,8 @@ def gru_cell(
     state: Float[Tensor, "rows dim"],
 ) -> Float[Tensor, "rows dim"]:
     """The next state of a GRU from W x + b and U h + b, whose parts are r, z, n: `gru_update`, one kernel on a GPU."""
+    for observe in CELL_OBSERVERS:
+        observe("gru", input_gates, state_gates, state)
     if fused(input_gates):
         after: Tensor = torch.ops.aten._thnn_fused_gru_cell(*alike(input_gates, state_gates, state))[0]
         return after
@@ -163,6 +168,8 @@ def lstm_cell(
     cell: Float[Tensor, "rows dim"],
 ) -> tuple[Float[Tensor, "rows dim"], Float[Tensor, "rows dim"]]:
     """The next h and c of an LSTM from W x + b and U h + b, whose parts are i, f, g, o: `lstm_update`, one kernel."""
+    for observe in CELL_OBSERVERS:
+        observe("lstm", input_gates, state_gates, cell)
     if fused(input_gates):
         state, after, _ = torch.ops.aten._thnn_fused_lstm_cell(*alike(input_gates, state_gates, cell))
         return state, after

@@ -21,7 +21,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from mallang.kernels import kv_cache
-from mallang.kernels.attention import Mask, Observer, Window, attention, is_worth, write_and_attend
+from mallang.kernels.attention import Mask, Observer, Texts, Window, attention, is_worth, write_and_attend
 from mallang.layers.linear import Linear
 
 __all__ = [
@@ -33,6 +33,7 @@ __all__ = [
     "Observable",
     "Observer",
     "SelfAttention",
+    "Texts",
     "additive",
     "causal_mask",
     "distance",

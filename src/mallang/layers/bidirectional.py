@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import NoReturn, Protocol, runtime_checkable
 
+import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from mallang.data.batch import Batch
 from mallang.errors import UserError
-from mallang.layers.attention import Mask, SelfAttention, document_mask, padding_mask
-from mallang.layers.block import Block
+from mallang.kernels.varlen_attention import saves_padding
+from mallang.layers.attention import Mask, SelfAttention, Texts, document_mask, padding_mask
+from mallang.layers.block import Block, Blocks
 from mallang.layers.dropout import Dropout
 from mallang.layers.feedforward import ACTIVATIONS, Activation, FeedForward
 from mallang.layers.head import Projection
@@ -125,12 +128,41 @@ def own_text(batch: Batch) -> Mask:
     return padding_mask(batch.mask) if batch.segments is None else document_mask(batch.segments)
 
 
+def through_blocks(
+    blocks: Blocks, x: Float[Tensor, "batch time dim"], batch: Batch
+) -> list[Float[Tensor, "batch time dim"]]:
+    """The vectors of tokens before the first block and after every block, without padding where that pays.
+
+    Padding then has zeros after every block; nothing reads it.
+    """
+    if not pays_to_unpad(blocks, batch):
+        layers, mask = [x], own_text(batch)
+        for block in blocks:
+            layers.append(block(layers[-1], mask))
+        return layers
+    places = batch.mask.flatten().nonzero()[:, 0]
+    texts = Texts(F.pad(batch.lengths.cumsum(0), (1, 0)).to(torch.int32), batch.tokens.shape[1])
+    layers, hidden = [x], x.flatten(0, 1)[places][None]
+    for block in blocks:
+        hidden = block(hidden, texts)
+        whole = hidden.new_zeros(batch.tokens.numel(), hidden.shape[2])
+        layers.append(whole.index_copy(0, places, hidden[0]).view(*batch.tokens.shape, -1))
+    return layers
+
+
+def pays_to_unpad(blocks: Blocks, batch: Batch) -> bool:
+    """Whether to compute a batch without padding; attention that is observed is that of padded rows."""
+    if batch.segments is not None or any(block.self_attention.recorders for block in blocks):
+        return False
+    return saves_padding(batch.tokens, batch.lengths)
+
+
 def normal_weights(model: nn.Module, deviation: float = 0.02) -> None:
     """N(0, 0.02) for every matrix, zero for every bias."""
     for module in model.modules():
         if isinstance(module, nn.Linear | nn.Embedding):
             nn.init.normal_(module.weight, std=deviation)
-        if isinstance(module, nn.Linear):
+        if isinstance(module, nn.Linear) and module.bias is not None:
             nn.init.zeros_(module.bias)
 
 

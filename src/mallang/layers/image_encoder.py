@@ -38,7 +38,8 @@ class ImageEncoder(nn.Module):
 
     def forward(self, images: UInt8[Tensor, "batch height width 3"]) -> Float[Tensor, "batch regions dim"]:
         """The annotation vectors of every image, row after row."""
-        x = images.permute(0, 3, 1, 2).to(self.norm.weight.dtype).div(127.5).sub(1)
+        colors_first = images.permute(0, 3, 1, 2).contiguous()  # else gradients lie otherwise than weights in memory
+        x = colors_first.to(self.norm.weight.dtype).div(127.5).sub(1)
         for convolution in self.convolutions:
             x = F.relu(convolution(x))
         annotations: Tensor = self.norm(x.flatten(2).transpose(1, 2))

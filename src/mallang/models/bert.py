@@ -31,7 +31,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from mallang.data.batch import Batch
-from mallang.layers.bidirectional import Embeddings, MaskedLMHead, make_block, missing, normal_weights, own_text
+from mallang.layers.bidirectional import Embeddings, MaskedLMHead, make_block, missing, normal_weights, through_blocks
 from mallang.layers.block import Blocks
 from mallang.layers.checks import check_sizes
 from mallang.layers.encoded import Encoded, EncoderDims
@@ -128,10 +128,7 @@ class BERT(nn.Module):
 
         Padding is hidden from them, and texts packed beside theirs.
         """
-        layers, mask = [self.embedding(batch.tokens, batch.token_types, batch.segments)], own_text(batch)
-        for block in self.encoder:
-            layers.append(block(layers[-1], mask))
-        return layers
+        return through_blocks(self.encoder, self.embedding(batch.tokens, batch.token_types, batch.segments), batch)
 
     def encode(self, batch: Batch) -> Encoded:
         """The vectors of the tokens after every block, and one vector of the text."""

@@ -10,7 +10,8 @@ protocol.
 
 `Autoregressive` (decoding/contract.py), `Observable` (layers/attention.py), `OutputProjection` (layers/head.py),
 `Stateful` (layers/stateful.py), `ReadsSpelling` (layers/spelling.py), `HidesWords` and `SharedEmbedding`
-(layers/words.py), `MaskedLM` (tasks/masked_lm.py), `ReplacedTokens` (tasks/replaced_token.py) and `Bidirectional`
+(layers/words.py), `CoreferenceScorer` (layers/spans.py), `RoleLabeler` (layers/flagged_words.py), `MaskedLM`
+(tasks/masked_lm.py), `ReplacedTokens` (tasks/replaced_token.py) and `Bidirectional`
 (tasks/bidirectional_language_modeling.py) are declared in the same way, beside the code that needs them.
 """
 
@@ -86,6 +87,35 @@ class Marked(Protocol):
 
     marks: tuple[str, ...]
     """The names of these tokens: mask, cls, sep. With cls and sep an encoder reads `<cls>` text `<sep>`."""
+
+
+@runtime_checkable
+class Bilingual(Protocol):
+    """A model that translates between two languages in both directions: 0 is that of its source, 1 of its target."""
+
+    def between(self, source: int, target: int) -> nn.Module:
+        """The model as a translator from one language to another, or to itself; it is autoregressive."""
+
+    def input_embedding(self, source: int = 0) -> nn.Embedding:
+        """The embedding of a language."""
+
+    def word_tables(self, language: int) -> Sequence[nn.Embedding]:
+        """The embeddings of a language that begin as word vectors; none where both languages share one embedding."""
+
+
+@runtime_checkable
+class Adversarial(Protocol):
+    """A bilingual model with a discriminator of the language that a latent state was read from."""
+
+    discriminator: nn.Module
+
+    def states(
+        self, batch: Batch, source: int, target: int
+    ) -> tuple[Float[Tensor, "batch time dim"], Float[Tensor, "batch source _"]]:
+        """The hidden vector of every position, and the latent states of the source."""
+
+    def judge(self, memory: Float[Tensor, "batch source _"], *, frozen: bool) -> Float[Tensor, "batch source"]:
+        """The logit that each latent state is of language 1; `frozen` keeps gradients from the discriminator."""
 
 
 @runtime_checkable
@@ -181,6 +211,35 @@ class TripleScorer(Protocol):
         self, entities: Int[Tensor, " asked"], relations: Int[Tensor, " asked"], *, heads: bool
     ) -> Float[Tensor, "asked words"]:
         """The score of every entity, by its id, as the tail of an entity and a relation, or as the head."""
+
+
+@runtime_checkable
+class ReadsEntities(Protocol):
+    """An encoder that reads entities of a graph beside the tokens of a text: `batch.entities` at `batch.entity_places`.
+
+    Without them it reads the text alone.
+    """
+
+    @property
+    def entity_dim(self) -> int:
+        """The size of the vectors of entities."""
+
+    def give_graph(self, graph: nn.Module) -> None:
+        """Take the vectors of entities from a trained `TripleScorer`, which is neither trained nor saved with it."""
+
+
+@runtime_checkable
+class GraphReasoner(Protocol):
+    """A model of texts with schema graphs; its constructor takes the sizes of the graph and a text encoder last.
+
+    Without both it is built as an encoder of texts alone.
+    """
+
+    def statement(self, batch: Batch) -> Float[Tensor, "batch statement"]:
+        """The vector of each text by itself."""
+
+    def start_concepts(self, vectors: Float[Tensor, "concepts dim"]) -> None:
+        """Start the vectors of concepts from given ones."""
 
 
 @runtime_checkable

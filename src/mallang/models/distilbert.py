@@ -25,7 +25,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from mallang.data.batch import Batch
-from mallang.layers.bidirectional import Embeddings, MaskedLMHead, make_block, missing, normal_weights, own_text
+from mallang.layers.bidirectional import Embeddings, MaskedLMHead, make_block, missing, normal_weights, through_blocks
 from mallang.layers.block import Blocks
 from mallang.layers.checks import check_sizes
 from mallang.layers.encoded import Encoded, EncoderDims
@@ -103,10 +103,7 @@ class DistilBERT(nn.Module):
 
     def layers_of(self, batch: Batch) -> list[Float[Tensor, "batch time dim"]]:
         """The vectors of the tokens before the first block and after every block, each text by itself."""
-        layers, mask = [self.embedding(batch.tokens, None, batch.segments)], own_text(batch)
-        for block in self.encoder:
-            layers.append(block(layers[-1], mask))
-        return layers
+        return through_blocks(self.encoder, self.embedding(batch.tokens, None, batch.segments), batch)
 
     def encode(self, batch: Batch) -> Encoded:
         """The vectors of the tokens after every block, and one vector of the text."""

@@ -18,6 +18,8 @@ from pathlib import Path
 from mallang.errors import UserError
 
 INFO, RECIPE, WEIGHTS, LOCK = "run.json", "recipe.toml", "model.safetensors", ".lock"
+GRAPH = "graph.tsv"
+"""The knowledge graph of a run that reads one."""
 ADAPTER = "adapter.safetensors"
 """The updates of LoRA and the head, apart from the weights, which hold them too."""
 CHECKPOINT = re.compile(r"step-\d{9,}")
@@ -30,7 +32,7 @@ STEP_FOLDER = rf"{CHECKPOINTS}/(\.draft-)?step-\d{{9,}}|checkpoints/damaged-step
 TRAINING = re.compile(
     r"(\.draft-)?(recipe\.toml|run\.json|(model|adapter)\.safetensors|metrics\.jsonl|card\.md)"
     r"|tokenizer(\.\w+)?\.json(\.partial)?|(tokenizer\.\w+\.)?text\.json(\.partial)?"
-    r"|labels\.\w+\.json(\.partial)?"
+    r"|labels\.\w+\.json(\.partial)?|graph\.tsv(\.partial)?"
     rf"|({STEP_FOLDER})/(manifest\.json|state\.json|({'|'.join(TENSORS)})\.safetensors)"
     r"|tensorboard/events\.out\.tfevents\.[^/]+"
 )

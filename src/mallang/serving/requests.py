@@ -141,6 +141,12 @@ class Tag(VerbRequest):
     pretokenized: bool = Field(False, description="Split the text at white space alone.")
 
 
+class Coref(VerbRequest):
+    """Texts in which names, pronouns and nouns that mean the same are asked for."""
+
+    texts: Texts
+
+
 class Embed(VerbRequest):
     """Texts, or words, whose vectors are asked for."""
 
@@ -244,6 +250,7 @@ REQUESTS: Mapping[str, type[VerbRequest]] = {
     "score": Score,
     "classify": Classify,
     "tag": Tag,
+    "coref": Coref,
     "embed": Embed,
     "answer": Answer,
     "choose": Choose,

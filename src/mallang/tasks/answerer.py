@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import nn
 
+from mallang import notebook
 from mallang.data.answers import Offsets, locate, offsets_of, read_answers, token_span
 from mallang.data.batch import IGNORE
 from mallang.data.sampler import by_length
@@ -58,6 +59,11 @@ class Answered:
 
     def __str__(self) -> str:
         return self.answer
+
+    def _repr_html_(self) -> str:
+        """In a notebook: the answer, the question, the context, and the most probable spans."""
+        spans = notebook.bars([(each.text, each.probability) for each in self.nbest])
+        return notebook.block(self.answer or "∅", notebook.note(self.question), notebook.note(self.context), spans)
 
 
 @dataclass(frozen=True)

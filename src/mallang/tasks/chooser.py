@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Float
 from torch import nn
 
+from mallang import notebook
 from mallang.data.choices import Choices, check, read_choices
 from mallang.decoding.contract import device_of, inference
 from mallang.errors import UserError
@@ -42,6 +43,10 @@ class Chosen:
 
     def __str__(self) -> str:
         return self.choice
+
+    def _repr_html_(self) -> str:
+        """In a notebook: the choice, the question, and the probability of every choice."""
+        return notebook.block(self.choice, notebook.note(self.question), notebook.bars(self.nbest))
 
 
 def choice_log_probs(task: Task, model: nn.Module, examples: Sequence[Example]) -> list[Float[np.ndarray, " choices"]]:
@@ -78,9 +83,13 @@ class Verbs:
 
     def choose_all(self, questions: Sequence[str], choices: Sequence[Choices]) -> list[Chosen]:
         """The right choice of every question."""
-        examples = [self.example(*pair) for pair in zip(questions, choices, strict=True)]
+        examples = self.examples(questions, choices)
         shares = choice_log_probs(self.task, self.model, examples) if examples else []
         return [chosen(*each) for each in zip(questions, choices, shares, strict=True)]
+
+    def examples(self, questions: Sequence[str], choices: Sequence[Choices]) -> Sequence[Example]:
+        """Questions without known answers."""
+        return [self.example(*pair) for pair in zip(questions, choices, strict=True)]
 
     def example(self, question: str, choices: Choices) -> Example:
         """A question without a known answer."""
@@ -108,7 +117,7 @@ class Verbs:
                 golds.append(choices[-1].number(answer))
             except UserError as error:
                 raise UserError(error.what, where=f"row {number}", todo=error.todo) from error
-        examples = [self.example(row[0], each) for row, each in zip(rows, choices, strict=True)]
+        examples = self.examples([row[0] for row in rows], choices)
         shares = choice_log_probs(self.task, self.model, examples)
         found = [int(each.argmax()) for each in shares]
         accuracy = accuracy_statistics(found, golds)

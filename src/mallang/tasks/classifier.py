@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float32, Shaped
 from torch import nn
 
+from mallang import notebook
 from mallang.data.columns import ColumnEncoder
 from mallang.decoding.contract import device_of, inference
 from mallang.errors import UserError
@@ -48,6 +49,12 @@ class Classification:
 
     def __str__(self) -> str:
         return self.label
+
+    def _repr_html_(self) -> str:
+        """In a notebook: the label, the text, and the probability of every label."""
+        ordered = sorted(self.probabilities.items(), key=lambda pair: -pair[1])
+        given = self.input if isinstance(self.input, str) else " ↔ ".join(map(str, self.input))
+        return notebook.block(self.label, notebook.note(given), notebook.bars(ordered))
 
 
 def batch_tokens(device: torch.device) -> int:

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int64, Shaped
 
+from mallang import notebook
 from mallang.data.knowledge import Known, Names, as_name, as_token, unseen
 from mallang.decoding.contract import device_of, inference
 from mallang.errors import UserError, nearest
@@ -41,6 +42,11 @@ class Completion:
 
     def __str__(self) -> str:
         return self.nbest[0][0]
+
+    def _repr_html_(self) -> str:
+        """In a notebook: the best answer, the question, and all answers with their scores."""
+        asked = f"? · {self.relation} · {self.entity}" if self.heads else f"{self.entity} · {self.relation} · ?"
+        return notebook.block(str(self), notebook.note(asked), notebook.table(("answer", "score"), self.nbest))
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from mallang.data.batch import Batch, Shapes
 from mallang.data.columns import TOKENIZED, Column, Kind, LabelSet
 from mallang.data.corpus import Config as Data
 from mallang.data.filters import Filters
+from mallang.data.knowledge import Graph
 from mallang.data.prepared import Prepared
 from mallang.data.sampler import Rows
 from mallang.evaluation.label_predictions import Calibration, LabelPredictions
@@ -30,18 +31,9 @@ if TYPE_CHECKING:  # schema.py needs this file, and opening a run needs schema.p
 
 Better = Literal["lower", "higher"]
 Evaluated = Literal[
-    "texts",
-    "bags of words",
-    "log-probabilities",
-    "labels",
-    "tags",
-    "numbers",
-    "word pairs",
-    "answers",
-    "choices",
-    "masked tokens",
-    "ranks",
-]
+    "texts", "bags of words", "log-probabilities", "labels", "tags", "numbers", "word pairs", "answers", "choices",
+    "masked tokens", "ranks", "clusters", "roles",
+]  # fmt: skip
 """What `evaluate` gives beside the scores: something for each row, or all pairs of words that it has scored."""
 Compared = Literal["outputs", "perplexity"]
 """What runs of a task are compared by: their outputs, or the perplexity of given texts."""
@@ -53,6 +45,8 @@ class Group:
 
     parameters: Sequence[tuple[str, nn.Parameter]]
     scale: float = 1.0
+    optimizer: Literal["recipe", "rmsprop"] = "recipe"
+    """The optimizer of the recipe, or one of its own."""
 
 
 @dataclass(frozen=True)
@@ -161,6 +155,15 @@ class TextLayout(Protocol):
 
 
 @runtime_checkable
+class TwoPhases(Protocol):
+    """A task whose first epochs read texts in shorter pieces than all later ones."""
+
+    @property
+    def first_phase(self) -> int:
+        """The number of these epochs; 0: there are none."""
+
+
+@runtime_checkable
 class Directed(Protocol):
     """A task that declares the direction in which texts are read."""
 
@@ -256,10 +259,12 @@ def make_task(
     tokenizers: Mapping[str, Tokenizer],
     labels: Mapping[str, LabelSet],
     given: Mapping[str, Given],
+    graph: Graph | None = None,
 ) -> Any:
-    """The task of a class, with the sets of labels and the given runs that it declares to take."""
+    """The task of a class, with the sets of labels, the given runs and the graph that it declares to take."""
     arguments: list[Any] = [] if set(column_kinds(kind, config).values()) <= set(TOKENIZED) else [labels]
-    return kind(config, tokenizers, *arguments, **({"given": given} if given else {}))
+    named = {"given": given or None, "graph": graph}
+    return kind(config, tokenizers, *arguments, **{name: value for name, value in named.items() if value is not None})
 
 
 @dataclass(frozen=True)

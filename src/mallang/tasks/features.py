@@ -77,7 +77,7 @@ class Features:
     """The features of texts, or of their words."""
 
     def __init__(self, given: Given, kind: Kind, options: Mixing, own: Tokenizer) -> None:
-        self.given, self.of_words, self.options = given, kind == "words", options
+        self.given, self.of_words, self.options = given, kind in ("words", "sentences"), options
         encoder: Any = given.model
         if not isinstance(encoder, Encoder):
             raise given.unfit(
@@ -145,6 +145,10 @@ class Features:
         mix: LayerMix | None = None,
     ) -> Float[Tensor, "*rows both"]:
         """The vectors of texts or words with their features; the gradient stops at the encoder, not at the mix."""
+        return torch.cat((vectors, self.vectors(features, batch, mix).to(vectors.dtype)), dim=-1)
+
+    def vectors(self, features: Frozen, batch: Batch, mix: LayerMix | None = None) -> Float[Tensor, "*rows dim"]:
+        """The features of texts or words."""
         with torch.no_grad():
             encoded = encode_text(features.module, self.read_batch(batch))
             if self.of_words:
@@ -154,8 +158,7 @@ class Features:
                 parts = [masked_mean(layer, encoded.mask) for layer in encoded.layers]
             else:
                 parts = [encoded.pooled]
-        found = parts[0] if mix is None else mix(parts)
-        return torch.cat((vectors, found.to(vectors.dtype)), dim=-1)
+        return parts[0] if mix is None else mix(parts)
 
     def penalties(self, mix: LayerMix | None, examples: int) -> dict[str, Float[Tensor, " examples"]]:
         """What the mix adds to the loss of each example."""

@@ -19,6 +19,7 @@ import torch
 from jaxtyping import Float32
 from torch import Tensor
 
+from mallang import notebook
 from mallang.data.batch import Batch, pad_rows
 from mallang.data.columns import ColumnEncoder
 from mallang.data.passages import Documents
@@ -75,6 +76,11 @@ class Filled:
 
     def __str__(self) -> str:
         return self.nbest[0].text
+
+    def _repr_html_(self) -> str:
+        """In a notebook: the text with the best filling, and the candidates of every gap."""
+        gaps = (notebook.bars([(each.token, each.probability) for each in gap]) for gap in self.gaps)
+        return notebook.block(self.output, notebook.note(self.input), *gaps)
 
     @property
     def output(self) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import numpy as np
 from jaxtyping import Float64
 
+from mallang import notebook
 from mallang.data.batch import Batch, pad_rows
 from mallang.decoding import contract as decoding
 from mallang.decoding import scoring
@@ -79,6 +80,12 @@ class Generated:
 
     def __str__(self) -> str:
         return self.text
+
+    def _repr_html_(self) -> str:
+        """In a notebook: the text, the generated tokens with their probabilities, and the n-best outputs."""
+        best = notebook.table(("output", "log-probability", "ranking score"), self.nbest) if len(self.nbest) > 1 else ""
+        words = notebook.tokens(self.tokens, self.token_scores)
+        return notebook.block(self.text, words, best, notebook.note(self.note))
 
 
 class Verbs:

@@ -5,7 +5,8 @@
 A triple counts twice, once for its tail and once for its head. The right answer competes with `negatives` random
 entities, the same for all triples of a batch, or with all entities (0):
 
-    softmax            −log softmax of the right answer; random entities count for all that were not drawn (log N/n)
+    softmax            −log softmax of the right answer; random entities count for all that were not drawn (log N/n), or
+                       for themselves alone (`correction = false`, Ruffinelli et al. 2020)
     margin             Σ max(0, margin − score of the right + score of a random one) / n       (Bordes et al. 2013)
     self-adversarial   −log σ(margin + right) − Σ p log σ(−margin − random), p the softmax of their scores times
                        `temperature`                                                             (Sun et al. 2019)
@@ -59,6 +60,8 @@ class Config:
     """What is minimized."""
     negatives: int = 1024
     """Random entities that all triples of a batch share; 0: all entities."""
+    correction: bool = True
+    """softmax: whether random entities count for all that were not drawn; LibKGE's loss has the drawn ones alone."""
     margin: float | None = None
     """margin and self-adversarial: the margin; default: 1 and 9."""
     temperature: float | None = None
@@ -67,6 +70,8 @@ class Config:
     def __post_init__(self) -> None:
         if self.negatives < 0:
             raise ValueError(f"negatives must not be negative, but is {self.negatives}")
+        if not self.correction and (self.loss != "softmax" or not self.negatives):
+            raise ValueError("correction = false has no effect: it is for loss = 'softmax' with negatives")
         if self.margin is not None and (self.loss == "softmax" or self.margin <= 0):
             raise ValueError("margin is above 0 and belongs to loss = 'margin' or 'self-adversarial'")
         if self.temperature is not None and (self.loss != "self-adversarial" or self.temperature < 0):
@@ -190,7 +195,8 @@ class Task:
         config, drawn = self.config, others.shape[1]
         if config.loss == "softmax":
             others = others.masked_fill(is_answer, torch.finfo(others.dtype).min)
-            missing = math.log((entities - 1) / drawn) if 0 < config.negatives < entities else 0.0
+            is_sample = config.correction and 0 < config.negatives < entities
+            missing = math.log((entities - 1) / drawn) if is_sample else 0.0
             everything = torch.cat((right[:, None], others + missing), dim=1)
             return everything.logsumexp(dim=1) - right
         if config.loss == "margin":

@@ -78,6 +78,10 @@ class Config:
 
     length: int = 128
     """Maximum length of a passage in tokens, the special ones included."""
+    short_length: int = 0
+    """Maximum length of a passage in the first `short_epochs` epochs, such as 128 before 512; 0: always `length`."""
+    short_epochs: int = 0
+    """The epochs that read passages of `short_length`; nine of ten in the paper, for attention is quadratic in it."""
     layout: Literal["texts", "packed"] = "texts"
     """A passage in each row, those of similar length in a batch; or several passages packed into rows of `length`."""
     pairs: Pairing = "none"
@@ -102,6 +106,14 @@ class Config:
             raise ValueError(f"random = {self.random} and kept = {self.kept} must be shares of at most 1 together")
         if self.exact and self.unit != "token":
             raise ValueError(f"exact = true counts single tokens, and unit = {self.unit!r} masks several together")
+        if bool(self.short_length) != bool(self.short_epochs) or self.short_epochs < 0:
+            raise ValueError(f"short_length = {self.short_length} and short_epochs = {self.short_epochs} go together")
+        if self.short_length and not 8 <= self.short_length < self.length:
+            raise ValueError(f"short_length = {self.short_length} must be from 8 to below length = {self.length}")
+        if self.layout == "packed" and self.short_length and self.length % self.short_length:
+            raise ValueError(
+                f"packed rows are of {self.short_length} tokens, then of {self.length}, which must be a multiple of it"
+            )
         if self.layout == "packed" and self.pairs != "none":
             raise ValueError("pairs fill a row by themselves: layout = 'packed' is for pairs = 'none'")
 
@@ -110,11 +122,15 @@ class Config:
         """How much is masked in training."""
         return Rates(self.rate, self.random, self.kept, self.exact)
 
+    def length_at(self, epoch: int) -> int:
+        """Maximum length of a passage in an epoch, from 0."""
+        return self.short_length if epoch < self.short_epochs else self.length
+
 
 class Task:
     """Learn p(token | the text around it)."""
 
-    columns = ("text",)
+    columns: tuple[str, ...] = ("text",)
     unread: tuple[str, ...] = ()
     open_ended = False
     can_compile = True
@@ -193,25 +209,33 @@ class Task:
                 todo=f"task.length={longest}",
             )
 
-    def passages(self, documents: Documents, pairing: Pairing, seed: int = 0, epoch: int = 0) -> Passages:
-        """The passages of documents that fit into the length."""
+    @property
+    def first_phase(self) -> int:
+        """The number of epochs before passages have their full length."""
+        return self.config.short_epochs
+
+    def passages(
+        self, documents: Documents, pairing: Pairing, seed: int = 0, epoch: int = 0, length: int = 0
+    ) -> Passages:
+        """The passages of documents that fit into a length: that of the recipe, unless another is given."""
         vocabulary = self.text.vocabulary
         frame = vocabulary.frame_length if pairing == "none" else vocabulary.pair_frame_length
-        return Passages.of(documents, self.config.length - frame, pairing, seed, epoch)
+        return Passages.of(documents, (length or self.config.length) - frame, pairing, seed, epoch)
 
     def examples(self, corpus: Prepared, seed: int, epoch: int) -> Passages:
         """The passages of an epoch."""
         key = corpus.fingerprint, seed, epoch
         if self.kept is None or self.kept[0] != key:
             documents = Documents.of(corpus.epoch(seed, epoch))
-            self.kept = key, self.passages(documents, self.config.pairs, seed, epoch)
+            length = self.config.length_at(epoch)
+            self.kept = key, self.passages(documents, self.config.pairs, seed, epoch, length)
         return self.kept[1]
 
     def plan(
         self, corpus: Prepared, *, tokens: int, sentences: int | None = None, multiple: int = 1, seed: int, epoch: int
     ) -> Sequence[Rows]:
         """Batches of passages of similar length, or of packed rows."""
-        lengths, width = self.lengths(self.examples(corpus, seed, epoch)), self.config.length
+        lengths, width = self.lengths(self.examples(corpus, seed, epoch)), self.config.length_at(epoch)
         if not self.one_shape:
             return Buckets(
                 lengths[:, None], tokens=tokens, sentences=sentences, multiple=multiple, seed=seed, epoch=epoch
@@ -232,7 +256,8 @@ class Task:
 
     def shapes(self, tokens: int, sentences: int | None) -> Shapes | None:
         """The shapes that batches are padded to where an engine needs few shapes."""
-        return Shapes(tokens, sentences, multiple=self.config.length if self.one_shape else 8)
+        row = self.config.short_length or self.config.length
+        return Shapes(tokens, sentences, multiple=row if self.one_shape else 8)
 
     def prepare(self, rows: list[tuple[Any, ...]], random: np.random.Generator) -> Batch:
         """A padded batch with masked tokens."""
@@ -279,8 +304,12 @@ class Task:
 
     def loss(self, model: Any, batch: Batch, carry: Any) -> Loss:
         """The summed losses of the masked tokens and of the pairs; those that are right are reported."""
+        return self.loss_of(model, model(batch), batch)
+
+    def loss_of(self, model: Any, hidden: Float[Tensor, "batch time dim"], batch: Batch) -> Loss:
+        """These losses, from the vectors of all tokens."""
         assert batch.masked is not None
-        hidden, originals = model(batch), batch.masked[:, 2]
+        originals = batch.masked[:, 2]
         logits = model.output(masked_rows(hidden, batch.masked))
         sums = {"mlm": F.cross_entropy(logits, originals, ignore_index=-1, reduction="sum")}
         report = {"mlm_accuracy": (logits.argmax(dim=1) == originals).sum()}

@@ -55,8 +55,9 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "schedule": {"name": "linear", "warmup": 0},
 }
 """Defaults of a recipe of this task."""
-Example = tuple[Any, Any, Any, Any]
-"""Tokens of the question, tokens of all choices, the first token of each choice, and the number of the right one."""
+Example = tuple[Any, ...]
+"""Tokens of the question, tokens of all choices, the first token of each choice, and the number of the right one; then
+what a task adds to them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,7 +144,7 @@ class Task(FineTuned):
 
     def size(self, example: Example) -> tuple[int, int]:
         """The number of choices, and the number of tokens of the longest pair."""
-        question, choices, starts, _ = example
+        question, choices, starts, *_ = example
         longest = max(len(part) for part in np.split(choices, starts[1:]))
         return len(starts), longest + self.frame + (len(question) if self.config.read == "both" else 0)
 
@@ -160,7 +161,7 @@ class Task(FineTuned):
     def collate(self, examples: Sequence[Example]) -> Batch:
         """A padded batch with a row for each choice."""
         vocabulary, types = self.text.vocabulary, None
-        parts = [np.split(choices, starts[1:]) for _, choices, starts, _ in examples]
+        parts = [np.split(choices, starts[1:]) for _, choices, starts, *_ in examples]
         choices = [part for each in parts for part in each]
         if self.config.read == "both":
             questions = [question for (question, *_), each in zip(examples, parts, strict=True) for _ in each]
@@ -169,7 +170,7 @@ class Task(FineTuned):
             tokens, lengths = pad_texts(choices, vocabulary)
         ends = np.cumsum([len(each) for each in parts])
         places, _ = pad_rows([np.arange(end - len(each), end) for end, each in zip(ends, parts, strict=True)], -1)
-        right = torch.tensor([int(answer[0]) if len(answer) else IGNORE for *_, answer in examples])
+        right = torch.tensor([int(answer[0]) if len(answer) else IGNORE for _, _, _, answer, *_ in examples])
         return Batch(tokens=tokens, lengths=lengths, token_types=types, choices=places, classes=right)
 
     def counts(self, batch: Batch) -> dict[str, int]:

@@ -1,6 +1,7 @@
 """How an encoder reads a pair of texts: joined in one row, apart in two rows, or one of them alone.
 
     joined    <cls> first <sep> second <sep>, with a segment for each; without <cls>: first </s> second </s>
+    orders    both orders, a row each, whose vectors are added (GPT-1, Radford et al. 2018, section 3.3)
     apart     a row for each text: two vectors, or the two sentences of one document
     first     the first text alone
     second    the second text alone: the control that shows what a label says without the premise
@@ -12,7 +13,7 @@ Nothing is cut silently: `count_cut` says how many pairs lose tokens.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -20,13 +21,15 @@ import torch
 from jaxtyping import Integer
 from torch import Tensor
 
-from mallang.data.batch import pad_pairs, pad_texts
+from mallang.data.batch import Batch, pad_pairs, pad_texts
 from mallang.data.sampler import Buckets, Rows, by_length
 from mallang.errors import UserError
+from mallang.layers.encoded import Encoded
+from mallang.models.contract import encode_text
 from mallang.text.tokenizer import Tokenizer
 from mallang.text.vocabulary import Vocabulary
 
-Layout = Literal["joined", "apart", "first", "second"]
+Layout = Literal["joined", "orders", "apart", "first", "second"]
 Pair = tuple[str, str]
 
 
@@ -53,17 +56,21 @@ class PairLayout:
     @property
     def frame(self) -> int:
         """The number of special tokens of a row."""
-        return self.vocabulary.pair_frame_length if self.layout == "joined" else self.vocabulary.frame_length
+        is_joined = self.layout in ("joined", "orders")
+        return self.vocabulary.pair_frame_length if is_joined else self.vocabulary.frame_length
 
     @property
     def rows(self) -> int:
         """The number of rows of a pair."""
-        return 2 if self.layout == "apart" else 1
+        return 2 if self.layout in ("apart", "orders") else 1
 
     def whole_widths(self, lengths: Integer[np.ndarray, "pairs 2"]) -> Integer[np.ndarray, " pairs"]:
         """The tokens of the longest row of each pair if nothing is cut, from the lengths of both texts."""
         first, second = lengths[:, 0], lengths[:, 1]
-        bodies = {"joined": first + second, "apart": np.maximum(first, second), "first": first, "second": second}
+        both = first + second
+        bodies = {
+            "joined": both, "orders": both, "apart": np.maximum(first, second), "first": first, "second": second,
+        }  # fmt: skip
         return np.asarray(bodies[self.layout] + self.frame)
 
     def widths(self, lengths: Integer[np.ndarray, "pairs 2"]) -> Integer[np.ndarray, " pairs"]:
@@ -78,7 +85,8 @@ class PairLayout:
     def note_cut(self, lengths: Integer[np.ndarray, "pairs 2"]) -> str:
         """A sentence about the pairs that lose tokens; empty where none does."""
         cut = self.count_cut(lengths)
-        which = {"joined": "the end of the longer text is", "apart": "the ends of such texts are"}
+        longer = "the end of the longer text is"
+        which = {"joined": longer, "orders": longer, "apart": "the ends of such texts are"}
         told = f"{cut:,} of {len(lengths):,} pairs are longer than {self.most} tokens"
         return f"{told}: {which.get(self.layout, 'the end is')} not read" if cut else ""
 
@@ -107,10 +115,14 @@ class PairLayout:
 
     def fields(self, pairs: Sequence[tuple[Any, Any]]) -> dict[str, Tensor]:
         """The tokens of pairs as fields of a batch."""
-        if self.layout == "joined":
+        if self.layout in ("joined", "orders"):
             read = [self.shortened(first, second) for first, second in pairs]
+            numbers = {}
+            if self.layout == "orders":
+                read = [order for one, two in read for order in ((one, two), (two, one))]
+                numbers["sentences"] = torch.arange(len(read)).view(-1, 2)
             tokens, lengths, types = pad_pairs([one for one, _ in read], [two for _, two in read], self.vocabulary)
-            return {"tokens": tokens, "lengths": lengths, "token_types": types}
+            return {"tokens": tokens, "lengths": lengths, "token_types": types, **numbers}
         room = self.most - self.frame if self.most else None
         if self.layout == "apart":
             tokens, lengths = pad_texts([ids[:room] for pair in pairs for ids in pair], self.vocabulary)
@@ -127,6 +139,22 @@ class PairLayout:
             return first, second
         one, two = shares(len(first), len(second), self.most - self.frame)
         return first[:one], second[:two]
+
+
+def encode_orders(encoder: Any, batch: Batch) -> Encoded:
+    """What an encoder makes of pairs in both orders: the vectors of every row; of a pair the sum of its two."""
+    assert batch.sentences is not None
+    found = encode_text(encoder, replace(batch, sentences=None))
+    places = batch.sentences[:, :2].clamp(min=0)  # a batch that was filled up has more columns
+    penalties = {name: each[places].sum(dim=1) for name, each in found.penalties.items()}
+    return replace(found, pooled=found.pooled[places].sum(dim=1), penalties=penalties)
+
+
+def check_orders(config: Any, *, symmetric: bool) -> None:
+    """Refuse what has no effect on pairs that are read in both orders, or no meaning."""
+    for name, is_set in {"symmetric": symmetric, "mix_layers": config.mix_layers}.items():
+        if is_set:
+            raise ValueError(f"{name} and both_orders exclude each other")
 
 
 def shares(first: int, second: int, room: int) -> tuple[int, int]:

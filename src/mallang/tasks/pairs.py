@@ -29,11 +29,21 @@ from mallang.data.sampler import Rows
 from mallang.errors import UserError
 from mallang.evaluation.label_predictions import label_scores, probability_scores
 from mallang.evaluation.score import Score
+from mallang.layers.encoded import Encoded
 from mallang.models.contract import Encoder, reads_sentences
 from mallang.tasks import classification, classifier
 from mallang.tasks.attribution import Method
 from mallang.tasks.classification_options import LabelOptions
-from mallang.tasks.pair_layout import PairLayout, as_pairs, check_shared, is_pair, lengths_of
+from mallang.tasks.pair_layout import (
+    Layout,
+    PairLayout,
+    as_pairs,
+    check_orders,
+    check_shared,
+    encode_orders,
+    is_pair,
+    lengths_of,
+)
 from mallang.text.tokenizer import Tokenizer
 
 __all__ = ["DEFAULTS", "SECTIONS", "Config", "Task", "Verbs"]
@@ -58,6 +68,8 @@ class Config(LabelOptions):
     """second: the control without the first text, such as the premise; first: without the second one."""
     symmetric: bool = False
     """Whether both orders of a pair mean the same: training then reads each pair in a random order."""
+    both_orders: bool = False
+    """Whether each pair is read in both orders and the two vectors are added, as GPT-1 does where neither is first."""
     max_tokens: int = 0
     """Maximum number of tokens of a pair, special tokens included, cut from the longer text; 0: all that are read."""
 
@@ -67,6 +79,10 @@ class Config(LabelOptions):
             raise ValueError(f"max_tokens must be 0 or more, but is {self.max_tokens}")
         if self.symmetric and self.read != "both":
             raise ValueError(f"symmetric has no effect on read = {self.read!r}")
+        if self.both_orders:
+            check_orders(self, symmetric=self.symmetric)
+            if self.read != "both":
+                raise ValueError(f"both_orders has no effect on read = {self.read!r}")
 
 
 class Task(classification.Task):
@@ -79,8 +95,8 @@ class Task(classification.Task):
         shared = {each.name: getattr(config, each.name) for each in fields(LabelOptions)}
         super().__init__(classification.Config(**shared), {"text": text}, labels)
         self.pair_config, self.tokenizers = config, tokenizers
-        alone = config.read if config.read != "both" else "joined"
-        self.layout = PairLayout(text.vocabulary, alone, config.max_tokens)
+        joined: Layout = "orders" if config.both_orders else "joined"
+        self.layout = PairLayout(text.vocabulary, joined if config.read == "both" else config.read, config.max_tokens)
 
     @classmethod
     def kinds(cls, config: Any) -> Mapping[str, Kind]:
@@ -99,11 +115,20 @@ class Task(classification.Task):
     def build(self, model: ModuleType, config: Any) -> nn.Module:
         """The encoder with a head for these labels, or a model that is a classifier itself."""
         if reads_sentences(model.Model):
+            if self.pair_config.both_orders:
+                raise UserError(
+                    "a model that reads a pair as two sentences does not read it in both orders",
+                    todo="task.symmetric=true",
+                )
             self.layout.as_documents = True
             self.layout.layout = "apart" if self.pair_config.read == "both" else self.pair_config.read
         built = super().build(model, config)
         self.layout.limit(self.longest(built))
         return built
+
+    def encoded(self, encoder: Any, batch: Batch) -> Encoded:
+        """What an encoder makes of a batch."""
+        return encode_orders(encoder, batch) if self.pair_config.both_orders else super().encoded(encoder, batch)
 
     def plan(
         self, corpus: Prepared, *, tokens: int, sentences: int | None = None, multiple: int = 1, seed: int, epoch: int
@@ -197,7 +222,8 @@ class Verbs(classifier.Verbs):
         config = self.task.pair_config
         if config.read != "both":
             return ()
-        return ("task.read=second", *(["task.symmetric=false"] if config.symmetric else []))
+        orders = [f"task.{name}=false" for name in ("symmetric", "both_orders") if getattr(config, name)]
+        return ("task.read=second", *orders)
 
     def evaluate(self, rows: Sequence[tuple[str, ...]], **options: Any) -> tuple[list[Score], list[str]]:
         """All scores, and the label of every row."""

@@ -27,6 +27,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Float32
 from torch import Tensor, nn
 
+from mallang import notebook
 from mallang.data.batch import Batch
 from mallang.data.columns import Column, Kind, LabelSet, Numbers, bits_to_number
 from mallang.data.prepared import Prepared
@@ -52,7 +53,16 @@ from mallang.tasks.finetuning import (
     with_penalties,
     with_r_drop,
 )
-from mallang.tasks.pair_layout import PairLayout, as_pairs, check_shared, is_pair, lengths_of
+from mallang.tasks.pair_layout import (
+    Layout,
+    PairLayout,
+    as_pairs,
+    check_orders,
+    check_shared,
+    encode_orders,
+    is_pair,
+    lengths_of,
+)
 from mallang.text.tokenizer import Tokenizer
 
 __all__ = ["DEFAULTS", "SECTIONS", "Config", "Task", "Verbs"]
@@ -85,6 +95,8 @@ class Config(FineTuning):
     """The number of texts that say the same."""
     symmetric: bool = False
     """kind = "cross": whether training reads each pair in a random order; a cosine has none."""
+    both_orders: bool = False
+    """kind = "cross": whether each pair is read in both orders and the two vectors are added, as in GPT-1."""
     head_dropout: float = 0.0
     """kind = "cross": dropout on the vector of a pair before the head."""
     word_dropout: float = 0.0
@@ -100,11 +112,13 @@ class Config(FineTuning):
         if self.max_tokens < 0:
             raise ValueError(f"max_tokens must be 0 or more, but is {self.max_tokens}")
         if self.kind == "bi":
-            unread = [name for name in ("symmetric", "head_dropout") if getattr(self, name)]
+            unread = [name for name in ("symmetric", "both_orders", "head_dropout") if getattr(self, name)]
             for name in (*unread, *changed_options(self)):
                 raise ValueError(f"{name} has no effect on kind = 'bi', which has no head")
             if self.loss == "bce":
                 raise ValueError("loss = 'bce' needs probabilities, and kind = 'bi' has cosines: mse or cosent")
+        if self.both_orders:
+            check_orders(self, symmetric=self.symmetric)
         self.check_tuning()
 
 
@@ -122,7 +136,8 @@ class Task(FineTuned):
     def __init__(self, config: Config, tokenizers: Mapping[str, Tokenizer], labels: Mapping[str, LabelSet]) -> None:
         self.config, self.tokenizers = config, tokenizers
         self.text = check_shared(tokenizers["first"], tokenizers["second"])
-        layout: Literal["joined", "apart"] = "joined" if config.kind == "cross" else "apart"
+        joined: Layout = "orders" if config.both_orders else "joined"
+        layout: Layout = joined if config.kind == "cross" else "apart"
         self.layout = PairLayout(self.text.vocabulary, layout, config.max_tokens)
 
     @classmethod
@@ -153,6 +168,8 @@ class Task(FineTuned):
                 f"{name} reads documents in sentences, so a text alone has no vector of its own",
                 todo="task.kind=cross, or an encoder of plain texts",
             )
+        if reads_sentences(kind) and self.config.both_orders:
+            raise UserError(f"{name} reads a pair as two sentences, and not in both orders", todo="task.symmetric=true")
         if reads_sentences(kind):
             self.layout.layout, self.layout.as_documents = "apart", True
         encoder: nn.Module = kind(config, *[self.text.vocabulary] * (2 if kind.reads_source else 1))
@@ -235,7 +252,8 @@ class Task(FineTuned):
     def outputs(self, model: Any, batch: Batch) -> tuple[Float[Tensor, " pairs"], Mapping[str, Tensor]]:
         """A logit for every pair, of kind = "bi" the cosine of both vectors; the penalties of the encoder."""
         if self.config.kind == "cross":
-            encoded = read_layers(model, batch)
+            is_twice = self.config.both_orders
+            encoded = encode_orders(model.model, batch) if is_twice else read_layers(model, batch)
             logits: Tensor = model.head(encoded.pooled)
             return logits[:, 0].float(), encoded.penalties
         assert batch.sentences is not None
@@ -291,6 +309,10 @@ class Similarity:
 
     def __str__(self) -> str:
         return f"{self.score:.4f}"
+
+    def _repr_html_(self) -> str:
+        """In a notebook: both texts and their score."""
+        return notebook.block("", notebook.bars([(" ↔ ".join(self.input), self.score)]))
 
 
 class Verbs:

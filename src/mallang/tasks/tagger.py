@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
+from mallang import notebook
 from mallang.data.columns import split_cell
 from mallang.errors import UserError
 from mallang.evaluation.score import Score
@@ -54,6 +55,13 @@ class Tagging:
 
     def __str__(self) -> str:
         return " ".join(f"{word}/{tag}" for word, tag in zip(self.words, self.tags, strict=True))
+
+    def _repr_html_(self) -> str:
+        """In a notebook: a row per word."""
+        return notebook.block(
+            "",
+            notebook.table(("word", "tag", "probability"), zip(self.words, self.tags, self.probabilities, strict=True)),
+        )
 
 
 class Verbs:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from mallang import notebook
 from mallang.data.batch import Batch, pad_rows
 from mallang.data.mixture import tag_of
 from mallang.data.sampler import by_length
@@ -65,6 +66,12 @@ class Translation:
 
     def __str__(self) -> str:
         return self.output
+
+    def _repr_html_(self) -> str:
+        """In a notebook: the output with the probability of each token, its input, and the n-best outputs."""
+        best = notebook.table(("output", "log-probability", "ranking score"), self.nbest) if len(self.nbest) > 1 else ""
+        words = notebook.tokens(self.tokens, self.token_scores)
+        return notebook.block(self.output, notebook.note(self.input), words, best, notebook.note(self.note))
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Float32
 from torch import Tensor
 
+from mallang import notebook
 from mallang.decoding.contract import inference
 from mallang.errors import UserError, nearest
 from mallang.models.contract import SpelledVectors, WordVectors
@@ -27,6 +28,10 @@ class Neighbors:
 
     def __str__(self) -> str:
         return "\n".join(f"{word} {cosine:.4f}" for word, cosine in self.neighbors)
+
+    def _repr_html_(self) -> str:
+        """In a notebook: the word, and the cosine of every neighbor."""
+        return notebook.block(self.input, notebook.bars(self.neighbors))
 
 
 class WordLookup:

@@ -3,6 +3,7 @@
 pad unk bos eos    every vocabulary has them; ours at 0-3, an imported one where it has them
 mask cls sep       a vocabulary has them where a task needs them; asking for one that it lacks is an error
 start delimiter extract       around and between texts that a language model such as GPT-1 encodes
+entity head tail   around a mention whose types are asked for, and around the two mentions of a relation
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ OPTIONAL = {
     "start": "<start>",
     "delimiter": "<delimiter>",
     "extract": "<extract>",
+    "entity": "<entity>",
+    "head": "<head>",
+    "tail": "<tail>",
 }
 """The special tokens that only some vocabularies have, by name."""
 FRAMES = (("cls", "sep"), ("start", "extract"))

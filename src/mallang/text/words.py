@@ -3,6 +3,7 @@
 | split      | a word is                                                                                  |
 |------------|--------------------------------------------------------------------------------------------|
 | words      | letters and digits, also around one mark as in 3.14, AL-AIN or don't; any other character  |
+| treebank   | the same with n't and 's apart, as in the Penn Treebank and most English corpora: do n't    |
 | spaces     | whatever stands between white space                                                        |
 | characters | what a reader sees as one character, spaces too                                            |
 | morphemes  | a Korean morpheme in its dictionary form, by the analyzer Kiwi                             |
@@ -20,9 +21,10 @@ from tokenizers import Regex, pre_tokenizers
 from mallang.text import morphemes
 from mallang.text.pieces import not_text
 
-Split = Literal["words", "spaces", "characters", "morphemes"]
+Split = Literal["words", "treebank", "spaces", "characters", "morphemes"]
 PATTERNS = {
     "words": r"\w+(?:[.,:'’/&-]\w+)*|\X",
+    "treebank": r"\w+?(?=n['’]t\b)|n['’]t\b|['’](?:s|ll|re|ve|d|m)\b|\w+(?:[.,:/&-]\w+)*|\X",
     "spaces": r"\S+",
     "characters": r"\X",
 }

@@ -120,7 +120,7 @@ def measure(loop: Loop, recipe: Recipe, stop: Stop) -> Budget | None:
 
 def costs_of(loop: Loop, limit: float, stop: Stop) -> Costs | None:
     """The seconds that an update, a validation and a checkpoint take."""
-    mine = len(range(loop.world.rank, loop.each_step, loop.world.size))
+    mine = loop.mine(1)
     micro_batches, times = loop.micro_batches(), []
     asked = time.monotonic()
     drawn = list(itertools.islice(micro_batches, mine))

@@ -24,6 +24,7 @@ from mallang.data.held_out import place_of
 from mallang.errors import UserError
 from mallang.recipe import Recipe, Resolved
 from mallang.recipe_layers import Values
+from mallang.training.fitted_shapes import SHAPES
 from mallang.training.started import beneath, is_bare, like_start
 
 MOST_ROWS = 2_000_000
@@ -63,66 +64,6 @@ TIERS = (
     Tier(40_000_000, vocabulary=16_000, batch_tokens=8192, steps=40_000, dropout=0.2, smoothing=0.1, rate=1e-3, size=2),
     Tier(10**18, vocabulary=32_000, batch_tokens=16_384, steps=100_000, dropout=0.1, smoothing=0.1, rate=7e-4, size=2),
 )
-SHAPES: Mapping[str, tuple[Values, ...]] = {
-    "transformer": (
-        {"layers": 2, "dim": 128, "heads": 4, "hidden_dim": 512, "norm": "pre"},
-        {"layers": 4, "dim": 256, "heads": 4, "hidden_dim": 1024, "norm": "pre"},
-        {"layers": 6, "dim": 512, "heads": 8, "hidden_dim": 2048, "norm": "pre"},
-    ),
-    "bahdanau": (
-        {"embedding_dim": 256, "dim": 256, "score_dim": 256, "readout_dim": 256, "tie_weights": "all"},
-        {"embedding_dim": 256, "dim": 512, "score_dim": 512, "readout_dim": 256, "tie_weights": "all"},
-        {"embedding_dim": 620, "dim": 1000, "score_dim": 1000, "readout_dim": 500},
-    ),
-    "luong": (
-        {"layers": 2, "embedding_dim": 256, "dim": 256, "tie_weights": "all"},
-        {"layers": 2, "embedding_dim": 512, "dim": 512, "tie_weights": "all"},
-        {"layers": 4, "embedding_dim": 1000, "dim": 1000},
-    ),
-    "sutskever": (
-        {"layers": 2, "embedding_dim": 256, "dim": 256, "tie_weights": "all"},
-        {"layers": 2, "embedding_dim": 512, "dim": 512, "tie_weights": "all"},
-        {"layers": 4, "embedding_dim": 1000, "dim": 1000},
-    ),
-    "cho": (
-        {"embedding_dim": 256, "dim": 256, "readout_dim": 256, "tie_weights": "all"},
-        {"embedding_dim": 256, "dim": 768, "readout_dim": 256, "tie_weights": "all"},
-        {"embedding_dim": 256, "dim": 1000, "readout_dim": 500},
-    ),
-    "convs2s": (
-        {"layers": 3, "decoder_layers": 3, "dim": 256, "tie_weights": "all"},
-        {"layers": 4, "decoder_layers": 3, "dim": 256, "tie_weights": "all"},
-        {"layers": 10, "decoder_layers": 10, "dim": 512},
-    ),
-    "gpt": (
-        {"layers": 4, "dim": 128, "heads": 4, "max_length": 512},
-        {"layers": 6, "dim": 384, "heads": 6, "max_length": 512},
-        {"layers": 12, "dim": 768, "heads": 12, "max_length": 512},
-    ),
-    "modern_gpt": (
-        {"layers": 4, "dim": 128, "heads": 4, "max_length": 512, "tie_weights": True},
-        {"layers": 6, "dim": 384, "heads": 6, "max_length": 512, "tie_weights": True},
-        {"layers": 12, "dim": 768, "heads": 6, "max_length": 512},
-    ),
-    "rnn_lm": (
-        {"layers": 1, "embedding_dim": 256, "dim": 256, "tie_weights": True},
-        {"layers": 2, "embedding_dim": 512, "dim": 512, "tie_weights": True},
-        {"layers": 2, "embedding_dim": 1024, "dim": 1024, "tie_weights": True},
-    ),
-    "char_aware": ({"layers": 1, "dim": 256}, {"layers": 2, "dim": 304}, {"layers": 2, "dim": 656}),
-    "conv_lm": (
-        {"blocks": 2, "block_layers": 2, "dim": 256, "embedding_dim": 256, "tie_weights": True},
-        {"blocks": 4, "block_layers": 2, "dim": 512, "embedding_dim": 512, "tie_weights": True},
-        {"blocks": 4, "block_layers": 2, "dim": 800, "embedding_dim": 280},
-    ),
-    "nplm": (
-        {"embedding_dim": 128, "dim": 128, "tie_weights": True},
-        {"embedding_dim": 256, "dim": 256, "tie_weights": True},
-        {"embedding_dim": 400, "dim": 400, "tie_weights": True},
-    ),
-    "autoencoder": ({"hidden_dims": [256], "dim": 32}, {"hidden_dims": [500, 250], "dim": 32}, {}),
-}
-"""The model sizes of the tiers, without their dropout; a plugin's model keeps its own defaults."""
 ENCODERS = {"bert": ("mini", "small", "base"), "transformer_encoder": ("small", "small", "base")}
 """The named sizes of encoders by tier, in tasks of labels; a start from another run keeps that run's size."""
 UNITS = {"unit", "source_unit", "target_unit"}
@@ -131,6 +72,8 @@ LONG = 64
 """The mean number of tokens per line from which a text is read as one stream."""
 WINDOW = 128
 """Tokens per window of a stream, where model and batch size allow as many."""
+UNPAIRED = ("unsupervised_translation",)
+"""Tasks that begin with pre-training, and whose best weights are chosen by their own metric."""
 PAIRED = ("translation", "dialogue")
 """Tasks whose outputs still improve while the validation loss rises: their runs end with the last weights."""
 LABELED = ("batch_tokens", ((2000, 30, 5, 1024), (20_000, 15, 5, 2048), (10**18, 6, 5, 4096)))
@@ -256,6 +199,7 @@ def fitted(counted: Counted, model: str, given: Mapping[str, Any]) -> Values:
     if not has_gradients(model):
         return values
     tier, is_paired = tier_of(counted), given["task"]["name"] in PAIRED
+    is_unpaired = given["task"]["name"] in UNPAIRED
     values |= {
         "task": {"label_smoothing": tier.smoothing} if is_paired else layout(counted, model, given),
         "text": {} if UNITS & set(given.get("text", {})) else {"vocabulary": tier.vocabulary},
@@ -267,7 +211,10 @@ def fitted(counted: Counted, model: str, given: Mapping[str, Any]) -> Values:
     total = values["train"].get("steps") or updates(counted, tier, given.get("train", {}))
     if total is not None:
         values["schedule"]["warmup"] = max(1, total // 10)
-        values["train"]["validate_every"] = max(1, total // VALIDATIONS[is_paired])
+        values["train"]["validate_every"] = max(1, total // VALIDATIONS[is_paired or is_unpaired])
+        if is_unpaired:
+            values["task"] = {"denoising_updates": total // 10}
+            values["train"].pop("patience", None)
     return {section: kept for section, keys in values.items() if (kept := less(keys, given.get(section, {})))}
 
 
@@ -346,7 +293,7 @@ def rates(tier: Tier, model: str, given: Mapping[str, Any]) -> Values:
     """Gradient clipping, and the learning rate of the fitted Transformer; other models keep the default rate."""
     if "name" in given.get("optimizer", {}):
         return {}
-    is_fitted = model == "transformer" and not {"size", "dim"} & set(given["model"])
+    is_fitted = model in ("transformer", "unsupervised_transformer") and not {"size", "dim"} & set(given["model"])
     return {"max_grad_norm": 1.0, "learning_rate": tier.rate} if is_fitted else {"max_grad_norm": 1.0}
 
 

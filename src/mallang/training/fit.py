@@ -22,7 +22,7 @@ from mallang.data.prepared import Prepared
 from mallang.data.sampler import Rows
 from mallang.errors import UserError
 from mallang.models.contract import longest_of
-from mallang.tasks.contract import Task, TextLayout
+from mallang.tasks.contract import Task, TextLayout, TwoPhases
 from mallang.training.options import Config
 from mallang.training.step import Step
 
@@ -96,8 +96,9 @@ def largest(
     """The batch with the most tokens on all sides, and the one with the most rows, padded as training pads them."""
     shapes = shapes_of(task, tokens, sentences, longest)
     multiple = shapes.multiple if shapes else 1
-    plan = task.plan(corpus, tokens=tokens, sentences=sentences, multiple=multiple, seed=0, epoch=0)
-    examples, random = task.examples(corpus, 0, 0), np.random.default_rng(0)
+    epoch = task.first_phase if isinstance(task, TwoPhases) else 0  # later ones have longer texts
+    plan = task.plan(corpus, tokens=tokens, sentences=sentences, multiple=multiple, seed=0, epoch=epoch)
+    examples, random = task.examples(corpus, 0, epoch), np.random.default_rng(0)
     made = [task.prepare(gather(examples, rows), random) for rows in chosen_rows(task, corpus, plan)]
     return [shapes.fill(batch) if shapes else batch for batch in made]
 

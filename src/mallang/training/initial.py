@@ -11,6 +11,7 @@ from torch import nn
 from mallang.errors import UserError
 from mallang.layers.head import Headed
 from mallang.layers.initialization import torch_defaults
+from mallang.models.contract import ReadsEntities
 from mallang.renamed import fit_names
 from mallang.runs.folder import Run
 from mallang.runs.own_files import WEIGHTS
@@ -59,6 +60,9 @@ def initialize(
     if not isinstance(model, Headed):
         own = own_weights(model)
         given = fit_names(without_head(weights), own)
+        if isinstance(model, ReadsEntities) and not set(own) <= set(given):  # a BERT has no weights for entities
+            say(f"from {start}: {set_some_weights(model, given, start / WEIGHTS)}")
+            return
         set_weights(model, {name: given[name] for name in given if name in own}, start / WEIGHTS)
         if left := [name for name in given if name not in own]:  # such as a pooler
             say(f"from {start}: {Partial(list(own), [], left)}")

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 
 import torch
@@ -24,7 +25,8 @@ from mallang.errors import UserError
 from mallang.evaluation.score import Score
 from mallang.models.contract import Configured, dim_of
 from mallang.runs.weights import own_weights, set_weights
-from mallang.tasks.contract import RateScaled, StepAware, Task, TextLayout, Unfreezing
+from mallang.tasks.contract import RateScaled, StepAware, Task, TextLayout, TwoPhases, Unfreezing
+from mallang.tasks.own_input import Completing
 from mallang.training import checkpoint as checkpoints
 from mallang.training import optimizer as optimizers
 from mallang.training.averaged_sgd import Mean, average_of
@@ -81,6 +83,7 @@ class Loop:
         """The step and the number of the micro-batch that this process started at."""
         self.carries = Carries(self.each_step, self.world)
         self.batches = len(plan.source.plan(0))
+        """Micro-batches of the first epoch, and of every other one unless the task has a second phase."""
         self.sums: dict[str, Tensor] = {}
         self.norm, self.skipping = torch.zeros(()), Skipping()
         self.waited = 0.0
@@ -93,8 +96,12 @@ class Loop:
 
     @property
     def each_step(self) -> int:
-        """Micro-batches per update, over all processes."""
+        """Micro-batches per update, over all processes, when it has grown to its size."""
         return self.config.micro_batches or self.config.gradient_accumulation * self.world.size
+
+    def micro_batches_of(self, step: int) -> int:
+        """Micro-batches of an update, over all processes."""
+        return self.config.micro_batches_at(step, self.world.size)
 
     @property
     def total(self) -> int:
@@ -102,24 +109,35 @@ class Loop:
         if self.config.steps is not None:
             return self.config.steps
         step, read = self.origin
-        left = self.batches * (self.config.epochs or 10) - read
-        return step + max(0, math.ceil(left / self.each_step))
+        return step + max(0, math.ceil((self.batches_in_all - read) / self.each_step))
+
+    @cached_property
+    def batches_in_all(self) -> int:
+        """Micro-batches of all epochs."""
+        epochs = self.config.epochs or 10
+        first = min(epochs, self.task.first_phase) if isinstance(self.task, TwoPhases) else epochs
+        return self.batches * first + (len(self.plan.source.plan(first)) * (epochs - first) if epochs > first else 0)
 
     def run(self, stop: Stop) -> bool:
         """Train to the end, or until a stop is requested; True when the end was reached."""
-        if self.each_step < self.world.size:
+        if self.config.first_micro_batches is not None and isinstance(self.task, TextLayout) and self.task.carries:
             raise UserError(
-                f"train.micro_batches = {self.each_step} leaves nothing to do for some of {self.world.size} processes",
-                todo="start fewer processes, or raise train.micro_batches",
+                "the micro-batches of an update are streams that carry their state on, so their number cannot grow",
+                todo="leave train.first_micro_batches out",
+            )
+        if (fewest := self.micro_batches_of(1)) < self.world.size:
+            name = "micro_batches" if fewest == self.each_step else "first_micro_batches"
+            raise UserError(
+                f"train.{name} = {fewest} leaves nothing to do for some of {self.world.size} processes",
+                todo=f"start fewer processes, or raise train.{name}",
             )
         self.resume()
-        mine = len(range(self.world.rank, self.each_step, self.world.size))
         began = time.monotonic() - self.progress.seconds
         with self.plan.recorder.live(self.total, self.step):
             micro_batches = self.micro_batches()
             while self.step < self.total and not self.progress.stopped:
                 asked = time.monotonic()
-                drawn = list(itertools.islice(micro_batches, mine))
+                drawn = list(itertools.islice(micro_batches, self.mine(self.step + 1)))
                 self.waited += time.monotonic() - asked
                 if self.update(drawn, stop):
                     self.save(validated=False)
@@ -128,20 +146,27 @@ class Loop:
                 self.look_up()
         return True
 
+    def mine(self, step: int) -> int:
+        """The micro-batches of an update that this process computes."""
+        return len(range(self.world.rank, self.micro_batches_of(step), self.world.size))
+
     def micro_batches(self) -> Iterator[tuple[Batch, Position]]:
         """The micro-batches of this process from the current position on."""
+        next_step = self.step + 1
         return load(
             self.plan.source,
             self.progress.position,
             workers=self.config.workers,
             rank=self.world.rank,
             processes=self.world.size,
-            step=self.each_step,
+            steps=lambda number: self.micro_batches_of(next_step + number),
             pin_memory=self.plan.device.type == "cuda",
         )
 
     def update(self, drawn: list[tuple[Batch, Position]], stop: Stop) -> bool:
         """One update over its micro-batches; True, without an update, when any process was asked to stop."""
+        if isinstance(self.task, Completing):
+            drawn = self.complete(self.task, drawn)
         counts = [self.task.counts(batch) for batch, _ in drawn]
         names = tuple(counts[0])  # parts of the loss, and reported metrics
         mine = [sum(count[name] for count in counts) for name in names]
@@ -175,6 +200,12 @@ class Loop:
         self.progress.tokens += max(totals)
         return False
 
+    def complete(self, task: Completing, drawn: list[tuple[Batch, Position]]) -> list[tuple[Batch, Position]]:
+        """The micro-batches of the next update with what the model makes for them."""
+        if isinstance(self.task, StepAware):
+            self.task.at_step(self.step + 1)
+        return [(task.complete(self.model, batch), position) for batch, position in drawn]
+
     def multiplier(self) -> float:
         """The factor of the learning-rate schedule at this step."""
         dim = dim_of(self.model.config) if isinstance(self.model, Configured) else None
@@ -188,7 +219,7 @@ class Loop:
             return 1.0
         total = torch.tensor(sum(self.task.rate_factor(batch) for batch, _ in drawn), dtype=torch.float64)
         self.world.sum_tensor(total)
-        return float(total) / self.each_step
+        return float(total) / self.micro_batches_of(self.step)
 
     def remember(self, sums: Mapping[str, Tensor]) -> None:
         """Add to the sums of the next log line, without a synchronization of host and device."""

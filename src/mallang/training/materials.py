@@ -12,9 +12,12 @@ from mallang.data.columns import NAMED, TOKENIZED, Kind, LabelSet, split_cell
 from mallang.data.corpus import Corpus, Rows, open_corpus
 from mallang.data.filters import Filters
 from mallang.data.header import check_header
-from mallang.data.knowledge import as_token
+from mallang.data.held_out import HeldOut
+from mallang.data.knowledge import Graph, as_token
 from mallang.data.mixture import prepare_split
 from mallang.data.prepared import Prepared
+from mallang.data.roles import lemma_forms
+from mallang.data.unpaired import Unpaired, check_languages
 from mallang.decoding.contract import DEFAULTS
 from mallang.errors import UserError, nearest
 from mallang.find import find
@@ -34,6 +37,8 @@ from mallang.tasks.contract import (
     text_columns,
 )
 from mallang.tasks.finetuning import FineTuned, frame_marks_of
+from mallang.tasks.graphs import graph_for, lender
+from mallang.tasks.own_input import ReadsUnpaired
 from mallang.text.added_words import with_special_tokens
 from mallang.text.tokenizer import Tokenizer
 from mallang.training.pretrained import with_extra_words
@@ -49,6 +54,7 @@ class Materials:
     valid: Prepared
     labels: Mapping[str, LabelSet] = field(default_factory=dict)
     given: Mapping[str, Given] = field(default_factory=dict)
+    graph: Graph | None = None
 
 
 def prepare_data(
@@ -60,6 +66,7 @@ def prepare_data(
     check_search(recipe, kind.unread)
     corpus = open_corpus(recipe.data, kind.columns)
     rows, held_out_rows = corpus.split("train"), corpus.split("valid")
+    check_unpaired(recipe, kind, rows)
     for note in corpus.notes:
         say(note)
     kinds = column_kinds(kind, recipe.task)
@@ -70,6 +77,8 @@ def prepare_data(
         tokenizers = tokenizers_of(start, recipe, texts)
     elif issubclass(kind, Distilling):
         tokenizers = tokenizers_of(teacher_of(kind, recipe), recipe, texts)
+    elif (name := lender(kind, recipe.given)) is not None:
+        tokenizers = tokenizers_of(locate(name, recipe.given[name]).folder, recipe, texts)
     else:
         tokenizers = with_extra_words(recipe, learn_tokenizers(recipe, rows, kind.columns, kinds))
     check_special(recipe, tokenizers, start)
@@ -77,14 +86,32 @@ def prepare_data(
     if folder is not None and not (folder / "tokenizer.json").exists():
         save_tokenizers(folder, tokenizers)
     given = open_given(recipe.given, None if folder is None else Run.open(folder))
-    task = make_task(kind, recipe.task, tokenizers, labels, given)
+    graph = graph_for(kind, recipe.task, folder)
+    if graph is not None:
+        say(f"graph: {graph.note()}")
+    task = make_task(kind, recipe.task, tokenizers, labels, given, graph)
     filters, anything = task.filters(recipe.data) if isinstance(task, TextLayout) else usual_filters(recipe.data)
     chosen = task.arrays() if isinstance(task, Labeled) else [tokenizers[column] for column in kind.columns]
     tags = tokenizers[texts[0]].domains
     prepared = prepare_split(rows, chosen, filters, tags)
     say(str(prepared.account))
     held_out = prepare_split(held_out_rows, chosen, anything, tags)
-    return Materials(task, corpus, prepared, held_out, labels, given)
+    return Materials(task, corpus, prepared, held_out, labels, given, graph)
+
+
+def check_unpaired(recipe: Recipe, kind: type[Any], rows: Rows) -> None:
+    """Refuse unpaired text where the task needs pairs, and unpaired text of one language."""
+    if recipe.data.unpaired == "no":
+        return
+    if not (issubclass(kind, ReadsUnpaired) and kind.reads_unpaired()):
+        raise UserError(
+            f"data.unpaired = {recipe.data.unpaired!r} has no effect: {recipe.task_name} reads no unpaired text",
+            todo="data.unpaired=no, or task.name=unsupervised-translation",
+        )
+    for part in rows.parts:
+        source = part.source.files if isinstance(part.source, HeldOut) else part.source
+        if isinstance(source, Unpaired):
+            check_languages(source, part.name)
 
 
 def teacher_of(kind: type[Distilling], recipe: Recipe) -> Path:
@@ -110,7 +137,11 @@ def label_sets(
             found[column] = LabelSet.load(folder, column)
             continue
         place = rows.columns.index(column)
-        found[column] = LabelSet.learn((row[place] for row in rows), kind, column)
+        cells: Iterable[str] = (row[place] for row in rows)
+        if kind == "predicates":  # a lemma is kept with its forms
+            words = rows.columns.index("words")
+            cells = (lemma_forms(row[words], row[place]) for row in rows)
+        found[column] = LabelSet.learn(cells, kind, column)
         check_header(rows, column, found[column], header)
         if folder is not None:
             try:
@@ -146,17 +177,19 @@ def tokenizers_of(start: Path, recipe: Recipe, columns: tuple[str, ...]) -> dict
 
 
 def with_frame_marks(recipe: Recipe, tokenizer: Tokenizer) -> Tokenizer:
-    """The tokenizer of a language model with the special tokens that it reads under the head of a task."""
+    """The tokenizer of a run with the special tokens that its model reads under the head of a task alone."""
     known = dict(tokenizer.vocabulary.optional)
     missing = [name for name in frame_marks(recipe) if name not in known]
     return with_special_tokens(tokenizer, missing) if missing else tokenizer
 
 
 def frame_marks(recipe: Recipe) -> tuple[str, ...]:
-    """The special tokens that the model reads around texts where the task puts a head on it."""
+    """The special tokens that the model reads around texts where the task puts a head on it, and those of that task."""
     task = find("tasks", recipe.task_name).Task
     has_head = issubclass(task, FineTuned) and task.puts_head(recipe.task)
-    return frame_marks_of(find("models", recipe.model_name).Model) if has_head else ()
+    if not has_head:
+        return ()
+    return (*frame_marks_of(find("models", recipe.model_name).Model), *special_tokens(task, recipe.task))
 
 
 def special_of(recipe: Recipe) -> tuple[str, ...]:
@@ -228,7 +261,7 @@ def spaced(cell: str, kind: Kind | None) -> str:
         return plain_text(cell)
     if kind == "name":
         return as_token(cell)
-    return " ".join(split_cell(cell, "words")) if kind == "words" else cell
+    return " ".join(split_cell(cell, kind)) if kind in ("words", "sentences") else cell
 
 
 def save_tokenizers(folder: Path, tokenizers: Mapping[str, Tokenizer]) -> None:

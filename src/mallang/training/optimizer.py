@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -14,6 +14,9 @@ from mallang.renamed import fit_names
 from mallang.runs.weights import own_weights, set_weights
 from mallang.tasks.contract import Group
 from mallang.training import muon
+
+RMSPROP_DECAY, RMSPROP_EPSILON = 0.99, 1e-8
+"""torch's defaults."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +77,10 @@ def build(config: Config, groups: Sequence[Group], model: nn.Module | None = Non
 
     Muon treats the parts of a model differently, so it must see the model.
     """
+    others = [group for group in groups if group.optimizer != "recipe"]
+    if others:
+        own = build(config, [group for group in groups if group.optimizer == "recipe"], model)
+        return Joint([own, rmsprop(config, others)])
     if config.name == "muon":
         if model is None:
             raise ValueError("muon needs the model")
@@ -91,6 +98,35 @@ def build(config: Config, groups: Sequence[Group], model: nn.Module | None = Non
         return torch.optim.SGD(parts, lr=config.learning_rate, momentum=config.momentum or 0.0, fused=True)
     kind = torch.optim.AdamW if config.name == "adamw" else torch.optim.Adam
     return kind(parts, lr=config.learning_rate, betas=config.betas, eps=config.epsilon, fused=True)
+
+
+def rmsprop(config: Config, groups: Sequence[Group]) -> torch.optim.Optimizer:
+    """RMSProp, for groups with an optimizer of their own; it has no momentum."""
+    parts = [{"params": [p for _, p in group.parameters], "scale": group.scale} for group in groups]
+    # Without its first moment AdamW is RMSProp with bias correction; it is fused, and skips updates on the device.
+    return torch.optim.AdamW(
+        parts, lr=config.learning_rate, betas=(0.0, RMSPROP_DECAY), eps=RMSPROP_EPSILON, weight_decay=0.0, fused=True
+    )
+
+
+class Joint(torch.optim.Optimizer):
+    """Several optimizers as one: one list of parameter groups, one state, one step."""
+
+    def __init__(self, parts: Sequence[torch.optim.Optimizer]) -> None:
+        super().__init__([group for part in parts for group in part.param_groups], {})
+        self.parts = list(parts)
+        self.found_inf: Tensor | None = None
+        """1 to skip an update, 0 to make it, on the device: the name by which torch's fused optimizers know it."""
+        for part in self.parts:
+            self.state.update(part.state)
+            part.state = self.state  # the saved and restored state is that of all
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+        """One update of all parts."""
+        for part in self.parts:
+            part.found_inf = self.found_inf  # type: ignore[attr-defined]
+            part.step()
 
 
 def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:

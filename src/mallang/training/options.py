@@ -25,6 +25,10 @@ class Config:
     """Gradient accumulation: micro-batches per process and update."""
     micro_batches: int | None = None
     """Micro-batches per update over all processes, independent of their number; replaces `gradient_accumulation`."""
+    first_micro_batches: int | None = None
+    """Micro-batches of the first update: their number then grows to `micro_batches` (batch-size warm-up)."""
+    batch_growth: float = 0.6
+    """The share of all updates within which it grows, linearly."""
     validate_every: int | None = None
     """Updates between validations; default: once per epoch."""
     save_every: int | None = None
@@ -77,8 +81,12 @@ class Config:
             raise ValueError("auto_micro_batch chooses the number of micro-batches: leave micro_batches out")
         if self.micro_batches is not None and self.gradient_accumulation > 1:
             raise ValueError("micro_batches and gradient_accumulation cannot both be given")
+        if self.first_micro_batches is not None:
+            self.check_growth(self.first_micro_batches)
+        elif self.batch_growth != Config.batch_growth:
+            raise ValueError(f"batch_growth = {self.batch_growth} has no effect without first_micro_batches")
         for name in ("steps", "epochs", "batch_tokens", "batch_sentences", "gradient_accumulation", "micro_batches",
-                     "validate_every", "save_every", "log_every", "patience", "seconds", "keep",
+                     "first_micro_batches", "validate_every", "save_every", "log_every", "patience", "seconds", "keep",
                      "threads"):  # fmt: skip
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -89,3 +97,22 @@ class Config:
             raise ValueError(f'gradient_checkpointing needs precision = "bf16" or "fp32", not "{self.precision}"')
         if self.workers < 0:
             raise ValueError(f"workers must not be negative, but is {self.workers}")
+
+    def check_growth(self, first: int) -> None:
+        """Refuse a number of micro-batches that cannot grow."""
+        if self.micro_batches is None or first >= self.micro_batches:
+            raise ValueError(
+                f"first_micro_batches = {first} grows to micro_batches, which must be larger, not {self.micro_batches}"
+            )
+        if self.steps is None:
+            raise ValueError("first_micro_batches needs steps: how long an epoch takes depends on what it grows to")
+        if not 0.0 < self.batch_growth <= 1.0:
+            raise ValueError(f"batch_growth = {self.batch_growth} is a share of the updates: above 0, and at most 1")
+
+    def micro_batches_at(self, step: int, processes: int) -> int:
+        """The number of micro-batches of an update, from 1, over all processes."""
+        most = self.micro_batches or self.gradient_accumulation * processes
+        if self.first_micro_batches is None or self.steps is None:
+            return most
+        share = min(1.0, (step - 1) / max(1.0, self.batch_growth * self.steps))
+        return self.first_micro_batches + int(share * (most - self.first_micro_batches))

@@ -29,6 +29,7 @@ from mallang.runs.model import arguments_of
 from mallang.runs.own_files import INFO
 from mallang.runs.weights import own_weights
 from mallang.tasks.contract import Cutting, Task, TextLayout, kept_weights
+from mallang.tasks.own_input import Beginning
 from mallang.training import distributed, fitting, precision
 from mallang.training.budget import is_alone, settle
 from mallang.training.defaults import fit_recipe
@@ -40,7 +41,7 @@ from mallang.training.loop import Loop, Plan
 from mallang.training.materials import Materials, prepare_data
 from mallang.training.optimizer import copies_of
 from mallang.training.options import Config
-from mallang.training.pretrained import load_pretrained
+from mallang.training.pretrained import is_begun, load_pretrained
 from mallang.training.record import Recorder
 from mallang.training.seeding import seed_everything
 from mallang.training.step import choose_engine
@@ -138,6 +139,8 @@ def train_here(recipe: Recipe, run: Run, options: Options, world: World, device:
     coverage = load_pretrained(model, recipe, run, read, options.start, recorder.say)
     if coverage is not None and world.is_first:
         run = run.update(vectors={"found": coverage.found, "words": coverage.words})
+    if isinstance(task, Beginning) and options.start is None and not is_begun(run):
+        task.begin(model, materials.train, recipe.seed, recorder.say)
     model.to(device)
     say_models(recipe, materials, model, device, recorder)
     valid_rows = list(materials.corpus.split("valid"))
@@ -297,7 +300,8 @@ def remember_data(run: Run, materials: Materials, world: World) -> Run:
     labels = {column: each.fingerprint for column, each in materials.labels.items()}
     given = {name: each.fingerprint for name, each in materials.given.items()}
     vocabularies = arguments_of(list(sums), reads_source=find("models", str(run.info["model"])).Model.reads_source)
-    more = {key: values for key, values in {"labels": labels, "given": given}.items() if values}
+    graph = None if materials.graph is None else materials.graph.fingerprint
+    more = {key: values for key, values in {"labels": labels, "given": given, "graph": graph}.items() if values}
     return run.update(data=data, tokenizers=sums, vocabularies=vocabularies, **more)
 
 

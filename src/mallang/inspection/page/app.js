@@ -1,20 +1,27 @@
 // The page: what is common to all views. A view is `{id, needs(page), draw(root, page)}` and may answer keys.
 
 import { choice, element } from "#dom";
+import { saving } from "#save";
 import { read, write } from "#state";
 import { WORDS } from "#words";
 import { alignment } from "#view_alignment";
 import { attention } from "#view_attention";
 import { compare } from "#view_compare";
+import { gates } from "#view_gates";
 import { highlights } from "#view_highlights";
+import { image } from "#view_image";
 import { labels } from "#view_labels";
 import { next } from "#view_next";
+import { numbers } from "#view_numbers";
 import { positions } from "#view_positions";
 import { search } from "#view_search";
 import { training } from "#view_training";
+import { vectors } from "#view_vectors";
 
 /** The views in the order of their tabs; those that a run cannot fill are absent. */
-export const VIEWS = [attention, alignment, next, search, labels, highlights, compare, positions, training];
+export const VIEWS = [
+  labels, highlights, image, attention, alignment, next, search, numbers, gates, compare, vectors, positions, training,
+];
 
 /** Draw the page of some data into an element. */
 export function open(root, data) {
@@ -64,7 +71,7 @@ class Page {
   /** Change what is chosen where the view has drawn it already. */
   keep(changes) {
     Object.assign(this.state, changes);
-    history.replaceState(null, "", write(this.state));
+    if (location.protocol !== "about:") history.replaceState(null, "", write(this.state)); // a frame in a notebook has no address
   }
 
   /** Say something to everybody, also to those who hear the page. */
@@ -85,6 +92,7 @@ class Page {
     const main = element("main", this.root, "", { id: "view" });
     this.root.append(this.told);
     this.view?.draw(main, this);
+    if (this.view) saving(main, this, main);
     if (focused) [...document.querySelectorAll("[data-key]")].find(each => each.dataset.key === focused)?.focus({ preventScroll: true });
   }
 
@@ -101,7 +109,7 @@ class Page {
 
   drawText() {
     const said = this.words, { runs } = this.data, row = element("div", this.root, "", { class: "row" });
-    const fresh = { token: null, node: null, step: 0, map: null, head: null, part: 0 };
+    const fresh = { token: null, node: null, step: 0, map: null, head: null, part: 0, rung: 1 };
     if (runs.length > 1) choice(row, said.run, runs.map((run, i) => [i, run.name]), this.data.runs.indexOf(this.run), value => this.set({ ...fresh, run: Number(value), other: Number(value) === this.state.other ? this.state.run : this.state.other })).id = "run";
     const texts = this.run.texts;
     if (texts.length > 1) choice(row, said.text, texts.map((text, i) => [i, `${i + 1}. ${text.input.slice(0, 60)}`]), texts.indexOf(this.shown), value => this.set({ ...fresh, text: Number(value) })).id = "text";
@@ -110,6 +118,8 @@ class Page {
     const line = (name, text, id) => { const made = element("div", box); element("span", made, `${name} `, { class: "quiet" }); element("b", made, text, { id }); };
     line(said.input, this.shown.input, "input");
     if (this.shown.output) line(said.output, this.shown.output, "output");
+    const { window } = this.shown;
+    if (window) element("p", box, said.window(window.start + 1, Math.min(window.start + window.size, window.of), window.of), { class: "quiet", id: "window" });
     if (this.shown.problem) element("p", box, `${said.compare.cannot}: ${this.shown.problem}`, { id: "problem" });
     if (this.shown.score !== null && this.shown.score !== undefined) element("span", box, `${said.score} ${this.shown.score.toFixed(4)}`, { class: "quiet" });
   }

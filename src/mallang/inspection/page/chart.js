@@ -83,8 +83,8 @@ function listen(svg, lines, { x, y, tell }) {
 export function key(parent, lines) {
   const box = element("p", parent, "", { class: "key quiet" });
   lines.forEach((line, number) => {
-    const svg = shape("svg", box, { width: 28, height: 10, "aria-hidden": "true" });
+    const one = element("span", box), svg = shape("svg", one, { width: 28, height: 10, "aria-hidden": "true" });
     shape("path", svg, { class: "curve", d: "M0 5H28", stroke: line.color ?? LINES()[number % 4], "stroke-dasharray": line.dash ?? "" });
-    element("span", box, line.name);
+    one.append(` ${line.name}`);
   });
 }

@@ -5,6 +5,7 @@ export const KEYS = {
   tab: ["text", null], run: ["number", 0], other: ["number", 1], text: ["number", 0], map: ["text", null],
   head: ["number", null], token: ["number", null], step: ["number", 0], node: ["number", null], root: ["number", 1],
   temperature: ["number", 1], k: ["number", 0], p: ["number", 1], part: ["number", 0], pruned: ["number", 1],
+  rung: ["number", 1], table: ["number", 0], gate: ["text", null],
   metric: ["text", null], log: ["number", 0], lang: ["text", null], theme: ["text", null],
 };
 const LONGEST = 200;

@@ -1,13 +1,13 @@
-// The labels of a text with their probabilities, or the tag of every word.
+// The labels of a text, the tag of every word, the answer in its context, and the candidates of gaps and questions.
 
 import { css, weightColor } from "#color";
 import { element } from "#dom";
 
 export const labels = {
   id: "labels",
-  needs: page => Boolean(page.shown?.labels || page.shown?.tags),
+  needs: page => Boolean(page.shown?.labels || page.shown?.tags || page.shown?.candidates),
   draw(root, page) {
-    const said = page.words.labels, { labels: found, tags } = page.shown;
+    const said = page.words.labels, { labels: found, tags, answer, candidates } = page.shown;
     if (found) {
       element("p", root, said.help, { class: "quiet" });
       const bars = element("div", root, "", { class: "bars", id: "labels" });
@@ -19,8 +19,39 @@ export const labels = {
       });
     }
     if (tags) drawTags(root, page, tags);
+    if (answer) drawAnswer(root, page, answer);
+    if (candidates) drawCandidates(root, page, candidates);
   },
 };
+
+function drawAnswer(root, page, { question, context, start, end }) {
+  element("p", root, page.words.labels.answer, { class: "quiet" });
+  element("p", root, question);
+  const text = element("p", root, "", { id: "context" });
+  if (start === null) text.append(context);
+  else {
+    const letters = [...context];  // places are counted in characters, not in halves of them
+    text.append(letters.slice(0, start).join(""));
+    element("mark", text, letters.slice(start, end).join(""), { class: "answer" });
+    text.append(letters.slice(end).join(""));
+  }
+}
+
+function drawCandidates(root, page, parts) {
+  const said = page.words.labels;
+  for (const { title, names, shares, kind } of parts) {
+    element("p", root, said.kinds[kind], { class: "quiet" });
+    if (title) element("h3", root, title);
+    const bars = element("div", root, "", { class: "bars wide candidates" });
+    const [low, high] = kind === "score" ? [Math.min(...shares) - 1e-9, Math.max(...shares)] : [0, 1];
+    names.forEach((name, i) => {
+      const bar = element("div", bars, "", { class: `bar ${i ? "" : "taken"}`, "data-share": shares[i] });
+      element("b", bar, name, { title: name });
+      element("i", bar, "", { style: `width: ${(100 * Math.max(0, Math.min(1, (shares[i] - low) / (high - low || 1)))).toFixed(2)}%` });
+      element("u", bar, kind === "probability" ? `${(100 * shares[i]).toFixed(2)} %` : shares[i].toFixed(4));
+    });
+  }
+}
 
 function drawTags(root, page, { words, tags, probabilities }) {
   element("p", root, page.words.labels.tags, { class: "quiet" });

@@ -4,9 +4,10 @@ export const WORDS = {
   en: {
     other: "한국어", theme: "Light / dark", keys: "Keys", input: "input", output: "output", run: "run", text: "text", score: "log-probability",
     facts: run => `${run.model}, ${run.task.replaceAll("_", " ")}, ${run.parameters.toLocaleString("en")} parameters`,
-    unknown: keys => `The address names what this page does not know: ${keys.join(", ")}.`, layer: "layer", head: "head", mean: "mean of the heads", all: "all",
+    unknown: keys => `The address names what this page does not know: ${keys.join(", ")}.`, layer: "layer", head: "head", mean: "mean of the heads", all: "all steps", save: "Save:",
+    window: (from, to, of) => `Tokens ${from.toLocaleString("en")} to ${to.toLocaleString("en")} of ${of.toLocaleString("en")} are shown; --start shows others. Weights within a window need not sum to 1.`,
     tabs: {
-      attention: "Attention", alignment: "Alignment", next: "Next token", search: "Search tree", labels: "Labels", highlights: "Highlights",
+      attention: "Attention", alignment: "Alignment", next: "Next token", search: "Search tree", labels: "Answer", highlights: "Highlights", image: "Image",
       compare: "Compare", numbers: "Numbers", gates: "Gates", vectors: "Vectors", positions: "Positions", training: "Training",
     },
     side: { source: "source", said: "token to predict", read: "token read" },
@@ -39,7 +40,11 @@ export const WORDS = {
       told: (token, share, total, normalized, bound) => `${token}: probability ${share}, sum ${total}, normalized ${normalized}, no output that begins so above ${bound}`,
       hidden: count => `${count.toLocaleString("en")} candidates with lower scores are not shown.`, best: "best output",
     },
-    labels: { help: "The probability of every label.", tags: "The tag of every word, and its probability." },
+    labels: {
+      help: "The probability of every label.", tags: "The tag of every word, and its probability.", answer: "The answer in its context.",
+      kinds: { probability: "The most probable candidates.", score: "The candidates with the highest scores; scores are no probabilities.", cosine: "How near, as a cosine." },
+    },
+    image: { help: "The image, then once for every word: bright where the word attended to it.", whole: "image", told: most => `its largest weight is ${most}` },
     highlights: { help: "The darker a word, the more the classifier attends to it; the bar is the weight of the sentence.", view: "view", told: (piece, weight) => `${piece}: ${weight}` },
     compare: {
       help: "Two runs on the same text. Words that only one of them has are marked; bars show what every token cost it.", with: "and", same: "Both give the same output.",
@@ -57,6 +62,8 @@ export const WORDS = {
       help: "What the gates of a recurrent layer did at every token: the mean over its units, and every unit below.", layer: "layer", gate: "gate", mean: "Mean over units", units: "Every unit",
       names: { i: "input gate i", f: "forget gate f", o: "output gate o", g: "candidate g", c: "cell c", r: "reset gate r", z: "update gate z", n: "candidate n", h: "state h" },
       told: (token, name, value) => `${token}, ${name}: ${value}`, unit: number => `unit ${number}`,
+      some: (shown, all) => `The first ${shown} of ${all} units; the means are those of all.`,
+      kinds: { lstm: "c = f ∘ c before + i ∘ g, h = o ∘ tanh c.", gru: "h = (1 − z) ∘ n + z ∘ h before: z near 1 keeps the state, r near 0 forgets it in the candidate n.", tanh: "h = tanh(W x + U h before): this cell has no gates." },
     },
     vectors: {
       help: "Every point is a word in its sentence, in the plane of largest variance. Choose one to see its nearest neighbors.", layer: "layer", nearest: word => `Nearest to ${word}`,
@@ -64,7 +71,7 @@ export const WORDS = {
     },
     numbers: {
       help: "Attention with all its numbers. Space shows the next step; point at a cell to see how it was computed.", head: "head", next: "next step", previous: "previous step",
-      scaled: value => `÷ √${value}`, from: "computed as", basic: "Basic self-attention, without parameters", one: number => `Head ${number}`, joined: "All heads",
+      scaled: value => `÷ √${value}`, from: "computed as", basic: "Basic self-attention, without parameters", one: number => `Head ${number}`, joined: "All heads", table: "as tables",
       steps: {
         x: ["X", "What the layer reads: a vector for every token."], memory: ["M", "The memory: what it attends to."], bs: ["X Xᵀ", "How alike every two tokens are: their dot product."],
         bw: ["softmax(X Xᵀ)", "Every row becomes weights that sum to 1."], by: ["softmax(X Xᵀ) X", "Every token becomes a weighted mean of all. Nothing was learned here."],
@@ -82,9 +89,10 @@ export const WORDS = {
   ko: {
     other: "English", theme: "밝게 / 어둡게", keys: "단축키", input: "입력", output: "출력", run: "모델", text: "글", score: "로그 확률",
     facts: run => `${run.model}, ${run.task.replaceAll("_", " ")}, 파라미터 ${run.parameters.toLocaleString("ko")}개`,
-    unknown: keys => `주소에 이 페이지가 모르는 이름이 있습니다: ${keys.join(", ")}.`, layer: "층", head: "헤드", mean: "헤드 평균", all: "전체",
+    unknown: keys => `주소에 이 페이지가 모르는 이름이 있습니다: ${keys.join(", ")}.`, layer: "층", head: "헤드", mean: "헤드 평균", all: "모든 단계", save: "저장:",
+    window: (from, to, of) => `토큰 ${of.toLocaleString("ko")}개 가운데 ${from.toLocaleString("ko")}번째부터 ${to.toLocaleString("ko")}번째까지 보입니다. 다른 곳은 --start로 봅니다. 창 안의 가중치는 합이 1이 아닐 수 있습니다.`,
     tabs: {
-      attention: "어텐션", alignment: "정렬", next: "다음 토큰", search: "탐색 트리", labels: "레이블", highlights: "강조", compare: "비교",
+      attention: "어텐션", alignment: "정렬", next: "다음 토큰", search: "탐색 트리", labels: "답", highlights: "강조", image: "이미지", compare: "비교",
       numbers: "계산 과정", gates: "게이트", vectors: "벡터", positions: "위치", training: "학습",
     },
     side: { source: "입력 문장", said: "예측할 토큰", read: "읽은 토큰" },
@@ -117,7 +125,11 @@ export const WORDS = {
       told: (token, share, total, normalized, bound) => `${token}: 확률 ${share}, 합 ${total}, 정규화 ${normalized}, 이렇게 시작하는 출력의 상한 ${bound}`,
       hidden: count => `점수가 낮은 후보 ${count.toLocaleString("ko")}개는 그리지 않았습니다.`, best: "가장 좋은 출력",
     },
-    labels: { help: "레이블마다의 확률입니다.", tags: "어절마다의 태그와 그 확률입니다." },
+    labels: {
+      help: "레이블마다의 확률입니다.", tags: "어절마다의 태그와 그 확률입니다.", answer: "글 속의 답입니다.",
+      kinds: { probability: "확률이 가장 높은 후보입니다.", score: "점수가 가장 높은 후보입니다. 점수는 확률이 아닙니다.", cosine: "얼마나 가까운지를 코사인으로 나타냅니다." },
+    },
+    image: { help: "이미지를 단어마다 한 번씩 그렸습니다. 단어가 주목한 곳이 밝습니다.", whole: "이미지", told: most => `가장 큰 가중치 ${most}` },
     highlights: { help: "진할수록 분류기가 더 주목한 말입니다. 막대는 문장의 가중치입니다.", view: "시점", told: (piece, weight) => `${piece}: ${weight}` },
     compare: {
       help: "같은 글을 두 모델에 넣었습니다. 한쪽에만 있는 말을 표시하고, 막대는 토큰마다 든 비트입니다.", with: "와", same: "두 출력이 같습니다.", differ: "두 출력이 다릅니다.",
@@ -134,6 +146,8 @@ export const WORDS = {
       help: "토큰마다 순환층의 게이트가 한 일입니다. 위는 유닛 전체의 평균, 아래는 유닛 하나하나입니다.", layer: "층", gate: "게이트", mean: "유닛 평균", units: "모든 유닛",
       names: { i: "입력 게이트 i", f: "망각 게이트 f", o: "출력 게이트 o", g: "후보 g", c: "셀 c", r: "리셋 게이트 r", z: "업데이트 게이트 z", n: "후보 n", h: "상태 h" },
       told: (token, name, value) => `${token}, ${name}: ${value}`, unit: number => `유닛 ${number}`,
+      some: (shown, all) => `유닛 ${all}개 가운데 앞의 ${shown}개입니다. 평균은 전체의 평균입니다.`,
+      kinds: { lstm: "c = f ∘ 앞의 c + i ∘ g, h = o ∘ tanh c.", gru: "h = (1 − z) ∘ n + z ∘ 앞의 h: z가 1에 가까우면 상태를 지키고, r이 0에 가까우면 후보 n에서 상태를 잊습니다.", tanh: "h = tanh(W x + U 앞의 h): 이 셀에는 게이트가 없습니다." },
     },
     vectors: {
       help: "점 하나는 문장 속의 말 하나이고, 분산이 가장 큰 평면에 놓았습니다. 고르면 가장 가까운 이웃이 보입니다.", layer: "층", nearest: word => `${word}의 이웃`,
@@ -141,7 +155,7 @@ export const WORDS = {
     },
     numbers: {
       help: "어텐션을 수 하나하나까지 보여 줍니다. 스페이스로 다음 단계로 가고, 칸을 가리키면 어떻게 계산했는지 보입니다.", head: "헤드", next: "다음 단계", previous: "앞 단계",
-      scaled: value => `÷ √${value}`, from: "계산", basic: "파라미터 없는 기본 셀프 어텐션", one: number => `헤드 ${number}`, joined: "모든 헤드",
+      scaled: value => `÷ √${value}`, from: "계산", basic: "파라미터 없는 기본 셀프 어텐션", one: number => `헤드 ${number}`, joined: "모든 헤드", table: "표로 보기",
       steps: {
         x: ["X", "층이 읽는 것: 토큰마다 벡터 하나."], memory: ["M", "메모리: 주목받는 쪽."], bs: ["X Xᵀ", "두 토큰이 얼마나 닮았는가: 내적."],
         bw: ["softmax(X Xᵀ)", "행마다 합이 1인 가중치가 됩니다."], by: ["softmax(X Xᵀ) X", "토큰마다 모든 토큰의 가중 평균이 됩니다. 학습된 것은 아직 없습니다."],
