@@ -30,7 +30,7 @@ test-kernels: .venv/develop .venv/triton  ## kernels written in triton, on a CPU
 test-browser: .venv/develop  ## pages in a real browser: Chromium is installed if there is none (apt-get)
 	$(PIP) --editable '.[browser]'
 	command -v chromium chromium-browser google-chrome > /dev/null || (apt-get update && apt-get install -y chromium)
-	$(BIN)/python -m pytest -n 2 tests/browser
+	$(BIN)/python -m pytest -n 2 --dist loadfile tests/browser
 
 test-gpu:                   ## on a GPU machine: GPU tests, then every recipe for some updates (SHARD=1/2, RECIPES=a,b)
 	PYTHONPATH=src:tests $(GPU_PYTHON) -m gpu.gate

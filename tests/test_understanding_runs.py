@@ -58,7 +58,7 @@ def test_every_system_of_a_list_can_be_trained(path):
     for system in read_systems(path):
         for setting in system.settings:
             recipe = recipes.read(system.recipe, setting).build()
-            assert recipe.task_name in ("classification", "tagging", "pairs", "similarity"), system.name
+            assert recipe.task_name in ("classification", "tagging", "pairs", "similarity", "graph_choice")
             assert recipe.data.corpus, system.name
 
 
@@ -181,9 +181,11 @@ def test_pairs_are_scored_by_their_last_column(task, label, tmp_path):
 
 def test_choices_are_scored_by_the_name_of_the_right_one(tmp_path):
     """Whether a row says which it is by a letter, a number or a text."""
-    lines = [{"question": f"w{n % 3}", "choices": ["x", "y"], "answer": ("A", "1", "x")[n % 3]} for n in range(12)]
-    (tmp_path / "my.jsonl").write_text("\n".join(map(json.dumps, lines)), "utf-8")
-    data = [f"data.{split}={tmp_path / 'my.jsonl'}" for split in ("train", "valid", "test")]
+    answers = ("A", "1", "x")
+    for split in ("train", "valid", "test"):
+        rows = [{"question": f"{split} {n}", "choices": ["x", "y"], "answer": answers[n % 3]} for n in range(12)]
+        (tmp_path / f"{split}.jsonl").write_text("\n".join(map(json.dumps, rows)), "utf-8")
+    data = [f"data.{split}={tmp_path / split}.jsonl" for split in ("train", "valid", "test")]
     overrides = (*data, "task.name=multiple_choice", "model.size=tiny", "train.epochs=1", "train.workers=0")
     job = Job(stage="final", system="x", recipe="rnn_classifier", overrides=overrides, seed=1, cost=1)
     line = do(job, Place(folder=tmp_path, device="cpu", about={}))

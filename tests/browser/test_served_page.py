@@ -54,6 +54,7 @@ def opened(browser: Any, served: Client) -> Iterator[Open]:
         contexts.append(browser.new_context(**settings))
         if token:
             contexts[-1].add_init_script(f"sessionStorage.setItem('mallang-token', '{token}')")
+        contexts[-1].set_default_timeout(120_000)  # of a machine that is busy
         page = contexts[-1].new_page()
         page.on("pageerror", lambda error: faults.append(str(error)))
         page.on(

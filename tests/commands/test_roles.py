@@ -52,7 +52,11 @@ def test_roles_as_lines_and_as_json(home: Path) -> None:
 
 
 def test_scores_a_page_and_what_is_refused(home: Path) -> None:
-    done = mallang("evaluate", "runs/ours", "--data", "mine.srl", cwd=home)
+    home.joinpath("other.srl").write_text(
+        sentence(random.Random(2)).replace("Bob", "Zoë").replace("Anna", "Zoë"), "utf-8"
+    )
+    done = mallang("evaluate", "runs/ours", "--data", "other.srl", cwd=home)
+    assert "'Zoë'" in done.err and "read from the characters" in done.err
     assert done.code == 0 and "role F1" in done.out and "predicates:found" in done.out, done.err
     assert (home / "runs/ours/outputs").is_dir()
     page = mallang("inspect", "runs/ours", "Anna gave books.", "--out", "roles.html", cwd=home)

@@ -22,20 +22,13 @@ from mallang.inspection.page import packed
 from mallang.inspection.search_tree import tree_of
 from mallang.inspection.shown_texts import Wanted, shown_text
 from mallang.layers.recurrent import Recurrent
-from mallang.tasks import (
-    autoencoding,
-    captioning,
-    classifier,
-    language_modeling,
-    mention_classification,
-    translation,
-)
+from mallang.tasks import autoencoding, captioning, classifier, language_modeling, mention_classification, translation
 from mallang.tasks.captioner import short
 from mallang.tasks.contract import text_columns
 from mallang.tasks.graph_chooser import ShowsPaths
+from mallang.text.added_words import with_special_tokens
 from mallang.text.tokenizer import Config as TextConfig
 from mallang.text.tokenizer import Tokenizer
-from tasks import test_mention_classification
 
 LINES = ["나는 물을 마신다.", "나는 책을 읽는다.", "그는 물을 마신다.", "유나는 배를 탔다."]
 NAMES = names("models")
@@ -57,15 +50,18 @@ LABELS: dict[str, list[Any]] = {
 def verbs_of(name: str, task: str | None = None) -> Any:
     """An untrained model with the verbs of the task that suits it."""
     module = find("models", name)
-    if module.TASK == "mention_classification":  # it is given the entities that its texts mention
-        mentions = test_mention_classification.task_of()
-        return mention_classification.Verbs(mentions, test_mention_classification.model_of(mentions), None, 30)
     unit = "space" if module.TASK in ("link_prediction", "coreference", "semantic_roles") else "word"
     tokenizer = Tokenizer.train(LINES, TextConfig(unit=unit, vocabulary=40))
     if module.TASK == "captioning":
         captions = captioning.Task(captioning.Config(size=12), {"caption": tokenizer})
         model = captions.build(module, module.Config(**module.SIZES["tiny"])).eval()
         return captioning.Verbs(captions, model, Config(beam=3, max_length=5), 30)
+    if module.TASK == "mention_classification":
+        marked = with_special_tokens(tokenizer, ("cls", "sep", "entity"))
+        config, labels = mention_classification.Config(read="text"), {"label": LabelSet(CLASSES)}
+        mentions = mention_classification.Task(config, {"text": marked}, labels)
+        model = mentions.build(module, module.Config(**module.SIZES["tiny"])).eval()
+        return mention_classification.Verbs(mentions, model, None, 30)
     if module.TASK in LABELS:
         whole = find("tasks", module.TASK)
         tokenizers = dict.fromkeys(text_columns(whole.Task, whole.Config()), tokenizer)
@@ -94,6 +90,17 @@ def picture(verbs: Any) -> str:
     return data_uri(np.random.default_rng(1).integers(0, 256, (12, 12, 3), np.uint8))
 
 
+def own_text(verbs: Any, line: str) -> str:
+    """A text that a run can read: some read an image, a marked mention, or several texts with tabs between."""
+    own = {
+        "captioning": picture(verbs),
+        "link_prediction": f"나는\t{CLASSES[0]}",
+        "graph_choice": "민수는 무엇을 마셨다?\t물\t배",
+        "mention_classification": f"[[{line.split()[0]}]] {' '.join(line.split()[1:])}",
+    }
+    return own.get(verbs.task_name, line)
+
+
 def attends(verbs: Any) -> bool:
     return any(isinstance(getattr(part, "recorders", None), list) for part in verbs.model.modules())
 
@@ -113,9 +120,9 @@ def test_attention_is_seen_or_the_message_says_that_there_is_none(name: str) -> 
         return
     if not attends(verbs) or isinstance(verbs, ShowsPaths):  # such a model attends to paths, not to words
         with pytest.raises(UserError, match="has no attention|searches for no output"):
-            attention_of(verbs, LINES[0])
+            attention_of(verbs, own_text(verbs, LINES[0]))
         return
-    text = picture(verbs) or "나는 물을"
+    text = own_text(verbs, "나는 물을")
     searched: list[dict[str, Any]] = [{"method": "greedy"}, {"target": " 마신다."}]
     for options in [{}, *([] if isinstance(verbs, classifier.Verbs) else searched)]:
         seen = attention_of(verbs, text, **options)
@@ -128,8 +135,7 @@ def test_attention_is_seen_or_the_message_says_that_there_is_none(name: str) -> 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_page_shows_all_that_a_run_can_fill(name: str) -> None:
     verbs = verbs_of(name)
-    text = picture(verbs) or ("나는\tA" if verbs.task_name == "link_prediction" else LINES[3])
-    text = text.replace("\tA", f"\t{CLASSES[0]}") if verbs.task_name != "graph_choice" else "\t".join(LINES[:3])
+    text = own_text(verbs, LINES[3])
     search = {} if not searches(verbs) or not hasattr(verbs, "config") else {"method": "greedy"}
     shown = shown_text(verbs, text, Wanted(search=search))
     json.dumps(packed(shown)[0], allow_nan=False)
@@ -141,7 +147,7 @@ def test_a_page_shows_all_that_a_run_can_fill(name: str) -> None:
     recurrent = [part for part in verbs.model.modules() if isinstance(part, Recurrent)]
     if recurrent and not pools_by_attention(verbs) and searches(verbs):
         assert {trace["kind"] for trace in shown["gates"]} == {part.kind for part in recurrent}
-    if attends(verbs) and not pools_by_attention(verbs) and not isinstance(verbs, captioning.Verbs):
+    if attends(verbs) and not pools_by_attention(verbs) and not isinstance(verbs, captioning.Verbs | ShowsPaths):
         seen = attention_of(verbs, text, **({} if isinstance(verbs, classifier.Verbs) else search))
         for each in shown["maps"]:
             assert each["weights"] == pytest.approx(seen.maps[each["name"]].weights.numpy(), abs=1e-6)
@@ -178,7 +184,7 @@ def test_the_search_is_a_tree_or_the_message_says_that_there_is_none(name: str) 
         with pytest.raises(UserError, match="searches for no output"):
             tree_of(verbs, LINES[0])
         return
-    text = picture(verbs) or "나는 물을"
+    text = own_text(verbs, "나는 물을")
     for options in ({"method": "beam", "beam": 3}, {"method": "greedy"}):
         tree = tree_of(verbs, text, **options)
         made = getattr(verbs, next(verb for verb in ("generate", "translate", "caption") if hasattr(verbs, verb)))

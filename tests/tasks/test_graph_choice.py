@@ -124,7 +124,7 @@ def test_it_resumes_exactly(home: Path, tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_controls_leave_the_graph_or_the_question_out(home: Path, tmp_path: Path) -> None:
     names = {}
-    for control in ("task.knowledge=none", "task.knowledge=shuffled", "task.read=choices"):
+    for control in ("task.knowledge=none", "task.knowledge=renamed", "task.knowledge=shuffled", "task.read=choices"):
         folder = tmp_path / control.replace("=", "-")
         model = load(trained(folder, home, control, "train.epochs=1").folder, device="cpu")
         names[control] = {
@@ -137,7 +137,7 @@ def test_controls_leave_the_graph_or_the_question_out(home: Path, tmp_path: Path
             assert torch.equal(asked[0].tokens, asked[1].tokens)
     assert names["task.knowledge=none"] == set()
     assert names["task.read=choices"] == {"cat -likes→ fish", "cat -likes→ fish -swims in→ lake"}
-    assert names["task.knowledge=shuffled"] != names["task.read=choices"]
+    assert names["task.read=choices"] not in (names["task.knowledge=shuffled"], names["task.knowledge=renamed"])
 
 
 @pytest.fixture(scope="module")
@@ -249,9 +249,13 @@ def test_the_graph_is_learned_from_within_seconds(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_graph_is_needed(tmp_path: Path) -> None:
-    """With it 85 % of the questions of two steps; without it, or with another one, chance is 33 %."""
-    found = [accuracy(tmp_path / f"{name}", f"task.knowledge={name}") for name in ("graph", "none", "shuffled")]
-    assert found[0] >= 85 and np.max(found[1:]) < 45, found
+    """With it 85 % of the questions of two steps; without it, or under other names, chance: 33 %.
+
+    A shuffled graph still says by the relations that an entity begins what kind of thing it is, which helps a little.
+    """
+    controls = ("graph", "none", "renamed", "shuffled")
+    found = [accuracy(tmp_path / name, f"task.knowledge={name}") for name in controls]
+    assert found[0] >= 85 and np.max(found[1:3]) < 42 and found[3] < 60, found
 
 
 @pytest.mark.slow

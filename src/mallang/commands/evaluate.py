@@ -146,10 +146,9 @@ def command(
 ) -> None:
     """Score a run on a split of its corpus, or on your own pairs; or score any outputs against references.
 
-    A language model is scored by its perplexity per token, word and byte on the whole text; what is written to
-    RUN/outputs is then the log-probability of every line. Several corpora are scored one by one, each with the tag of
-    its domain; --domain NAME takes another, --domain none takes none. Outputs are written to RUN/outputs and scores to
-    RUN/scores, as JSON; those of an ensemble under a name with its other runs. --explain shows how BLEU comes about.
+    A language model is scored by its perplexity per token, word and byte on the whole text. Several corpora are scored
+    one by one, each with the tag of its domain (--domain NAME, or none). Outputs, or the log-probability of every line,
+    go to RUN/outputs, scores to RUN/scores as JSON. --explain shows how BLEU comes about.
 
     A classifier or a tagger is scored with and without the texts that are in the training data too, and by class or
     type; a classifier also by NLL, Brier score and ECE, before and after a temperature that is fitted on the dev set

@@ -145,8 +145,7 @@ def command(
     text is a prompt, for a captioner the path of an image; a run that reads several texts at once (pairs, questions,
     choices, triples) takes them as arguments, or with tabs between. A .png or .svg shows the attention of one text and
     layer. --json prints the numbers and writes no file unless --out names one, --numbers prints one head step by step.
-    --live writes a file that runs a model in a browser. Texts of han and self_attentive are printed in colors. A role
-    labeler's page shows who does what.
+    --live writes a file that runs a model in a browser. Texts of han and self_attentive are printed in colors.
     """
     add_plugins(plugin)
     given = read_plain(texts, file) if word is None and not (live and not texts and not file) else []

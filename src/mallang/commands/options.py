@@ -310,6 +310,7 @@ def verbs_of(task: str) -> str:
 
 def note_unknown(name: str, texts: Sequence[str], tokenizer: Tokenizer, model: Any = None) -> None:
     """Say how many tokens of some texts the model does not know, and what the first of them are."""
+    from mallang.layers.head import Headed
     from mallang.models.contract import TokenModel
     from mallang.tasks.out_of_vocabulary import reads_oov
 
@@ -320,7 +321,7 @@ def note_unknown(name: str, texts: Sequence[str], tokenizer: Tokenizer, model: A
         return
     some = dict.fromkeys(piece for pieces in found for piece in pieces)
     how = "unknown to the model, and read as <unk>"
-    if reads_oov(model, tokenizer):
+    if reads_oov(model.model if isinstance(model, Headed) else model, tokenizer):
         how = "not in the vocabulary: read from the characters"
         how += ", and scored as <unk>" if isinstance(model, TokenModel) else ""
     typer.echo(f"note: {name}: {count:,} of {total:,} tokens are {how}: {some_of(some)}", err=True)

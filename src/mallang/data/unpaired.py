@@ -37,7 +37,7 @@ WORD = re.compile(r"[^\W\d_]+")
 
 @dataclass(frozen=True)
 class Unpaired:
-    """The two columns of a source, one after the other; the other cell of each row is empty, as blank lines are."""
+    """The two columns of a source in turn; the other cell of each row is empty, and blank lines are left out."""
 
     pairs: Source
     columns: tuple[str, ...]
@@ -50,10 +50,11 @@ class Unpaired:
         return self.pairs.paths if isinstance(self.pairs, Files | Located) else ()
 
     def rows(self, picks: Sequence[str]) -> Iterator[Row]:
-        """All texts of the source, then all texts of the target."""
-        for number, column in enumerate(self.columns):
-            for text in self.side(number):
-                yield tuple(text if pick == column else "" for pick in picks)
+        """A text of the source and a text of the target in turn, until both have ended."""
+        for texts in itertools.zip_longest(self.side(0), self.side(1)):
+            for text, column in zip(texts, self.columns, strict=True):
+                if text is not None:
+                    yield tuple(text if pick == column else "" for pick in picks)
 
     def side(self, number: int) -> Iterator[str]:
         """The texts of one side that are not blank."""

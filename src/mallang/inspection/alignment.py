@@ -40,7 +40,7 @@ from mallang.inspection.text_with_output import (
     words_said,
 )
 from mallang.layers.attention import Observable, record_attention
-from mallang.tasks import captioner, classifier
+from mallang.tasks import captioner, classifier, mention_classification
 from mallang.text.vocabulary import EOS
 
 CLASS_TOKEN = "[CLS]"
@@ -92,8 +92,6 @@ def attention_read(model: Any, text: str, target: str | None, domain: str | None
     """The attention of a model that searches for no output while it reads a text."""
     if target is not None or domain is not None or search:
         raise UserError("this run has no search, target or domain", todo="leave them out")
-    if not any(isinstance(part, Observable) for part in model.model.modules()):
-        searching(model)  # says what this run is
     reading = pass_of(model, text)
     maps = {} if reading is None else reading.maps()
     if reading is None or not maps:
@@ -160,7 +158,10 @@ def attention_in(model: classifier.Verbs, text: str) -> Seen:
             f"{type(model.encoder).__name__} has one weight per token, not a map of all pairs",
             todo="mallang inspect RUN TEXT, or highlights_of",
         )
-    words = padded(words_in(text, model.task.text.encode(text).offsets), int(first), 1)
+    if isinstance(model, mention_classification.Verbs):  # tokens are not only those of the text
+        words = Words((), (None,) * len(tokens))
+    else:
+        words = padded(words_in(text, model.task.text.encode(text).offsets), int(first), 1)
     found = model.classify(text)
     sides: dict[Side, Words] = {"source": words, "said": words, "read": words}
     return Seen(text, found.label, math.log(max(found.probability, 1e-12)), maps, sides)

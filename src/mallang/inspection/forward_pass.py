@@ -28,7 +28,7 @@ from mallang.inspection.gates import GateTrace, record_gates
 from mallang.inspection.text_with_output import TextWithOutput, Words, padded, words_in
 from mallang.layers.attention import record_attention
 from mallang.models.contract import encode_text
-from mallang.tasks import answerer, chooser, classifier, filler
+from mallang.tasks import answerer, chooser, classifier, filler, mention_classification, similarity
 from mallang.tasks.contract import ReadsPairs
 from mallang.tasks.filler import framed, marked_ids
 from mallang.tasks.occurrences import Contexts
@@ -137,11 +137,11 @@ def pass_of_classifier(verbs: classifier.Verbs, text: str) -> ForwardPass | None
     if len(batch.tokens) > 1:
         return None
     vocabulary, offsets = verbs.task.text.vocabulary, verbs.task.text.encode(text).offsets
+    is_marked = isinstance(verbs, mention_classification.Verbs)  # tokens are not only those of the text
     ready = batch.to(device_of(verbs.model))
     count = int(batch.lengths[0])
     before = vocabulary.frame_length - 1
-    is_plain = not is_pair and len(offsets) + vocabulary.frame_length == count  # nor a text with marks
-    words = padded(words_in(text, offsets), before, count, most=count) if is_plain else blank(count)
+    words = padded(words_in(text, offsets), before, count, most=count) if not (is_pair or is_marked) else blank(count)
     return of_tokens(verbs.encoder, batch, vocabulary, lambda _: verbs.task.logits(verbs.model, ready), words)
 
 
@@ -167,7 +167,7 @@ def pass_of_choices(verbs: chooser.Verbs, text: str) -> ForwardPass:
 def pass_of_pair(verbs: Any, text: str) -> ForwardPass | None:
     """The two texts of a pair in one row, if the model reads them so; else the first one."""
     first, second = parts_of(text, 2)
-    if getattr(verbs.task.config, "kind", "bi") == "bi":
+    if isinstance(verbs, similarity.Verbs) and verbs.task.config.kind == "bi":
         return pass_of_encoder(verbs, first)
     batch = verbs.task.collate(verbs.examples([(first, second)]))
     ready = batch.to(device_of(verbs.model))

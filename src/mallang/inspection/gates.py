@@ -132,6 +132,8 @@ def hook_of(name: str, row: int, found: dict[str, GateTrace], ran: set[str]) -> 
         x = given[0][row].detach()
         if isinstance(part, Reader):
             x = x[: int(given[1][row])]
+        if not len(x):
+            return
         x = x.flip(0) if backwards else x
         backwards = backwards or "backwards" in name.split(".")  # a stack whose input was turned round before it
         layers, kind = len(weights) // 4, "lstm" if isinstance(part, ProjectedLSTM) else part.kind

@@ -29,8 +29,8 @@ from mallang.tasks.classifier import Verbs, batch_tokens
 from mallang.text.tokenizer import Tokenizer
 
 END = "</s>"
-BETWEEN_TOKENS = ("self", "cross")
-"""Layers whose queries are tokens; in all others the text has one query, or one per view."""
+BETWEEN_TOKENS = ("self", "cross", "entity", "path", "pair")
+"""Layers whose queries are tokens, or that read a graph; in all others the text has one query, or one per view."""
 
 
 class Piece(NamedTuple):

@@ -148,7 +148,8 @@ class Task(masked_lm.Task):
         """The passages of an epoch; every token carries the entity that begins there."""
         key = corpus.fingerprint, seed, epoch
         if self.kept is None or self.kept[0] != key:
-            self.kept = key, self.passages(self.documents(corpus), self.config.pairs, seed, epoch)
+            length = self.config.length_at(epoch)
+            self.kept = key, self.passages(self.documents(corpus), self.config.pairs, seed, epoch, length)
         return self.kept[1]
 
     def documents(self, corpus: Prepared) -> Documents:

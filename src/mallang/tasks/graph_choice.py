@@ -10,8 +10,9 @@ found once and kept with the prepared corpus. Two runs may be given:
     encoder = "runs/minilm"                   the text encoder: frozen, its vectors are computed once; or trained along
     graph = "runs/transe-conceptnet-100k"     vectors that concepts start from; its scores choose among paths
 
-Three controls say what the graph is good for: knowledge = "none" leaves the paths out, "shuffled" gives every edge
-another end, and read = "choices" hides the question from the text encoder, so that only its concepts are left of it.
+Controls say what the graph is good for: knowledge = "none" leaves the paths out, "shuffled" gives every edge another
+end, "renamed" every name another node; read = "choices" hides the question from the text encoder, so that only its
+concepts are left of it.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ RECEIVES = {
     "choose among paths.",
 }
 SHUFFLE = 1
-"""The seed of a shuffled graph: a control of all runs alike."""
+"""The seed of a shuffled or renamed graph: the same for all runs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,8 +68,8 @@ class Config(multiple_choice.Config):
     """Its columns of head, relation and tail; not set: those of these names."""
     nodes: str | None = None
     """A file with the name of a node per line: an edge to any other node dangles and is refused; not set: all ends."""
-    knowledge: Literal["graph", "shuffled", "none"] = "graph"
-    """The graph as it is; or a control: every edge ends at another node, or there is none."""
+    knowledge: Literal["graph", "shuffled", "renamed", "none"] = "graph"
+    """The graph as it is; or a control: every edge ends elsewhere, every name is that of another node, or no graph."""
     max_edges: int = 2
     """Edges of the longest path, at most 4."""
     paths_per_pair: int = 4
@@ -111,7 +112,8 @@ class Task(multiple_choice.Task):
             raise UserError("there is no knowledge graph", todo="task.graph=conceptnet-100k, or a file of triples")
         self.given = dict(given or {})
         self.encoder = self.check_encoder()
-        self.graph = graph.shuffled(SHUFFLE) if config.knowledge == "shuffled" else graph
+        controls = {"shuffled": graph.shuffled, "renamed": graph.renamed}
+        self.graph = controls[config.knowledge](SHUFFLE) if config.knowledge in controls else graph
         self.ranker = self.check_ranker()
         limits = Limits(max_edges=config.max_edges, paths_per_pair=config.paths_per_pair, pairs=config.pairs)
         self.schema = SchemaGraphs(self.graph, limits, self.ranker, has_edges=config.knowledge != "none")

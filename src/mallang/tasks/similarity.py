@@ -77,8 +77,6 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 """Defaults of a recipe of this task."""
 BATCH_TOKENS = 16_384
 """Padded tokens per batch of inference."""
-SHARPNESS = 20.0
-"""What differences of p are multiplied by in the loss cosent."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -295,7 +293,7 @@ class Task(FineTuned):
 def order_loss(shares: Float[Tensor, " pairs"], target: Float[Tensor, " pairs"], known: Tensor) -> Float[Tensor, ""]:
     """log(1 + Σ exp(20 (p_i − p_j))) over all i, j whose targets are t_i < t_j, times the number of examples."""
     is_wrong_way = (target[:, None] < target[None, :]) & known[:, None] & known[None, :]
-    differences = SHARPNESS * (shares[:, None] - shares[None, :])
+    differences = 20.0 * (shares[:, None] - shares[None, :])
     asked = differences.masked_fill(~is_wrong_way, -torch.inf).flatten()
     return torch.cat((asked.new_zeros(1), asked)).logsumexp(dim=0) * known.sum()
 

@@ -123,8 +123,6 @@ def train_here(recipe: Recipe, run: Run, options: Options, world: World, device:
     recorder = Recorder(run.folder, console=console, quiet=quiet, tensorboard=board)
     materials = prepare_data(recipe, run.folder, options.start, recorder.say)
     run = remember_data(run, materials, world)
-    if world.is_first:
-        world.share(run.info)
     world = world.hurried()  # the other processes get here when they have their data too
     if recipe.train.threads is not None:
         torch.set_num_threads(recipe.train.threads)
@@ -302,7 +300,9 @@ def remember_data(run: Run, materials: Materials, world: World) -> Run:
     vocabularies = arguments_of(list(sums), reads_source=find("models", str(run.info["model"])).Model.reads_source)
     graph = None if materials.graph is None else materials.graph.fingerprint
     more = {key: values for key, values in {"labels": labels, "given": given, "graph": graph}.items() if values}
-    return run.update(data=data, tokenizers=sums, vocabularies=vocabularies, **more)
+    run = run.update(data=data, tokenizers=sums, vocabularies=vocabularies, **more)
+    world.share(run.info)
+    return run
 
 
 def outcome_of(recipe: Recipe, loop: Loop) -> Outcome:
