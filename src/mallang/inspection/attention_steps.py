@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
+from rich.cells import cell_len
 from torch import Tensor, nn
 
 from mallang import notebook
@@ -181,10 +182,15 @@ def as_table(table: Tensor, rows: Sequence[str], columns: Sequence[str], digits:
         ["−∞" if value == -math.inf else f"{value:.{digits}f}" for value in row[:WIDEST]] for row in table.tolist()
     ]
     more = f"   … {len(columns) - WIDEST} more" if len(columns) > WIDEST else ""
-    left = max(map(len, rows), default=0)
-    wide = [max(len(line[i]) for line in [shown, *cells]) for i in range(len(shown))]
+    left = max(map(cell_len, rows), default=0)  # in columns of a terminal: Hangul takes two
+    wide = [max(cell_len(line[i]) for line in [shown, *cells]) for i in range(len(shown))]
     lines = [
-        "  ".join([name.ljust(left), *(cell.rjust(width) for cell, width in zip(line, wide, strict=True))])
+        "  ".join(
+            [
+                name + " " * (left - cell_len(name)),
+                *(" " * (width - cell_len(cell)) + cell for cell, width in zip(line, wide, strict=True)),
+            ]
+        )
         for name, line in zip(["", *rows], [shown, *cells], strict=True)
     ]
     return "\n".join([lines[0] + more, *lines[1:]])
