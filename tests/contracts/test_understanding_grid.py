@@ -286,6 +286,7 @@ def test_every_task_with_labels_and_every_kind_of_it_has_a_job() -> None:
     kinds = {name: column_kinds(module.Task, module.Config()).values() for name, module in tasks.items()}
     learned = {name for name, found in kinds.items() if set(found) & {*NAMED, "number"} and "name" not in found}
     learned -= {name for name in learned if issubclass(tasks[name].Task, Distilling)}  # they have a teacher
+    learned.remove("semantic_roles")  # its models read a predicate beside the words; test_semantic_roles.py trains them
     assert learned == {job.task for job in JOBS.values()}
     named = {value.removeprefix("task.kind=") for job in JOBS.values() for value in job.values}
     assert set(get_args(get_type_hints(classification.Config)["kind"])) - {"single"} <= named

@@ -21,7 +21,7 @@ from mallang.data.batch import (
 from mallang.text.vocabulary import SPECIALS, Vocabulary
 
 AXES = {"batch", "examples", "classes", "ends", "facts", *VARYING, *DOUBLED, *STEPPED}
-AXES |= {"height", "width", "colors", "regions", "region_dim", "alternatives", "statement", "place"}
+AXES |= {"height", "width", "colors", "regions", "region_dim", "alternatives", "statement", "place", "languages"}
 
 
 def full(rows=3, time=5, words=2, documents=None, sentences=2):
@@ -65,6 +65,12 @@ def full(rows=3, time=5, words=2, documents=None, sentences=2):
         document_words=torch.zeros(examples, 4, 2, dtype=torch.long),
         document_sentences=torch.zeros(examples, 4, dtype=torch.long),
         mentions=torch.zeros(examples, 2, 3, dtype=torch.long),
+        texts=torch.ones(rows, 2, time, dtype=torch.long),
+        text_lengths=torch.full((rows, 2), time),
+        noisy=torch.ones(rows, 2, time, dtype=torch.long),
+        noisy_lengths=torch.full((rows, 2), time),
+        translated=torch.ones(rows, 2, time, dtype=torch.long),
+        translated_lengths=torch.full((rows, 2), time),
     )
 
 

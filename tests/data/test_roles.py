@@ -9,17 +9,8 @@ import pytest
 
 from mallang.data.columns import LabelSet, split_cell
 from mallang.data.corpus import Config, open_corpus
-from mallang.data.roles import (
-    NAMES,
-    Lemmas,
-    Sentence,
-    lemma_forms,
-    read_sentences,
-    rows,
-    split_roles,
-    subtree_spans,
-    without_verbs,
-)
+from mallang.data.role_files import NAMES, read_sentences, rows, subtree_spans, without_verbs
+from mallang.data.roles import Lemmas, Sentence, lemma_forms, split_roles
 from mallang.errors import UserError
 from mallang.tasks.role_set import UNSEEN, RoleSet
 

@@ -322,6 +322,8 @@ def given_runs(name: str, folder: Path, changes: Callable[[str], Recipe], device
     """Train the runs that a recipe is given, each by the recipe of its name; the values that name them then."""
     found = []
     for role, path in recipe.read(name).resolved().get("given", {}).items():
+        if path is None:  # it could be given one, and is not
+            continue
         place = folder / Path(path).name
         if not (place / "model.safetensors").exists():
             train(changes(place.name), Options(folder=place, device=device, quiet=True, fresh=True))

@@ -96,6 +96,7 @@ def test_no_model_that_reads_words_is_left_out():
     models = [find("models", name).Model for name in names("models")]
     trained = [model for model in models if hasattr(model, "step") and not hasattr(model, "fit")]
     others = {"CharAware", "ShowAttendTell"}  # they read characters and images, not vectors of words alone
+    others |= {"Artetxe", "Lample", "UnsupervisedTransformer"}  # read by what `between` gives for a direction
     assert len({model.__name__ for model in trained} - others) == len(LANGUAGE) + len(TRANSLATION)
 
 

@@ -119,4 +119,14 @@ def test_the_page_loads_nothing_from_elsewhere_and_runs_no_text() -> None:
         assert "unsafe" not in file.policy and "default-src 'none'" in file.policy
         if path.endswith(".js"):
             assert set(re.findall(r'from "([^"]+)"', text)) <= names, path
-    assert sum(len(file.body) for path, file in site.files().items() if path.endswith(".js")) < 180_000
+    scripts = {path: len(file.body) for path, file in site.files().items() if path.endswith(".js")}
+    assert sum(size for path, size in scripts.items() if not path.startswith("/live/")) < 180_000
+
+
+def test_every_verb_of_every_task_is_served() -> None:
+    from mallang import find
+    from mallang.serving.requests import REQUESTS
+
+    tasks = [find.find("tasks", name) for name in find.names("tasks")]
+    known = {verb for task in tasks if hasattr(task, "Verbs") for verb in getattr(task.Verbs, "verbs", ())}
+    assert known - {"evaluate"} == set(REQUESTS)

@@ -132,7 +132,7 @@ class Batch:
     """Unpaired sentences of two languages, each ended by `</s>`."""
     text_lengths: Int[Tensor, "batch languages"] | None = field(default=None, metadata=axes("batch languages", 1))
     noisy: Int[Tensor, "batch languages time"] | None = field(default=None, metadata=axes("batch languages time", PAD))
-    """The same sentences with words dropped and shuffled."""
+    """These sentences with words dropped and shuffled."""
     noisy_lengths: Int[Tensor, "batch languages"] | None = field(default=None, metadata=axes("batch languages", 1))
     translated: Int[Tensor, "batch languages translated"] | None = field(
         default=None, metadata=axes("batch languages time", PAD)

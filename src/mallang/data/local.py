@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from mallang.data import coreference, readers, roles, squad
+from mallang.data import coreference, readers, role_files, squad
 from mallang.data.derived import with_joined
 from mallang.data.readers import PACKED, Files, Kind
 from mallang.data.records import MISSING, inside, keys
@@ -122,7 +122,7 @@ def _one(path: Path, wanted: Wanted, kind: Kind | None) -> Described:
     if kind == "squad":
         return Files("squad", (path,), squad.COLUMNS), wanted.pick(squad.COLUMNS, str(path)), ""
     if kind == "srl":
-        return Files("srl", (path,), roles.NAMES), wanted.pick(roles.NAMES, str(path)), ""
+        return Files("srl", (path,), role_files.NAMES), wanted.pick(role_files.NAMES, str(path)), ""
     if len(wanted.roles) <= 1 and not wanted.given:
         return Files("text", (path,), ("text",)), ("text",), ""
     if kind is None and "\t" in _first(readers.lines(path, strict=False), path):

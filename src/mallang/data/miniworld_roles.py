@@ -23,7 +23,7 @@ from mallang.data.miniworld_scene import Clause
 from mallang.data.miniworld_tags import MARKS, PREDICATE, tagged
 from mallang.data.miniworld_verbs import ACHES, ACTIONS, FEELINGS, IDENTITY, TASTES
 from mallang.data.miniworld_words import Verb, no_type_check
-from mallang.data.roles import NONE
+from mallang.data.role_files import NONE
 from mallang.text.tag_scheme import OUTSIDE, split_tag
 
 VERSION = 1

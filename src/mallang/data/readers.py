@@ -21,7 +21,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal
 
-from mallang.data import coreference, derived, question_sentences, relations, roles, storage
+from mallang.data import coreference, derived, question_sentences, relations, role_files, storage
 from mallang.data.records import MISSING, as_text, inside, keys
 from mallang.data.shares import hundredths, shared_out
 from mallang.data.source import Row as Row
@@ -335,7 +335,7 @@ WHOLE: dict[Kind, Callable[[Files], Iterator[Row]]] = {
     "captions": captions,
     "fewrel": lambda files: (relations.row(record) for _, record in json_records(files.paths[0], files.strict)),
     "renamed": lambda files: relations.renamed(table(replace(files, read="tsv")), cells(files.paths[1], "tsv")),
-    "srl": lambda files: roles.rows(lines(files.paths[0], files.strict), files.paths[0]),
+    "srl": lambda files: role_files.rows(lines(files.paths[0], files.strict), files.paths[0]),
 }
 """The readers that give every column of a file."""
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Int
 
-from mallang.data.roles import NONE, subtree_spans
+from mallang.data.role_files import NONE, subtree_spans
 from mallang.evaluation.bag_of_words import harmonic, precision_and_recall
 from mallang.evaluation.score import RESAMPLES, SEED, Score, Statistics
 from mallang.evaluation.spans import read_spans

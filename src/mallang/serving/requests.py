@@ -147,6 +147,16 @@ class Coref(VerbRequest):
     texts: Texts
 
 
+class Roles(VerbRequest):
+    """Texts in which to find who does what to whom."""
+
+    texts: Texts
+    predicates: Annotated[list[Name | Annotated[int, Field(ge=1, le=10_000)]], Field(max_length=64)] | None = Field(
+        None, description="Words of the text, or their numbers from 1; left out: the model finds them."
+    )
+    pretokenized: bool = Field(False, description="Split the text at white space alone.")
+
+
 class Embed(VerbRequest):
     """Texts, or words, whose vectors are asked for."""
 
@@ -251,6 +261,7 @@ REQUESTS: Mapping[str, type[VerbRequest]] = {
     "classify": Classify,
     "tag": Tag,
     "coref": Coref,
+    "roles": Roles,
     "embed": Embed,
     "answer": Answer,
     "choose": Choose,

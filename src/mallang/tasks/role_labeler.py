@@ -11,7 +11,8 @@ from jaxtyping import Float
 from torch import nn
 
 from mallang.data.columns import split_cell
-from mallang.data.roles import NONE, Sentence
+from mallang.data.role_files import NONE
+from mallang.data.roles import Sentence
 from mallang.data.sampler import by_length
 from mallang.decoding.contract import device_of, inference
 from mallang.errors import UserError

@@ -15,7 +15,8 @@ import numpy as np
 from jaxtyping import Float
 
 from mallang.data.columns import LabelSet
-from mallang.data.roles import NONE, Sentence, without_verbs
+from mallang.data.role_files import NONE, without_verbs
+from mallang.data.roles import Sentence
 from mallang.decoding.role_search import RoleRules, best_roles
 from mallang.errors import UserError, nearest
 from mallang.evaluation.spans import convert_tags

@@ -32,7 +32,7 @@ class Verbs(translator.Verbs):
 
     @cached_property
     def reversed(self) -> Verbs:
-        """The same model, which translates in the other direction."""
+        """A translator in the other direction, by this model."""
         task, model = self.given
         return type(self)(task, model, self.config, self.max_length, is_reversed=not self.is_reversed)
 

@@ -13,7 +13,7 @@ export function drawResult(root, verb, result, said) {
 }
 
 const DRAWN = {
-  translate: output, reply: output, reconstruct: output, generate: output, caption: output, score: scored, classify: classified, tag: tagged, answer: answered, choose: chosen,
+  translate: output, reply: output, reconstruct: output, generate: output, caption: output, score: scored, classify: classified, tag: tagged, coref: resolved, roles: labeled, answer: answered, choose: chosen,
   fill: filled, neighbors: near, complete: completed, similarity: similar, prefer: preferred,
 };
 
@@ -76,6 +76,28 @@ function tagged(root, result) {
     element("small", box, result.tags[i]);
   });
   if (result.spans?.length) bars(root, result.spans.map(span => [`${span.text} · ${span.type}`, span.confidence]));
+}
+
+/** A text with its mentions, each with the number of its cluster. */
+function resolved(root, result) {
+  const places = result.clusters.flatMap((cluster, i) => cluster.map(({ start, end }) => ({ start, end, name: i + 1 }))).sort((a, b) => a.start - b.start || b.end - a.end);
+  const text = element("p", root, "", { class: "big" });
+  let place = 0;
+  for (const { start, end, name } of places.filter((each, i) => !places.some((other, j) => j < i && other.end > each.start))) {
+    text.append(result.input.slice(place, start));
+    element("small", element("mark", text, result.input.slice(start, end), { class: "span" }), String(name));
+    place = end;
+  }
+  text.append(result.input.slice(place));
+  result.clusters.forEach((cluster, i) => element("div", root, `${i + 1}: ${cluster.map(each => each.text).join(" = ")}`, { class: "quiet" }));
+}
+
+function labeled(root, result) {
+  element("div", root, result.input, { class: "quiet" });
+  for (const { predicate, arguments: found } of result.propositions) {
+    element("h3", root, predicate);
+    bars(root, found.map(each => [`${each.role} · ${each.text}`, each.confidence]));
+  }
 }
 
 function answered(root, result, said) {

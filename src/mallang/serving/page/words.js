@@ -18,7 +18,7 @@ export const WORDS = {
     training: { none: "No training runs to watch. Start the server with --watch runs.", help: "The curves grow while a run is training.", run: "Run", status: "Status", problem: "The metrics cannot be read" },
     recipes: { help: "What comes with Mallang: train one with mallang train NAME.", filter: "Filter", columns: ["Recipe", "System", "Corpus", "Should reach", "Measured"], count: (shown, all) => `${shown} of ${all}` },
     verbs: {
-      translate: "Translate", reply: "Reply", reconstruct: "Reconstruct", generate: "Continue", score: "Score", classify: "Classify", tag: "Tag", embed: "Embed", answer: "Answer",
+      translate: "Translate", reply: "Reply", reconstruct: "Reconstruct", generate: "Continue", score: "Score", classify: "Classify", tag: "Tag", coref: "Coreference", roles: "Semantic roles", embed: "Embed", answer: "Answer",
       choose: "Choose", fill: "Fill gaps", neighbors: "Neighbors", similarity: "Similarity", prefer: "Prefer", caption: "Caption", complete: "Complete",
     },
     fields: { texts: "Text", prompts: "Beginning of a text", questions: "Question", contexts: "Context that may hold the answer", question: "Question", choices: "Choices, one per line", words: "Words", pairs: "Two texts", images: "Image", entity: "Entity", relation: "Relation" },
@@ -41,7 +41,7 @@ export const WORDS = {
     training: { none: "지켜볼 학습이 없습니다. 서버를 --watch runs로 시작하세요.", help: "학습하는 동안 곡선이 자랍니다.", run: "학습", status: "상태", problem: "기록을 읽을 수 없습니다" },
     recipes: { help: "말랑에 들어 있는 레시피입니다. mallang train 이름으로 학습합니다.", filter: "찾기", columns: ["레시피", "모델", "말뭉치", "목표", "측정값"], count: (shown, all) => `${all}개 중 ${shown}개` },
     verbs: {
-      translate: "번역", reply: "대답", reconstruct: "복원", generate: "이어 쓰기", score: "점수", classify: "분류", tag: "태깅", embed: "임베딩", answer: "질의응답",
+      translate: "번역", reply: "대답", reconstruct: "복원", generate: "이어 쓰기", score: "점수", classify: "분류", tag: "태깅", coref: "상호 참조", roles: "의미역", embed: "임베딩", answer: "질의응답",
       choose: "고르기", fill: "빈칸 채우기", neighbors: "이웃 말", similarity: "유사도", prefer: "더 그럴듯한 글", caption: "설명 쓰기", complete: "지식 완성",
     },
     fields: { texts: "글", prompts: "글의 첫머리", questions: "질문", contexts: "답이 있을 글", question: "질문", choices: "보기, 한 줄에 하나씩", words: "말", pairs: "글 두 편", images: "그림", entity: "개체", relation: "관계" },
