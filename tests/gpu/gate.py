@@ -287,7 +287,7 @@ def sweep(names: Sequence[str], start: Callable[[], Worker], workers: int) -> li
                 if result is None:
                     continue
                 results[result.recipe] = result
-                print(f"{len(results):3} of {len(names)}  {row_of(result)}", flush=True)
+                print(f"{len(results):3} of {len(names)}  {row_of(result)}\n{result.trace}".rstrip(), flush=True)
                 busy.remove(worker)
                 if worker.is_lost or not left:
                     worker.end()
@@ -371,10 +371,7 @@ def main() -> int:
 
 
 def report(results: Sequence[Result], failed: Sequence[str], where: str) -> int:
-    """Print what went wrong, then the table; 1 where anything failed."""
-    for result in results:
-        if result.trace:
-            print(f"\n{result.recipe}\n{result.trace}")
+    """Print the table; 1 where anything failed."""
     print("\nrecipe".ljust(38) + "state     seconds  corpus    loss              output")
     print("\n".join(map(row_of, results)))
     wrong = [*failed, *(result.recipe for result in results if result.error)]
