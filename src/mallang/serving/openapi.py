@@ -40,8 +40,10 @@ OPENAI: dict[str, type[BaseModel]] = {
     "/v1/embeddings": Embedding,
 }
 """The requests of OpenAI's API."""
-EVENTS = {"text/event-stream": {"schema": {"type": "string"}}}
-"""What is answered where `stream` is true."""
+EVENTS = {
+    "text/event-stream": {"schema": {"description": "Events, each `data: ` and JSON; the last one is `data: [DONE]`."}}
+}
+"""What is answered where `stream` is true: OpenAPI 3.1 has no word for the type of a stream."""
 
 
 class RunEntry(BaseModel):
@@ -209,9 +211,11 @@ def batch() -> dict[str, Any]:
     """The path of files."""
     what = "A file with a request per line, each with its `verb`; the answer has a line for each"
     found = operation("batch", what, OBJECT, statuses=(400, 408, 413, 415, 500, 503, *ALWAYS))
-    lines = {"application/jsonl": {"schema": {"type": "string"}}}
+    lines: dict[str, Any] = {"application/jsonl": {"schema": {"type": "string"}}}
     found["responses"]["200"]["content"] = lines
-    found["requestBody"] = {"required": True, "content": lines}
+    # No type: whatever is sent are lines, and a line that is no request has an error in its own place of the answer.
+    asked = {"application/jsonl": {"schema": {"description": 'Lines such as {"verb": "translate", "texts": "물"}.'}}}
+    found["requestBody"] = {"required": True, "content": asked}
     return found
 
 

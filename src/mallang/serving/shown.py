@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import gzip
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from mallang.inspection.live import check, live_parts
 from mallang.inspection.page import packed
 from mallang.inspection.shown_runs import shown_runs
 from mallang.inspection.shown_texts import Wanted
+from mallang.serving.requests import DATA_URI
+from mallang.tasks import captioner
 
 MOST_BYTES = 32 * 2**20
 """Bytes of the numbers of one text: more would fill the memory of a browser."""
@@ -29,6 +32,7 @@ def inspect(verbs: Any, items: Sequence[tuple[str, str | None]], options: Mappin
     wanted = Wanted(**own, search={name: value for name, value in options.items() if name not in OWN})
     found = []
     for folder, text in items:
+        refuse_paths(verbs, text)
         shown = shown_runs([(Path(folder), verbs)], [] if text is None else [text], wanted)
         plain, numbers = packed(shown)
         if len(numbers) > MOST_BYTES:
@@ -38,6 +42,12 @@ def inspect(verbs: Any, items: Sequence[tuple[str, str | None]], options: Mappin
         zipped = base64.b64encode(gzip.compress(numbers, 6, mtime=0)).decode("ascii")
         found.append({"data": finite(plain), "numbers": zipped})
     return found
+
+
+def refuse_paths(verbs: Any, text: str | None) -> None:
+    """Refuse to read what a captioner would take for the path of a file: that file would be one of the server."""
+    if isinstance(verbs, captioner.Verbs) and text is not None and not re.fullmatch(DATA_URI, text):
+        raise UserError("this run reads images, and the text is none", todo="an image as data:image/png;base64,…")
 
 
 def live(verbs: Any, items: Sequence[tuple[str, str | None]], options: Mapping[str, Any]) -> list[dict[str, Any]]:
