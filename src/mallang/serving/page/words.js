@@ -14,7 +14,7 @@ export const WORDS = {
     empty: "(nothing)", noAnswer: "The text does not say.", vector: size => `A vector of ${size} numbers`, gap: number => `Gap ${number}`, known: "in the data", better: "More probable",
     tooLong: "The text is too long for a link: it is not in the address.",
     inside: { text: "Your text", help: "Every keystroke is read by the model. A link to this page shows the same.", cannot: name => `${name} cannot read this text` },
-    live: { none: "None of these models can run in the browser: only a Transformer or a GPT can.", help: "The weights come here once, as int8. Then everything is computed in your browser." },
+    live: { none: "None of these models can run in the browser: Transformers, GPTs and recurrent models can.", help: "The weights come here once, as int8. Then everything is computed in your browser." },
     training: { none: "No training runs to watch. Start the server with --watch runs.", help: "The curves grow while a run is training.", run: "Run", status: "Status", problem: "The metrics cannot be read" },
     recipes: { help: "What comes with Mallang: train one with mallang train NAME.", filter: "Filter", columns: ["Recipe", "System", "Corpus", "Should reach", "Measured"], count: (shown, all) => `${shown} of ${all}` },
     verbs: {
@@ -37,7 +37,7 @@ export const WORDS = {
     empty: "(빈 출력)", noAnswer: "글에 답이 없습니다.", vector: size => `수 ${size}개의 벡터`, gap: number => `빈칸 ${number}`, known: "데이터에 있음", better: "더 그럴듯한 쪽",
     tooLong: "글이 길어서 주소에는 담지 않았습니다.",
     inside: { text: "글", help: "글을 고칠 때마다 모델이 다시 읽습니다. 이 페이지의 주소를 나누면 같은 화면이 열립니다.", cannot: name => `${name} 모델은 이 글을 읽지 못합니다` },
-    live: { none: "브라우저에서 돌릴 수 있는 모델이 없습니다. 트랜스포머와 GPT만 됩니다.", help: "가중치를 int8로 한 번 받아 온 뒤에는 모두 브라우저 안에서 계산합니다." },
+    live: { none: "브라우저에서 돌릴 수 있는 모델이 없습니다. 트랜스포머, GPT, 순환 모델이 됩니다.", help: "가중치를 int8로 한 번 받아 온 뒤에는 모두 브라우저 안에서 계산합니다." },
     training: { none: "지켜볼 학습이 없습니다. 서버를 --watch runs로 시작하세요.", help: "학습하는 동안 곡선이 자랍니다.", run: "학습", status: "상태", problem: "기록을 읽을 수 없습니다" },
     recipes: { help: "말랑에 들어 있는 레시피입니다. mallang train 이름으로 학습합니다.", filter: "찾기", columns: ["레시피", "모델", "말뭉치", "목표", "측정값"], count: (shown, all) => `${all}개 중 ${shown}개` },
     verbs: {
