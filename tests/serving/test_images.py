@@ -13,8 +13,11 @@ import mallang
 from mallang import recipe
 from mallang.data import miniworld_pictures
 from mallang.data.images import data_uri
+from mallang.errors import UserError
+from mallang.serving import calls
+from mallang.serving.requests import Inspect
 from mallang.training.train import Options, train
-from serving.serving import Client, serving
+from serving.serving import TEXTS, Client, serving
 
 SMALL = (
     "model.size=tiny", "model.conv_dims=[12,24]", "model.embedding_dim=24", "model.dim=32", "model.score_dim=16",
@@ -71,6 +74,18 @@ def test_a_file_of_the_server_is_never_read(server: Client, tmp_path: Path, imag
         assert status == 400 and "this run reads images" in said["message"], (path, answer)
         assert "No such file" not in said["message"] and "passwd" not in said["message"]
         assert server.post("/api/caption", images=path)[0] == 400
+
+
+def test_several_texts_with_options_are_looked_into(translator: Path) -> None:
+    verbs = mallang.load(translator, "cpu")
+    options = {"numbers": True, "start": 1, "beam": 2}
+    (found,) = calls.call(verbs, "inspect", [(str(translator), TEXTS[:2])], options)
+    texts = found["data"]["runs"][0]["texts"]
+    assert [each["input"] for each in texts] == TEXTS[:2] and texts[0]["window"]["start"] == 1
+    assert texts[0]["tree"]["beam"] == 2 and "numbers" in texts[0]
+    with pytest.raises(UserError, match="target is the output of one text"):
+        calls.call(verbs, "inspect", [(str(translator), TEXTS[:2])], {"target": "a"})
+    assert Inspect(text=TEXTS[:2], numbers=True).items() == [TEXTS[:2]] and Inspect().items() == [[]]
 
 
 def test_an_image_has_a_limit_of_its_own(server: Client, image: str) -> None:

@@ -84,6 +84,20 @@ class Recipes(BaseModel):
     recipes: list[RecipeEntry]
 
 
+class ResultTable(BaseModel):
+    """A table of what was measured."""
+
+    title: str
+    head: list[str]
+    rows: list[list[str]]
+
+
+class ResultTables(BaseModel):
+    """What was measured."""
+
+    sections: list[ResultTable]
+
+
 class TrainingEntry(BaseModel):
     """A training run that can be watched."""
 
@@ -138,6 +152,7 @@ def document() -> dict[str, Any]:
         Readiness,
         Results,
         Recipes,
+        ResultTables,
         Training,
         Curves,
         *dict.fromkeys((*ALL.values(), *OPENAI.values())),
@@ -153,6 +168,7 @@ def document() -> dict[str, Any]:
         "/api/recipes": {
             "get": operation("recipes", "The recipes, and what was measured", refs[Recipes], statuses=ALWAYS)
         },
+        "/api/results": {"get": operation("results", "What was measured", refs[ResultTables], statuses=ALWAYS)},
         "/api/training": {"get": operation("training", "Training runs to watch", refs[Training], statuses=ALWAYS)},
         "/api/training/{name}": {
             "get": operation("curves", "The curves of a training run", refs[Curves], statuses=(404, *ALWAYS))

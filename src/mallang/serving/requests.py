@@ -279,18 +279,28 @@ REQUESTS: Mapping[str, type[VerbRequest]] = {
 """The request of every verb that is served."""
 
 
+Shown = Annotated[str, Field(min_length=1, max_length=2000, pattern=r"^[^\x00]*$")]
+
+
 class Inspect(SearchRequest):
     """A text to look at inside a model: attention, alignment, next tokens, search tree; the page draws it."""
 
     reads = ("text",)
-    text: Annotated[str, Field(min_length=1, max_length=2000, pattern=r"^[^\x00]*$")] | Image | None = Field(
-        None, description="For a captioner an image, as a data URI. Left out: the run alone, with its training curves."
+    text: Shown | Annotated[list[Shown], Field(min_length=1, max_length=8)] | Image | None = Field(
+        None,
+        description="Or several. For a captioner an image, as a data URI. Left out: the run and its curves.",
     )
     layers: Annotated[list[Name], Field(max_length=64)] | None = None
     head: Annotated[str, Field(max_length=4, pattern=r"^(mean|[1-9][0-9]*)$")] | None = None
     words: bool = Field(False, description="Join the pieces of words.")
+    numbers: bool = Field(False, description="Attention step by step with its numbers, also where they are many.")
+    start: int = Field(0, ge=0, le=1_000_000, description="The first token of a long text that is shown.")
     target: Text | None = Field(None, description="Inspect this output, not the model's own.")
     domain: Name | None = None
+
+    def items(self) -> list[Any]:
+        """All texts as one item: they are shown on one page."""
+        return [[] if self.text is None else [self.text] if isinstance(self.text, str) else self.text]
 
 
 class Live(VerbRequest):
