@@ -369,5 +369,6 @@ def listed(run: ServedRun) -> dict[str, Any]:
     """A run as /api/runs shows it."""
     values = asdict(run)
     values["verbs"] = list(run.verbs)
-    values.pop("is_stepped")
+    for inner in ("is_stepped", "chat"):
+        values.pop(inner)
     return values

@@ -142,6 +142,14 @@ class Results(BaseModel):
     results: list[dict[str, Any] | list[float]]
 
 
+LISTS: tuple[tuple[str, str, type[BaseModel]], ...] = (
+    ("recipes", "The recipes, and what was measured", Recipes),
+    ("results", "The tables of what was measured", ResultTables),
+    ("training", "Training runs to watch", Training),
+)
+"""Paths that list something."""
+
+
 @cache
 def document() -> dict[str, Any]:
     """The whole document."""
@@ -165,17 +173,14 @@ def document() -> dict[str, Any]:
         "/metrics": {"get": metrics()},
         "/openapi.json": {"get": operation("openapi", "This document", OBJECT, statuses=ALWAYS)},
         "/api/runs": {"get": operation("runs", "The runs that are served", refs[Runs], statuses=ALWAYS)},
-        "/api/recipes": {
-            "get": operation("recipes", "The recipes, and what was measured", refs[Recipes], statuses=ALWAYS)
-        },
-        "/api/results": {"get": operation("results", "What was measured", refs[ResultTables], statuses=ALWAYS)},
-        "/api/training": {"get": operation("training", "Training runs to watch", refs[Training], statuses=ALWAYS)},
         "/api/training/{name}": {
             "get": operation("curves", "The curves of a training run", refs[Curves], statuses=(404, *ALWAYS))
         },
         "/api/batch": {"post": batch()},
         "/api/reload": {"post": operation("reload", "Load the runs again", refs[Runs], statuses=(500, 503, *ALWAYS))},
     }
+    for name, summary, answer in LISTS:
+        paths[f"/api/{name}"] = {"get": operation(name, summary, refs[answer], statuses=ALWAYS)}
     for verb, kind in ALL.items():
         paths[f"/api/{verb}"] = {
             "post": operation(verb, (kind.__doc__ or verb).splitlines()[0], refs[Results], refs[kind], PARSED + ALWAYS)
