@@ -194,7 +194,7 @@ class Verbs:
 
     task_name = "bidirectional_language_modeling"
     verbs = ("embed", "evaluate")
-    compared_by = None
+    compared_by = ("forward perplexity per word",)
 
     def __init__(self, task: Task, model: nn.Module, config: None, max_length: int) -> None:
         self.task, self.model, self.config, self.max_length = task, model, config, max_length
