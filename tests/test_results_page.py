@@ -152,6 +152,24 @@ def test_a_speed_has_its_peer_and_is_stale_once_its_code_has_changed(history):
     assert "2 of 2 results are stale" in listed
 
 
+def test_a_peer_counts_in_its_best_form_with_all_its_seeds(history):
+    """A form that was lucky with one seed is not the best one, and the best form is not shown at its best seed."""
+    ours = [
+        value(f"similarity-english-ours-seed{seed}", number, metric="Spearman, %")
+        for seed, number in ((1, 54.0), (2, 56.0))
+    ]
+    forms = {"peer, default": (50.0, 58.0, 51.0), "peer, best settings": (54.0, 55.0, 56.0)}
+    peers = [
+        value(f"similarity-english-peer-{form[-4:]}-seed{seed}", number, system=form, seed=seed, metric="Spearman, %")
+        for form, numbers in forms.items()
+        for seed, number in enumerate(numbers, 1)
+    ]
+    row = results_page.Row(label="similarity", ours="similarity-english-ours-*", peer="similarity-english-peer-*")
+    spread = results_page.spread_of(ours)
+    told = results_page.against(row, ours[0], spread, [*ours, *peers])
+    assert told == ("peer, best settings 55.00 ± 1.00 (3 seeds)", "1.00×")
+
+
 def test_code_of_no_commit_is_marked(history):
     dirty = ages.age_of(value("alignment-x", 1.0, commit="0" * 12 + "-dirty"))
     assert dirty.stale and str(dirty) == "`0000000` 2026-11-15 **stale** **dirty**"
