@@ -115,7 +115,7 @@ def test_commands_of_lists_name_their_experiments():
 
 def test_the_page_is_short_and_holds_every_headline():
     text = report.PAGE.read_text("utf-8")
-    assert len(text.splitlines()) < 280 and all(f"| {row.label} |" in text for row in ROWS)
+    assert len(text.splitlines()) < 310 and all(f"| {row.label} |" in text for row in ROWS)
 
 
 def test_a_row_has_mean_deviation_published_and_command(history):
@@ -150,6 +150,15 @@ def test_a_speed_has_its_peer_and_is_stale_once_its_code_has_changed(history):
     listed = "\n".join(to_measure.stale([ours, peer]))
     assert "2 of CPU decoding\n  python -m benchmarks decoding_speed --write" in listed
     assert "2 of 2 results are stale" in listed
+
+
+def test_a_target_that_is_missed_is_shown(history):
+    ours = [value(f"cnn-trec-test-accuracy-seed{seed}", 90.0 + seed, metric="accuracy, %") for seed in (1, 2, 3)]
+    row = results_page.Row(label="CNN", ours="cnn-trec-*", target=92.5)
+    assert results_page.against(row, ours[0], results_page.spread_of(ours), ours) == ("target 92.50", "-0.50")
+    published = [{**each, "published": 91.0} for each in ours]
+    spread = results_page.spread_of(ours)
+    assert results_page.against(row, published[0], spread, published) == ("published 91.00", "+1.00")
 
 
 def test_a_peer_counts_in_its_best_form_with_all_its_seeds(history):

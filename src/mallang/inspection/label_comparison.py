@@ -141,7 +141,8 @@ class LabelComparison:
         """Plain values."""
         systems = [
             {**{key: value for key, value in vars(system).items() if key not in ("scores", "right", "all_right")},
-             "cross_validated": system.cross_validated, "scores": {name: asdict(value) for name, value in system.scores.items()}}
+             "cross_validated": system.cross_validated,
+             "scores": {name: asdict(value) for name, value in system.scores.items()}}
             for system in self.systems
         ]  # fmt: skip
         about = {key: value for key, value in vars(self).items() if key != "systems"}
