@@ -90,7 +90,7 @@ class System:
     """Accuracy on the test file, the mean over the models of all folds."""
     right: Bool[np.ndarray, " rows"] = field(repr=False, default_factory=lambda: np.zeros(0, bool))
     all_right: Bool[np.ndarray, " all_rows"] = field(repr=False, default_factory=lambda: np.zeros(0, bool))
-    """Whether each row is right by a model that did not see it: the rows of `right`, then the rest; of finalists only."""
+    """Whether a finalist is right about each row without having seen it: the rows of `right`, then all others."""
 
     @property
     def cross_validated(self) -> float | None:
