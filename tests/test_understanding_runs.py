@@ -242,7 +242,7 @@ def test_systems_of_a_corpus_are_ordered_with_the_interval_of_their_difference(s
 
 
 def test_the_order_is_kept_and_joined_by_systems_that_are_measured_later(systems, tmp_path):
-    """Texts are compared one by one: with errors in other places a difference is less sure than with errors in the same."""
+    """Texts are compared one by one: errors in other places make a difference less sure than errors in the same."""
     job, path = todo(systems, [], ["sweep"])[0], tmp_path / "right.jsonl"
 
     def line(system, seed, right):
