@@ -19,7 +19,15 @@ from mallang.errors import UserError  # noqa: E402
 
 LISTS = [
     ROOT / "benchmarks" / f"{name}.toml"
-    for name in ("understanding", "tagging", "finetuning", "adaptation", "adaptation-miniworld", "knowledge")
+    for name in (
+        "understanding",
+        "documents",
+        "tagging",
+        "finetuning",
+        "adaptation",
+        "adaptation-miniworld",
+        "knowledge",
+    )
 ]
 LIST = """
 [defaults]
