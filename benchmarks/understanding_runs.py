@@ -3,7 +3,7 @@
 It is scored on dev, and on test where asked.
 
 A worker process does one job after the other with one thread, for many share a machine. A score on test is counted
-twice: on all texts, and without those that are in the training split too (in lower case, with single spaces).
+twice: on all texts, and without those that are in the training split too (mallang.data.seen says which are).
 """
 
 from __future__ import annotations
@@ -143,10 +143,10 @@ def opened(recipe: Any) -> Any:
 
 def tested(model: Any, corpus: Any) -> Line:
     """The scores on all test texts, and on those that are not in the training split."""
-    from mallang.data.seen import seen
+    from mallang.data.seen import seen, separators
 
-    rows = list(corpus.split("test"))
-    known = seen(texts_of(model, rows), texts_of(model, list(corpus.split("train"))))
+    rows, training = list(corpus.split("test")), corpus.split("train")
+    known = seen(texts_of(model, rows), texts_of(model, list(training)), separators(training))
     if model.evaluated == "roles":  # their scores are of predicates too, which outputs and roles do not have
         new_rows = [row for row, is_known in zip(rows, known, strict=True) if not is_known]
         return {ALL: scores_of(model, rows), NEW: scores_of(model, new_rows)}
