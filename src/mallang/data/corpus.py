@@ -322,7 +322,8 @@ def _open_named(name: str, config: Config, roles: tuple[str, ...]) -> Corpus:
         except (registry.UnobtainableError, MissingColumnError) as error:
             absent[split] = error
         else:
-            splits[split] = Rows(f"{name} {split}", roles or picks, with_joined(how.at(folder), picks), picks)
+            source = located(with_joined(how.at(folder), picks), roles, picks)
+            splits[split] = Rows(f"{name} {split}", roles or picks, source, picks)
     if not splits:
         raise next(iter(absent.values()))
     return Corpus(name, entry.license, splits, entry.kind, absent)

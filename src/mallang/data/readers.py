@@ -21,7 +21,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal
 
-from mallang.data import coreference, derived, question_sentences, relations, role_files, storage
+from mallang.data import coreference, derived, drawings, question_sentences, relations, role_files, storage
 from mallang.data.records import MISSING, as_text, inside, keys
 from mallang.data.shares import hundredths, shared_out
 from mallang.data.source import Row as Row
@@ -30,7 +30,7 @@ from mallang.errors import UserError, nearest, require
 
 Kind = Literal[
     "text", "parallel", "tsv", "csv", "jsonl", "parquet", "conll", "coreference", "squad", "qnli", "analogy",
-    "captions", "fewrel", "renamed", "srl",
+    "captions", "drawings", "fewrel", "renamed", "srl",
 ]  # fmt: skip
 PACKED = (".gz", ".xz")
 
@@ -333,6 +333,9 @@ WHOLE: dict[Kind, Callable[[Files], Iterator[Row]]] = {
     "qnli": lambda files: question_sentences.rows(whole_json(files.paths[0])),
     "analogy": analogy,
     "captions": captions,
+    "drawings": lambda files: drawings.rows(
+        lines(files.paths[0], files.strict), files.paths[0], files.paths[1].name
+    ),
     "fewrel": lambda files: (relations.row(record) for _, record in json_records(files.paths[0], files.strict)),
     "renamed": lambda files: relations.renamed(table(replace(files, read="tsv")), cells(files.paths[1], "tsv")),
     "srl": lambda files: role_files.rows(lines(files.paths[0], files.strict), files.paths[0]),
