@@ -168,12 +168,14 @@ def results(line: dict[str, Any]) -> Iterable[tuple[str, Result]]:
     for label, score in found.items():
         told = f"caption {SYSTEMS[line['system']]}, {len(rows)} drawings"
         told += "" if score.low is None else f", 95 % interval {score.low:.3f} to {score.high:.3f}"
-        yield f"captions-openmoji-{line['system']}-{label}{ending}", Result(
-            **about, metric=score.name, value=round(score.value, 4), protocol=told, signature=score.signature
+        yield (
+            f"captions-openmoji-{line['system']}-{label}{ending}",
+            Result(**about, metric=score.name, value=round(score.value, 4), protocol=told, signature=score.signature),
         )
     for group, values in groups.items():
         yield f"captions-openmoji-{line['system']}-{group}-cider{ending}", Result(
-            **about, metric=f"CIDEr-D, {group}", value=round(float(values.mean()), 4), signature=found["cider"].signature,
+            **about, metric=f"CIDEr-D, {group}", value=round(float(values.mean()), 4),
+            signature=found["cider"].signature,
             protocol=f"caption {SYSTEMS[line['system']]}, {len(values)} drawings of this group",
         )  # fmt: skip
 

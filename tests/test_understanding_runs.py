@@ -4,6 +4,7 @@ import json
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).parents[1]
@@ -18,7 +19,7 @@ from mallang.errors import UserError  # noqa: E402
 
 LISTS = [
     ROOT / "benchmarks" / f"{name}.toml"
-    for name in ("understanding", "tagging", "finetuning", "adaptation", "adaptation-miniworld", "knowledge")
+    for name in ("understanding", "tagging", "finetuning", "adaptation", "adaptation-miniworld", "knowledge", "roles")
 ]
 LIST = """
 [defaults]
@@ -58,7 +59,14 @@ def test_every_system_of_a_list_can_be_trained(path):
     for system in read_systems(path):
         for setting in system.settings:
             recipe = recipes.read(system.recipe, setting).build()
-            assert recipe.task_name in ("classification", "tagging", "pairs", "similarity", "graph_choice")
+            assert recipe.task_name in (
+                "classification",
+                "tagging",
+                "pairs",
+                "similarity",
+                "graph_choice",
+                "semantic_roles",
+            )
             assert recipe.data.corpus, system.name
 
 
@@ -237,6 +245,34 @@ def test_systems_of_a_corpus_are_ordered_with_the_interval_of_their_difference(s
     assert second.split()[:3] == ["b", "60.00", "30.00"]
     low, high = (float(text) for text in second.split()[3::2])
     assert 20 < low < 30 < high < 40  # a binomial share of 0.3 of 100 texts: ± 9
+
+
+def test_gains_of_role_labelers_are_paired_over_sentences(systems, tmp_path, capsys):
+    """Of 50 sentences with four arguments one system finds two and another three: F1 50 and 75, in any resample."""
+    job = todo(systems, [], ["sweep"])[0]
+    lines = [
+        line_of(job, 50.0) | {"stage": "final", "system": system, "seed": seed, "counts": [[right, 4, 4]] * 50}
+        for system, right in (("plain-english-propbank", 2), ("elmo-english-propbank", 3))
+        for seed in (1, 2)
+    ]
+    ((system, first, mine, *values),) = understanding_results.gains(lines)
+    assert (system, first, len(mine)) == ("elmo-english-propbank", "plain-english-propbank", 2)
+    assert values == pytest.approx([25, 25, 25])
+    name, result = understanding_results.result_of_gain(system, first, mine, *values)
+    assert result.value == 25 and "+25.00 to +25.00" in result.protocol and kind_of(name).table == "understanding"
+    understanding_results.show_gains(lines)
+    assert "+25.00" in capsys.readouterr().out
+
+
+def test_roles_leave_their_counts_by_sentence(tmp_path):
+    place = Place(folder=tmp_path, device="cpu", about={})
+    overrides = ("model.size=tiny", "train.epochs=none", "train.steps=2", "train.validate_every=none")
+    job = Job(stage="final", system="a", recipe="dependency-srl-miniworld", overrides=overrides, seed=1, cost=1)
+    line = do(job, place)
+    right, ours, gold = np.sum(line["counts"], axis=0)
+    precision, recall = right / max(1, ours), right / gold
+    f1 = 200 * precision * recall / max(1e-9, precision + recall)
+    assert line["test"]["role-f1"]["value"] == pytest.approx(f1) and "derived-span-f1" not in line["test"]
 
 
 def test_results_of_every_system_have_a_kind():

@@ -21,8 +21,10 @@ from mallang.errors import UserError
 COLUMNS = ("index", "hexcode", "split", "group", "subgroup", "caption", "tags")
 """The columns of the table; rows have `image` and `concept` besides."""
 PEOPLE = frozenset(
-    "person people man men male woman women female boy boys girl girls child children adult baby old older santa mrs mx "
-    "and".split()
+    {
+        *("person", "people", "man", "men", "male", "woman", "women", "female", "adult", "old", "older", "and"),
+        *("boy", "boys", "girl", "girls", "child", "children", "baby", "santa", "mrs", "mx"),
+    }
 )
 """Words that tell variants of one drawing apart."""
 SAME = {
@@ -48,7 +50,7 @@ def rows(lines: Iterable[str], path: Path, images: str) -> Iterator[Row]:
 
 
 def concept(caption: str) -> str:
-    """What a caption says without who does it, the tone of the skin, the hair of a person and the side that it faces."""
+    """What a caption says without who does it: no gender, age, skin tone or hair, and no side that is faced."""
     plain = TONE.sub("", caption.casefold()).removesuffix(": facing right")
     thing, colon, _ = plain.partition(":")
     is_of_people = bool(colon) and not without_people(thing)  # man: red hair

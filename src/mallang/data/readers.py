@@ -333,9 +333,7 @@ WHOLE: dict[Kind, Callable[[Files], Iterator[Row]]] = {
     "qnli": lambda files: question_sentences.rows(whole_json(files.paths[0])),
     "analogy": analogy,
     "captions": captions,
-    "drawings": lambda files: drawings.rows(
-        lines(files.paths[0], files.strict), files.paths[0], files.paths[1].name
-    ),
+    "drawings": lambda files: drawings.rows(lines(files.paths[0], files.strict), files.paths[0], files.paths[1].name),
     "fewrel": lambda files: (relations.row(record) for _, record in json_records(files.paths[0], files.strict)),
     "renamed": lambda files: relations.renamed(table(replace(files, read="tsv")), cells(files.paths[1], "tsv")),
     "srl": lambda files: role_files.rows(lines(files.paths[0], files.strict), files.paths[0]),
