@@ -18,6 +18,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from mallang.errors import UserError
+
 if TYPE_CHECKING:
     from mallang.evaluation.score import Score
 
@@ -28,6 +30,7 @@ LABELS = {
     "accuracy": "accuracy", "macro F1": "macro-f1", "span F1": "span-f1", "tag accuracy": "tag-accuracy",
     "Spearman": "spearman", "Pearson": "pearson",
     "role F1": "role-f1", "predicate F1": "predicate-f1", "end-to-end role F1": "end-to-end-role-f1",
+    "derived span F1": "derived-span-f1",
 }  # fmt: skip
 """What scores are called in lines and file names."""
 ALL, NEW = "test", "test-new"
@@ -149,7 +152,8 @@ def tested(model: Any, corpus: Any) -> Line:
     known = seen(texts_of(model, rows), texts_of(model, list(training)), separators(training))
     if model.evaluated == "roles":  # their scores are of predicates too, which outputs and roles do not have
         new_rows = [row for row, is_known in zip(rows, known, strict=True) if not is_known]
-        return {ALL: scores_of(model, rows), NEW: scores_of(model, new_rows)}
+        of_all = scores_of(model, rows) | derived_spans(model, corpus)
+        return {ALL: of_all, NEW: scores_of(model, new_rows), "counts": role_counts(model, rows)}
     _, outputs = model.evaluate(rows)
     golds = golds_of(model, rows)
     new = [place for place, is_known in enumerate(known) if not is_known]
@@ -158,6 +162,36 @@ def tested(model: Any, corpus: Any) -> Line:
     if model.evaluated in ("labels", "choices"):
         line["right"] = bits([output == gold for output, gold in zip(outputs, golds, strict=True)])
     return line
+
+
+def role_counts(model: Any, rows: Sequence[tuple[str, ...]]) -> list[list[int]]:
+    """For every sentence the right arguments, those of the model and those of the data; predicates are given."""
+    from mallang.data.roles import Sentence
+    from mallang.evaluation.roles import role_table
+    from mallang.tasks.role_labeler import gold_of, with_given
+
+    sentences = [Sentence.of(row) for row in rows]
+    outputs = with_given(model.task, model.model, sentences)
+    table = role_table(outputs, [gold_of(each) for each in sentences], spans=model.task.roles.are_spans)
+    counts: list[list[int]] = table.tolist()
+    return counts
+
+
+def derived_spans(model: Any, corpus: Any) -> dict[str, Any]:
+    """The score of the spans that the trees of the test split make of head words, where it has trees."""
+    from dataclasses import replace
+
+    from mallang.data.corpus import Config, open_corpus
+
+    if model.task.roles.are_spans:
+        return {}
+    try:
+        columns = ("words", "predicates", "roles", "heads")
+        rows = list(open_corpus(Config(corpus=corpus.name, columns=list(columns)), columns).split("test"))
+    except UserError:
+        return {}  # no corpus by name, or one without trees
+    f1 = model.derived_span_scores(rows)[0]
+    return by_label([replace(f1, name="derived span F1")])
 
 
 def scores_of(model: Any, rows: Sequence[tuple[str, ...]]) -> dict[str, Any]:

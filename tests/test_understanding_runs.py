@@ -27,6 +27,7 @@ LISTS = [
         "adaptation",
         "adaptation-miniworld",
         "knowledge",
+        "roles",
     )
 ]
 LIST = """
@@ -67,7 +68,14 @@ def test_every_system_of_a_list_can_be_trained(path):
     for system in read_systems(path):
         for setting in system.settings:
             recipe = recipes.read(system.recipe, setting).build()
-            assert recipe.task_name in ("classification", "tagging", "pairs", "similarity", "graph_choice")
+            assert recipe.task_name in (
+                "classification",
+                "tagging",
+                "pairs",
+                "similarity",
+                "graph_choice",
+                "semantic_roles",
+            )
             assert recipe.data.corpus, system.name
 
 
@@ -276,6 +284,34 @@ def test_the_order_is_kept_and_joined_by_systems_that_are_measured_later(systems
     assert (behind, low < 0 < high) == (5.0, True)  # 15 texts lost and 10 won: the interval holds 0
     assert understanding_order.gap(np.array(best, float), np.array(same, float))[1] > 0
     assert kind_of("behind-nsmc-other").table == "understanding"
+
+
+def test_gains_of_role_labelers_are_paired_over_sentences(systems, tmp_path, capsys):
+    """Of 50 sentences with four arguments one system finds two and another three: F1 50 and 75, in any resample."""
+    job = todo(systems, [], ["sweep"])[0]
+    lines = [
+        line_of(job, 50.0) | {"stage": "final", "system": system, "seed": seed, "counts": [[right, 4, 4]] * 50}
+        for system, right in (("plain-english-propbank", 2), ("elmo-english-propbank", 3))
+        for seed in (1, 2)
+    ]
+    ((system, first, mine, *values),) = understanding_results.gains(lines)
+    assert (system, first, len(mine)) == ("elmo-english-propbank", "plain-english-propbank", 2)
+    assert values == pytest.approx([25, 25, 25])
+    name, result = understanding_results.result_of_gain(system, first, mine, *values)
+    assert result.value == 25 and "+25.00 to +25.00" in result.protocol and kind_of(name).table == "understanding"
+    understanding_results.show_gains(lines)
+    assert "+25.00" in capsys.readouterr().out
+
+
+def test_roles_leave_their_counts_by_sentence(tmp_path):
+    place = Place(folder=tmp_path, device="cpu", about={})
+    overrides = ("model.size=tiny", "train.epochs=none", "train.steps=2", "train.validate_every=none")
+    job = Job(stage="final", system="a", recipe="dependency-srl-miniworld", overrides=overrides, seed=1, cost=1)
+    line = do(job, place)
+    right, ours, gold = np.sum(line["counts"], axis=0)
+    precision, recall = right / max(1, ours), right / gold
+    f1 = 200 * precision * recall / max(1e-9, precision + recall)
+    assert line["test"]["role-f1"]["value"] == pytest.approx(f1) and "derived-span-f1" not in line["test"]
 
 
 def test_results_of_every_system_have_a_kind():
