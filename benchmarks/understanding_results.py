@@ -40,7 +40,7 @@ def read_lines(path: Path) -> list[Line]:
 def chief(line: Line, part: str = "dev") -> tuple[str, float]:
     """The score of a line that settings are chosen by, and its name."""
     scores = line[part]
-    order = (CHOSEN_BY.get(line["metric"], "accuracy"), "role-f1", "span-f1", "tag-accuracy", "accuracy")
+    order = (CHOSEN_BY.get(line["metric"], "accuracy"), "role-f1", "answer-f1", "span-f1", "tag-accuracy", "accuracy")
     label = next(label for label in order if label in scores)
     return label, float(scores[label]["value"])
 

@@ -28,8 +28,16 @@ LISTS = [
         "adaptation-miniworld",
         "knowledge",
         "roles",
+        "distillation",
+        "features",
+        "sequence-pretraining",
+        "korean-pretraining",
     )
 ]
+TASKS = (
+    "classification", "tagging", "pairs", "similarity", "graph_choice", "question_answering",
+    "distilled_classification", "distilled_pairs", "semantic_roles",
+)  # fmt: skip
 LIST = """
 [defaults]
 overrides = ["train.epochs=1"]
@@ -68,14 +76,7 @@ def test_every_system_of_a_list_can_be_trained(path):
     for system in read_systems(path):
         for setting in system.settings:
             recipe = recipes.read(system.recipe, setting).build()
-            assert recipe.task_name in (
-                "classification",
-                "tagging",
-                "pairs",
-                "similarity",
-                "graph_choice",
-                "semantic_roles",
-            )
+            assert recipe.task_name in TASKS
             assert recipe.data.corpus, system.name
 
 
@@ -209,6 +210,22 @@ def test_choices_are_scored_by_the_name_of_the_right_one(tmp_path):
     assert "failed" not in line, line
     assert list(line["test"]) == ["accuracy"] and len(is_right(line["right"], 12)) == 12
     assert line["test"]["accuracy"]["value"] == pytest.approx(100 * sum(is_right(line["right"], 12)) / 12)
+
+
+def test_answers_are_scored_by_the_best_of_several(tmp_path):
+    for split in ("train", "valid", "test"):
+        rows = [
+            {"question": f"who {split} {n}", "context": "Anna went to Seoul", "answers": ["Seoul", "Anna"][: 1 + n % 2]}
+            for n in range(8)
+        ]
+        (tmp_path / f"{split}.jsonl").write_text("\n".join(map(json.dumps, rows)), "utf-8")
+    data = [f"data.{split}={tmp_path / split}.jsonl" for split in ("train", "valid", "test")]
+    overrides = (*data, "task.name=question_answering", "model.size=tiny", "train.epochs=1", "train.workers=0")
+    job = Job(stage="final", system="x", recipe="rnn_tagger", overrides=overrides, seed=1, cost=1)
+    line = do(job, Place(folder=tmp_path, device="cpu", about={"commit": "0", "hardware": "h"}))
+    assert "failed" not in line, line
+    assert list(line["test"]) == list(line["test-new"]) == ["exact-match", "answer-f1"]
+    assert line["test"]["answer-f1"]["count"] == 8 and understanding_results.chief(line)[0] == "answer-f1"
 
 
 def test_a_wrong_job_says_why(tmp_path):
