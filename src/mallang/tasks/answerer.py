@@ -242,13 +242,13 @@ class Verbs:
             raise UserError(f"{next(iter(options))} has no effect on answers", todo="leave it out")
         golds = gold_answers(self.task, rows)
         found = [each.answer for each in self.answer_all([row[0] for row in rows], [row[1] for row in rows])]
-        return answer_scores(found, golds, self.task.config.rules), found
+        return answer_scores(found, golds, self.task.config.scored_by), found
 
     def fit_calibration(self, rows: Sequence[tuple[str, ...]]) -> Calibration | None:
         """The threshold of no answer with the highest F1 on a dev set; none where every question has an answer."""
         if not self.task.config.no_answer:
             return None
-        rules, golds = self.task.config.rules, gold_answers(self.task, rows)
+        rules, golds = self.task.config.scored_by, gold_answers(self.task, rows)
         known: dict[str, tuple[list[int], Offsets]] = {}
         readings = [read(self.task, question, context, known) for question, context, _ in rows]
         scored = score_spans(self.task, self.model, readings)
@@ -285,8 +285,8 @@ def validation_scores(task: Task, model: nn.Module, rows: Sequence[tuple[str, ..
     for (question, context, _), reading, each in zip(rows, readings, scored, strict=True):
         outputs.append(verbs.answered(question, context, *candidates(task, reading, context, each, 1), each).answer)
     windows = sum(each.windows for each in scored)
-    signature = f"rules:{task.config.rules}|golds:best"
-    exact, f1 = 100 * answer_table(outputs, golds, task.config.rules).mean(axis=0)
+    signature = f"rules:{task.config.scored_by}|golds:best"
+    exact, f1 = 100 * answer_table(outputs, golds, task.config.scored_by).mean(axis=0)
     return [
         Score("loss", sum(each.loss for each in scored) / max(1, windows), "nats per window", count=windows),
         Score("em", float(exact), signature, count=len(rows)),
