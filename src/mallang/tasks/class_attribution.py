@@ -62,11 +62,14 @@ def attribution_of(
     is_ordinal = task.config.kind == "ordinal"
     output = ORDINAL if is_ordinal else task.labels.names.index(chosen)
 
+    windows, _ = task.in_windows([example])
+
     def copies(count: int) -> Batch:
-        return task.collate([example] * count).to(device)
+        return task.collate([*windows] * count).to(device)
 
     def score(batch: Batch) -> Float[Tensor, " copies"]:
-        return task.logits(verbs.model, batch)[0][:, output].float()
+        logits = task.logits(verbs.model, batch)[0][:, output].float()
+        return logits.view(-1, len(windows)).mean(dim=1)
 
     found = attribute(verbs.model, verbs.encoder, copies, score, vocabulary, method)
     batch = copies(1)
