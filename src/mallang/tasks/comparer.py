@@ -15,6 +15,7 @@ from mallang.errors import UserError
 from mallang.evaluation.correlation import correlation_scores
 from mallang.evaluation.score import Score
 from mallang.layers.head import Headed
+from mallang.tasks.attribution import Method
 from mallang.tasks.contract import Evaluated
 from mallang.tasks.embedding import text_vectors, word_vectors
 from mallang.tasks.pair_layout import as_pairs, is_pair, lengths_of
@@ -102,6 +103,15 @@ class Verbs:
         else:
             found = text_vectors(self.encoder, self.task.text, given, windows=self.windows)
         return found[0] if isinstance(texts, str) else found
+
+    def attribution(self, texts: Any, *, method: Method = "integrated", label: str | None = None) -> Any:
+        """How much every token of both texts of a pair, or of each, adds to their similarity."""
+        from mallang.tasks.similarity_attribution import similarity_attributions
+
+        if label is not None:
+            raise UserError("a similarity is a number, so there is no label to explain", todo="leave out the label")
+        found = similarity_attributions(self, as_pairs(texts), method)
+        return found[0] if is_pair(texts) else found
 
     def evaluate(self, rows: Sequence[tuple[str, ...]], **options: Any) -> tuple[list[Score], list[str]]:
         """The correlations and the squared error, and the score of every row."""
