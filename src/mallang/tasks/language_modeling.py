@@ -34,7 +34,7 @@ from mallang.models.contract import Segmented, WordVectors, is_probability, long
 from mallang.tasks.chat import check_chat
 from mallang.tasks.contract import Better, Group, Loss
 from mallang.tasks.generation import Verbs
-from mallang.tasks.out_of_vocabulary import forget_oov, ids_to_read
+from mallang.tasks.out_of_vocabulary import forget_oov, ids_to_read, validation_lines
 from mallang.tasks.surprisal import Backward, ContextMode, Lines, line_log_probs
 from mallang.text.tokenizer import Tokenizer
 from mallang.text.vocabulary import PAD
@@ -269,9 +269,10 @@ class Task:
         return context_mode
 
     def validate(self, model: nn.Module, corpus: Prepared, rows: Sequence[tuple[str, ...]], metric: str) -> list[Score]:
-        """The mean loss per token, `</s>` included."""
+        """The mean loss per token, `</s>` included; unseen words are read as `evaluate` reads them."""
         context_mode = self.context_mode(model, VALIDATION_ROWS)
-        found = np.concatenate(line_log_probs(model, Backward(corpus) if self.backward else corpus, context_mode))
+        with validation_lines(model, self.text, corpus, rows) as lines:
+            found = np.concatenate(line_log_probs(model, Backward(lines) if self.backward else lines, context_mode))
         what = "nats per token" if is_probability(model) else "scores of tokens, no probabilities"
         signed = f"{what}|</s> counted|{joined_signature(model, context_mode)}{'|backward' if self.backward else ''}"
         return [Score("loss", -float(found.mean()), signed, count=len(found))]

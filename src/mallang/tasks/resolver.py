@@ -78,7 +78,7 @@ class Verbs:
 
     task_name = "coreference"
     verbs = ("coref", "evaluate")
-    compared_by = None
+    compared_by = ("CoNLL F1",)
 
     def __init__(self, task: Task, model: Any, config: None, max_length: int) -> None:
         self.task, self.model, self.config, self.max_length = task, model, config, max_length

@@ -106,7 +106,7 @@ class Verbs:
 
     task_name = "semantic_roles"
     verbs = ("roles", "evaluate")
-    compared_by = None
+    compared_by = ("role F1",)
 
     def __init__(self, task: Task, model: Any, config: None, max_length: int) -> None:
         self.task, self.model, self.config, self.max_length = task, model, config, max_length
