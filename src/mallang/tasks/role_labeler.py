@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Float
 from torch import nn
 
+from mallang import notebook
 from mallang.data.columns import split_cell
 from mallang.data.role_files import NONE
 from mallang.data.roles import Sentence
@@ -91,6 +92,13 @@ class RoleLabeling:
 
     def __str__(self) -> str:
         return "; ".join(map(str, self.propositions))
+
+    def _repr_html_(self) -> str:
+        tables = []
+        for each in self.propositions:
+            rows = [(f"{one.role} · {one.text}", one.confidence) for one in each.arguments]
+            tables.append(notebook.note(each.predicate) + notebook.bars(rows))
+        return notebook.block(self.input, *tables)
 
 
 class Verbs:
