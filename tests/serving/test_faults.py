@@ -237,7 +237,7 @@ def test_a_killed_worker_and_a_stop_under_load(translator: Path) -> None:
 
         def arrived() -> float:
             """The texts that wait, and all that workers have taken."""
-            return metric(client, "mallang_queue_size") + metric(client, "mallang_batch_size_sum")
+            return metric(client, "mallang_queue_size") + metric(client, "mallang_queue_duration_seconds_count")
 
         asking = in_background(*(lambda: ask("sleep 0.5", 1) for _ in range(3)))
         until(lambda: metric(client, 'mallang_batch_size_count{run="translator"') >= 1)
