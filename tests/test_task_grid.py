@@ -4,8 +4,8 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the benchmarks are not installed
-from benchmarks import task_grid  # noqa: E402
-from benchmarks.kinds import kind_of  # noqa: E402
+from benchmarks import task_grid
+from benchmarks.kinds import kind_of
 
 CELLS = {"cnn": 1.5, "bert": 4.25, "rnn_lm": 2.0}
 
