@@ -27,8 +27,17 @@ LISTS = [
         "adaptation",
         "adaptation-miniworld",
         "knowledge",
+        "roles",
+        "distillation",
+        "features",
+        "sequence-pretraining",
+        "korean-pretraining",
     )
 ]
+TASKS = (
+    "classification", "tagging", "pairs", "similarity", "graph_choice", "question_answering",
+    "distilled_classification", "distilled_pairs", "semantic_roles",
+)  # fmt: skip
 LIST = """
 [defaults]
 overrides = ["train.epochs=1"]
@@ -67,7 +76,7 @@ def test_every_system_of_a_list_can_be_trained(path):
     for system in read_systems(path):
         for setting in system.settings:
             recipe = recipes.read(system.recipe, setting).build()
-            assert recipe.task_name in ("classification", "tagging", "pairs", "similarity", "graph_choice")
+            assert recipe.task_name in TASKS
             assert recipe.data.corpus, system.name
 
 
@@ -203,6 +212,22 @@ def test_choices_are_scored_by_the_name_of_the_right_one(tmp_path):
     assert line["test"]["accuracy"]["value"] == pytest.approx(100 * sum(is_right(line["right"], 12)) / 12)
 
 
+def test_answers_are_scored_by_the_best_of_several(tmp_path):
+    for split in ("train", "valid", "test"):
+        rows = [
+            {"question": f"who {split} {n}", "context": "Anna went to Seoul", "answers": ["Seoul", "Anna"][: 1 + n % 2]}
+            for n in range(8)
+        ]
+        (tmp_path / f"{split}.jsonl").write_text("\n".join(map(json.dumps, rows)), "utf-8")
+    data = [f"data.{split}={tmp_path / split}.jsonl" for split in ("train", "valid", "test")]
+    overrides = (*data, "task.name=question_answering", "model.size=tiny", "train.epochs=1", "train.workers=0")
+    job = Job(stage="final", system="x", recipe="rnn_tagger", overrides=overrides, seed=1, cost=1)
+    line = do(job, Place(folder=tmp_path, device="cpu", about={"commit": "0", "hardware": "h"}))
+    assert "failed" not in line, line
+    assert list(line["test"]) == list(line["test-new"]) == ["exact-match", "answer-f1"]
+    assert line["test"]["answer-f1"]["count"] == 8 and understanding_results.chief(line)[0] == "answer-f1"
+
+
 def test_a_wrong_job_says_why(tmp_path):
     place = Place(folder=tmp_path, device="cpu", about={})
     line = do(Job(stage="sweep", system="x", recipe="cnn", overrides=("model.dim=3",), seed=1, cost=1), place)
@@ -276,6 +301,34 @@ def test_the_order_is_kept_and_joined_by_systems_that_are_measured_later(systems
     assert (behind, low < 0 < high) == (5.0, True)  # 15 texts lost and 10 won: the interval holds 0
     assert understanding_order.gap(np.array(best, float), np.array(same, float))[1] > 0
     assert kind_of("behind-nsmc-other").table == "understanding"
+
+
+def test_gains_of_role_labelers_are_paired_over_sentences(systems, tmp_path, capsys):
+    """Of 50 sentences with four arguments one system finds two and another three: F1 50 and 75, in any resample."""
+    job = todo(systems, [], ["sweep"])[0]
+    lines = [
+        line_of(job, 50.0) | {"stage": "final", "system": system, "seed": seed, "counts": [[right, 4, 4]] * 50}
+        for system, right in (("plain-english-propbank", 2), ("elmo-english-propbank", 3))
+        for seed in (1, 2)
+    ]
+    ((system, first, mine, *values),) = understanding_results.gains(lines)
+    assert (system, first, len(mine)) == ("elmo-english-propbank", "plain-english-propbank", 2)
+    assert values == pytest.approx([25, 25, 25])
+    name, result = understanding_results.result_of_gain(system, first, mine, *values)
+    assert result.value == 25 and "+25.00 to +25.00" in result.protocol and kind_of(name).table == "understanding"
+    understanding_results.show_gains(lines)
+    assert "+25.00" in capsys.readouterr().out
+
+
+def test_roles_leave_their_counts_by_sentence(tmp_path):
+    place = Place(folder=tmp_path, device="cpu", about={})
+    overrides = ("model.size=tiny", "train.epochs=none", "train.steps=2", "train.validate_every=none")
+    job = Job(stage="final", system="a", recipe="dependency-srl-miniworld", overrides=overrides, seed=1, cost=1)
+    line = do(job, place)
+    right, ours, gold = np.sum(line["counts"], axis=0)
+    precision, recall = right / max(1, ours), right / gold
+    f1 = 200 * precision * recall / max(1e-9, precision + recall)
+    assert line["test"]["role-f1"]["value"] == pytest.approx(f1) and "derived-span-f1" not in line["test"]
 
 
 def test_results_of_every_system_have_a_kind():
