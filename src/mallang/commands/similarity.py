@@ -105,8 +105,11 @@ def load_similar(run: Path, device: str) -> Any:
     from mallang.find import plain
     from mallang.runs.folder import Run
 
-    compares = has_verb(plain(Run.open(run).task), "similarity")
-    return load_for(run, None, "similarity" if compares else "embed", device, called="similarity")
+    task = plain(Run.open(run).task)
+    verb = (
+        "similarity" if has_verb(task, "similarity") or task == "pairs" else "embed"
+    )  # pairs have one vector for both
+    return load_for(run, None, verb, device, called="similarity")
 
 
 def compare(model: Any, pairs: Sequence[tuple[str, str]]) -> list[Any]:
