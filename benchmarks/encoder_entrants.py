@@ -84,7 +84,7 @@ def set_threads(threads: int) -> None:
 
 
 def our_training(folder: str, sentences: int, batch: int, updates: int, device: str, threads: int) -> Turn:
-    """Our batches, step and optimizer; on a GPU batches have few shapes, with one captured graph each, as in training."""
+    """Our batches, step and optimizer; on a GPU batches have few shapes, each a captured graph, as in training."""
     import torch
 
     from mallang.data.batch import Shapes

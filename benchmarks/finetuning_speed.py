@@ -1,8 +1,8 @@
 """Fine-tuning a BERT is at least as fast as with Trainer of transformers, on batches of like lengths.
 
-A BERT of 6 layers of 384 on the reviews of NSMC, 32 a batch; `--batches 32,128,512` measures other sizes, which stand in
-the names of results, since each system's fastest batch counts as well. transformers groups texts by length, pads each
-batch to its longest, uses SDPA, and has a fused AdamW, as Trainer has with group_by_length; on a GPU both compute in
+A BERT of 6 layers of 384 on the reviews of NSMC, 32 a batch. `--batches 32,128,512` measures other sizes too, and names
+results by them: the fastest batch of each system counts as well. transformers groups texts by length, pads each batch
+to its longest, uses SDPA, and has a fused AdamW, as Trainer has with group_by_length; on a GPU both compute in
 bfloat16 and compiled. Speed is counted in tokens without padding.
 """
 
