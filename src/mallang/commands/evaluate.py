@@ -230,6 +230,7 @@ def of_run(run: Path, asked: Asked, sentence: int, option: str | None, *, quiet:
             scores, outputs = report.scores, report.outputs
         else:
             scores, outputs = evaluated(model, part, rows, {"domain": chosen, **options})
+            scores = [*scores, *([] if sentence or part.corpus else pointed(run, model, split, asked))]
         rows = [row[::-1] for row in rows] if asked.reverse else rows
         yield Judged(rows, outputs, scores, part.corpus, chosen, report=report)
         if not quiet:
@@ -281,6 +282,13 @@ def evaluated(model: Any, part: Scorable, rows: list[Any], options: dict[str, An
         return found
     except UserError as error:
         raise of_file(error, part) from error
+
+
+def pointed(run: Path, model: Any, split: str, asked: Asked) -> list[Score]:
+    """Of captions: how often attention points at what a word names, where the rows have boxes."""
+    from mallang.inspection.pointing import pointing_of
+
+    return pointing_of(run, model, split, asked.data)
 
 
 def of_file(error: UserError, part: Scorable) -> UserError:

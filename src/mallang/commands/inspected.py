@@ -76,8 +76,8 @@ def show_attention(
         refuse({"--layer": asked.layers, "--head": asked.head, "--words": asked.words}, "on images")
         show_images(model, texts, where, asked)
         return
-    elif texts and is_role_labeler(model):
-        asked_of_maps = {"--layer": asked.layers, "--head": asked.head, "--words": asked.words, "--with": others}
+    elif texts and is_role_labeler(model) and not others:
+        asked_of_maps = {"--layer": asked.layers, "--head": asked.head, "--words": asked.words}
         refuse({**asked.searched, **asked_of_maps, "--start": asked.start}, "on semantic roles")
         show_roles(model, texts, where, asked.json, asked.quiet)
         return

@@ -20,7 +20,8 @@ from mallang.data import local, registry
 from mallang.data.column_names import column_names
 from mallang.data.derived import with_joined
 from mallang.data.excluded import Excluding
-from mallang.data.gathered import Gathered, Gathering
+from mallang.data.first_rows import First
+from mallang.data.gathered import REFERENCE, Gathered, Gathering, has_chapters
 from mallang.data.held_out import HeldOut
 from mallang.data.local import MissingColumnError, Wanted
 from mallang.data.located import Located, located
@@ -72,9 +73,12 @@ class Config:
     drop_duplicates: bool = False
     """Train only on the first of equal rows."""
     documents: Gathering = "rows"
-    """How rows become documents: each is one, a blank line ends one, or a heading of WikiText begins one."""
+    """How rows become documents: each is one, a blank line ends one, a heading of WikiText begins one, or the verses of
+    a chapter are one, where a column ref says Genesis 25:1; corpora without that column keep their rows."""
     unpaired: How = "no"
     """Read both sides apart in training, without pairs: sources and targets of different halves, or all of both."""
+    first: int | None = None
+    """Train on the first rows alone, at most this many: for curves over the size of the data."""
     exclude: list[str] | None = None
     """Text that is not trained on, as NAME:SPLIT, such as nsmc:test: rows with the same text are left out."""
 
@@ -93,6 +97,8 @@ class Config:
             raise ValueError(f"hold_out = {self.hold_out} holds out lines, and documents have several; give valid")
         if self.unpaired != "no" and (self.domains or self.exclude or self.documents != "rows"):
             raise ValueError(f'unpaired = "{self.unpaired}" goes with neither domains, exclude nor documents')
+        if self.first is not None and (self.first < 1 or self.corpora or self.hold_out):
+            raise ValueError(f"first = {self.first} must be at least 1, and goes with neither corpora nor hold_out")
         for name in self.exclude or ():
             if not all(name.rpartition(":")[::2]):
                 raise ValueError(f"exclude names {name!r}; write a corpus and its split, such as nsmc:test")
@@ -190,6 +196,11 @@ class Corpus:
 def open_corpus(config: Config, columns: tuple[str, ...]) -> Corpus:
     """The corpus of a configuration, its rows with these columns; all columns where none is named."""
     corpus = _open(config, columns)
+    if config.first is not None:
+        rows = corpus.split("train")
+        corpus = replace(
+            corpus, splits={**corpus.splits, "train": replace(rows, source=First(rows.source, config.first))}
+        )
     if config.unpaired != "no" and config.train is None:
         return _unpaired(corpus, config.unpaired)
     if config.documents == "rows" and not config.exclude:
@@ -197,6 +208,12 @@ def open_corpus(config: Config, columns: tuple[str, ...]) -> Corpus:
     named = [name.rpartition(":")[::2] for name in config.exclude or ()]
     others = tuple(_open(Config(corpus=name), ()).split(split) for name, split in named)
     shaped = {name: _shaped(rows, config, others if name == "train" else ()) for name, rows in corpus.splits.items()}
+    parts = [part for rows in shaped.values() for part in rows.parts]
+    if config.documents == "chapters" and not any(isinstance(part.source, Gathered) for part in parts):
+        raise UserError(
+            f"data.documents=chapters needs a column {REFERENCE}, such as Genesis 25:1, and {corpus.name} has none",
+            todo="data.corpus=korean-english/bible, or data.documents=rows",
+        )
     return replace(corpus, splits=shaped)
 
 
@@ -206,7 +223,7 @@ def _shaped(rows: Rows, config: Config, others: tuple[Rows, ...]) -> Rows:
         members = [replace(member, rows=_shaped(member.rows, config, others)) for member in rows.source.members]
         return replace(rows, source=replace(rows.source, members=tuple(members)))
     source = Excluding(rows.source, rows.picks, others) if others else rows.source
-    if config.documents != "rows":
+    if config.documents != "rows" and (config.documents != "chapters" or has_chapters(rows.source)):
         if len(rows.picks) != 1:
             what = f"data.documents joins lines of one column, and {rows.name} has {len(rows.picks)}"
             raise UserError(what, todo="data.documents=rows, or name one column with data.columns")
@@ -322,7 +339,8 @@ def _open_named(name: str, config: Config, roles: tuple[str, ...]) -> Corpus:
         except (registry.UnobtainableError, MissingColumnError) as error:
             absent[split] = error
         else:
-            splits[split] = Rows(f"{name} {split}", roles or picks, with_joined(how.at(folder), picks), picks)
+            source = located(with_joined(how.at(folder), picks), roles, picks)
+            splits[split] = Rows(f"{name} {split}", roles or picks, source, picks)
     if not splits:
         raise next(iter(absent.values()))
     return Corpus(name, entry.license, splits, entry.kind, absent)

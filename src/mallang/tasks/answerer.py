@@ -84,7 +84,7 @@ class Verbs:
 
     task_name = "question_answering"
     verbs = ("answer", "evaluate")
-    compared_by = None
+    compared_by = ("F1",)
 
     def __init__(self, task: Task, model: Any, config: None, max_length: int) -> None:
         self.task, self.model, self.config, self.max_length = task, model, config, max_length

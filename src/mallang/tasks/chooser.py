@@ -66,7 +66,7 @@ class Verbs:
 
     task_name = "multiple_choice"
     verbs = ("choose", "evaluate")
-    compared_by = None
+    compared_by = ("accuracy",)
 
     def __init__(self, task: Task, model: Any, config: None, max_length: int) -> None:
         self.task, self.model, self.config, self.max_length = task, model, config, max_length

@@ -41,7 +41,7 @@ from mallang.runs.given import Given
 from mallang.tasks.classification_options import Options
 from mallang.tasks.classifier import Verbs, predict, scores_of
 from mallang.tasks.contract import Better, Group, Loss
-from mallang.tasks.features import RECEIVES, features_of
+from mallang.tasks.features import RECEIVES, Features, features_of
 from mallang.tasks.finetuning import (
     FineTuned,
     head_dims,
@@ -95,7 +95,7 @@ class Task(FineTuned):
         given: Mapping[str, Given] | None = None,
     ) -> None:
         self.config, self.tokenizers, self.text = config, tokenizers, tokenizers["text"]
-        self.features = features_of(given, "document" if config.documents else "text", config, self.text)
+        self.features = self.read_features(given)
         self.labels = labels["label"]
         self.parts = ("loss", "lm") if config.lm_weight else ("loss",)
         self.segments, self.windows = Segments(self.text, "document"), TextWindows()
@@ -121,6 +121,10 @@ class Task(FineTuned):
     def receives(cls) -> Mapping[str, str]:
         """The names of [given] that it accepts."""
         return RECEIVES
+
+    def read_features(self, given: Mapping[str, Given] | None) -> Features | None:
+        """The features of texts, if they are given."""
+        return features_of(given, "document" if self.config.documents else "text", self.config, self.text)
 
     def arrays(self) -> Sequence[Column]:
         """The tokens, the label, of documents the starts of their sentences; what features and a bag need."""

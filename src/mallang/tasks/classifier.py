@@ -114,7 +114,7 @@ class Verbs:
 
     task_name = "classification"
     verbs: ClassVar[tuple[str, ...]] = ("classify", "embed", "evaluate")
-    compared_by = None
+    compared_by = ("accuracy", "micro F1")
 
     def __init__(self, task: Task, model: Any, config: None, max_length: int) -> None:
         self.task, self.model, self.config, self.max_length = task, model, config, max_length

@@ -45,7 +45,7 @@ class Verbs:
 
     task_name = "similarity"
     verbs = ("similarity", "embed", "evaluate")
-    compared_by = None
+    compared_by = ("Pearson",)
     reads_pairs = True
     evaluated: Evaluated = "numbers"
 

@@ -30,6 +30,8 @@ class TokenizedQuestion:
     question: Sequence[int]
     context: Sequence[int]
     offsets: Offsets
+    features: tuple[Any, ...] = ()
+    """What given features read of both."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,8 @@ def read(task: Task, question: str, context: str, known: dict[str, tuple[list[in
     ids, offsets = known[context]
     if not (offsets[:, 1] > offsets[:, 0]).any():
         raise UserError("the context is empty: it holds no token", todo="give the text that holds the answer")
-    return TokenizedQuestion(task.question.encode(question).ids, ids, offsets)
+    features = () if task.features is None else task.features.example(question, context)
+    return TokenizedQuestion(task.question.encode(question).ids, ids, offsets, features)
 
 
 def score_spans(
@@ -70,7 +73,7 @@ def score_spans(
         for place, reading in enumerate(readings)
         for start, *part in cut(task, reading, None if answers is None else answers[place])
     ]
-    lengths = [len(question) + len(context) + task.windows.frame for _, _, question, context, _ in windows]
+    lengths = [len(question) + len(context) + task.windows.frame for _, _, question, context, *_ in windows]
     device, found = device_of(model), dict[int, tuple[Any, Any, float, float]]()
     with inference(model):
         for group in by_length(lengths, BATCH_TOKENS):
@@ -78,7 +81,7 @@ def score_spans(
             logits, _ = task.logits(model, batch.to(device))
             shares = logits.log_softmax(dim=2).cpu().numpy().astype(np.float64)
             for each, own, answer in zip(group, shares, batch.answers.numpy(), strict=True):  # type: ignore[union-attr]
-                _, _, question, context, _ = windows[each]
+                _, _, question, context, *_ = windows[each]
                 begin, null = task.context_start(len(question)), task.null_place(len(question))
                 inside = own[:, begin : begin + len(context)]
                 loss = np.nan if answer[0] == IGNORE else -float(own[0, answer[0]] + own[1, answer[1]]) / 2
@@ -93,7 +96,8 @@ def cut(task: Task, reading: TokenizedQuestion, spans: Sequence[int] | None) -> 
     for start in task.windows.starts(len(reading.question), len(reading.context)):
         end = min(start + room, len(reading.context))
         answer = (IGNORE, IGNORE) if spans is None else span_within(np.array(spans, dtype=np.int64), start, end)
-        found.append((start, list(reading.question[:read]), list(reading.context[start:end]), answer))
+        more = () if task.features is None else task.features.window(reading.features, read, start, end)
+        found.append((start, list(reading.question[:read]), list(reading.context[start:end]), answer, *more))
     return found
 
 
