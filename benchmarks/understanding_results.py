@@ -11,10 +11,11 @@ import numpy as np
 
 from benchmarks import report
 from benchmarks.report import Result
-from benchmarks.understanding_runs import ALL, LABELS, NEW, Line, is_right
+from benchmarks.understanding_order import RIGHT, keep_right, order_results, show_order
+from benchmarks.understanding_runs import ALL, LABELS, NEW, Line
 from mallang.errors import UserError
 from mallang.evaluation.bag_of_words import harmonic, precision_and_recall
-from mallang.evaluation.score import RESAMPLES, SEED, interval
+from mallang.evaluation.score import interval
 
 SWEEP = Path(__file__).with_name("understanding-sweep.jsonl")
 SPLITS = {"dev": "valid", ALL: "test", NEW: "test"}
@@ -39,7 +40,7 @@ def read_lines(path: Path) -> list[Line]:
 def chief(line: Line, part: str = "dev") -> tuple[str, float]:
     """The score of a line that settings are chosen by, and its name."""
     scores = line[part]
-    order = (CHOSEN_BY.get(line["metric"], "accuracy"), "role-f1", "span-f1", "tag-accuracy", "accuracy")
+    order = (CHOSEN_BY.get(line["metric"], "accuracy"), "role-f1", "answer-f1", "span-f1", "tag-accuracy", "accuracy")
     label = next(label for label in order if label in scores)
     return label, float(scores[label]["value"])
 
@@ -77,20 +78,6 @@ def show(files: Sequence[Path]) -> None:
             print(summary(line))
 
 
-def show_order(lines: Sequence[Line]) -> None:
-    """Print the classifiers of every corpus in the order of their accuracy, with how far each is from the first."""
-    classified = [line for line in lines if "right" in line]
-    for corpus in dict.fromkeys(line["corpus"] for line in classified):
-        mine = [line for line in classified if line["corpus"] == corpus]
-        found = {system: mean_right([line for line in mine if line["system"] == system]) for system in systems_of(mine)}
-        ranked = sorted(found, key=lambda system: -found[system].mean())
-        rows = [
-            (system, f"{100 * found[system].mean():.2f}", *gap(found[ranked[0]], found[system])) for system in ranked
-        ]
-        if len(rows) > 1:
-            report.show(f"{corpus}, test", [("system", "accuracy", "behind the first", "95 % interval"), *rows])
-
-
 def show_gains(lines: Sequence[Line]) -> None:
     """Print by how much each labeler of roles is above the first one of its corpus: F1 of the counts of all seeds."""
     rows = [
@@ -105,10 +92,10 @@ def gains(lines: Sequence[Line]) -> Iterable[tuple[str, str, list[Line], float, 
     """Every labeler of roles but the first of its corpus: the first, its lines, the gain in F1 and its interval."""
     counted = [line for line in lines if "counts" in line]
     for corpus in dict.fromkeys(line["corpus"] for line in counted):
-        mine = {
-            system: [line for line in counted if (line["corpus"], line["system"]) == (corpus, system)]
-            for system in systems_of([line for line in counted if line["corpus"] == corpus])
-        }
+        mine: dict[str, list[Line]] = {}
+        for line in counted:
+            if line["corpus"] == corpus:
+                mine.setdefault(line["system"], []).append(line)
         tables = {system: np.sum([line["counts"] for line in own], axis=0) for system, own in mine.items()}
         first, *others = tables
         for system in others:
@@ -130,26 +117,6 @@ def f1_of(sums: np.ndarray) -> float:
     return 100 * harmonic(*precision_and_recall(*sums.tolist()))
 
 
-def systems_of(lines: Sequence[Line]) -> list[str]:
-    """The systems of lines, each once."""
-    return list(dict.fromkeys(line["system"] for line in lines))
-
-
-def mean_right(lines: Sequence[Line]) -> np.ndarray:
-    """For every test text the share of seeds that are right."""
-    shares: np.ndarray = np.mean([is_right(line["right"], line[ALL]["accuracy"]["count"]) for line in lines], axis=0)
-    return shares
-
-
-def gap(first: np.ndarray, other: np.ndarray) -> tuple[str, str]:
-    """The difference of two systems on the same texts, and its interval by a paired bootstrap over texts."""
-    difference = 100 * (first - other)
-    random, count = np.random.default_rng(SEED), len(difference)  # one draw at a time: all of 50,000 texts take 400 MB
-    means = [difference[random.integers(count, size=count)].mean() for _ in range(RESAMPLES)]
-    low, high = np.quantile(means, (0.025, 0.975))
-    return f"{difference.mean():.2f}", f"{low:.2f} to {high:.2f}"
-
-
 def spread(values: Iterable[float]) -> str:
     """Mean and standard deviation."""
     numbers = list(values)
@@ -157,13 +124,16 @@ def spread(values: Iterable[float]) -> str:
     return f"{statistics.mean(numbers):.2f}{deviation}"
 
 
-def collect(files: Sequence[Path], folder: Path = report.RESULTS, sweep: Path = SWEEP) -> None:
-    """Write every value of final runs into results/, and add what is new of the sweep to the kept one."""
+def collect(files: Sequence[Path], folder: Path = report.RESULTS, sweep: Path = SWEEP, right: Path = RIGHT) -> None:
+    """Write every value of final runs into results/, and add what is new to the kept sweep and right texts."""
     lines = [line for path in files for line in read_lines(path) if "failed" not in line]
     for line in lines:
         if not line["commit"] or line["commit"].endswith("-dirty"):
             raise UserError(f"the runs were made by code of no commit ({line['commit']})", todo="run … --commit SUM")
-    values = [each for line in lines if line["stage"] == "final" for each in results(line)]
+    finals = [line for line in lines if line["stage"] == "final"]
+    values = [each for line in finals for each in results(line)]
+    measured = {line["corpus"] for line in finals}
+    values += order_results([each for each in keep_right(finals, right) if each["corpus"] in measured])
     values += [result_of_gain(*each) for each in gains(lines)]
     for name, result in values:
         report.write_result(name, result, folder)

@@ -3,7 +3,7 @@
 It is scored on dev, and on test where asked.
 
 A worker process does one job after the other with one thread, for many share a machine. A score on test is counted
-twice: on all texts, and without those that are in the training split too (in lower case, with single spaces).
+twice: on all texts, and without those that are in the training split too (mallang.data.seen says which are).
 """
 
 from __future__ import annotations
@@ -29,10 +29,13 @@ Line = dict[str, Any]
 LABELS = {
     "accuracy": "accuracy", "macro F1": "macro-f1", "span F1": "span-f1", "tag accuracy": "tag-accuracy",
     "Spearman": "spearman", "Pearson": "pearson",
+    "EM": "exact-match", "F1": "answer-f1",
     "role F1": "role-f1", "predicate F1": "predicate-f1", "end-to-end role F1": "end-to-end-role-f1",
     "derived span F1": "derived-span-f1",
 }  # fmt: skip
 """What scores are called in lines and file names."""
+SCORED_BY_ROW = "roles", "answers"
+"""What is scored with the rows: predicates, or several right answers, which outputs and labels do not have."""
 ALL, NEW = "test", "test-new"
 """The test texts, and those of them that are not in the training split."""
 
@@ -146,19 +149,21 @@ def opened(recipe: Any) -> Any:
 
 def tested(model: Any, corpus: Any) -> Line:
     """The scores on all test texts, and on those that are not in the training split."""
-    from mallang.data.seen import seen
+    from mallang.data.seen import seen, separators
 
-    rows = list(corpus.split("test"))
-    known = seen(texts_of(model, rows), texts_of(model, list(corpus.split("train"))))
-    if model.evaluated == "roles":  # their scores are of predicates too, which outputs and roles do not have
+    rows, training = list(corpus.split("test")), corpus.split("train")
+    known = seen(texts_of(model, rows), texts_of(model, list(training)), separators(training))
+    if model.evaluated in SCORED_BY_ROW:
         new_rows = [row for row, is_known in zip(rows, known, strict=True) if not is_known]
-        line = {ALL: scores_of(model, rows), NEW: scores_of(model, new_rows), "counts": role_counts(model, rows)}
-        line[ALL] |= derived_spans(model, corpus)
+        line: Line = {ALL: scores_of(model, rows), NEW: scores_of(model, new_rows)}
+        if model.evaluated == "roles":
+            line[ALL] |= derived_spans(model, corpus)
+            line["counts"] = role_counts(model, rows)
         return line
     _, outputs = model.evaluate(rows)
     golds = golds_of(model, rows)
     new = [place for place, is_known in enumerate(known) if not is_known]
-    line: Line = {ALL: scored(model, outputs, golds)}
+    line = {ALL: scored(model, outputs, golds)}
     line[NEW] = scored(model, [outputs[place] for place in new], [golds[place] for place in new])
     if model.evaluated in ("labels", "choices"):
         line["right"] = bits([output == gold for output, gold in zip(outputs, golds, strict=True)])
@@ -198,7 +203,7 @@ def derived_spans(model: Any, corpus: Any) -> dict[str, Any]:
 def scores_of(model: Any, rows: Sequence[tuple[str, ...]]) -> dict[str, Any]:
     """The scores of rows, by label."""
     scores, outputs = model.evaluate(rows)
-    if model.evaluated == "roles":
+    if model.evaluated in SCORED_BY_ROW:
         return by_label(scores)
     return scored(model, outputs, golds_of(model, rows))
 
@@ -245,7 +250,7 @@ def texts_of(model: Any, rows: Sequence[tuple[str, ...]]) -> list[str]:
     """The texts of rows, both of a pair; words with spaces between them."""
     from mallang.data.columns import split_cell
 
-    if model.evaluated in ("labels", "numbers", "choices"):
+    if model.evaluated in ("labels", "numbers", "choices", "answers"):
         return ["\t".join(row[:-1]) for row in rows]
     return [" ".join(split_cell(row[0], "words")) for row in rows]
 

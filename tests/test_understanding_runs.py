@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # the benchmarks are not installed
-from benchmarks import understanding, understanding_results  # noqa: E402
+from benchmarks import understanding, understanding_order, understanding_results  # noqa: E402
 from benchmarks.kinds import kind_of  # noqa: E402
 from benchmarks.understanding import STAGES, parser, read_systems, todo  # noqa: E402
 from benchmarks.understanding_runs import Job, Place, bits, do, is_right  # noqa: E402
@@ -19,8 +19,25 @@ from mallang.errors import UserError  # noqa: E402
 
 LISTS = [
     ROOT / "benchmarks" / f"{name}.toml"
-    for name in ("understanding", "tagging", "finetuning", "adaptation", "adaptation-miniworld", "knowledge", "roles")
+    for name in (
+        "understanding",
+        "documents",
+        "tagging",
+        "finetuning",
+        "adaptation",
+        "adaptation-miniworld",
+        "knowledge",
+        "roles",
+        "distillation",
+        "features",
+        "sequence-pretraining",
+        "korean-pretraining",
+    )
 ]
+TASKS = (
+    "classification", "tagging", "pairs", "similarity", "graph_choice", "question_answering",
+    "distilled_classification", "distilled_pairs", "semantic_roles",
+)  # fmt: skip
 LIST = """
 [defaults]
 overrides = ["train.epochs=1"]
@@ -59,14 +76,7 @@ def test_every_system_of_a_list_can_be_trained(path):
     for system in read_systems(path):
         for setting in system.settings:
             recipe = recipes.read(system.recipe, setting).build()
-            assert recipe.task_name in (
-                "classification",
-                "tagging",
-                "pairs",
-                "similarity",
-                "graph_choice",
-                "semantic_roles",
-            )
+            assert recipe.task_name in TASKS
             assert recipe.data.corpus, system.name
 
 
@@ -202,6 +212,22 @@ def test_choices_are_scored_by_the_name_of_the_right_one(tmp_path):
     assert line["test"]["accuracy"]["value"] == pytest.approx(100 * sum(is_right(line["right"], 12)) / 12)
 
 
+def test_answers_are_scored_by_the_best_of_several(tmp_path):
+    for split in ("train", "valid", "test"):
+        rows = [
+            {"question": f"who {split} {n}", "context": "Anna went to Seoul", "answers": ["Seoul", "Anna"][: 1 + n % 2]}
+            for n in range(8)
+        ]
+        (tmp_path / f"{split}.jsonl").write_text("\n".join(map(json.dumps, rows)), "utf-8")
+    data = [f"data.{split}={tmp_path / split}.jsonl" for split in ("train", "valid", "test")]
+    overrides = (*data, "task.name=question_answering", "model.size=tiny", "train.epochs=1", "train.workers=0")
+    job = Job(stage="final", system="x", recipe="rnn_tagger", overrides=overrides, seed=1, cost=1)
+    line = do(job, Place(folder=tmp_path, device="cpu", about={"commit": "0", "hardware": "h"}))
+    assert "failed" not in line, line
+    assert list(line["test"]) == list(line["test-new"]) == ["exact-match", "answer-f1"]
+    assert line["test"]["answer-f1"]["count"] == 8 and understanding_results.chief(line)[0] == "answer-f1"
+
+
 def test_a_wrong_job_says_why(tmp_path):
     place = Place(folder=tmp_path, device="cpu", about={})
     line = do(Job(stage="sweep", system="x", recipe="cnn", overrides=("model.dim=3",), seed=1, cost=1), place)
@@ -217,10 +243,11 @@ def test_values_and_the_sweep_are_written(tmp_path, systems, capsys):
         lines.append(dev | {"test": dev["dev"], "test-new": line_of(job, 79.0)["dev"], "right": "f"})
     path = tmp_path / "lines.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"cut', "utf-8")
+    kept = (tmp_path / "results", tmp_path / "sweep.jsonl", tmp_path / "right.jsonl")
     understanding_results.show([path])
     assert "81.00 ± 1.00" in capsys.readouterr().out
-    understanding_results.collect([path], tmp_path / "results", tmp_path / "sweep.jsonl")
-    understanding_results.collect([path], tmp_path / "results", tmp_path / "sweep.jsonl")
+    understanding_results.collect([path], *kept)
+    understanding_results.collect([path], *kept)
     assert [each["stage"] for each in understanding_results.read_lines(tmp_path / "sweep.jsonl")] == ["sweep"] * 3
     found = {each.stem: json.loads(each.read_text("utf-8")) for each in (tmp_path / "results").glob("*.json")}
     assert len(found) == 9
@@ -229,7 +256,7 @@ def test_values_and_the_sweep_are_written(tmp_path, systems, capsys):
     assert "100 texts that are not in the training split" in one["protocol"]
     path.write_text(json.dumps(lines[0] | {"commit": "0123456789ab-dirty"}) + "\n", "utf-8")
     with pytest.raises(UserError, match="no commit"):
-        understanding_results.collect([path], tmp_path / "results", tmp_path / "sweep.jsonl")
+        understanding_results.collect([path], *kept)
 
 
 def test_systems_of_a_corpus_are_ordered_with_the_interval_of_their_difference(systems, capsys):
@@ -245,6 +272,35 @@ def test_systems_of_a_corpus_are_ordered_with_the_interval_of_their_difference(s
     assert second.split()[:3] == ["b", "60.00", "30.00"]
     low, high = (float(text) for text in second.split()[3::2])
     assert 20 < low < 30 < high < 40  # a binomial share of 0.3 of 100 texts: ± 9
+
+
+def test_the_order_is_kept_and_joined_by_systems_that_are_measured_later(systems, tmp_path):
+    """Texts are compared one by one: errors in other places make a difference less sure than errors in the same."""
+    job, path = todo(systems, [], ["sweep"])[0], tmp_path / "right.jsonl"
+
+    def line(system, seed, right):
+        found = line_of(job, 100 * sum(right) / len(right)) | {"system": system, "seed": seed, "right": bits(right)}
+        return found | {"test": found["dev"]}
+
+    best, same = [True] * 90 + [False] * 10, [True] * 85 + [False] * 15
+    other = [False] * 15 + [True] * 85
+    first = understanding_order.keep_right([line("best", 1, [False] * 100), line("same", 1, same)], path)
+    assert [name for name, _ in understanding_order.order_results(first)] == ["behind-nsmc-best"]
+    again = understanding_order.keep_right(
+        [line("best", 1, best), line("other", 1, other), line("other", 2, best), {"corpus": "a regression"}], path
+    )
+    assert [(each["system"], each["seed"]) for each in again] == [
+        ("best", 1), ("other", 1), ("other", 2), ("same", 1)
+    ]  # fmt: skip
+    found = dict(understanding_order.order_results(again))
+    assert {name: result.value for name, result in found.items()} == {
+        "behind-nsmc-other": 2.5, "behind-nsmc-same": 5.0
+    }  # fmt: skip
+    assert found["behind-nsmc-other"].protocol.startswith("87.50 against 90.00 of best, mean over 2 and 1 seeds, 100 t")
+    behind, low, high = understanding_order.gap(np.array(best, float), np.array(other, float))
+    assert (behind, low < 0 < high) == (5.0, True)  # 15 texts lost and 10 won: the interval holds 0
+    assert understanding_order.gap(np.array(best, float), np.array(same, float))[1] > 0
+    assert kind_of("behind-nsmc-other").table == "understanding"
 
 
 def test_gains_of_role_labelers_are_paired_over_sentences(systems, tmp_path, capsys):

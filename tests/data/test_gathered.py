@@ -2,7 +2,8 @@
 
 import pytest
 
-from mallang.data.corpus import Config, open_corpus
+from mallang.data.corpus import Config, Member, Rows, _shaped, open_corpus
+from mallang.data.readers import Files
 from mallang.errors import UserError
 
 ARTICLES = " \n = One = \n \n text of one . \n \n = = Part = = \n more . \n = Two = \n text of two . \n"
@@ -36,6 +37,35 @@ def test_documents_have_another_fingerprint_and_need_one_column(tmp_path):
         open_corpus(Config(documents="blank-lines"), ("source", "target"))
     with pytest.raises(ValueError, match="holds out lines"):
         Config(train=str(path), documents="blank-lines", hold_out=0.1)
+
+
+def bible(folder, references=True):
+    """Verses with their references."""
+    lines = {"ko": ["가", "나", "", "다", "라"], "ref": ["Job 1:1", "Job 1:2", "Job 1:3", "Job 2:1", "Mark 2:1"]}
+    for name, texts in lines.items():
+        (folder / f"verses.{name}").write_text("\n".join(texts) + "\n", "utf-8")
+    columns = ("ko", "ref") if references else ("ko",)
+    files = Files("parallel", tuple(folder / f"verses.{name}" for name in columns), columns)
+    return Rows("verses", ("text",), files, ("ko",))
+
+
+def test_verses_of_a_chapter_are_a_document(tmp_path):
+    verses, lines = bible(tmp_path), bible(tmp_path, references=False)
+    config = Config(documents="chapters")
+    found = _shaped(verses, config, ())
+    assert [cell for (cell,) in found] == ["가\n나", "다", "라"]
+    assert found.fingerprint != verses.fingerprint
+    assert _shaped(lines, config, ()).source is lines.source, "a corpus without references keeps its rows"
+    without = _shaped(verses, config, (Rows.of([("나",)], ("text",)),))
+    assert [cell for (cell,) in without] == ["가", "다", "라"], "excluded verses are left out of their chapters"
+    both = Rows.joined([Member("a", verses), Member("b", lines)], ("text",))
+    assert [cell for (cell,) in _shaped(both, config, ())] == ["가\n나", "다", "라", "가", "나", "", "다", "라"]
+
+
+def test_chapters_need_references(tmp_path):
+    (tmp_path / "a.txt").write_text("a\nb\n")
+    with pytest.raises(UserError, match="needs a column ref, such as Genesis 25:1"):
+        open_corpus(Config(train=str(tmp_path / "a.txt"), documents="chapters"), ("text",))
 
 
 def test_excluded_texts_are_left_out_and_counted(tmp_path):

@@ -103,6 +103,21 @@ def test_negatives_come_from_all_other_documents():
     assert all(one != other for one, other in sources) and len(sources) > 20
 
 
+def test_each_other_document_is_as_likely_as_its_length():
+    """Documents of one length: of the negatives of all pairs, each other document gives a fifth."""
+    counts = np.zeros((6, 6))
+    for epoch in range(40):
+        found = Passages.of(documents_of([[4] * 200] * 6), 24, "next", 1, epoch)
+        for first, second, label in found:
+            if label == OTHER:
+                counts[first[0] // 800, second[0] // 800] += 1
+    assert (np.diag(counts) == 0).all()
+    total = counts.sum(axis=1, keepdims=True)
+    apart = np.abs(counts / total - 0.2) / np.sqrt(0.2 * 0.8 / total)
+    assert apart[~np.eye(6, dtype=bool)].max() <= 3.5, "30 shares, so one may be beyond three standard errors"
+    assert (apart[~np.eye(6, dtype=bool)] <= 3).mean() >= 29 / 30
+
+
 def test_one_document_has_no_other():
     with pytest.raises(UserError, match="only one"):
         Passages.of(documents_of([[3, 3]]), 10, "next", 1, 0)

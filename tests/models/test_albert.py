@@ -48,11 +48,13 @@ def test_the_worked_sizes_of_the_factorized_embedding(rows: int, dim: int, size:
 
 
 @pytest.mark.parametrize(
-    ("size", "paper", "tolerance"), [("base", 12e6, 0.04), ("large", 18e6, 0.04), ("xlarge", 60e6, 0.04)]
+    ("size", "paper", "tolerance"),
+    [("base", 12e6, 0.04), ("large", 18e6, 0.04), ("xlarge", 60e6, 0.04), ("xxlarge", 235e6, 0.06)],
 )
 def test_the_parameters_are_those_of_transformers_and_of_the_paper(size: str, paper: float, tolerance: float) -> None:
+    """The 235M of the paper's largest are 5.3 % above what its sizes give, in transformers too."""
     transformers = pytest.importorskip("transformers")
-    shape = SIZES[size]
+    shape = {name: value for name, value in SIZES[size].items() if "dropout" not in name}
     config = transformers.AlbertConfig(
         hidden_size=shape["dim"], num_hidden_layers=shape["layers"], num_attention_heads=shape["heads"],
         intermediate_size=4 * shape["dim"],

@@ -38,14 +38,16 @@ def batch(**more: torch.Tensor) -> Batch:
 
 
 @pytest.mark.parametrize(
-    ("size", "encoder", "with_heads"),
+    ("size", "encoder", "with_heads", "paper"),
     [
-        ("tiny", 4_385_920, 4_433_468),
-        ("base", 109_482_240, 110_106_428),
-        ("large", 335_141_888, 336_226_108),
+        ("tiny", 4_385_920, 4_433_468, None),
+        ("base", 109_482_240, 110_106_428, 110e6),
+        ("large", 335_141_888, 336_226_108, 340e6),
     ],
 )
-def test_the_parameters_are_those_of_transformers(size: str, encoder: int, with_heads: int) -> None:
+def test_the_parameters_are_those_of_transformers(
+    size: str, encoder: int, with_heads: int, paper: float | None
+) -> None:
     """110M and 340M in the paper are these, rounded: the encoder with its pooler, and with both heads."""
     transformers = pytest.importorskip("transformers")
     vocabulary, shape = words(30_522), SIZES[size]
@@ -58,6 +60,7 @@ def test_the_parameters_are_those_of_transformers(size: str, encoder: int, with_
         theirs = [transformers.BertModel(config), transformers.BertForPreTraining(config)]
     counts = [[sum(each.numel() for each in model.parameters()) for model in models] for models in (found, theirs)]
     assert counts[0] == counts[1] == [encoder, with_heads]
+    assert paper is None or all(abs(each / paper - 1) < 0.04 for each in counts[0])
 
 
 def test_roberta_has_two_rows_of_positions_that_no_token_reads() -> None:

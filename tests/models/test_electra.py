@@ -82,6 +82,8 @@ def test_both_networks_learn_the_same_embedding() -> None:
         found.backward()
         for table in (model.embedding.words, model.embedding.positions.table, model.embedding.token_types):
             assert table is not None and table.weight.grad is not None and table.weight.grad.abs().sum() > 0
+        for part in model.embedding.norm.parameters():
+            assert part.grad is not None and part.grad.abs().sum() > 0, "the norm of the embedding is shared too"
     names = [name for name, _ in model.named_parameters() if "embedding" in name]
     assert len(names) == 5 and all(name.startswith("embedding.") for name in names)
 

@@ -169,6 +169,11 @@ def test_the_original_has_the_papers_size() -> None:
     bytes_of = 262 * config.character_dim
     whole = 4 * lstm + filters + config.highways * 2 * (dim * dim + dim) + dim * 512 + 512 + bytes_of
     assert round(whole / 1e6, 1) == 93.6
+    with torch.device("meta"):
+        model = ELMo(config, WORDS)
+    parts = [model.characters.weights, model.highways, model.to_words, model.forwards, model.backwards]
+    counted = sum(each.numel() for part in parts for each in part.parameters()) + model.characters.bias.numel()
+    assert counted + bytes_of == whole, "the model itself, with the bytes of the paper for its characters"
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from mallang.layers.attention import record_attention
 from mallang.recipe import read
 from mallang.runs.given import Given
 from mallang.runs.weights import own_weights
-from mallang.tasks import distillation, distilled_classification
+from mallang.tasks import distillation, distilled_classification, distilled_pairs
 from mallang.tasks import distilled_layers as distilled
 from mallang.text.tokenizer import Config as Text
 from mallang.text.tokenizer import Tokenizer
@@ -228,7 +228,7 @@ def test_a_teacher_of_other_classes_or_without_a_head_is_refused(tmp_path: Path)
     task, _ = classifier(tmp_path)
     assert task.parts == ("prediction", "hidden", "attention")
     LabelSet(("bad", "good", "fine")).save(tmp_path, "label")
-    with pytest.raises(UserError, match="its classes are bad, good, fine, but those of the training texts are"):
+    with pytest.raises(UserError, match="its classes are bad, good, fine, but those of the training rows are"):
         student(task, pretraining_heads="none")
     task.teacher = replace(task.teacher, head={})  # type: ignore[type-var]
     with pytest.raises(UserError, match="it is no classifier with one class per text"):
@@ -240,6 +240,101 @@ def test_a_teacher_of_other_classes_or_without_a_head_is_refused(tmp_path: Path)
             distilled_classification.Config(**option)
     with pytest.raises(ValueError, match="no effect without label_weight"):
         distilled_classification.Config(label_smoothing=0.1)
+
+
+def pair_student(folder: Path, name: str = "distilbert", **options: Any) -> tuple[distilled_pairs.Task, Any]:
+    labels = LabelSet(("contradiction", "entailment", "neutral"))
+    labels.save(folder, "label")
+    torch.manual_seed(4)
+    head = {"linear.weight": torch.randn(3, 16), "linear.bias": torch.randn(3)}
+    given = {"teacher": replace(teacher(folder=folder, head=head)["teacher"], task="pairs")}
+    config, both = distilled_pairs.Config(**options), {"first": TOKENIZER, "second": TOKENIZER}
+    task = distilled_pairs.Task(config, both, {"label": labels}, given)
+    return task, randomized(student(task, name, pretraining_heads="none"))
+
+
+@pytest.mark.parametrize("name", ["distilbert", "bert"])
+@torch.no_grad()
+def test_all_losses_of_a_pair_are_those_of_its_one_row(name: str, tmp_path: Path) -> None:
+    """TinyBERT's and DistilBERT's losses: by explicit loops over each pair alone, <cls> first <sep> second <sep>."""
+    task, model = pair_student(tmp_path, name, **EVERY, label_weight=2.0, temperature=2.0)
+    both = list(zip(texts(), texts()[::-1], strict=True))
+    examples = [(one, np.array([place % 3]), two) for place, (one, two) in enumerate(both)]
+    batch, given, scaffold = task.collate(examples), task.teacher, model.get_submodule("scaffold")
+    assert given is not None and task.parts == ("prediction", "label", *distilled.PARTS)
+    expected = dict.fromkeys(task.parts, 0.0)
+    cls, sep = TOKENIZER.vocabulary.cls, TOKENIZER.vocabulary.sep
+    for one, label, two in examples:
+        tokens = torch.tensor([[cls, *one, sep, *two, sep]])
+        types = torch.tensor([[0] * (len(one) + 2) + [1] * (len(two) + 1)])
+        row = Batch(tokens=tokens, lengths=torch.tensor([tokens.shape[1]]), token_types=types)
+        found = []
+        for each in (model.model, given.model):
+            with record_attention(each, scores=True) as maps:
+                layers = [layer[0] for layer in each.layers_of(row)]
+            found.append((layers, [value[0] for key, value in maps.items() if key.endswith(".scores")]))
+        (ours, our_scores), (theirs, their_scores) = found
+        expected["embedding"] += float((scaffold.embedding(ours[0]) - theirs[0]).pow(2).mean(dim=1).sum())
+        expected["cosine"] += float((1 - torch.cosine_similarity(ours[-1], theirs[-1])).sum())
+        for layer in (1, 2):
+            expected["hidden"] += float((scaffold.hidden(ours[layer]) - theirs[2 * layer]).pow(2).mean(dim=1).sum())
+            apart = our_scores[layer - 1] - their_scores[2 * layer - 1]
+            expected["attention"] += float(apart.pow(2).mean(dim=(0, 2)).sum())
+        mine = model.head(model.model.encode(row).pooled)[0]
+        other = given.model.encode(row).pooled[0] @ given.head["linear.weight"].T + given.head["linear.bias"]
+        expected["prediction"] -= 4 * float(((other / 2).softmax(0) * (mine / 2).log_softmax(0)).sum())
+        expected["label"] -= float(mine.log_softmax(0)[label[0]])
+    for each in (batch, Shapes(tokens=512, multiple=16).fill(batch)):
+        sums = task.loss(model, each, None).sums
+        assert set(sums) == set(expected)
+        for part, value in sums.items():
+            weight = getattr(task.distillation, f"{part}_weight")
+            assert float(value) == pytest.approx(weight * expected[part], rel=1e-3), part
+    counts = task.counts(batch)
+    assert counts["prediction"] == counts["label"] == 4 and counts["hidden"] == int(batch.lengths.sum())
+
+
+def test_a_student_of_pairs_takes_a_teacher_of_pairs_alone(tmp_path: Path) -> None:
+    task, _ = pair_student(tmp_path)
+    assert task.parts == ("prediction", "hidden", "attention")
+    task.teacher = replace(task.teacher, task="classification")  # type: ignore[type-var]
+    with pytest.raises(UserError, match="no classifier with one class per text") as caught:
+        student(task, pretraining_heads="none")
+    assert "give a run of the task pairs" in str(caught.value.todo)
+    for option in ({"kind": "multi"}, {"both_orders": True}, {"freeze": True}):
+        with pytest.raises(ValueError, match="has one class per pair and reads it in one row"):
+            distilled_pairs.Config(**option)  # type: ignore[arg-type]
+    for option in ({"mix_layers": True}, {"r_drop": 1.0}, {"lora_rank": 2}, {"features_mix": True}):
+        with pytest.raises(ValueError, match="has no effect on a distilled classifier of pairs"):
+            distilled_pairs.Config(**option)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="a distilled classifier of pairs needs a teacher"):
+        distilled_pairs.Task(
+            distilled_pairs.Config(), {"first": TOKENIZER, "second": TOKENIZER}, {"label": LabelSet(("a", "b"))},
+            {"other": teacher()["teacher"]},
+        )  # fmt: skip
+
+
+def test_a_distilled_classifier_of_pairs_is_a_run_that_is_complete_without_its_teacher(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    lines = ["w1 w2\tw2\tyes", "w4 w5 w2\tw7\tno", "w3 w1\tw1\tyes", "w2 w1\tw9 w8\tno"]
+    Path("some.tsv").write_text("\n".join(lines * 10) + "\n", "utf-8")
+    usual = ["data.train=some.tsv", "data.valid=some.tsv", "train.batch_tokens=128", "train.steps=4", "text.unit=space",
+             "text.vocabulary=60", "model.layers=2", "model.dim=16", "model.heads=2",
+             "model.max_length=64"]  # fmt: skip
+
+    def run(name: str, *options: str) -> None:
+        recipe = read(options[0], [*usual, *options[1:]]).build()
+        train(recipe, Options(folder=Path("runs", name), device="cpu", quiet=True))
+
+    run("teacher", "bert", "task.name=pairs")
+    run("student", "distilbert", "task.name=distilled_pairs", "given.teacher=runs/teacher", "model.layers=1")
+    shutil.rmtree("runs/teacher")
+    model = mallang.load("runs/student", device="cpu")
+    assert model.classify(("w1 w2", "w2")).label in ("no", "yes") and model.reads_pairs
+    assert {name.split(".")[0] for name in safe_names("runs/student")} == {"model", "head"}
+    assert model.control == ("task.read=second",)
 
 
 def test_both_stages_as_runs_that_are_complete_without_their_teachers(tmp_path: Path, monkeypatch: Any) -> None:

@@ -171,9 +171,10 @@ def test_the_first_epochs_read_shorter_passages(layout, tmp_path):
     assert task(layout="packed").shapes(48, None).multiple == 16
 
 
-@pytest.mark.parametrize("pairs", ["none", "next", "short"])
+@pytest.mark.parametrize("pairs", ["none", "next", "short", "packed"])
 def test_masks_are_drawn_again_in_every_epoch_and_resume_is_exact(pairs, tmp_path):
-    config = {"pairs": "none", "short_length": 8, "short_epochs": 1} if pairs == "short" else {"pairs": pairs}
+    others = {"short": {"short_length": 8, "short_epochs": 1}, "packed": {"layout": "packed"}}
+    config = others.get(pairs, {"pairs": pairs})
     the_task = task(**config)
     corpus = prepared(the_task, tmp_path)
 
@@ -189,6 +190,8 @@ def test_masks_are_drawn_again_in_every_epoch_and_resume_is_exact(pairs, tmp_pat
     again = batches(whole[4][1], 7)
     for (one, _), (other, _) in zip(whole[5:], again, strict=True):
         assert torch.equal(one.tokens, other.tokens) and torch.equal(one.masked, other.masked)
+        assert (one.segments is None) == (pairs != "packed")
+        assert one.segments is None or torch.equal(one.segments, other.segments)
     assert whole[-1][1].epoch >= 1
     masked = [(epoch, tuple(map(tuple, batch.masked.tolist()))) for batch, (_, epoch) in
               ((batch, (0, position.epoch)) for batch, position in whole)]  # fmt: skip

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mallang.commands.inputs import choose_split, note_cut
+from mallang.commands.inputs import choose_split, note_cut, note_long
 from mallang.commands.judged import (
     Asked,
     Judged,
@@ -236,6 +236,7 @@ def of_run(run: Path, asked: Asked, sentence: int, option: str | None, *, quiet:
         if not quiet:
             note_unknown_tokens(model, part.name, rows)
             note_cut(model, [row[:2] for row in rows], quiet=quiet)
+            note_long(model, [row[0] for row in rows], quiet=quiet, option=False)
         if sentence:
             continue  # one sentence is not the score of the run
         told = options | ({} if chosen is None else {"domain": chosen}) | ({"weights": "int8"} if asked.int8 else {})

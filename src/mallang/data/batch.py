@@ -81,8 +81,13 @@ class Batch:
     )
     """Each text as the encoder of `given.features` reads it, with its own tokens."""
     feature_lengths: Int[Tensor, " examples"] | None = field(default=None, metadata=axes("examples", 1))
+    second_feature_tokens: Int[Tensor, "examples seconds"] | None = field(
+        default=None, metadata=axes("examples features", PAD)
+    )
+    """The second text of each pair, or the context of each question, as that encoder reads it."""
+    second_feature_lengths: Int[Tensor, " examples"] | None = field(default=None, metadata=axes("examples", 1))
     feature_words: Int[Tensor, "examples words"] | None = field(default=None, metadata=axes("examples words", -1))
-    """The position of the first of those tokens of each word; −1 where there is no word."""
+    """The position of the first of those tokens of each word, or of each token of a row; −1 where there is none."""
     candidates: Bool[Tensor, "batch time"] | None = field(default=None, metadata=axes("batch time", 0))
     """Where an answer may begin and end: the tokens of the context, and the one that means no answer."""
     answers: Int[Tensor, "batch ends"] | None = field(default=None, metadata=axes("batch ends", IGNORE))

@@ -21,7 +21,7 @@ from mallang.data.column_names import column_names
 from mallang.data.derived import with_joined
 from mallang.data.excluded import Excluding
 from mallang.data.first_rows import First
-from mallang.data.gathered import Gathered, Gathering
+from mallang.data.gathered import REFERENCE, Gathered, Gathering, has_chapters
 from mallang.data.held_out import HeldOut
 from mallang.data.local import MissingColumnError, Wanted
 from mallang.data.located import Located, located
@@ -73,7 +73,8 @@ class Config:
     drop_duplicates: bool = False
     """Train only on the first of equal rows."""
     documents: Gathering = "rows"
-    """How rows become documents: each is one, a blank line ends one, or a heading of WikiText begins one."""
+    """How rows become documents: each is one, a blank line ends one, a heading of WikiText begins one, or the verses of
+    a chapter are one, where a column ref says Genesis 25:1; corpora without that column keep their rows."""
     unpaired: How = "no"
     """Read both sides apart in training, without pairs: sources and targets of different halves, or all of both."""
     first: int | None = None
@@ -207,6 +208,12 @@ def open_corpus(config: Config, columns: tuple[str, ...]) -> Corpus:
     named = [name.rpartition(":")[::2] for name in config.exclude or ()]
     others = tuple(_open(Config(corpus=name), ()).split(split) for name, split in named)
     shaped = {name: _shaped(rows, config, others if name == "train" else ()) for name, rows in corpus.splits.items()}
+    parts = [part for rows in shaped.values() for part in rows.parts]
+    if config.documents == "chapters" and not any(isinstance(part.source, Gathered) for part in parts):
+        raise UserError(
+            f"data.documents=chapters needs a column {REFERENCE}, such as Genesis 25:1, and {corpus.name} has none",
+            todo="data.corpus=korean-english/bible, or data.documents=rows",
+        )
     return replace(corpus, splits=shaped)
 
 
@@ -216,7 +223,7 @@ def _shaped(rows: Rows, config: Config, others: tuple[Rows, ...]) -> Rows:
         members = [replace(member, rows=_shaped(member.rows, config, others)) for member in rows.source.members]
         return replace(rows, source=replace(rows.source, members=tuple(members)))
     source = Excluding(rows.source, rows.picks, others) if others else rows.source
-    if config.documents != "rows":
+    if config.documents != "rows" and (config.documents != "chapters" or has_chapters(rows.source)):
         if len(rows.picks) != 1:
             what = f"data.documents joins lines of one column, and {rows.name} has {len(rows.picks)}"
             raise UserError(what, todo="data.documents=rows, or name one column with data.columns")

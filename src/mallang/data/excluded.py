@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol, runtime_checkable
 
-from mallang.data.source import Row, Source
+from mallang.data.source import Columned, Row, Source
 
 
 @runtime_checkable
@@ -37,6 +37,11 @@ class Excluding:
     whole: Source
     picks: tuple[str, ...]
     others: tuple[Texts, ...]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the columns of the source; none where it does not say."""
+        return self.whole.columns if isinstance(self.whole, Columned) else ()
 
     def rows(self, picks: Sequence[str]) -> Iterator[Row]:
         """The rows that are left."""

@@ -2,6 +2,7 @@
 
 blank-lines    a blank line ends a document, as in books and in BERT's own format
 headings       a title, ` = Title = `, begins one, as in WikiText
+chapters       the verses of a chapter, which a column `ref` tells: Genesis 25:1
 """
 
 from __future__ import annotations
@@ -10,13 +11,21 @@ import hashlib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Literal
 
-from mallang.data.source import Row, Source
+from mallang.data.source import Columned, Row, Source
 
-Gathering = Literal["rows", "blank-lines", "headings"]
+Gathering = Literal["rows", "blank-lines", "headings", "chapters"]
+REFERENCE = "ref"
+"""The column that says where a verse stands."""
 TITLE = re.compile(r"= [^=].*[^=] =|= [^=] =")
 """The title of an article; a heading inside has two signs or more."""
+
+
+def has_chapters(source: Source) -> bool:
+    """Whether a source says of its rows which chapter they are from."""
+    return isinstance(source, Columned) and REFERENCE in source.columns
 
 
 @dataclass(frozen=True)
@@ -28,6 +37,11 @@ class Gathered:
 
     def rows(self, picks: Sequence[str]) -> Iterator[Row]:
         """A row per document: its lines that are not blank."""
+        if self.how == "chapters":
+            verses = self.lines.rows((*picks, REFERENCE))
+            for _, chapter in groupby(verses, key=lambda row: row[-1].rpartition(":")[0]):
+                yield ("\n".join(line.strip() for line, _ in chapter if line.strip()),)
+            return
         document: list[str] = []
         for (line,) in self.lines.rows(picks):
             text = line.strip()
@@ -42,4 +56,5 @@ class Gathered:
 
     def fingerprint(self, picks: Sequence[str]) -> str:
         """A hash of that of the lines, and of how they are gathered."""
-        return hashlib.sha256(f"{self.lines.fingerprint(picks)}|documents {self.how}".encode()).hexdigest()
+        read = (*picks, REFERENCE) if self.how == "chapters" else picks
+        return hashlib.sha256(f"{self.lines.fingerprint(read)}|documents {self.how}".encode()).hexdigest()

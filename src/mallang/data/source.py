@@ -23,6 +23,15 @@ class Source(Protocol):
         """A hash of their content."""
 
 
+@runtime_checkable
+class Columned(Source, Protocol):
+    """A source whose columns have names."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """These names."""
+
+
 @dataclass(frozen=True)
 class Given:
     """Rows in memory."""

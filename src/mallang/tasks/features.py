@@ -66,8 +66,14 @@ def features_of(
 
     `tokenizer` is the task's own: its vocabulary tells which words will be read.
     """
+    found = given_encoder(given, options)
+    return None if found is None else Features(found, kind, options, tokenizer)
+
+
+def given_encoder(given: Mapping[str, Given] | None, options: Mixing) -> Given | None:
+    """The run whose vectors are the features; None if there is none, and then no mix of its layers either."""
     if given and "features" in given:
-        return Features(given["features"], kind, options, tokenizer)
+        return given["features"]
     if options.features_mix:
         raise UserError("task.features_mix has no effect without features", todo="given.features=runs/elmo")
     return None
@@ -76,8 +82,12 @@ def features_of(
 class Features:
     """The features of texts, or of their words."""
 
-    def __init__(self, given: Given, kind: Kind, options: Mixing, own: Tokenizer) -> None:
-        self.given, self.of_words, self.options = given, kind in ("words", "sentences"), options
+    def __init__(
+        self, given: Given, kind: Kind, options: Mixing, own: Tokenizer, *, of_words: bool | None = None
+    ) -> None:
+        """`of_words`: whether each word, or token, has a vector of its own; by default where a cell holds words."""
+        self.given, self.options = given, options
+        self.of_words = kind in ("words", "sentences") if of_words is None else of_words
         encoder: Any = given.model
         if not isinstance(encoder, Encoder):
             raise given.unfit(
@@ -127,15 +137,20 @@ class Features:
 
     def fields(self, rows: Sequence[Sequence[Any]]) -> dict[str, Tensor]:
         """The fields of a batch from those arrays of each example."""
-        vocabulary = self.given.tokenizer.vocabulary
-        most = None if self.longest is None else self.longest - vocabulary.frame_length
-        read = [row[0][::-1] if self.backward else row[0] for row in rows]
-        tokens, lengths = pad_texts([ids[:most] for ids in read], vocabulary)
-        found = {"feature_tokens": tokens, "feature_lengths": lengths}
+        found = self.fields_of_tokens([row[0] for row in rows])
         if self.of_words:
             starts = [len(row[0]) - 1 - row[1] if self.backward else row[1] for row in rows]
-            found["feature_words"] = pad_rows([each + vocabulary.frame_length - 1 for each in starts], -1)[0]
+            offset = self.given.tokenizer.vocabulary.frame_length - 1
+            found["feature_words"] = pad_rows([each + offset for each in starts], -1)[0]
         return found
+
+    def fields_of_tokens(self, rows: Sequence[Any]) -> dict[str, Tensor]:
+        """The tokens of texts as the given encoder reads them."""
+        vocabulary = self.given.tokenizer.vocabulary
+        most = None if self.longest is None else self.longest - vocabulary.frame_length
+        read = [ids[::-1] if self.backward else ids for ids in rows]
+        tokens, lengths = pad_texts([ids[:most] for ids in read], vocabulary)
+        return {"feature_tokens": tokens, "feature_lengths": lengths}
 
     def join(
         self,
@@ -150,15 +165,18 @@ class Features:
     def vectors(self, features: Frozen, batch: Batch, mix: LayerMix | None = None) -> Float[Tensor, "*rows dim"]:
         """The features of texts or words."""
         with torch.no_grad():
-            encoded = encode_text(features.module, self.read_batch(batch))
-            if self.of_words:
-                chosen = encoded.layers if mix is not None else encoded.layers[-1:]
-                parts = [self.word_vectors(layer, batch.feature_words) for layer in chosen]
-            elif mix is not None:
-                parts = [masked_mean(layer, encoded.mask) for layer in encoded.layers]
-            else:
-                parts = [encoded.pooled]
+            parts = self.parts(features, batch, mix)
         return parts[0] if mix is None else mix(parts)
+
+    def parts(self, features: Frozen, batch: Batch, mix: LayerMix | None) -> list[Float[Tensor, "*rows dim"]]:
+        """The vectors of texts or words, from each layer that counts: all of them with a mix."""
+        encoded = encode_text(features.module, self.read_batch(batch))
+        if self.of_words:
+            chosen = encoded.layers if mix is not None else encoded.layers[-1:]
+            return [self.word_vectors(layer, batch.feature_words) for layer in chosen]
+        if mix is not None:
+            return [masked_mean(layer, encoded.mask) for layer in encoded.layers]
+        return [encoded.pooled]
 
     def penalties(self, mix: LayerMix | None, examples: int) -> dict[str, Float[Tensor, " examples"]]:
         """What the mix adds to the loss of each example."""

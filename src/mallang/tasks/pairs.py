@@ -31,9 +31,12 @@ from mallang.evaluation.label_predictions import label_scores, probability_score
 from mallang.evaluation.score import Score
 from mallang.layers.encoded import Encoded
 from mallang.models.contract import Encoder, reads_sentences
+from mallang.runs.given import Given
 from mallang.tasks import classification, classifier
 from mallang.tasks.attribution import Method
 from mallang.tasks.classification_options import LabelOptions
+from mallang.tasks.features import check_mix, given_encoder
+from mallang.tasks.pair_features import PairFeatures
 from mallang.tasks.pair_layout import (
     Layout,
     PairLayout,
@@ -44,6 +47,7 @@ from mallang.tasks.pair_layout import (
     is_pair,
     lengths_of,
 )
+from mallang.tasks.text_windows import TextWindows
 from mallang.text.tokenizer import Tokenizer
 
 __all__ = ["DEFAULTS", "SECTIONS", "Config", "Task", "Verbs"]
@@ -57,7 +61,9 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 }
 """Defaults of a recipe of this task."""
 FIRST, LABEL, SECOND = 0, 1, 2
-"""The arrays of an example."""
+"""The arrays of an example; those of the features of both texts come after them."""
+SHARED = (*(each.name for each in fields(LabelOptions)), "features_mix", "features_l2")
+"""The options that are those of classification."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,9 +78,14 @@ class Config(LabelOptions):
     """Whether each pair is read in both orders and the two vectors are added, as GPT-1 does where neither is first."""
     max_tokens: int = 0
     """Maximum number of tokens of a pair, special tokens included, cut from the longer text; 0: all that are read."""
+    features_mix: bool = False
+    """given.features: mix all layers of the other encoder in learned shares; otherwise its last layer is read."""
+    features_l2: float = 0.0
+    """Weight of an L2 penalty on that mix, which pulls it towards the mean of the layers."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_mix(self)
         if self.max_tokens < 0:
             raise ValueError(f"max_tokens must be 0 or more, but is {self.max_tokens}")
         if self.symmetric and self.read != "both":
@@ -90,11 +101,18 @@ class Task(classification.Task):
 
     columns = ("first", "second", "label")
 
-    def __init__(self, config: Config, tokenizers: Mapping[str, Tokenizer], labels: Mapping[str, LabelSet]) -> None:
+    def __init__(
+        self,
+        config: Config,
+        tokenizers: Mapping[str, Tokenizer],
+        labels: Mapping[str, LabelSet],
+        given: Mapping[str, Given] | None = None,
+    ) -> None:
         text = check_shared(tokenizers["first"], tokenizers["second"])
-        shared = {each.name: getattr(config, each.name) for each in fields(LabelOptions)}
-        super().__init__(classification.Config(**shared), {"text": text}, labels)
-        self.pair_config, self.tokenizers = config, tokenizers
+        shared = {name: getattr(config, name) for name in SHARED}
+        self.pair_config = config
+        super().__init__(classification.Config(**shared), {"text": text}, labels, given)
+        self.tokenizers = tokenizers
         joined: Layout = "orders" if config.both_orders else "joined"
         self.layout = PairLayout(text.vocabulary, joined if config.read == "both" else config.read, config.max_tokens)
 
@@ -103,14 +121,15 @@ class Task(classification.Task):
         """The kind of each column that is not plain text."""
         return {"label": "labels" if config.kind == "multi" else "label"}
 
-    @classmethod
-    def receives(cls) -> Mapping[str, str]:
-        """No other run is given to it."""
-        return {}
+    def read_features(self, given: Mapping[str, Given] | None) -> PairFeatures | None:
+        """The features of the texts that are read, if they are given."""
+        found = given_encoder(given, self.config)
+        return None if found is None else PairFeatures(found, self.config, self.text, self.pair_config.read)
 
     def arrays(self) -> Sequence[Column]:
-        """The tokens of the first text, the label, the tokens of the second text."""
-        return [Column(0, self.text), Column(2, self.labels, is_text=False), Column(1, self.text)]
+        """The tokens of the first text, the label, the tokens of the second text; both again for the features."""
+        features = [] if self.features is None else self.features.arrays()
+        return [Column(0, self.text), Column(2, self.labels, is_text=False), Column(1, self.text), *features]
 
     def build(self, model: ModuleType, config: Any) -> nn.Module:
         """The encoder with a head for these labels, or a model that is a classifier itself."""
@@ -124,6 +143,7 @@ class Task(classification.Task):
             self.layout.layout = "apart" if self.pair_config.read == "both" else self.pair_config.read
         built = super().build(model, config)
         self.layout.limit(self.longest(built))
+        self.windows = TextWindows()
         return built
 
     def encoded(self, encoder: Any, batch: Batch) -> Encoded:
@@ -147,11 +167,14 @@ class Task(classification.Task):
         examples = [example for (example,) in rows]
         if self.pair_config.symmetric:
             swapped = random.random(len(examples)) < 0.5
-            examples = [each[::-1] if swap else each for each, swap in zip(examples, swapped, strict=True)]
+            examples = [
+                (*each[:3][::-1], *each[3:][::-1]) if swap else each
+                for each, swap in zip(examples, swapped, strict=True)
+            ]
         if share := self.config.word_dropout:
             unk = self.text.vocabulary.unk
             examples = [
-                (*(ids if place == LABEL else np.where(random.random(len(ids)) < share, unk, ids)
+                (*(np.where(random.random(len(ids)) < share, unk, ids) if place in (FIRST, SECOND) else ids
                    for place, ids in enumerate(each)),)
                 for each in examples
             ]  # fmt: skip
@@ -160,6 +183,8 @@ class Task(classification.Task):
     def collate(self, examples: Sequence[Sequence[Any]]) -> Batch:
         """A padded batch of examples, each with the arrays that `arrays` names."""
         fields = self.layout.fields([(each[FIRST], each[SECOND]) for each in examples])
+        if self.features is not None:
+            fields |= self.features.fields([each[3:] for each in examples])
         return Batch(**fields, **self.label_fields([each[LABEL] for each in examples]))
 
     def lengths(self, examples: Sequence[Sequence[Any]]) -> Any:
@@ -194,7 +219,10 @@ class Verbs(classifier.Verbs):
         sides = [self.task.text.encode_batch([pair[place] for pair in pairs]) for place in (0, 1)]
         arrays = [[np.array(ids, dtype=np.int64) for ids in side] for side in sides]
         nothing = np.zeros(0 if self.task.config.kind == "multi" else 1, dtype=np.int64)
-        return [(first, nothing, second) for first, second in zip(*arrays, strict=True)]
+        features: Any = [()] * len(pairs)
+        if isinstance(self.task.features, PairFeatures):
+            features = self.task.features.examples([pair[0] for pair in pairs], [pair[1] for pair in pairs])
+        return [(*row[:1], nothing, *row[1:2], *more) for *row, more in zip(*arrays, features, strict=True)]
 
     def note_cut(self, pairs: Sequence[Any]) -> str:
         """A sentence about the pairs that the model cannot read to their ends; empty where it can."""

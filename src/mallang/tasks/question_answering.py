@@ -31,8 +31,10 @@ from mallang.evaluation.answers import Rules
 from mallang.evaluation.score import Score
 from mallang.layers.head import SpanHead
 from mallang.models.contract import Encoder, longest_of
+from mallang.runs.given import Given
 from mallang.tasks.answerer import Verbs, validation_scores
 from mallang.tasks.contract import Better, Loss
+from mallang.tasks.features import RECEIVES, check_mix, given_encoder
 from mallang.tasks.finetuning import (
     FineTuned,
     FineTuning,
@@ -44,6 +46,7 @@ from mallang.tasks.finetuning import (
     with_penalties,
     with_r_drop,
 )
+from mallang.tasks.pair_features import TokenFeatures
 from mallang.tasks.windows import NO_ANSWER, WindowExamples, Windows
 from mallang.text.tokenizer import Tokenizer
 
@@ -74,9 +77,13 @@ class Config(FineTuning):
     no_answer: bool = False
     """Whether a question may have no answer in its context; the threshold is fitted by `mallang evaluate`."""
     rules: Rules = "squad"
-    """How answers are compared: by words without articles, or as KorQuAD does, by characters."""
+    """How answers are compared: by words without articles (squad, squad2), or as KorQuAD does, by characters."""
     head_dropout: float = 0.0
     """Dropout on the vector of a token before the head."""
+    features_mix: bool = False
+    """given.features: mix all layers of the other encoder in learned shares; otherwise its last layer is read."""
+    features_l2: float = 0.0
+    """Weight of an L2 penalty on that mix, which pulls it towards the mean of the layers."""
 
     def __post_init__(self) -> None:
         for name, least in (("window", 8), ("stride", 1), ("max_answer", 1), ("max_question", 0)):
@@ -84,7 +91,13 @@ class Config(FineTuning):
                 raise ValueError(f"{name} must be at least {least}, but is {getattr(self, name)}")
         if not 0.0 <= self.head_dropout < 1.0:
             raise ValueError(f"head_dropout must be at least 0 and less than 1, but is {self.head_dropout}")
+        check_mix(self)
         self.check_tuning()
+
+    @property
+    def scored_by(self) -> Rules:
+        """The rules of the official script: SQuAD has another one where some questions have no answer."""
+        return "squad2" if self.no_answer and self.rules == "squad" else self.rules
 
 
 class Task(FineTuned):
@@ -99,7 +112,11 @@ class Task(FineTuned):
     metrics: Mapping[str, Better] = {"loss": "lower", "em": "higher", "f1": "higher"}
 
     def __init__(
-        self, config: Config, tokenizers: Mapping[str, Tokenizer], labels: Mapping[str, LabelSet] | None = None
+        self,
+        config: Config,
+        tokenizers: Mapping[str, Tokenizer],
+        labels: Mapping[str, LabelSet] | None = None,
+        given: Mapping[str, Given] | None = None,
     ) -> None:
         self.config, self.tokenizers, self.text = config, tokenizers, tokenizers["context"]
         self.question = tokenizers["question"]
@@ -109,16 +126,24 @@ class Task(FineTuned):
             )
         frame = self.text.vocabulary.pair_frame_length
         self.windows = Windows(config.window, config.stride, config.max_answer, frame, config.max_question)
+        found = given_encoder(given, config)
+        self.features = None if found is None else TokenFeatures(found, config, self.text)
 
     @classmethod
     def kinds(cls, config: Config) -> Mapping[str, Kind]:
         """The kind of the column that is not plain text."""
         return {"answers": "span"}
 
+    @classmethod
+    def receives(cls) -> Mapping[str, str]:
+        """The names of [given] that it accepts."""
+        return RECEIVES
+
     def arrays(self) -> Sequence[Column]:
-        """The tokens of the question and of the context, and the first and last token of each answer."""
+        """The tokens of question and context, the first and last token of each answer, what the features need."""
         spans = Column(2, Spans(self.text), is_text=False, beside=(1,), may_be_empty=True)
-        return [Column(0, self.question), Column(1, self.text), spans]
+        features = [] if self.features is None else self.features.arrays()
+        return [Column(0, self.question), Column(1, self.text), spans, *features]
 
     def build(self, model: ModuleType, config: Any) -> nn.Module:
         """The encoder with a head for the begin and the end of an answer."""
@@ -141,7 +166,10 @@ class Task(FineTuned):
                 f"task.window = {self.config.window} is longer than the {longest} positions of {name}",
                 todo=f"task.window={longest}, or model.max_length={self.config.window}",
             )
-        return put_head(encoder, SpanHead(dim, self.config.head_dropout), self.config)
+        features = mix = None
+        if self.features is not None:
+            dim, features, mix = dim + self.features.dim, self.features.module(), self.features.mix()
+        return put_head(encoder, SpanHead(dim, self.config.head_dropout), self.config, features, mix)
 
     def examples(self, corpus: Prepared, seed: int, epoch: int) -> Any:
         """The windows that an epoch reads."""
@@ -152,7 +180,7 @@ class Task(FineTuned):
                 f"{missing:,} of {len(drawn):,} questions have no answer in their context",
                 todo="task.no_answer=true learns to tell them apart; or leave these rows out",
             )
-        return WindowExamples(drawn, self.windows)
+        return WindowExamples(drawn, self.windows, None if self.features is None else self.features.window)
 
     def plan(
         self, corpus: Prepared, *, tokens: int, sentences: int | None = None, multiple: int = 1, seed: int, epoch: int
@@ -165,12 +193,17 @@ class Task(FineTuned):
         """A padded batch of windows."""
         return self.collate([example for (example,) in rows])
 
-    def collate(self, examples: Sequence[tuple[Any, Any, tuple[int, int]]]) -> Batch:
-        """A padded batch of windows: question, part of the context, and the answer in it."""
-        vocabulary = self.text.vocabulary
-        questions, contexts, answers = zip(*examples, strict=True)
+    def collate(self, examples: Sequence[tuple[Any, ...]]) -> Batch:
+        """A padded batch of windows: question, part of the context, the answer in it, and arrays of the features."""
+        vocabulary, more = self.text.vocabulary, dict[str, Tensor]()
+        questions, contexts, answers, *features = zip(*examples, strict=True)
         tokens, lengths, types = pad_pairs(questions, contexts, vocabulary)
-        begins = torch.tensor([self.context_start(len(question)) for question in questions])
+        starts = [self.context_start(len(question)) for question in questions]
+        if self.features is not None:
+            asked = int(vocabulary.frame[0] is not None)
+            rows = list(zip(*features, strict=True))
+            more = self.features.joined_fields(rows, asked, starts, [tokens.shape[1]] * len(rows))
+        begins = torch.tensor(starts)
         nothing = torch.tensor([self.null_place(len(question)) for question in questions])
         places = torch.arange(tokens.shape[1])[None, :]
         is_context = (places >= begins[:, None]) & (places < lengths[:, None] - 1)
@@ -179,7 +212,7 @@ class Task(FineTuned):
             spans == NO_ANSWER, nothing[:, None], torch.where(spans == IGNORE, spans, spans + begins[:, None])
         )
         candidates = is_context | (places == nothing[:, None])
-        return Batch(tokens=tokens, lengths=lengths, token_types=types, candidates=candidates, answers=spans)
+        return Batch(tokens=tokens, lengths=lengths, token_types=types, candidates=candidates, answers=spans, **more)
 
     def context_start(self, question: int) -> int:
         """The position of the first context token beside a question of so many tokens."""
@@ -218,7 +251,11 @@ class Task(FineTuned):
         """The logits of begin and end at every token, and the penalties of the encoder."""
         assert batch.candidates is not None
         encoded = read_layers(model, batch)
-        return model.head(encoded.layers[-1], batch.candidates), encoded.penalties
+        vectors, penalties = encoded.layers[-1], encoded.penalties
+        if self.features is not None:
+            vectors = self.features.join(vectors, model.features, batch, model.features_mix)
+            penalties = {**penalties, **self.features.penalties(model.features_mix, len(vectors))}
+        return model.head(vectors, batch.candidates), penalties
 
     def validate(self, model: nn.Module, corpus: Prepared, rows: Sequence[tuple[str, ...]], metric: str) -> list[Score]:
         """The loss per window, exact match and F1 on all held-out questions."""

@@ -10,7 +10,7 @@ lies whole in one of them. Only where a long question leaves room for less than 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,8 +71,11 @@ class WindowExamples(Sequence[tuple[Any, ...]]):
     token holds it.
     """
 
-    def __init__(self, examples: Any, windows: Windows) -> None:
-        self.examples, self.windows = examples, windows
+    def __init__(
+        self, examples: Any, windows: Windows, cut: Callable[[Sequence[Any], int, int, int], tuple[Any, ...]] | None
+    ) -> None:
+        """`cut` gives the part of the further arrays of an example that a window has, where there are some."""
+        self.examples, self.windows, self.cut = examples, windows, cut
         questions, contexts = (examples.lengths[:, place].tolist() for place in (0, 1))
         starts = [windows.starts(*pair) for pair in zip(questions, contexts, strict=True)]
         self.rows = np.repeat(np.arange(len(starts)), [len(each) for each in starts])
@@ -87,9 +90,10 @@ class WindowExamples(Sequence[tuple[Any, ...]]):
         return len(self.rows)
 
     def __getitem__(self, number: int) -> tuple[Any, ...]:  # type: ignore[override]
-        question, context, spans, *_ = self.examples[int(self.rows[number])]
-        begin, end = int(self.begins[number]), int(self.ends[number])
-        return question[: self.windows.question(len(question))], context[begin:end], span_within(spans, begin, end)
+        question, context, spans, *others = self.examples[int(self.rows[number])]
+        begin, end, read = int(self.begins[number]), int(self.ends[number]), self.windows.question(len(question))
+        more = () if self.cut is None else self.cut(others, read, begin, end)
+        return question[:read], context[begin:end], span_within(spans, begin, end), *more
 
 
 def span_within(spans: Int[np.ndarray, " ends"], begin: int, end: int) -> tuple[int, int]:

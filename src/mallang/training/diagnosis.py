@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import torch
 from torch import nn
@@ -15,6 +16,25 @@ starts from trained weights starts near zero, where half as much again means not
 
 LEARNED = 0.01
 """A loss below this may have a gradient of zero: the training text is memorized."""
+
+
+GAINED = 0.1
+"""A loss of masked tokens this many nats below that of their frequencies has used the text around them."""
+
+
+def note_of_frequencies(values: Mapping[str, float]) -> str:
+    """A sentence where a masked language model says no more than how frequent each token is; empty elsewhere.
+
+    `values` are the scores of a validation. Many runs stay there for a long time: a rate too high, or no warm-up.
+    """
+    loss, unigram = values.get("mlm"), values.get("unigram")
+    if loss is None or unigram is None or loss <= unigram - GAINED:
+        return ""
+    return (
+        f"the loss of masked tokens, {loss:.2f}, is that of the frequencies of tokens alone, {unigram:.2f}: nothing is "
+        "learned of the text around them yet; if this stays, try another optimizer.learning_rate or a longer "
+        "schedule.warmup"
+    )
 
 
 def check_health(

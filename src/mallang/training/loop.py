@@ -32,7 +32,7 @@ from mallang.training import optimizer as optimizers
 from mallang.training.averaged_sgd import Mean, average_of
 from mallang.training.carry import Carries
 from mallang.training.checkpoint import Checkpoint
-from mallang.training.diagnosis import check_health, has_finite_weights
+from mallang.training.diagnosis import check_health, has_finite_weights, note_of_frequencies
 from mallang.training.distributed import World
 from mallang.training.options import Config
 from mallang.training.progress import Progress
@@ -308,6 +308,9 @@ class Loop:
             self.plan.recorder.write(kind="valid", step=self.step, epoch=progress.position.epoch, **values)
             shown = "  ".join(f"{name} {number:.4f}" for name, number in values.items())
             self.plan.recorder.say(f"step {self.step}  validation: {shown}{'  (best)' if improved else ''}")
+            first = self.config.validate_every or self.steps_an_epoch
+            if self.step > first and (note := note_of_frequencies(values)):
+                self.plan.recorder.say(f"warning: {note}")
 
     def save(self, *, validated: bool) -> None:
         """Write a checkpoint and remove those no longer needed."""
