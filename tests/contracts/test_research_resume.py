@@ -13,7 +13,9 @@ FEW = (
     "train.threads=1", "data.first=200",
 )  # fmt: skip
 TINY = {
-    "transe-miniworld": ("data.first=none", "model.dim=8", "model.entity_dropout=0.2", "task.negatives=16", "optimizer.name=adagrad"),
+    "transe-miniworld": (
+        "data.first=none", "model.dim=8", "model.entity_dropout=0.2", "task.negatives=16", "optimizer.name=adagrad",
+    ),
     "deep-srl-miniworld": ("model.size=tiny", "train.batch_tokens=128"),
     "dependency-srl-miniworld": ("model.size=tiny", "train.batch_tokens=128", "task.word_dropout=0.1"),
     "ernie-dea-miniworld-links": ("model.size=tiny", "train.batch_tokens=256"),
