@@ -8,11 +8,14 @@ from mallang import recipe
 from mallang.training.loop import Loop
 from mallang.training.train import Options, train
 
-FEW = ("train.epochs=none", "train.steps=6", "train.validate_every=none", "train.save_every=3", "data.first=200",
-       "train.workers=0", "train.threads=1")  # fmt: skip
+FEW = (
+    "train.epochs=none", "train.steps=6", "train.validate_every=none", "train.save_every=3", "train.workers=0",
+    "train.threads=1", "data.first=200",
+)  # fmt: skip
 TINY = {
-    "transe-miniworld": ("data.first=none", "model.dim=8", "model.entity_dropout=0.2", "task.negatives=16",
-                         "optimizer.name=adagrad"),
+    "transe-miniworld": (
+        "data.first=none", "model.dim=8", "model.entity_dropout=0.2", "task.negatives=16", "optimizer.name=adagrad",
+    ),
     "deep-srl-miniworld": ("model.size=tiny", "train.batch_tokens=128"),
     "dependency-srl-miniworld": ("model.size=tiny", "train.batch_tokens=128", "task.word_dropout=0.1"),
     "ernie-dea-miniworld-links": ("model.size=tiny", "train.batch_tokens=256"),

@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from mallang import recipe
-from mallang.data import registry, storage
+from mallang.data import drawings, registry, storage
 from mallang.data.corpus import Corpus, Joined, Rows
 from mallang.data.readers import Files
 from mallang.data.registry import DataSet, Entry, File
@@ -124,6 +124,8 @@ def text_of(files: Files, path: Path, size: Size, as_documents: bool = False) ->
         return json.dumps({"data": [article(row, number, sentences) for number, row in enumerate(rows)]}).encode()
     if files.read == "fewrel":
         return "".join(json.dumps(relation_of(row)) + "\n" for row in rows).encode()
+    if files.read == "drawings":
+        return drawing_files(rows)[path.name]
     if files.read == "renamed" and path != files.paths[0]:
         return entity_names(size)
     if files.read == "jsonl":
@@ -139,6 +141,16 @@ def text_of(files: Files, path: Path, size: Size, as_documents: bool = False) ->
         return parquet_of(dict(zip(columns, map(list, zip(*cells, strict=True)), strict=True)))
     lines = [*([list(columns)] if files.header else []), *cells]
     return "".join("\t".join(line) + "\n" for line in lines).encode()
+
+
+def drawing_files(rows: Sequence[np.ndarray]) -> dict[str, bytes]:
+    """The table of some drawings, their pixels, and the shape of these."""
+    lines = ["\t".join(drawings.COLUMNS)]
+    lines += [f"{number}\tX\ttrain\tg\ts\t{spelled(row, 'caption')}\tt" for number, row in enumerate(rows)]
+    shape = (len(rows), 4, 4, 3)
+    pixels = np.arange(np.prod(shape), dtype=np.int64).astype(np.uint8)
+    texts = {"captions.tsv": "\n".join(lines) + "\n", "shape.txt": " ".join(map(str, shape)) + "\n"}
+    return {"images.u8": pixels.tobytes(), **{name: text.encode() for name, text in texts.items()}}
 
 
 def with_blank_lines(text: bytes) -> bytes:

@@ -66,4 +66,4 @@ def test_miniworld_is_captioned_and_looked_at(tmp_path):
     model, data = load(run.folder, device="cpu"), run.data()
     scores, _ = model.evaluate(list(open_corpus(data, Task.columns).split("test")))
     assert next(score.value for score in scores if score.name == "exact match") >= 95
-    assert pointing(model, open_corpus(replace(data, columns=None), ROLES).split("test")).value >= 90
+    assert pointing(model, open_corpus(replace(data, columns=None), ROLES).split("test")).value >= 85

@@ -62,3 +62,28 @@ def test_candidates_are_the_tokens_that_are_not_special() -> None:
     assert model_of().candidate_ids().tolist() == list(range(4, len(VOCABULARY)))
     with pytest.raises(ValueError, match="scale must be above 0"):
         Config(scale=0.0)
+
+
+def test_initial_values_have_the_distribution_that_is_asked_for():
+    def weights(**config):
+        torch.manual_seed(1)
+        words = Vocabulary((*SPECIALS, *(f"e{number}" for number in range(400))))
+        return TransE(Config(dim=64, **config), words, relations=30).embedding.weight.detach()
+
+    uniform = weights(initial="uniform", scale=0.01)
+    assert uniform.abs().max() <= 0.01 and uniform.std() == pytest.approx(0.01 / 3**0.5, rel=0.05)
+    assert weights(scale=0.3).std() == pytest.approx(0.3, rel=0.05)
+    assert weights(initial="xavier").std() == pytest.approx((2 / (404 + 64)) ** 0.5, rel=0.05)
+    with pytest.raises(ValueError, match="no effect on xavier"):
+        Config(initial="xavier", scale=0.3)
+
+
+def test_dropout_of_entities_is_for_training_alone():
+    torch.manual_seed(1)
+    words = Vocabulary((*SPECIALS, *(f"e{number}" for number in range(20))))
+    model, ids = TransE(Config(dim=64, entity_dropout=0.5), words, relations=3), torch.arange(4, 24)
+    zeros = (model.train().entities(ids) == 0).float().mean()
+    assert 0.4 < float(zeros) < 0.6
+    assert torch.equal(model.eval().entities(ids), model.embedding.weight[ids])
+    with pytest.raises(ValueError, match="entity_dropout"):
+        Config(entity_dropout=1.0)
