@@ -228,7 +228,7 @@ def test_what_is_not_supported_is_refused(tmp_path: Path) -> None:
         ("position_embedding_type", "relative_key", "is not supported, only 'absolute'"),
         ("vocab_size", 10**9, "it says vocab_size = 1000000000, and they have"),
         ("intermediate_size", 10**9, "it says intermediate_size = 1000000000, and they have 24"),
-        ("architectures", ["AlbertForQuestionAnswering"], "the head of AlbertForQuestionAnswering cannot be imported"),
+        ("architectures", ["AlbertForCausalLM"], "the head of AlbertForCausalLM cannot be imported"),
     ):
         (folder / "config.json").write_text(json.dumps({**about, key: value}))
         with pytest.raises(UserError, match=message):

@@ -65,6 +65,8 @@ def check_task(entrants: Sequence[Entrant]) -> None:
 def evaluated_task(run: Run) -> str:
     """The task by whose `evaluate` a run is scored: that of a distilled classifier is classification."""
     kind = find("tasks", run.task).Verbs
+    if not isinstance(kind.compared_by, tuple):  # replies and translations are compared as texts, but not together
+        return run.task
     defining = next((each for each in kind.__mro__ if "evaluate" in vars(each)), kind)
     return str(defining.task_name)
 

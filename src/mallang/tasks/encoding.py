@@ -86,7 +86,8 @@ class Verbs:
 
     def __init__(self, task: Any, model: Any, config: None, max_length: int) -> None:
         self.task, self.model, self.config, self.max_length = task, model, config, max_length
-        self.windows: TextWindows = task.windows
+        frame = self.task.text.vocabulary.frame_length
+        self.windows: TextWindows = task.windows if isinstance(task, Task) else TextWindows.of(longest_of(model), frame)
 
     def note_long(self, texts: Sequence[str]) -> str:
         """A sentence about the texts that are longer than a window; empty where none is."""
