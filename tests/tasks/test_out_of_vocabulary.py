@@ -18,6 +18,7 @@ from mallang.layers import spelling
 from mallang.models.contract import Encoder
 from mallang.tasks import bidirectional_language_modeling, language_modeling
 from mallang.tasks.generation import Verbs
+from mallang.tasks.out_of_vocabulary import keep_words
 from mallang.tasks.prompting import Prompter
 from mallang.tasks.surprisal import Lines, line_log_probs
 from mallang.tasks.templates import Template
@@ -207,3 +208,12 @@ def test_ngrams_have_none() -> None:
         Verbs(verbs.task, module.Model(module.Config(), verbs.tokenizer.vocabulary), verbs.config, 0).embed(
             "cat", words=True
         )
+
+
+def test_words_that_are_kept_have_ids_of_their_own() -> None:
+    tokenizer = Tokenizer.train(LINES, TextConfig(unit="space", vocabulary=60))
+    elmo = find("models", "elmo")
+    model = elmo.Model(elmo.Config(**elmo.SIZES["tiny"]), tokenizer.vocabulary)
+    assert keep_words(model, tokenizer, ["the cat"]) == {}
+    size = len(tokenizer.vocabulary)
+    assert keep_words(model, tokenizer, ["the tac", "a nat tac"]) == {"tac": size, "a": size + 1, "nat": size + 2}
