@@ -290,7 +290,7 @@ def evaluated(model: Any, part: Scorable, rows: list[Any], options: dict[str, An
 
 
 def pointed(run: Path, model: Any, split: str, asked: Asked) -> list[Score]:
-    """Of captions: how often attention points at what a word names, where the rows have boxes."""
+    """How often the attention of captions points at what a word names, where the rows have boxes."""
     from mallang.inspection.pointing import pointing_of
 
     return pointing_of(run, model, split, asked.data)

@@ -327,7 +327,7 @@ def captions(files: Files) -> Iterator[Row]:
 
 
 def books(files: Files) -> Iterator[Row]:
-    """A row a line: the line, and the name of its book; a blank line ends a book, and so does a file."""
+    """A row per line: the line, and the name of its book; a blank line ends a book, and so does a file."""
     names = iter(files.sections)
     for path in files.paths:
         name = None
