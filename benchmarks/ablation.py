@@ -71,6 +71,24 @@ def word_vectors(device: str, kernels: tuple[str, ...]) -> Line:
     return Line("benchmarks.word_vectors_entrants:ours", options, kernels, "words/s")
 
 
+def glove(device: str, kernels: tuple[str, ...]) -> Line:
+    """GloVe learns word vectors from co-occurrence counts."""
+    options: dict[str, Any] = {"words": 5_000, "dim": 100, "tokens": 200_000, "device": device}
+    return Line("benchmarks.word_vectors_entrants:our_glove", options, kernels, "words/s")
+
+
+def bag(device: str, kernels: tuple[str, ...]) -> Line:
+    """A linear classifier on n-grams of characters is fitted."""
+    options: dict[str, Any] = {"texts": 5_000, "letters": 60, "orders": [1, 2, 3, 4], "device": device}
+    return Line("benchmarks.bag_entrants:ours", options, kernels, "texts/s")
+
+
+def encoding(weights: str, kernels: tuple[str, ...]) -> Line:
+    """BERT-base reads batches of short texts of unequal lengths."""
+    options: dict[str, Any] = {"texts": 4096, "batch": 128, "longest": 128, "weights": weights, "device": "cuda"}
+    return Line("benchmarks.encoder_entrants:ours", options, kernels, "texts/s")
+
+
 DECODE_CPU = ("c-prepacked-matmul", "c-decode-attention", "c-cache-write", "c-log-softmax")
 LUONG = {"layers": 2, "dim": 512, "embedding_dim": 512, "dropout": 0.1, "input_feeding": True}
 BAHDANAU = {"dim": 512, "embedding_dim": 512, "dropout": 0.1, "score_dim": 512, "readout_dim": 512}
@@ -95,6 +113,7 @@ LINES = {
     "gpu-luong-feeding": recurrent("luong", LUONG, "cuda", ("fused-cell", "deferred-gradients")),
     "gpu-bahdanau": recurrent("bahdanau", BAHDANAU, "cuda", ("fused-cell", "deferred-gradients")),
     "gpu-word-vectors": word_vectors("cuda", ("word-vectors",)),
+    "gpu-encoding": encoding("bfloat16", ("varlen-attention",)),
     "cpu-training": training(
         "cpu",
         ("c-training-matmul", "c-training-attention", "c-cross-entropy", "cpu-dropout",
@@ -102,6 +121,8 @@ LINES = {
     ),
     "cpu-luong-feeding": recurrent("luong", LUONG, "cpu", ("deferred-gradients",)),
     "cpu-word-vectors": word_vectors("cpu", ("c-word-vectors",)),
+    "cpu-glove": glove("cpu", ("c-glove",)),
+    "cpu-bag": bag("cpu", ("c-bag",)),
     "cpu-greedy": decoding(1, "cpu", "float32", (*DECODE_CPU, "allocator")),
     "cpu-beam5": decoding(5, "cpu", "float32", (*DECODE_CPU, "allocator")),
     "cpu-beam5-int8": decoding(5, "cpu", "int8", ("c-int8-matmul",)),

@@ -13,9 +13,11 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+
+from benchmarks.contest import Turn
 
 ORDERS = (1, 2, 3, 4, 5)
 SETTINGS: dict[str, list[dict[str, Any]]] = {
@@ -55,6 +57,32 @@ def scikit_learn(name: str, train: Path, valid: Path, number: int = 0) -> dict[s
     held_out, gold = read_rows(valid)
     accuracy = 100 * float((model.predict(vectorizer.transform(held_out)) == gold).mean())
     return {"accuracy": accuracy, "features": counted - began, "training": trained - counted, "options": options}
+
+
+def ours(texts: int, letters: int, orders: Sequence[int], device: str) -> Turn:
+    """A linear SVM on the n-grams of generated texts of two classes; a turn is one fit, in texts."""
+    import torch
+
+    from mallang.data.batch import Batch
+    from mallang.models.bag_of_words import Config, Model
+    from mallang.text.vocabulary import SPECIALS, Vocabulary
+
+    torch.manual_seed(1)
+    characters, classes = 1000, torch.arange(texts) % 2
+    vocabulary = Vocabulary((*SPECIALS, *(chr(0xAC00 + number) for number in range(characters))))
+    shares = 1.0 / torch.arange(1, characters + 1)
+    common = torch.multinomial(shares, texts * letters, replacement=True).reshape(texts, letters)
+    own = (common + 7 * classes[:, None]) % characters  # the classes prefer other letters, and share most
+    tokens = torch.where(torch.rand(texts, letters) < 0.2, own, common) + len(SPECIALS)
+    batch = Batch(tokens=tokens, lengths=torch.full((texts,), letters), classes=classes).to(device)
+
+    def turn() -> float:
+        model = Model(Config(orders=tuple(orders)), vocabulary, 2).to(device)
+        for _ in model.fit([batch]):
+            pass
+        return float(texts)
+
+    return turn
 
 
 def fasttext_train(train: Path, valid: Path, model: Path, options: str) -> dict[str, Any]:

@@ -2,12 +2,15 @@
 
     MALLANG_DATA=folder python -m benchmarks.coreference_folds run plain.jsonl
     MALLANG_DATA=folder python -m benchmarks.coreference_folds run minilm.jsonl given.features=/runs/minilm
+    MALLANG_DATA=folder python -m benchmarks.coreference_folds run elmo.jsonl given.features=/runs/elmo-fold{fold}
     python -m benchmarks.coreference_folds show plain.jsonl minilm.jsonl
+    python -m benchmarks.coreference_folds collect plain.jsonl minilm.jsonl        # the same, into results/
 
 `run` trains the recipe e2e-coref-litbank on each fold, with the given overrides, and appends a line per fold; folds
-that the file has are skipped, so that it can be stopped and started again. Settings are chosen on the valid split of a
-fold, never on its test split. `show` pools the folds of each file, and gives the difference of the second file from the
-first with its 95 % interval: documents are drawn again, the same for both.
+that the file has are skipped, so that it can be stopped and started again. In overrides {fold} is the number of the
+fold: novels/fold3 is text for pre-training without the books that fold 3 scores. Settings are chosen on the valid split
+of a fold, never on its test split. `show` pools the folds of each file, and gives the difference of the second file
+from the first with its 95 % interval: documents are drawn again, the same for both.
 """
 
 from __future__ import annotations
@@ -15,13 +18,15 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks import report
+from benchmarks.report import Result
+from mallang.errors import UserError
 from mallang.evaluation.coreference import MEASURES, conll_f1, counts, shares, without_singletons
 from mallang.evaluation.score import interval
 
@@ -41,14 +46,19 @@ def main() -> None:
     run.add_argument("--folds", default=",".join(map(str, range(1, FOLDS + 1))), help="such as 1,2")
     show = verbs.add_parser("show", help="pooled scores, and the difference of the second file from the first")
     show.add_argument("files", type=Path, nargs="+")
+    write = verbs.add_parser("collect", help="the same values as files in results/")
+    write.add_argument("files", type=Path, nargs="+")
     asked = parser.parse_args()
-    if asked.verb == "show":
+    if asked.verb != "run":
         show_files(asked.files)
+        if asked.verb == "collect":
+            collect(asked.files)
         return
     done = {line["fold"] for line in read(asked.file)} if asked.file.exists() else set()
     for fold in map(int, asked.folds.split(",")):
         if fold not in done:
-            line = measured(fold, asked.overrides, asked.runs / asked.file.stem)
+            overrides = [each.replace("{fold}", str(fold)) for each in asked.overrides]
+            line = measured(fold, overrides, asked.runs / asked.file.stem)
             with asked.file.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(line) + "\n")
             show_files([asked.file])
@@ -73,6 +83,8 @@ def measured(fold: int, overrides: Sequence[str], folder: Path) -> dict[str, Any
         "fold": fold,
         "overrides": list(overrides),
         "seconds": round(time.monotonic() - began, 1),
+        "commit": report.commit(),
+        "hardware": report.hardware(),
         "documents": [row[0] for row in rows],
         SIDES[0]: [counts(*each).tolist() for each in zip(found, golds, strict=True)],
         SIDES[1]: [counts(*map(without_singletons, each)).tolist() for each in zip(found, golds, strict=True)],
@@ -99,6 +111,59 @@ def show_files(files: Sequence[Path]) -> None:
             joined = np.concatenate(tables[:2], axis=1)
             gain = gain_of(joined.sum(axis=0))
             print(f"{files[1].stem} − {files[0].stem}: {with_interval(gain, *interval(joined, gain_of))}")
+
+
+def collect(files: Sequence[Path], folder: Path = report.RESULTS) -> None:
+    """Write the pooled scores of each file, and the differences of the others from the first."""
+    for path in files:
+        lines = read(path)
+        if len(lines) != FOLDS:
+            raise UserError(f"{path} has {len(lines)} of {FOLDS} folds", todo=f"run {path} to the end first")
+        for side in SIDES:
+            for name, result in results(path.stem, lines, side):
+                report.write_result(name, result, folder)
+    for path in files[1:]:
+        if difference_is_fair([files[0], path]):
+            for side in SIDES:
+                report.write_result(*result_of_gain(files[0], path, side), folder)
+    if folder == report.RESULTS:
+        report.write_tables()
+
+
+def results(system: str, lines: Sequence[dict[str, Any]], side: str) -> Iterable[tuple[str, Result]]:
+    """The pooled scores of a file, with the names of their files."""
+    table = np.array([row for line in lines for row in line[side]])
+    sums, (low, high) = table.sum(axis=0), interval(table, conll_f1)
+    values = {"conll": ("CoNLL F1", conll_f1(sums), f", 95 % interval {low:.2f} to {high:.2f}")}
+    values |= {name.lower(): (f"{name} F1", 100 * shares(sums, place)[2], "") for place, name in enumerate(MEASURES)}
+    for label, (metric, value, told) in values.items():
+        yield f"coreference-{system}-{side.replace(' ', '-')}-{label}", Result(
+            **about(lines), system=f"e2e-coref ({system})", metric=f"{metric}, {side}", value=round(value, 2),
+            protocol=f"10 folds by document, counts of {len(table)} documents pooled, {side}{told}",
+        )  # fmt: skip
+
+
+def result_of_gain(first: Path, other: Path, side: str) -> tuple[str, Result]:
+    """How far a file is above the first one in CoNLL F1, with the name of its file."""
+    lines = read(other)
+    tables = [np.array([row for line in read(path) for row in line[side]]) for path in (first, other)]
+    joined = np.concatenate(tables, axis=1)
+    low, high = interval(joined, gain_of)
+    return f"coreference-{other.stem}-gain-{side.replace(' ', '-')}", Result(
+        **about(lines), system=f"e2e-coref ({other.stem})", metric=f"gain in CoNLL F1, {side}, points",
+        value=round(gain_of(joined.sum(axis=0)), 2),
+        protocol=f"over {first.stem}, paired over {len(joined)} documents, 95 % interval {low:+.2f} to {high:+.2f}",
+    )  # fmt: skip
+
+
+def about(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """What all values of a file share."""
+    overrides = [each for each in lines[0]["overrides"] if not each.startswith("given.features")]
+    return {
+        "recipe": RECIPE, "overrides": overrides, "corpus": "litbank-coref", "split": "test",
+        "commit": lines[0].get("commit"), "hardware": lines[0].get("hardware"),
+        "seconds": round(sum(line["seconds"] for line in lines), 1),
+    }  # fmt: skip
 
 
 def difference_is_fair(files: Sequence[Path]) -> bool:

@@ -203,3 +203,36 @@ def their_embedder(folder: str, sentences: int, device: str, threads: int, backe
     texts, _ = nsmc("test", sentences)
     model = SentenceTransformer(folder, device=device, backend=backend)  # type: ignore[arg-type]
     return lambda: float(len(model.encode(texts, batch_size=batch, show_progress_bar=False)))
+
+
+def ours(texts: int, batch: int, longest: int, weights: str, device: str) -> Turn:
+    """BERT-base with random weights on random tokens, in batches of unequal lengths; a turn reads all texts."""
+    import torch
+
+    from mallang.data.batch import Batch
+    from mallang.decoding.contract import inference
+    from mallang.models.bert import Config, Model
+    from mallang.text.vocabulary import SPECIALS, Vocabulary
+
+    torch.manual_seed(SEED)
+    optional = tuple((name, len(SPECIALS) + number) for number, name in enumerate(("cls", "sep", "mask")))
+    marks = tuple(f"<{name}>" for name, _ in optional)
+    vocabulary = Vocabulary((*SPECIALS, *marks, *(f"w{number}" for number in range(WORDS))), optional=optional)
+    model = Model(Config(), vocabulary).to(device, getattr(torch, weights)).eval()
+    # Most texts are short, as in NSMC; texts come as they come, so that a batch holds long and short ones.
+    lengths = (2 + torch.rand(texts).pow(2) * (longest - 2)).long()
+    batches = []
+    for rows in lengths.split(batch):
+        tokens = torch.randint(len(SPECIALS) + len(marks), len(vocabulary), (len(rows), int(rows.max())))
+        tokens[torch.arange(tokens.shape[1]) >= rows[:, None]] = vocabulary.pad
+        batches.append(Batch(tokens=tokens, lengths=rows).to(device))
+
+    def turn() -> float:
+        with inference(model):
+            for each in batches:
+                model.encode(each)
+        if device == "cuda":
+            torch.cuda.synchronize()
+        return float(texts)
+
+    return turn

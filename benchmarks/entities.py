@@ -20,14 +20,18 @@ import argparse
 import json
 import statistics
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from benchmarks import report
 from benchmarks.report import Result
-from benchmarks.understanding_results import read_lines
+from benchmarks.understanding_results import gain, read_lines
+from benchmarks.understanding_runs import finished
+from mallang.data.columns import split_cell
 
 READS = ("both", "text", "shuffled", "entities")
 """The experiment, and its controls."""
@@ -100,17 +104,29 @@ def measured(
     built = recipes.read(setting.recipe, overrides).build()
     folder = arguments.work / f"{name}-{read}-seed{seed}"
     options = Options(folder=folder, device=arguments.device, quiet=True, fresh=True, start=start)
-    info = train(built, options).info
+    info = finished(folder) or train(built, options).info
     model = load(folder, device=arguments.device)
     corpus = open_corpus(built.data, find("tasks", built.task_name).Task.columns)
-    scores = {score.name: score.to_json() for score in model.evaluate(list(corpus.split("test")))[0]}
+    rows = list(corpus.split("test"))
+    found, outputs = model.evaluate(rows)
+    scores = {score.name: score.to_json() for score in found}
+    covered = model.covered(rows)
     kept = {key: value for key, value in scores.items() if key.startswith((setting.metric, "coverage", "macro F1"))}
     return {
         "name": name, "recipe": setting.recipe, "read": read, "seed": seed, "set": list(arguments.set),
         "corpus": corpus.name, "metric": setting.metric, "scores": kept, "start": start and arguments.weights.name,
+        "counts": [counts(*pair) for pair in zip(outputs, (row[-1] for row in rows), strict=True)],
+        "covered": [] if covered is None else [int(each) for each in covered],
         "steps": info.get("steps"), "parameters": info.get("parameters"), "device": arguments.device,
-        "wall": round(time.monotonic() - began, 1), "commit": report.commit(), "hardware": report.hardware(),
+        "wall": info.get("seconds") or round(time.monotonic() - began, 1), "commit": report.commit(),
+        "hardware": report.hardware(),
     }  # fmt: skip
+
+
+def counts(output: str, gold: str) -> list[int]:
+    """The right labels of a text, those of the output and those of the data; their F1 is accuracy for single labels."""
+    ours, theirs = (set(split_cell(cell, "labels")) for cell in (output, gold))
+    return [len(ours & theirs), len(ours), len(theirs)]
 
 
 def graph_of(recipe: str, arguments: argparse.Namespace) -> Path:
@@ -181,6 +197,26 @@ def show(arguments: argparse.Namespace) -> None:
                     (f"{name} {TITLES[read]}", len(mine), *summary(mine), mine[0]["scores"]["coverage"]["value"])
                 )
     report.show("what entities add", rows)
+    shown: list[Sequence[object]] = [("gain of entities over", "texts", "points", "95 % interval")]
+    for name in SETTINGS:
+        for read, part, value, low, high, _ in gains(lines, name):
+            shown.append((f"{name} {TITLES[read]}", part, f"{value:+.2f}", f"{low:+.2f} to {high:+.2f}"))
+    report.show("paired over texts", shown)
+
+
+def gains(
+    lines: Sequence[dict[str, Any]], name: str
+) -> Iterator[tuple[str, str, float, float, float, list[dict[str, Any]]]]:
+    """By how much entities are above each control: F1 of the counts of all seeds, on all texts and on covered ones."""
+    mine = {read: [line for line in lines if (line["name"], line["read"]) == (name, read)] for read in READS}
+    if not mine["both"] or any("counts" not in line for each in mine.values() for line in each):
+        return
+    tables = {read: np.sum([line["counts"] for line in each], axis=0) for read, each in mine.items() if each}
+    covered = mine["both"][0]["covered"]
+    parts = {"all": slice(None)} | ({} if not any(covered) else {"covered": np.array(covered, bool)})
+    for read in tables:
+        for part, chosen in parts.items() if read != "both" else ():
+            yield read, part, *gain(tables[read][chosen], tables["both"][chosen]), mine["both"]
 
 
 def summary(lines: Sequence[dict[str, Any]]) -> tuple[float, ...]:
@@ -194,9 +230,28 @@ def summary(lines: Sequence[dict[str, Any]]) -> tuple[float, ...]:
 
 def collect(arguments: argparse.Namespace) -> None:
     """Write results/."""
-    for line in (line for path in arguments.files for line in read_lines(path)):
+    lines = [line for path in arguments.files for line in read_lines(path)]
+    for line in lines:
         for name, result in results(line):
             report.write_result(name, result)
+    for setting in SETTINGS:
+        for read, part, value, low, high, mine in gains(lines, setting):
+            report.write_result(
+                f"entities-{setting}-gain-over-{read}-{part}",
+                Result(
+                    system="ernie",
+                    recipe=mine[0]["recipe"],
+                    overrides=mine[0]["set"],
+                    corpus=mine[0]["corpus"],
+                    split="test",
+                    metric=f"gain in {mine[0]['metric']}, points",
+                    value=round(value, 2),
+                    commit=mine[0]["commit"],
+                    hardware=mine[0]["hardware"],
+                    protocol=f"with entities over {TITLES[read].removeprefix('with ')}, {part} texts, counts of "
+                    f"{len(mine)} seeds, paired over texts, 95 % interval {low:+.2f} to {high:+.2f}",
+                ),
+            )
     report.write_tables()
 
 

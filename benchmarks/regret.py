@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.report import Result, commit, hardware, show, write_result
+from mallang.inspection.label_comparison import FOLDS
 
 CORPORA: Mapping[str, tuple[str, str, str]] = {
     "nsmc": ("nsmc", "document", "label"),
@@ -47,9 +48,11 @@ def measure_one(name: str, seconds: float, device: str) -> dict[str, Any]:
         found = compare_on(str(files["train"]), test=str(files["test"]), seconds=seconds, device=device)
     tested = {system.name: system.test for system in found.systems}
     held_out = {system.name: round(system.scores["accuracy"].mean, 2) for system in found.systems}
+    crossed = {system.name: system.cross_validated for system in found.systems if system.cross_validated is not None}
     return {
         "corpus": name, "recommended": found.recommended.name, "advice": found.notes[-1], "held out": held_out,
         "test": tested, "rows": found.rows, "folds": found.folds, "budget": seconds, "device": device,
+        "cross-validated": {name: round(value, 2) for name, value in crossed.items()},
         "seconds": round(time.monotonic() - began, 1), "commit": commit(), "hardware": hardware(),
         "training": {system.name: round(system.seconds, 1) for system in found.systems},
     }  # fmt: skip
@@ -78,6 +81,9 @@ def results_of(lines: Sequence[Mapping[str, Any]]) -> dict[str, Result]:
         scores = ", ".join(f"{name} {value:.2f}" for name, value in line["test"].items())
         why = f"; on the rows held out: {line['recommended']} {line['held out'][line['recommended']]:.2f}"
         why += f", {best} {line['held out'][best]:.2f}" if regret else ""
+        if crossed := line.get("cross-validated"):
+            told = ", ".join(f"{name} {value:.2f}" for name, value in crossed.items())
+            why += f"; by {FOLDS}-fold cross-validation: {told}"
         found[f"regret-{line['corpus']}"] = Result(
             system=line["recommended"], corpus=CORPORA[line["corpus"]][0], split="test",
             metric="regret of compare, points", value=round(regret, 2),

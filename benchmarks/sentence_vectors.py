@@ -34,7 +34,7 @@ def measure(weights: Path, sentences: int) -> dict[str, Result]:
 
     import mallang
     from mallang.interop.huggingface_models import export_model, import_model
-    from mallang.tasks.similarity import cosines
+    from mallang.tasks.comparer import cosines
 
     began = time.monotonic()
     rows = list(open_corpus(Config(corpus=CORPUS), ("first", "second", "score")).split("valid"))

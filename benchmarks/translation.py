@@ -16,6 +16,7 @@ A list, in TOML or JSON; `defaults` may say whatever an experiment may, and its 
     overrides = ["model.dropout=0.4"]
     seeds = [1, 2, 3]
     searches.beam-10 = ["beam=10"]            # one more search beside the recipe's own
+    both_ways = true                          # a run of two directions: score both
 
 Where a run has several corpora, a split is written as "korean-english/bible:test".
 """
@@ -47,6 +48,8 @@ class Experiment:
     splits: tuple[str, ...]
     searches: Mapping[str, tuple[str, ...]]
     """Options of `--search` by a name of one's own; the recipe's own search has the name ""."""
+    both_ways: bool = False
+    """Whether the run translates from the target into the source too, and is scored in both directions."""
 
     @property
     def run(self) -> str:
@@ -99,7 +102,7 @@ def read_experiments(path: Path, kind: type[Kind] = Experiment) -> list[Kind]:  
 
 def experiments_of(given: Mapping[str, Any], defaults: Mapping[str, Any], path: Path, kind: type[Kind]) -> list[Kind]:
     """One entry of a list, once for each of its seeds."""
-    check_keys(given, ("name", "recipe", "overrides", "seeds", "splits", "searches"), str(path))
+    check_keys(given, ("name", "recipe", "overrides", "seeds", "splits", "searches", "both_ways"), str(path))
     values = {**defaults, **given}
     for key in ("name", "recipe", "splits"):
         if key not in values:
@@ -113,6 +116,7 @@ def experiments_of(given: Mapping[str, Any], defaults: Mapping[str, Any], path: 
             seed=seed,
             splits=tuple(values["splits"]),
             searches={name: tuple(options) for name, options in searches.items()},
+            both_ways=values.get("both_ways", False),
         )
         for seed in values["seeds"]
     ]

@@ -3,7 +3,8 @@
 python -m benchmarks.translation_outputs runs/mine \\
     '{"splits": ["test"], "searches": {"": {"options": [], "words": []}}, "device": "auto"}'
 
-`options` are the search options as the record names them, `words` the same as arguments of `mallang evaluate`.
+`options` are the search options as the record names them, `words` the same as arguments of `mallang evaluate`. With
+`"reversed": [false, true]` a run of two directions is scored in both.
 """
 
 from __future__ import annotations
@@ -26,9 +27,11 @@ def main() -> None:
     folder, asked = Path(sys.argv[1]), json.loads(sys.argv[2])
     try:
         found = [
-            translate(folder, split, asked["device"], given["words"]) | {"search": name, "options": given["options"]}
+            translate(folder, split, asked["device"], [*given["words"], *["--reverse"] * is_reversed])
+            | {"search": name, "options": given["options"], "reversed": is_reversed}
             for split in asked["splits"]
             for name, given in asked["searches"].items()
+            for is_reversed in asked.get("reversed", [False])
         ]
     except UserError as error:
         sys.exit(str(error))
@@ -41,7 +44,7 @@ def translate(folder: Path, split: str, device: str, more: Sequence[str]) -> dic
     words = ["evaluate", str(folder), "--split", split, "--device", device, "--json"]
     words += ["--corpus", corpus] if corpus else []
     words += more
-    file = "-".join(filter(None, [corpus.replace("/", "-"), split]))
+    file = "-".join(filter(None, [corpus.replace("/", "-"), split])) + "-reverse" * ("--reverse" in more)
     began = time.monotonic()
     said = json.loads(printed_by(words))
     return {

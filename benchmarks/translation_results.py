@@ -27,9 +27,15 @@ PUBLISHED = {
     **{(system, "en-de", "test2016"): 35.16 for system in ("bahdanau", "luong")},
     **{(system, "de-en", "test2016"): 38.38 for system in ("bahdanau", "luong")},
     **{(system, "en-fr", "test2016"): 56.83 for system in ("bahdanau", "luong")},
+    ("lample", "en-fr", "test2016"): 32.76,
+    ("lample", "fr-en", "test2016"): 32.07,
+    ("lample", "de-en", "test2016"): 26.26,
+    ("lample", "en-de", "test2016"): 22.74,
 }
 """On Multi30k by moses-lc-tok, by system, direction and split: the text-only Transformer-Tiny of Wu et al. 2021
-(arXiv:2105.14462), and the LSTM with attention of Lample et al. 2018 (arXiv:1711.00043), searched greedily."""
+(arXiv:2105.14462), and of Lample et al. 2018 (arXiv:1711.00043) the LSTM with attention, searched greedily, and the
+unsupervised system, which has word vectors of Wikipedia and ours has not."""
+ROUND_TRIP = "round_trip"
 ENDED = "; ended by"
 """What begins the part of a protocol that says why a run has fewer updates than its recipe asks for."""
 LABELS = {("moses-lc-tok", "BLEU"): "moses-lc-tok", ("sacrebleu", "BLEU"): "bleu", ("sacrebleu", "chrF2"): "chrf"}
@@ -50,7 +56,16 @@ class Scored:
     def base(self) -> str:
         """What its files are called, without the seed."""
         where = self.output["corpus"].replace("/", "-")
-        return "-".join(filter(None, [self.run["name"], where, self.output["split"], self.output["search"]]))
+        way, name = f"{self.run['source']}-{self.run['target']}", self.run["name"]
+        if self.direction != way:
+            name = name.replace(way, self.direction) if way in name else f"{name}-{self.direction}"
+        return "-".join(filter(None, [name, where, self.output["split"], self.output["search"]]))
+
+    @property
+    def direction(self) -> str:
+        """From which language into which, such as en-de."""
+        ends = [self.run["source"], self.run["target"]]
+        return "-".join(ends[::-1] if self.output.get("reversed") else ends)
 
     @property
     def corpus(self) -> str:
@@ -60,8 +75,7 @@ class Scored:
     @property
     def table(self) -> str:
         """What its numbers are comparable with: the same texts, the same search."""
-        direction = f"{self.run['source']}-{self.run['target']}"
-        return " ".join(filter(None, [self.corpus, direction, self.output["split"], self.output["search"]]))
+        return " ".join(filter(None, [self.corpus, self.direction, self.output["split"], self.output["search"]]))
 
     def published(self, direction: str) -> float | None:
         """What others reached there with such a system."""
@@ -73,7 +87,7 @@ class Scored:
         """One of its values with all that is known of it."""
         score, run, output = self.scores[label], self.run, self.output
         protocol = next(name for name, _ in (key for key, value in LABELS.items() if value == label))
-        direction = f"{run['source']}-{run['target']}"
+        direction = self.direction
         return Result(
             system=run["system"],
             recipe=run["recipe"],
@@ -110,9 +124,41 @@ def show(opened: Sequence[dict[str, Any]], found: Sequence[Any], known: Iterable
             rows += [row(f"{name} seed {each.run['seed']}", [each], labels) for each in same]
             rows += [row(f"{name} mean of {len(same)}", same, labels)] if len(same) > 1 else []
         report.show(table, rows)
+    show_round_trips(opened)
     for run in (run for file in opened for run in file["runs"] if run["status"] != "finished"):
         last = run.get("validations", [])[-1:]
         print(f"\n{run['name']} seed {run['seed']}: {run['status']}; last validation {last}\n{run.get('said', '')}")
+
+
+def show_round_trips(opened: Sequence[dict[str, Any]]) -> None:
+    """The round-trip BLEU that chose the checkpoint of every unsupervised run: settings are chosen by its mean too."""
+    runs = [run for file in opened for run in file["runs"] if round_trip(run) is not None]
+    values = {
+        name: [value for run in runs if run["name"] == name and (value := round_trip(run)) is not None]
+        for name in dict.fromkeys(run["name"] for run in runs)
+    }
+    if values:
+        rows = [(name, f"{statistics.mean(each):.2f}", len(each)) for name, each in values.items()]
+        report.show("round-trip BLEU on valid", [("run", "mean", "seeds"), *rows])
+
+
+def round_trip(run: dict[str, Any]) -> float | None:
+    """The best round-trip BLEU of a run; none where it was chosen by something else."""
+    value = (run.get("best") or {}).get(ROUND_TRIP)
+    return None if value is None else float(value)
+
+
+def round_trip_results(file: dict[str, Any]) -> Iterator[tuple[str, Result]]:
+    """The round-trip BLEU of all runs of a file, with the names of their files."""
+    for run in file["runs"]:
+        if (value := round_trip(run)) is not None and run["status"] == "finished":
+            yield f"{run['name']}-valid-round-trip-seed{run['seed']}", Result(
+                system=run["system"], recipe=run["recipe"], overrides=list(run["overrides"]), corpus=run["corpus"],
+                direction=f"{run['source']}-{run['target']}", split="valid", metric="BLEU of round trips",
+                protocol=f"held-out text of each language translated and back, at update {run['best']['step']:,}",
+                value=round(value, 2), seed=run["seed"], commit=file["commit"], hardware=file["hardware"],
+                seconds=run["seconds"],
+            )  # fmt: skip
 
 
 def row(name: str, same: Sequence[Any], labels: Iterable[str]) -> list[object]:
@@ -136,6 +182,8 @@ def collect(files: Sequence[Path], folder: Path = report.RESULTS) -> None:
     show(opened, found)
     for each in found:
         keep(folder / HYPOTHESES.name / f"{each.base}-seed{each.run['seed']}.txt.xz", each.output["hypotheses"])
+    for name, result in (each for file in opened for each in round_trip_results(file)):
+        report.write_result(name, result, folder)
     write_values(found, folder)
 
 
@@ -186,7 +234,8 @@ def scored(files: Iterable[dict[str, Any]]) -> Iterator[Scored]:
     for file in files:
         for run in sorted(file["runs"], key=lambda run: (run["name"], run["seed"])):
             for output in run["outputs"]:
-                reference = reference_of(output["corpus"] or run["corpus"], output["split"], run["target"])
+                language = run["source" if output.get("reversed") else "target"]
+                reference = reference_of(output["corpus"] or run["corpus"], output["split"], language)
                 yield Scored(file, run, output, labeled(output["hypotheses"], reference))
 
 

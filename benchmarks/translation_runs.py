@@ -132,7 +132,8 @@ def translate(experiment: Experiment, place: Place) -> list[dict[str, Any]]:
         name: {"options": list(options), "words": experiment.words(list(options))}
         for name, options in experiment.searches.items()
     }
-    asked = {"splits": list(experiment.splits), "searches": searches, "device": place.device}
+    ways = [False, True] if experiment.both_ways else [False]
+    asked = {"splits": list(experiment.splits), "searches": searches, "device": place.device, "reversed": ways}
     words = [str(place.folder / experiment.run), json.dumps(asked)]
     found: list[dict[str, Any]] = json.loads(run("benchmarks.translation_outputs", words, experiment.run, place))
     return found

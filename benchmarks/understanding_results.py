@@ -11,9 +11,11 @@ import numpy as np
 
 from benchmarks import report
 from benchmarks.report import Result
-from benchmarks.understanding_runs import ALL, LABELS, NEW, Line, is_right
+from benchmarks.understanding_order import RIGHT, keep_right, order_results, show_order
+from benchmarks.understanding_runs import ALL, LABELS, NEW, Line
 from mallang.errors import UserError
-from mallang.evaluation.score import RESAMPLES, SEED
+from mallang.evaluation.bag_of_words import harmonic, precision_and_recall
+from mallang.evaluation.score import interval
 
 SWEEP = Path(__file__).with_name("understanding-sweep.jsonl")
 SPLITS = {"dev": "valid", ALL: "test", NEW: "test"}
@@ -70,43 +72,49 @@ def show(files: Sequence[Path]) -> None:
         finals.append((system, *means, len(mine), f"{mine[0]['parameters']:,}", mine[0]["wall"]))
     report.show("final runs", finals)
     show_order(good)
+    show_gains(good)
     for line in lines:
         if "failed" in line:
             print(summary(line))
 
 
-def show_order(lines: Sequence[Line]) -> None:
-    """Print the classifiers of every corpus in the order of their accuracy, with how far each is from the first."""
-    classified = [line for line in lines if "right" in line]
-    for corpus in dict.fromkeys(line["corpus"] for line in classified):
-        mine = [line for line in classified if line["corpus"] == corpus]
-        found = {system: mean_right([line for line in mine if line["system"] == system]) for system in systems_of(mine)}
-        ranked = sorted(found, key=lambda system: -found[system].mean())
-        rows = [
-            (system, f"{100 * found[system].mean():.2f}", *gap(found[ranked[0]], found[system])) for system in ranked
-        ]
-        if len(rows) > 1:
-            report.show(f"{corpus}, test", [("system", "accuracy", "behind the first", "95 % interval"), *rows])
+def show_gains(lines: Sequence[Line]) -> None:
+    """Print by how much each labeler of roles is above the first one of its corpus: F1 of the counts of all seeds."""
+    rows = [
+        (system, first, f"{value:+.2f}", f"{low:+.2f} to {high:+.2f}")
+        for system, first, _, value, low, high in gains(lines)
+    ]
+    if rows:
+        report.show("test, F1 of roles", [("system", "above", "gain", "95 % interval"), *rows])
 
 
-def systems_of(lines: Sequence[Line]) -> list[str]:
-    """The systems of lines, each once."""
-    return list(dict.fromkeys(line["system"] for line in lines))
+def gains(lines: Sequence[Line]) -> Iterable[tuple[str, str, list[Line], float, float, float]]:
+    """Every labeler of roles but the first of its corpus: the first, its lines, the gain in F1 and its interval."""
+    counted = [line for line in lines if "counts" in line]
+    for corpus in dict.fromkeys(line["corpus"] for line in counted):
+        mine: dict[str, list[Line]] = {}
+        for line in counted:
+            if line["corpus"] == corpus:
+                mine.setdefault(line["system"], []).append(line)
+        tables = {system: np.sum([line["counts"] for line in own], axis=0) for system, own in mine.items()}
+        first, *others = tables
+        for system in others:
+            yield system, first, mine[system], *gain(tables[first], tables[system])
 
 
-def mean_right(lines: Sequence[Line]) -> np.ndarray:
-    """For every test text the share of seeds that are right."""
-    shares: np.ndarray = np.mean([is_right(line["right"], line[ALL]["accuracy"]["count"]) for line in lines], axis=0)
-    return shares
+def gain(first: np.ndarray, other: np.ndarray) -> tuple[float, float, float]:
+    """The gain in F1 on the same sentences, and its interval by a paired bootstrap over sentences."""
+
+    def measure(sums: np.ndarray) -> float:
+        return f1_of(sums[3:]) - f1_of(sums[:3])
+
+    joined = np.concatenate((first, other), axis=1)
+    return measure(joined.sum(axis=0)), *interval(joined, measure)
 
 
-def gap(first: np.ndarray, other: np.ndarray) -> tuple[str, str]:
-    """The difference of two systems on the same texts, and its interval by a paired bootstrap over texts."""
-    difference = 100 * (first - other)
-    random, count = np.random.default_rng(SEED), len(difference)  # one draw at a time: all of 50,000 texts take 400 MB
-    means = [difference[random.integers(count, size=count)].mean() for _ in range(RESAMPLES)]
-    low, high = np.quantile(means, (0.025, 0.975))
-    return f"{difference.mean():.2f}", f"{low:.2f} to {high:.2f}"
+def f1_of(sums: np.ndarray) -> float:
+    """F1 in percent of right, output and gold counts."""
+    return 100 * harmonic(*precision_and_recall(*sums.tolist()))
 
 
 def spread(values: Iterable[float]) -> str:
@@ -116,13 +124,17 @@ def spread(values: Iterable[float]) -> str:
     return f"{statistics.mean(numbers):.2f}{deviation}"
 
 
-def collect(files: Sequence[Path], folder: Path = report.RESULTS, sweep: Path = SWEEP) -> None:
-    """Write every value of final runs into results/, and add what is new of the sweep to the kept one."""
+def collect(files: Sequence[Path], folder: Path = report.RESULTS, sweep: Path = SWEEP, right: Path = RIGHT) -> None:
+    """Write every value of final runs into results/, and add what is new to the kept sweep and right texts."""
     lines = [line for path in files for line in read_lines(path) if "failed" not in line]
     for line in lines:
         if not line["commit"] or line["commit"].endswith("-dirty"):
             raise UserError(f"the runs were made by code of no commit ({line['commit']})", todo="run … --commit SUM")
-    values = [each for line in lines if line["stage"] == "final" for each in results(line)]
+    finals = [line for line in lines if line["stage"] == "final"]
+    values = [each for line in finals for each in results(line)]
+    measured = {line["corpus"] for line in finals}
+    values += order_results([each for each in keep_right(finals, right) if each["corpus"] in measured])
+    values += [result_of_gain(*each) for each in gains(lines)]
     for name, result in values:
         report.write_result(name, result, folder)
     kept = read_lines(sweep) if sweep.exists() else []
@@ -157,6 +169,19 @@ def results(line: Line) -> list[tuple[str, Result]]:
             file = f"{line['system']}-{split}-{label}{'-new' if part == NEW else ''}-seed{line['seed']}"
             found.append((file, result))
     return found
+
+
+def result_of_gain(
+    system: str, first: str, lines: list[Line], value: float, low: float, high: float
+) -> tuple[str, Result]:
+    """A gain in F1 of roles over another system, with the name of its file."""
+    line = lines[0]
+    told = f"over {first}, counts of {len(lines)} seeds, paired over sentences, 95 % interval {low:+.2f} to {high:+.2f}"
+    return f"{system}-test-gain", Result(
+        system=line["model"].replace("_", "-"), recipe=line["recipe"], overrides=list(line["overrides"]),
+        corpus=line["corpus"], split="test", metric="gain in role F1, points", value=round(value, 2), protocol=told,
+        commit=line["commit"], hardware=line["hardware"],
+    )  # fmt: skip
 
 
 def protocol(line: Line, part: str, score: dict[str, float]) -> str:

@@ -3,7 +3,7 @@
 It is scored on dev, and on test where asked.
 
 A worker process does one job after the other with one thread, for many share a machine. A score on test is counted
-twice: on all texts, and without those that are in the training split too (in lower case, with single spaces).
+twice: on all texts, and without those that are in the training split too (mallang.data.seen says which are).
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from mallang.errors import UserError
+
 if TYPE_CHECKING:
     from mallang.evaluation.score import Score
 
@@ -29,6 +31,7 @@ LABELS = {
     "Spearman": "spearman", "Pearson": "pearson",
     "EM": "exact-match", "F1": "answer-f1",
     "role F1": "role-f1", "predicate F1": "predicate-f1", "end-to-end role F1": "end-to-end-role-f1",
+    "derived span F1": "derived-span-f1",
 }  # fmt: skip
 """What scores are called in lines and file names."""
 SCORED_BY_ROW = "roles", "answers"
@@ -146,21 +149,55 @@ def opened(recipe: Any) -> Any:
 
 def tested(model: Any, corpus: Any) -> Line:
     """The scores on all test texts, and on those that are not in the training split."""
-    from mallang.data.seen import seen
+    from mallang.data.seen import seen, separators
 
-    rows = list(corpus.split("test"))
-    known = seen(texts_of(model, rows), texts_of(model, list(corpus.split("train"))))
+    rows, training = list(corpus.split("test")), corpus.split("train")
+    known = seen(texts_of(model, rows), texts_of(model, list(training)), separators(training))
     if model.evaluated in SCORED_BY_ROW:
         new_rows = [row for row, is_known in zip(rows, known, strict=True) if not is_known]
-        return {ALL: scores_of(model, rows), NEW: scores_of(model, new_rows)}
+        line: Line = {ALL: scores_of(model, rows), NEW: scores_of(model, new_rows)}
+        if model.evaluated == "roles":
+            line[ALL] |= derived_spans(model, corpus)
+            line["counts"] = role_counts(model, rows)
+        return line
     _, outputs = model.evaluate(rows)
     golds = golds_of(model, rows)
     new = [place for place, is_known in enumerate(known) if not is_known]
-    line: Line = {ALL: scored(model, outputs, golds)}
+    line = {ALL: scored(model, outputs, golds)}
     line[NEW] = scored(model, [outputs[place] for place in new], [golds[place] for place in new])
     if model.evaluated in ("labels", "choices"):
         line["right"] = bits([output == gold for output, gold in zip(outputs, golds, strict=True)])
     return line
+
+
+def role_counts(model: Any, rows: Sequence[tuple[str, ...]]) -> list[list[int]]:
+    """For every sentence the right arguments, those of the model and those of the data; predicates are given."""
+    from mallang.data.roles import Sentence
+    from mallang.evaluation.roles import role_table
+    from mallang.tasks.role_labeler import gold_of, with_given
+
+    sentences = [Sentence.of(row) for row in rows]
+    outputs = with_given(model.task, model.model, sentences)
+    table = role_table(outputs, [gold_of(each) for each in sentences], spans=model.task.roles.are_spans)
+    counts: list[list[int]] = table.tolist()
+    return counts
+
+
+def derived_spans(model: Any, corpus: Any) -> dict[str, Any]:
+    """The score of the spans that the trees of the test split make of head words, where it has trees."""
+    from dataclasses import replace
+
+    from mallang.data.corpus import Config, open_corpus
+
+    if model.task.roles.are_spans:
+        return {}
+    try:
+        columns = ("words", "predicates", "roles", "heads")
+        rows = list(open_corpus(Config(corpus=corpus.name, columns=list(columns)), columns).split("test"))
+    except UserError:
+        return {}  # no corpus by name, or one without trees
+    f1 = model.derived_span_scores(rows)[0]
+    return by_label([replace(f1, name="derived span F1")])
 
 
 def scores_of(model: Any, rows: Sequence[tuple[str, ...]]) -> dict[str, Any]:

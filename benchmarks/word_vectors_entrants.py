@@ -123,15 +123,25 @@ def by_gensim(job: Job) -> dict[str, Any]:
 
 def ours(words: int, dim: int, tokens: int, device: str) -> Turn:
     """One epoch of word2vec over words drawn by Zipf's law; a turn is one epoch, in words."""
+    return epochs_of("word2vec", words, dim, tokens, device)
+
+
+def our_glove(words: int, dim: int, tokens: int, device: str) -> Turn:
+    """Counting and ten epochs of GloVe over such words; a turn is all of it, in words."""
+    return epochs_of("glove", words, dim, tokens, device, epochs=10)
+
+
+def epochs_of(name: str, words: int, dim: int, tokens: int, device: str, epochs: int = 1) -> Turn:
+    """The fit of a model to words drawn by Zipf's law."""
     import torch
 
     from mallang.data.batch import Batch
-    from mallang.models.word2vec import Config, Model
+    from mallang.find import find
     from mallang.text.vocabulary import SPECIALS, Vocabulary
 
     torch.manual_seed(SEED)
-    vocabulary = Vocabulary((*SPECIALS, *(f"w{number}" for number in range(words))))
-    model = Model(Config(dim=dim, epochs=1), vocabulary).to(device)
+    vocabulary, module = Vocabulary((*SPECIALS, *(f"w{number}" for number in range(words)))), find("models", name)
+    model = module.Model(module.Config(dim=dim, epochs=epochs), vocabulary).to(device)
     shares = 1.0 / torch.arange(1, words + 1)
     drawn = torch.multinomial(shares, tokens, replacement=True).reshape(-1, 20) + len(SPECIALS)
     batch = Batch(tokens=drawn, lengths=torch.full((len(drawn),), drawn.shape[1])).to(device)

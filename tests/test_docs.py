@@ -46,7 +46,7 @@ LITTLE_TEXT = ("data.train=train.txt", "data.valid=valid.txt", "data.test=test.t
 """The same for language models."""
 READING = (
     "question_answering", "multiple_choice", "link_prediction", "mention_classification", "entity_denoising",
-    "graph_choice", "coreference", "semantic_roles",
+    "graph_choice", "coreference", "semantic_roles", "captioning",
 )  # fmt: skip
 """Tasks whose recipes keep their own corpus: three columns are no pairs."""
 PAIRS = [

@@ -7,7 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # docs is not installed
-from docs import make_map  # noqa: E402
+from docs import make_live, make_map  # noqa: E402
 
 from mallang import schema  # noqa: E402
 
@@ -47,3 +47,11 @@ def test_every_file_has_a_line_also_in_a_folder_that_is_new(tmp_path):
 def test_every_module_says_what_it_is():
     silent = [path.name for path in make_map.SOURCE.rglob("*.py") if not make_map.first_sentence(path)]
     assert not silent
+
+
+def test_the_live_page_of_the_docs_is_small_and_up_to_date() -> None:
+    page = make_live.PAGE.read_text("utf-8")
+    assert page == make_live.renewed(page), "run: python docs/make_live.py"
+    assert make_live.PAGE.stat().st_size <= 1_000_000
+    for readme in ("README.md", "README.ko.md"):
+        assert "docs/live/korean-to-english.html" in (make_live.PAGE.parents[2] / readme).read_text("utf-8")

@@ -115,7 +115,7 @@ def test_commands_of_lists_name_their_experiments():
 
 def test_the_page_is_short_and_holds_every_headline():
     text = report.PAGE.read_text("utf-8")
-    assert len(text.splitlines()) < 280 and all(f"| {row.label} |" in text for row in ROWS)
+    assert len(text.splitlines()) < 310 and all(f"| {row.label} |" in text for row in ROWS)
 
 
 def test_a_row_has_mean_deviation_published_and_command(history):
@@ -150,6 +150,33 @@ def test_a_speed_has_its_peer_and_is_stale_once_its_code_has_changed(history):
     listed = "\n".join(to_measure.stale([ours, peer]))
     assert "2 of CPU decoding\n  python -m benchmarks decoding_speed --write" in listed
     assert "2 of 2 results are stale" in listed
+
+
+def test_a_target_that_is_missed_is_shown(history):
+    ours = [value(f"cnn-trec-test-accuracy-seed{seed}", 90.0 + seed, metric="accuracy, %") for seed in (1, 2, 3)]
+    row = results_page.Row(label="CNN", ours="cnn-trec-*", target=92.5)
+    assert results_page.against(row, ours[0], results_page.spread_of(ours), ours) == ("target 92.50", "-0.50")
+    published = [{**each, "published": 91.0} for each in ours]
+    spread = results_page.spread_of(ours)
+    assert results_page.against(row, published[0], spread, published) == ("published 91.00", "+1.00")
+
+
+def test_a_peer_counts_in_its_best_form_with_all_its_seeds(history):
+    """A form that was lucky with one seed is not the best one, and the best form is not shown at its best seed."""
+    ours = [
+        value(f"similarity-english-ours-seed{seed}", number, metric="Spearman, %")
+        for seed, number in ((1, 54.0), (2, 56.0))
+    ]
+    forms = {"peer, default": (50.0, 58.0, 51.0), "peer, best settings": (54.0, 55.0, 56.0)}
+    peers = [
+        value(f"similarity-english-peer-{form[-4:]}-seed{seed}", number, system=form, seed=seed, metric="Spearman, %")
+        for form, numbers in forms.items()
+        for seed, number in enumerate(numbers, 1)
+    ]
+    row = results_page.Row(label="similarity", ours="similarity-english-ours-*", peer="similarity-english-peer-*")
+    spread = results_page.spread_of(ours)
+    told = results_page.against(row, ours[0], spread, [*ours, *peers])
+    assert told == ("peer, best settings 55.00 ± 1.00 (3 seeds)", "1.00×")
 
 
 def test_code_of_no_commit_is_marked(history):

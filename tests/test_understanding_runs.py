@@ -4,11 +4,12 @@ import json
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # the benchmarks are not installed
-from benchmarks import understanding, understanding_results  # noqa: E402
+from benchmarks import understanding, understanding_order, understanding_results  # noqa: E402
 from benchmarks.kinds import kind_of  # noqa: E402
 from benchmarks.understanding import STAGES, parser, read_systems, todo  # noqa: E402
 from benchmarks.understanding_runs import Job, Place, bits, do, is_right  # noqa: E402
@@ -20,11 +21,13 @@ LISTS = [
     ROOT / "benchmarks" / f"{name}.toml"
     for name in (
         "understanding",
+        "documents",
         "tagging",
         "finetuning",
         "adaptation",
         "adaptation-miniworld",
         "knowledge",
+        "roles",
         "distillation",
         "features",
         "sequence-pretraining",
@@ -33,7 +36,7 @@ LISTS = [
 ]
 TASKS = (
     "classification", "tagging", "pairs", "similarity", "graph_choice", "question_answering",
-    "distilled_classification", "distilled_pairs",
+    "distilled_classification", "distilled_pairs", "semantic_roles",
 )  # fmt: skip
 LIST = """
 [defaults]
@@ -240,10 +243,11 @@ def test_values_and_the_sweep_are_written(tmp_path, systems, capsys):
         lines.append(dev | {"test": dev["dev"], "test-new": line_of(job, 79.0)["dev"], "right": "f"})
     path = tmp_path / "lines.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"cut', "utf-8")
+    kept = (tmp_path / "results", tmp_path / "sweep.jsonl", tmp_path / "right.jsonl")
     understanding_results.show([path])
     assert "81.00 ± 1.00" in capsys.readouterr().out
-    understanding_results.collect([path], tmp_path / "results", tmp_path / "sweep.jsonl")
-    understanding_results.collect([path], tmp_path / "results", tmp_path / "sweep.jsonl")
+    understanding_results.collect([path], *kept)
+    understanding_results.collect([path], *kept)
     assert [each["stage"] for each in understanding_results.read_lines(tmp_path / "sweep.jsonl")] == ["sweep"] * 3
     found = {each.stem: json.loads(each.read_text("utf-8")) for each in (tmp_path / "results").glob("*.json")}
     assert len(found) == 9
@@ -252,7 +256,7 @@ def test_values_and_the_sweep_are_written(tmp_path, systems, capsys):
     assert "100 texts that are not in the training split" in one["protocol"]
     path.write_text(json.dumps(lines[0] | {"commit": "0123456789ab-dirty"}) + "\n", "utf-8")
     with pytest.raises(UserError, match="no commit"):
-        understanding_results.collect([path], tmp_path / "results", tmp_path / "sweep.jsonl")
+        understanding_results.collect([path], *kept)
 
 
 def test_systems_of_a_corpus_are_ordered_with_the_interval_of_their_difference(systems, capsys):
@@ -268,6 +272,63 @@ def test_systems_of_a_corpus_are_ordered_with_the_interval_of_their_difference(s
     assert second.split()[:3] == ["b", "60.00", "30.00"]
     low, high = (float(text) for text in second.split()[3::2])
     assert 20 < low < 30 < high < 40  # a binomial share of 0.3 of 100 texts: ± 9
+
+
+def test_the_order_is_kept_and_joined_by_systems_that_are_measured_later(systems, tmp_path):
+    """Texts are compared one by one: errors in other places make a difference less sure than errors in the same."""
+    job, path = todo(systems, [], ["sweep"])[0], tmp_path / "right.jsonl"
+
+    def line(system, seed, right):
+        found = line_of(job, 100 * sum(right) / len(right)) | {"system": system, "seed": seed, "right": bits(right)}
+        return found | {"test": found["dev"]}
+
+    best, same = [True] * 90 + [False] * 10, [True] * 85 + [False] * 15
+    other = [False] * 15 + [True] * 85
+    first = understanding_order.keep_right([line("best", 1, [False] * 100), line("same", 1, same)], path)
+    assert [name for name, _ in understanding_order.order_results(first)] == ["behind-nsmc-best"]
+    again = understanding_order.keep_right(
+        [line("best", 1, best), line("other", 1, other), line("other", 2, best), {"corpus": "a regression"}], path
+    )
+    assert [(each["system"], each["seed"]) for each in again] == [
+        ("best", 1), ("other", 1), ("other", 2), ("same", 1)
+    ]  # fmt: skip
+    found = dict(understanding_order.order_results(again))
+    assert {name: result.value for name, result in found.items()} == {
+        "behind-nsmc-other": 2.5, "behind-nsmc-same": 5.0
+    }  # fmt: skip
+    assert found["behind-nsmc-other"].protocol.startswith("87.50 against 90.00 of best, mean over 2 and 1 seeds, 100 t")
+    behind, low, high = understanding_order.gap(np.array(best, float), np.array(other, float))
+    assert (behind, low < 0 < high) == (5.0, True)  # 15 texts lost and 10 won: the interval holds 0
+    assert understanding_order.gap(np.array(best, float), np.array(same, float))[1] > 0
+    assert kind_of("behind-nsmc-other").table == "understanding"
+
+
+def test_gains_of_role_labelers_are_paired_over_sentences(systems, tmp_path, capsys):
+    """Of 50 sentences with four arguments one system finds two and another three: F1 50 and 75, in any resample."""
+    job = todo(systems, [], ["sweep"])[0]
+    lines = [
+        line_of(job, 50.0) | {"stage": "final", "system": system, "seed": seed, "counts": [[right, 4, 4]] * 50}
+        for system, right in (("plain-english-propbank", 2), ("elmo-english-propbank", 3))
+        for seed in (1, 2)
+    ]
+    ((system, first, mine, *values),) = understanding_results.gains(lines)
+    assert (system, first, len(mine)) == ("elmo-english-propbank", "plain-english-propbank", 2)
+    assert values == pytest.approx([25, 25, 25])
+    name, result = understanding_results.result_of_gain(system, first, mine, *values)
+    assert result.value == 25 and "+25.00 to +25.00" in result.protocol and kind_of(name).table == "understanding"
+    understanding_results.show_gains(lines)
+    assert "+25.00" in capsys.readouterr().out
+
+
+def test_roles_leave_their_counts_by_sentence(tmp_path):
+    place = Place(folder=tmp_path, device="cpu", about={})
+    overrides = ("model.size=tiny", "train.epochs=none", "train.steps=2", "train.validate_every=none")
+    job = Job(stage="final", system="a", recipe="dependency-srl-miniworld", overrides=overrides, seed=1, cost=1)
+    line = do(job, place)
+    right, ours, gold = np.sum(line["counts"], axis=0)
+    precision, recall = right / max(1, ours), right / gold
+    f1 = 200 * precision * recall / max(1e-9, precision + recall)
+    assert line["test"]["role-f1"]["value"] == pytest.approx(f1) and "derived-span-f1" not in line["test"]
 
 
 def test_results_of_every_system_have_a_kind():

@@ -72,6 +72,12 @@ def tokens(names: Sequence[str], log_probs: Sequence[float]) -> str:
     return shaded(((name, 1 - share) for name, share in zip(names, shares, strict=True)), hints)
 
 
+def surprisal(names: Sequence[str], bits: Sequence[float]) -> str:
+    """Tokens with what each cost in bits, the darker the more: a byte's worth is as dark as it gets."""
+    pairs = list(zip(names, bits, strict=False))
+    return shaded([(name, min(1.0, cost / 8)) for name, cost in pairs], [f"{cost:.2f} bits" for _, cost in pairs])
+
+
 @dataclass(frozen=True)
 class Heat:
     """A table of weights from 0 to 1, which a notebook shows as colors."""

@@ -162,10 +162,13 @@ def _committed() -> dict[str, Any]:
 
 def _configurable(stage: str, name: str) -> bool:
     """Contracts lie beside tasks but are none: they define no Config. Read, not imported, to stay without torch."""
-    if name in find.PLUGINS:
-        return True
-    code = (find.ROOT / stage / f"{name}.py").read_text(encoding="utf-8")
-    return re.search(r"^class Config\b", code, re.MULTILINE) is not None
+    return name in find.PLUGINS or _defines_config(find.ROOT / stage / f"{name}.py")
+
+
+@cache
+def _defines_config(file: Path) -> bool:
+    """Every recipe that is read asks for all files of its stages, so each is read only once."""
+    return re.search(r"^class Config\b", file.read_text(encoding="utf-8"), re.MULTILINE) is not None
 
 
 def _choice(stage: str, names: Iterable[str]) -> dict[str, Any]:

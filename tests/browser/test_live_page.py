@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from inspection.test_live import translator, writer
+from inspection.test_live import rnn_lm, translator, writer
 from mallang.inspection.live import write_live_page
 
 TEXT, OTHER = "유나는 배를 탔다.", "그 농부는 배가 아프다."
@@ -138,4 +138,41 @@ def test_nothing_is_wider_than_the_screen(browser: Any, path: Path, width: int) 
     page.goto(path.as_uri())
     page.wait_for_selector("body[data-ready]")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.close()
+
+
+def test_the_first_edit_is_as_fast_as_others_and_ends_the_warm_up(browser: Any, path: Path, verbs: Any) -> None:
+    page = browser.new_page()
+    page.goto(path.as_uri())
+    page.wait_for_selector("body[data-warm]")
+    assert page.inner_text("#written") == verbs.translate(TEXT).output  # runs of the warm-up change nothing
+    page.reload()
+    page.wait_for_selector("body[data-ready]")
+    page.fill("#text", OTHER)
+    page.wait_for_selector("body[data-warm]")
+    assert page.inner_text("#written") == verbs.translate(OTHER).output
+    page.close()
+
+
+def test_a_model_without_attention_shows_what_it_has(browser: Any, tmp_path: Path) -> None:
+    verbs = writer(model=rnn_lm, cell="gru")
+    page, faults = browser.new_page(), list[str]()
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    page.goto(write_live_page(tmp_path / "a.html", verbs, "a", ["유나는"]).path.as_uri())
+    page.wait_for_selector("body[data-warm]")
+    assert page.inner_text("#written") == "유나는" + verbs.generate("유나는").output
+    assert page.locator("#bars .bar").count() == 10 and not page.is_visible("#attention")
+    page.locator("#output .token").nth(1).hover()
+    page.keyboard.press("ArrowRight")
+    assert not faults
+    page.close()
+
+
+def test_the_page_of_the_docs_translates(browser: Any) -> None:
+    page = browser.new_page(locale="ko-KR")
+    page.goto((Path(__file__).parents[2] / "docs" / "live" / "korean-to-english.html").as_uri())
+    page.wait_for_selector("body[data-warm]")
+    assert page.inner_text("#written") == "Yuna took the ship last week."
+    page.fill("#text", "그 농부는 배가 아프다.")
+    assert page.inner_text("#written") == "The farmer's stomach hurts."
     page.close()

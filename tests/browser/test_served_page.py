@@ -221,3 +221,36 @@ def test_nothing_is_wider_than_the_screen(opened: Open, width: int) -> None:
         tab.click()
         page.wait_for_timeout(300)
         assert page.evaluate("document.documentElement.scrollWidth") <= width, tab.inner_text()
+
+
+def test_options_are_in_the_address_of_both_forms(opened: Open, translator: Any) -> None:
+    page = opened(f"a=translator&in={TEXTS[0]}&opt=beam%3D2%26nbest%3D2")
+    page.wait_for_selector("#option-beam")
+    assert page.input_value("#option-beam") == "2"
+    page.click("#send")
+    page.wait_for_selector(".output")
+    assert page.inner_text(".output") == translator.translate(TEXTS[0], beam=2).output
+    page.fill("#option-nbest", "1")
+    page.keyboard.press("Tab")
+    assert "nbest%3D1" in page.url
+    page.click("#go-inside")
+    page.click("#tab-of-inside summary")
+    page.fill("#option-beam", "3")
+    page.keyboard.press("Tab")
+    assert "look=beam%3D3" in page.url
+    page.click("#tab-search")
+    until(lambda: "beam 3" in page.inner_text("#view") or page.locator("svg.drawn").count() > 0)
+    page.check("#option-lines")
+    page.fill("#inside-text", f"{TEXTS[0]}\n{TEXTS[2]}")
+    page.wait_for_selector("#text")
+    assert page.locator("#text option").count() == 2 and page.inner_text("#input") == TEXTS[0]
+    page.check("#option-numbers")
+    page.wait_for_selector("#tab-numbers")
+
+
+def test_the_results_can_be_filtered(opened: Open) -> None:
+    page = opened("page=results")
+    page.wait_for_selector("#results h2")
+    everything = page.locator("#results tbody tr").count()
+    page.fill("#filter", "transformer multi30k en-de")
+    assert 0 < page.locator("#results tbody tr").count() < everything

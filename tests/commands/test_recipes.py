@@ -77,4 +77,4 @@ def test_a_measurement_in_words() -> None:
 
 
 def test_only_recipes_were_measured() -> None:
-    assert set(recipes.measurements()) <= set(recipe.names())
+    assert set(recipe_list.measurements()) <= set(recipe.names())

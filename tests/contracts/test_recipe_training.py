@@ -86,9 +86,10 @@ def facts(tensor: torch.Tensor) -> tuple[Any, ...]:
 
 @pytest.mark.parametrize("name", TRAINED)
 def test_two_updates_as_on_a_gpu(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    built = small(name)  # trains the runs that it is given
     monkeypatch.setattr("mallang.training.loop.Step", AsOnGPU)
     made.clear()
-    run = train(small(name), Options(folder=tmp_path / name, device="cpu", quiet=True))
+    run = train(built, Options(folder=tmp_path / name, device="cpu", quiet=True))
     [step] = made
     assert run.is_finished and run.info["steps"] == 2
     assert step.reached == dict(trained_weights(step.model)).keys(), "some weights are not trained"

@@ -32,6 +32,19 @@ def test_a_table_is_read_by_its_column_names(shop):
     assert list(open_corpus(chosen, ("a", "b")).split("train")) == [("1", "좋다")]
 
 
+def test_the_first_rows_alone_are_trained_on(shop):
+    shop.put_folder()
+    whole = open_corpus(Config(corpus="small/pairs"), PAIR)
+    few = open_corpus(Config(corpus="small/pairs", first=2), PAIR)
+    assert list(few.split("train")) == list(whole.split("train"))[:2]
+    assert few.split("train").fingerprint != whole.split("train").fingerprint
+    assert few.split("valid").fingerprint == whole.split("valid").fingerprint
+    assert len(list(open_corpus(Config(corpus="small/pairs", first=9), PAIR).split("train"))) == 3
+    for wrong in ({"first": 0}, {"first": 2, "corpora": {"small/pairs": 1.0}}):
+        with pytest.raises(ValueError, match="first"):
+            Config(**{"corpus": "small/pairs", **wrong})
+
+
 def test_a_language_it_does_not_have_is_told(shop):
     shop.put_folder()
     with pytest.raises(UserError, match="no column 'de' for the source") as caught:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,12 +11,14 @@ from hypothesis import strategies as st
 
 from mallang.errors import UserError
 from mallang.evaluation.answers import (
+    Rules,
     answer_f1,
     answer_scores,
     best_threshold,
     exact_match,
     korquad_words,
     squad_words,
+    units,
 )
 
 SQUAD = {
@@ -25,7 +29,8 @@ SQUAD = {
     ("10–20", "10-20"): (0.0, 0.0),  # a dash beyond ASCII is a letter, a hyphen is removed
     ("U.S.A.", "usa"): (1.0, 1.0),
     ("cat cat", "cat"): (0.0, 2 / 3),  # words are counted
-    ("the", "a"): (1.0, 1.0),  # nothing is left of both
+    ("the", "a"): (1.0, 0.0),  # nothing is left of both
+    ("!", "..."): (1.0, 0.0),
     ("", "cat"): (0.0, 0.0),
     ("  New\u00a0York ", "New York"): (1.0, 1.0),
 }
@@ -39,6 +44,7 @@ KORQUAD = {
     ("KBS", "kbs"): (1.0, 1.0),
     ("the Beatles", "Beatles"): (0.0, 2 * 7 / (10 + 7)),  # articles are words as others
     ("대한 민국", "대한민국"): (0.0, 1.0),
+    ("《》", "."): (1.0, 0.0),  # nothing is left of both
 }
 
 
@@ -63,14 +69,53 @@ def test_a_question_without_an_answer_asks_for_none() -> None:
     assert (exact_match("cat", []), answer_f1("cat", [])) == (0.0, 0.0)
 
 
+def test_squad2_leaves_out_gold_answers_of_which_nothing_is_left() -> None:
+    assert (exact_match("the", ["a"], "squad2"), answer_f1("the", ["a"], "squad2")) == (1.0, 1.0)
+    assert answer_f1("the", ["a", "cat"], "squad2") == exact_match("", ["a", "cat"], "squad2") == 0.0
+    assert answer_f1("the cat", ["a", "cat"], "squad2") == 1.0
+
+
+def official_f1(output: str, gold: str) -> float:
+    """F1 as the official script of SQuAD 1.1 computes it."""
+    prediction_tokens, ground_truth_tokens = squad_words(output), squad_words(gold)
+    num_same = sum((Counter(prediction_tokens) & Counter(ground_truth_tokens)).values())
+    if num_same == 0:
+        return 0.0
+    precision, recall = num_same / len(prediction_tokens), num_same / len(ground_truth_tokens)
+    return 2 * precision * recall / (precision + recall)
+
+
+def official_f1_of_squad2(output: str, golds: list[str]) -> float:
+    """F1 as the official script of SQuAD 2 computes it, the best of the gold answers."""
+    kept = [gold for gold in golds if squad_words(gold)] or [""]
+    found = []
+    for gold in kept:
+        gold_toks, pred_toks = squad_words(gold), squad_words(output)
+        empty = not gold_toks or not pred_toks
+        found.append(float(gold_toks == pred_toks) if empty else official_f1(output, gold))
+    return max(found)
+
+
+SOME = st.lists(st.sampled_from(["a", "the", "cat", "Dog", "!", "U.S."]), max_size=3).map(" ".join)
+
+
+@settings(max_examples=200, deadline=None)
+@given(SOME, st.lists(SOME, min_size=1, max_size=3))
+def test_f1_is_that_of_the_official_scripts(output: str, golds: list[str]) -> None:
+    assert answer_f1(output, golds) == pytest.approx(max(official_f1(output, gold) for gold in golds))
+    assert answer_f1(output, golds, "squad2") == pytest.approx(official_f1_of_squad2(output, golds))
+    assert answer_f1(output, []) == answer_f1(output, [], "squad2") == official_f1_of_squad2(output, [])
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.text(max_size=20), st.text(max_size=20))
 def test_f1_is_symmetric_bounded_and_1_for_equals(one: str, other: str) -> None:
+    rules: Rules
     for rules in ("squad", "korquad"):
-        found = answer_f1(one, [other], rules)  # type: ignore[arg-type]
-        assert found == answer_f1(other, [one], rules) and 0.0 <= found <= 1.0  # type: ignore[arg-type]
-        assert exact_match(one, [other], rules) <= found  # type: ignore[arg-type]
-        assert answer_f1(one, [one], rules) == 1.0  # type: ignore[arg-type]
+        found = answer_f1(one, [other], rules)
+        assert found == answer_f1(other, [one], rules) and 0.0 <= found <= 1.0
+        assert exact_match(one, [other], rules) <= found or not units(one, rules)
+        assert answer_f1(one, [one], rules) == float(bool(units(one, rules)))
 
 
 def test_white_space_is_folded() -> None:

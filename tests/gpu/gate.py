@@ -311,8 +311,8 @@ def row_of(result: Result) -> str:
 def gpu_tests() -> list[str]:
     """Run every test that needs a GPU; which of the two parts failed."""
     files = [path for path in sorted(TESTS.rglob("test_*.py")) if needs_gpu(path)]
-    # Most of the time goes into compilation on the CPU; a few cores are left for torch's own threads.
-    workers = max(2, (os.cpu_count() or 2) * 3 // 4)
+    # Most of the time goes into compilation on the CPU.
+    workers = max(2, os.cpu_count() or 2)
     several = ["-n", str(workers)] if importlib.util.find_spec("xdist") else []
     command = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider", "-p", "no:benchmark"]
     failed = []

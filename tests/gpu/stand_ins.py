@@ -319,12 +319,15 @@ def with_span(files: Files, entry: Entry, folder: Path) -> Files:
 
 
 def given_runs(name: str, folder: Path, changes: Callable[[str], Recipe], device: str) -> list[str]:
-    """Train the runs that a recipe is given, each by the recipe of its name; the values that name them then."""
+    """Train the runs that a recipe is given, each by the recipe of its name; the values that name them then.
+
+    They are of this recipe alone: others may be trained at the same time, by recipes that are tried themselves.
+    """
     found = []
     for role, path in recipe.read(name).resolved().get("given", {}).items():
         if path is None:  # it could be given one, and is not
             continue
-        place = folder / Path(path).name
+        place = folder / f"given-{name}" / Path(path).name
         if not (place / "model.safetensors").exists():
             train(changes(place.name), Options(folder=place, device=device, quiet=True, fresh=True))
         found.append(f"given.{role}={place}")

@@ -13,8 +13,10 @@ from mallang.inspection.label_comparison import (
     System,
     advice,
     compare_on,
+    decide,
     divide,
     interval,
+    is_close,
     majority,
     scores_of,
 )
@@ -125,3 +127,80 @@ def test_advice_names_a_faster_model_only_if_it_is_not_reliably_worse():
     assert "quick is not reliably worse" in advice([slow, system("quick", close, 1.0)])
     assert "within the noise" in advice([slow, system("alike", close, 90.0)])
     assert advice([slow, system("far", far, 1.0)]) == "use slow: 90.0 % is the highest accuracy"
+
+
+def test_closeness_is_that_of_a_plain_paired_bootstrap():
+    """Right at the edge of 95 %: explicit resampling of rows gives the same answer."""
+    random = np.random.default_rng(5)
+    answers = []
+    for lead in range(0, 60, 6):
+        mine = np.arange(1000) < 800
+        theirs = mine.copy()
+        theirs[np.arange(100 + lead)] = False
+        theirs[np.arange(900, 1000)] = True  # 100 rows the other way
+        apart = mine.astype(float) - theirs.astype(float)
+        means = [apart[random.integers(1000, size=1000)].mean() for _ in range(1000)]
+        low = np.quantile(means, 0.025)
+        answer = is_close(system("a", mine, 1.0), system("b", theirs, 1.0))
+        answers.append(answer)
+        if abs(low) > 0.004:  # beyond the noise of resampling
+            assert answer == (low <= 0), lead
+    assert answers[0] and not answers[-1]
+
+
+def trial(monkeypatch, asked, all_right):
+    """A `try_candidate` that predicts the rows of further folds as it is told to."""
+    from mallang.inspection import label_comparison
+
+    def answer(candidate, rows, gold, parts, tested, seconds, device):
+        asked.append((candidate.name, len(parts), len(tested)))
+        return system(candidate.name, all_right[candidate.name][: int(np.any(parts, axis=0).sum())], 1.0)
+
+    monkeypatch.setattr(label_comparison, "try_candidate", answer)
+
+
+def test_finalists_are_decided_by_all_rows_and_never_by_the_test_file(monkeypatch):
+    rows = [(f"text {n}", "ab"[n % 2]) for n in range(4000)]
+    gold, asked = np.array([label for _, label in rows], dtype=object), []
+    held = int(next(divide(rows, 1)).sum())
+    first = np.arange(held) < 0.8 * held
+    systems = [
+        system("lucky", first, 2.0),
+        system("slow", np.roll(first, 1), 40.0),  # five folds of it would take more than 60 s
+        system("better", np.roll(first, 2), 3.0),
+        system("far", np.arange(held) < 0.5 * held, 1.0),
+        System(name="majority", scores={"accuracy": Value(50.0)}, seconds=0.0),
+    ]
+    rest = np.arange(4000)
+    trial(monkeypatch, asked, {"lucky": rest % 100 < 75, "better": rest % 100 < 85})
+    candidates = [Candidate(each.name, "cnn") for each in systems]
+    found = decide(systems, candidates, rows, gold, 60.0, "cpu")
+    assert [each.name for each in found] == ["better", "slow", "lucky", "far", "majority"]
+    assert asked == [("lucky", 4, 0), ("better", 4, 0)]
+    assert found[0].cross_validated == pytest.approx(83.9, abs=0.5) and found[1].cross_validated is None
+    assert len(found[0].all_right) == 4000 and (found[0].all_right[:held] == found[0].right).all()
+    told = advice(found)
+    assert told.startswith("use better: the rows held out cannot tell it from lucky, and with 5-fold cross-validation")
+    assert told.endswith("though the lead over slow is within the noise of these rows")  # over lucky it is not
+
+
+def test_no_finalists_without_a_rival(monkeypatch):
+    rows = [(f"text {n}", "ab"[n % 2]) for n in range(4000)]
+    gold = np.array([label for _, label in rows], dtype=object)
+    right = np.arange(800) < 700
+    systems = [system("best", right, 1.0), system("far", np.arange(800) < 500, 1.0)]
+    trial(monkeypatch, asked := [], {})
+    assert [each.name for each in decide(systems, [], rows, gold, 60.0, "cpu")] == ["best", "far"] and not asked
+
+
+def test_a_larger_file_is_decided_by_cross_validation(tmp_path):
+    """Two equal models cannot be told apart by held-out rows; both then predict every row."""
+    bags = [Candidate(name, "bag_of_words", ("text.unit=word",)) for name in ("one", "the same again")]
+    lines = [f"{('good', 'bad')[n % 2]} film {n}\t{('yes', 'no')[(n % 2) ^ (n % 10 == 3)]}\n" for n in range(3100)]
+    (tmp_path / "my.tsv").write_text("text\tlabel\n" + "".join(lines), "utf-8")
+    found = compare_on(str(tmp_path / "my.tsv"), seconds=200.0, candidates=bags)
+    assert found.folds == 1 and found.rows < 800
+    checked = [each.cross_validated for each in found.systems if each.name != "majority"]
+    assert checked[0] is not None and checked[0] == checked[1] > 85
+    plain = found.to_json()["systems"]
+    assert [each["cross_validated"] for each in plain] == [*checked, None] and "5-fold cross-validation" in str(found)

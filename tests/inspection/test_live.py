@@ -20,7 +20,7 @@ from mallang.decoding.contract import Config as Search
 from mallang.errors import UserError
 from mallang.inspection.alignment import attention_of
 from mallang.inspection.live import rounded, tokenizer_of, write_live_page
-from mallang.models import gpt, rnn_lm, transformer
+from mallang.models import bahdanau, cho, gpt, luong, modern_gpt, nplm, rnn_lm, sutskever, transformer
 from mallang.tasks import backward_language_modeling, language_modeling, translation
 from mallang.text.tokenizer import Config as Text
 from mallang.text.tokenizer import Tokenizer
@@ -48,31 +48,38 @@ def run(page: Path, texts: list[Any]) -> list[Any]:
     return found
 
 
+def named(config: Any) -> str:
+    """The name of a case."""
+    return "-".join(str(getattr(each, "__name__", each)).rpartition(".")[2] for each in config.values()) or "gpt2"
+
+
 def spread(model: torch.nn.Module, seed: int) -> torch.nn.Module:
     """Random weights so large that no two tokens are nearly as probable; without norms large ones would overflow."""
-    generator, size = torch.Generator().manual_seed(seed), 0.08 if model.config.norm == "none" else 0.25
+    generator = torch.Generator().manual_seed(seed)
+    size = 0.08 if getattr(model.config, "norm", "") == "none" else 0.25
     with torch.no_grad():
         for weight in model.parameters():
             weight.copy_(torch.randn(weight.shape, generator=generator) * size)
     return model.eval()
 
 
-def translator(unit: str = "bpe", seed: int = 1, **config: Any) -> Any:
+def translator(unit: str = "bpe", seed: int = 1, model: Any = transformer, **config: Any) -> Any:
     shared = config.get("tie_weights", "all") == "all"
     text = Text(unit=unit, vocabulary=300, shared=shared)
     one = Tokenizer.train(LINES, text)
     other = one if shared else Tokenizer.train(LINES[:6], text)
     task = translation.Task(translation.Config(), {"source": one, "target": other})
-    sizes = {"layers": 2, "dim": 32, "heads": 4, "hidden_dim": 48} | config
-    model = task.build(transformer, transformer.Config(**sizes))
-    return translation.Verbs(task, rounded(spread(model, seed)), Search(method="greedy", max_length=12), 100)
+    sizes = {"layers": 2, "dim": 32, "heads": 4, "hidden_dim": 48} if model is transformer else model.SIZES["tiny"]
+    built = task.build(model, model.Config(**(sizes | config)))
+    return translation.Verbs(task, rounded(spread(built, seed)), Search(method="greedy", max_length=12), 100)
 
 
-def writer(unit: str = "bpe", seed: int = 1, **config: Any) -> Any:
+def writer(unit: str = "bpe", seed: int = 1, model: Any = gpt, **config: Any) -> Any:
     tokenizer = Tokenizer.train(LINES, Text(unit=unit, vocabulary=300))
     task = language_modeling.Task(language_modeling.Config(), {"text": tokenizer})
-    model = task.build(gpt, gpt.Config(**({"layers": 2, "dim": 32, "heads": 4, "max_length": 40} | config)))
-    return language_modeling.Verbs(task, rounded(spread(model, seed)), Search(method="greedy", max_length=10), 100)
+    sizes = model.SIZES["tiny"] if model is rnn_lm else {"layers": 2, "dim": 32, "heads": 4, "max_length": 40}
+    built = task.build(model, model.Config(**(sizes | config)))
+    return language_modeling.Verbs(task, rounded(spread(built, seed)), Search(method="greedy", max_length=10), 100)
 
 
 @needs_node
@@ -84,10 +91,18 @@ def writer(unit: str = "bpe", seed: int = 1, **config: Any) -> Any:
         {"norm": "none", "tie_weights": "none", "positions": "learned", "max_length": 64},
         {"positions": "none", "window": 2, "key_dim": 5, "value_dim": 7},
         {"positions": "learned", "max_length": 64, "unit": "char"},
+        {"model": bahdanau},
+        {"model": bahdanau, "tie_weights": "none", "unit": "char"},
+        {"model": luong, "score": "general"},
+        {"model": luong, "score": "dot", "tie_weights": "target"},
+        {"model": luong, "score": "concat", "input_feeding": True, "layers": 1},
+        {"model": sutskever, "tie_weights": "none"},
+        {"model": sutskever, "reverse_source": False, "layers": 3, "tie_weights": "none"},
+        {"model": cho},
     ],
-    ids=lambda config: "-".join(map(str, config.values())),
+    ids=named,
 )
-def test_a_transformer_gives_the_same_outputs_and_attention(tmp_path: Path, config: dict[str, Any]) -> None:
+def test_a_translator_gives_the_same_outputs_and_attention(tmp_path: Path, config: dict[str, Any]) -> None:
     verbs = translator(**config)
     page = write_live_page(tmp_path / "a.html", verbs, "a").path
     for text, found in zip(TEXTS, run(page, TEXTS), strict=True):
@@ -97,6 +112,9 @@ def test_a_transformer_gives_the_same_outputs_and_attention(tmp_path: Path, conf
         assert found["read"] == verbs.task.source.encode(text).ids
         assert found["output"] == ours.output
         assert found["isCut"] == ours.is_cut and found["score"] == pytest.approx(ours.score, abs=1e-4)
+        assert bool(found["maps"]) == (config.get("model") not in (sutskever, cho))
+        if not found["maps"]:
+            continue
         seen = attention_of(verbs, text)
         assert set(seen.maps) == set(found["maps"])
         for name, ours_map in seen.maps.items():
@@ -119,10 +137,18 @@ def test_a_transformer_gives_the_same_outputs_and_attention(tmp_path: Path, conf
         {"unit": "jamo", "window": 3},
         {"unit": "byte-bpe"},
         {"unit": "syllable"},
+        {"model": modern_gpt},
+        {"model": modern_gpt, "positions": "learned", "norm": "layer", "tie_weights": True, "window": 2},
+        {"model": modern_gpt, "positions": "none", "norm": "none", "qk_norm": False, "soft_cap": 15.0},
+        {"model": rnn_lm, "cell": "lstm"},
+        {"model": rnn_lm, "cell": "gru", "layers": 1, "tie_weights": True, "embedding_dim": 32},
+        {"model": rnn_lm, "cell": "gru", "tie_weights": True, "layers": 3},
+        {"model": rnn_lm, "cell": "elman", "activation": "relu"},
+        {"model": rnn_lm, "cell": "elman"},
     ],
-    ids=lambda config: "-".join(map(str, config.values())) or "gpt2",
+    ids=named,
 )
-def test_a_gpt_gives_the_same_outputs(tmp_path: Path, config: dict[str, Any]) -> None:
+def test_a_language_model_gives_the_same_outputs(tmp_path: Path, config: dict[str, Any]) -> None:
     verbs = writer(**config)
     page = write_live_page(tmp_path / "a.html", verbs, "a").path
     for text, found in zip(TEXTS, run(page, TEXTS), strict=True):
@@ -226,9 +252,9 @@ def test_the_page_loads_nothing_and_shows_text_as_text(tmp_path: Path) -> None:
 def test_what_a_page_cannot_run_is_refused(tmp_path: Path) -> None:
     tokenizer = Tokenizer.train(LINES, Text(vocabulary=300))
     task = language_modeling.Task(language_modeling.Config(), {"text": tokenizer})
-    recurrent = task.build(rnn_lm, rnn_lm.Config(**rnn_lm.SIZES["tiny"]))
-    with pytest.raises(UserError, match="only transformer and gpt"):
-        write_live_page(tmp_path / "a.html", language_modeling.Verbs(task, recurrent, Search(), 100), "x")
+    windowed = task.build(nplm, nplm.Config(**nplm.SIZES["tiny"]))
+    with pytest.raises(UserError, match="runs transformer, gpt, .* is another model"):
+        write_live_page(tmp_path / "a.html", language_modeling.Verbs(task, windowed, Search(), 100), "x")
     backward = backward_language_modeling.Task(backward_language_modeling.Config(), {"text": tokenizer})
     model = backward.build(gpt, gpt.Config(**gpt.SIZES["tiny"]))
     with pytest.raises(UserError, match="backward"):

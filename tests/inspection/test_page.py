@@ -16,7 +16,9 @@ import numpy as np
 import pytest
 import torch
 
+import mallang
 from inspection.test_live import translator, writer
+from mallang import recipe
 from mallang.decoding.contract import Config
 from mallang.decoding.sampling import truncate
 from mallang.errors import UserError
@@ -27,6 +29,7 @@ from mallang.inspection.page import FOLDER, as_plain, modules, packed, write_pag
 from mallang.inspection.search_tree import tree_of
 from mallang.inspection.shown_texts import Wanted, shown_text
 from mallang.inspection.text_with_output import text_with_output
+from mallang.training.train import Options, train
 
 NASTY = "</script><script>alert(1)</script> & \"quotes\" 'and' <b> 배를"
 TEXT = "유나는 배를 탔다."
@@ -167,3 +170,27 @@ def test_layers_and_heads_can_be_chosen() -> None:
     shown = shown_text(verbs, TEXT, Wanted(layers=("encoder.1.self",), head="mean", words=True))
     (only,) = shown["maps"]
     assert only["heads"] == ["mean"] and only["weights"].shape[0] == 1 and only["queries"][0] == "유나는"
+
+
+@pytest.fixture(scope="module")
+def labeler(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A role labeler after one update."""
+    folder = tmp_path_factory.mktemp("roles") / "run"
+    few = (
+        "model.size=tiny",
+        "train.epochs=none",
+        "train.steps=1",
+        "train.validate_every=none",
+        "train.batch_tokens=64",
+    )
+    train(recipe.read("deep-srl-miniworld", few).build(), Options(folder=folder, device="cpu", quiet=True))
+    return mallang.load(folder, "cpu")
+
+
+def test_semantic_roles_are_on_the_common_page(labeler: Any) -> None:
+    text = "유나는 지난주에 배를 탔다."
+    shown, found = shown_text(labeler, text, Wanted()), labeler.roles(text)
+    assert shown["output"] == str(found) and len(shown["roles"]) == len(found.propositions)
+    for parts, one in zip(shown["roles"], found.propositions, strict=True):
+        assert "".join(part["text"] for part in parts) == text
+        assert [part["text"] for part in parts if part["role"] == "V"] == [one.predicate]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import safetensors.torch
 import torch
@@ -217,9 +219,11 @@ def test_the_pooling_of_a_sentence_encoder_is_read_and_written(tmp_path: Path) -
     modes = {"pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True, "word_embedding_dimension": 16}
     (folder / "1_Pooling" / "config.json").write_text(json.dumps(modes))
     (folder / "modules.json").write_text('[{"type": "sentence_transformers.models.Normalize"}]')
+    (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 6, "do_lower_case": false}')
     verbs, tokenizer = ours_of(folder, tmp_path / "run"), load_tokenizer(folder)
-    texts = [TEXTS[0], TEXTS[3]]
-    inputs = tokenizer(texts, padding=True, return_tensors="pt")
+    texts = [TEXTS[0], TEXTS[3]]  # the first one is longer than 6 tokens
+    inputs = tokenizer(texts, padding=True, truncation=True, max_length=6, return_tensors="pt")
+    assert inputs["input_ids"].shape[1] == 6 < len(tokenizer(texts[0])["input_ids"])
     with torch.no_grad():
         hidden, seen = theirs(**inputs).last_hidden_state, inputs["attention_mask"][..., None]
     expected = torch.nn.functional.normalize((hidden * seen).sum(1) / seen.sum(1), dim=1)
@@ -227,6 +231,17 @@ def test_the_pooling_of_a_sentence_encoder_is_read_and_written(tmp_path: Path) -
     export_model(verbs, tmp_path / "back")
     modules = json.loads((tmp_path / "back" / "modules.json").read_text())
     assert [each["type"].rsplit(".")[-1] for each in modules] == ["Transformer", "Pooling", "Normalize"]
+    about = json.loads((tmp_path / "back" / "sentence_bert_config.json").read_text())
+    assert about == {"max_seq_length": 6, "do_lower_case": False}
+    verbs.windows = replace(verbs.windows, how="windows")
+    assert "mean over their windows" in verbs.note_long(texts)
+    assert abs(float(np.linalg.norm(verbs.embed(texts[0]))) - 1) < 1e-5 and not np.allclose(
+        verbs.embed(texts[0]), expected[0].numpy(), atol=1e-3
+    )
+    (folder / "sentence_bert_config.json").write_text('{"max_seq_length": "many"}')
+    with pytest.raises(UserError, match="max_seq_length = 'many' is no number of tokens"):
+        import_model(folder, tmp_path / "none")
+    (folder / "sentence_bert_config.json").unlink()
     modes = {**modes, "pooling_mode_mean_tokens": False, "pooling_mode_max_tokens": True}
     (folder / "1_Pooling" / "config.json").write_text(json.dumps(modes))
     with pytest.raises(UserError, match="the pooling max_tokens is not supported"):

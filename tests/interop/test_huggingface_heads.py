@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -121,14 +122,19 @@ def test_several_labels_per_text_and_a_missing_tag(tmp_path: Path) -> None:
 
 
 def test_labels_without_names_and_texts_that_are_too_long(tmp_path: Path) -> None:
-    with_labels(tmp_path / "theirs", "bert", "ForSequenceClassification", ("a", "b"))
+    model = with_labels(tmp_path / "theirs", "bert", "ForSequenceClassification", ("a", "b"))
     changed(tmp_path / "theirs", id2label=None, label2id=None)
     import_model(tmp_path / "theirs", tmp_path / "run")
     verbs = mallang.load(tmp_path / "run", device="cpu")
     long = verbs.classify("the cat sat on the mat " * 20)
     assert [*long.probabilities] == ["LABEL_0", "LABEL_1"]
     inputs = load_tokenizer(tmp_path / "theirs")("the cat sat on the mat " * 20, truncation=True, max_length=40)
-    assert len(inputs["input_ids"]) == 40 and verbs.task.config.max_tokens == 38
+    assert len(inputs["input_ids"]) == 40 and verbs.windows.most == 38
+    verbs.windows = replace(verbs.windows, how="cut")
+    with torch.no_grad():
+        theirs = model(**inputs.convert_to_tensors("pt", prepend_batch_axis=True)).logits.softmax(1)[0]
+    found = verbs.classify("the cat sat on the mat " * 20)
+    assert [*found.probabilities.values()] == pytest.approx(theirs.tolist(), abs=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,10 @@ def test_other_verbs(server: Client, translator: Path, writer: Path) -> None:
         ("/api/score", {"texts": "물"}, 400, "run_needed", "run"),
         ("/api/score", {"run": "writer", "pairs": [["물", "water"]]}, 400, "invalid_value", None),
         ("/api/score", {"run": "writer"}, 400, "invalid_value", None),
+        ("/api/score", {"run": "writer", "texts": "물", "domain": "bible"}, 400, "invalid_value", None),
+        ("/api/score", {"run": "writer", "texts": "물", "pairs": [["물", "water"]]}, 400, "invalid_value", "pairs"),
+        ("/api/reply", {"texts": "물", "forbid": ["0" * 201]}, 400, "invalid_value", "forbid"),
+        ("/api/reply", {"texts": "물", "require": ["0" * 201]}, 400, "invalid_value", "require"),
         ("/api/fill", {"texts": "물"}, 404, "no_run", "run"),
         ("/api/nothing", {}, 404, "no_path", None),
         ("/api/translate", b"{", 400, "invalid_value", None),
@@ -122,3 +127,11 @@ def test_metrics(server: Client) -> None:
     text = server.ask("GET", "/metrics")[2].decode()
     assert 'mallang_requests_total{run="translator",verb="translate",status="200"}' in text
     assert "mallang_queue_size 0" in text and 'mallang_request_duration_seconds_bucket{run="translator"' in text
+
+
+def test_phrases_of_the_longest_kind_are_answered_in_time(server: Client) -> None:
+    phrases = [f"{number} {'가나다라마바사아자차카타파하' * 15}"[:200] for number in range(8)]
+    begun = time.monotonic()
+    status, answer = server.post("/api/reply", texts=TEXTS[0], forbid=phrases, beam=5, max_length=60)
+    assert status == 200, answer
+    assert time.monotonic() - begun < 20

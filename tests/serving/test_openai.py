@@ -9,14 +9,19 @@ from typing import Any
 import pytest
 
 import mallang
-from serving.serving import TEXTS, Client
+from serving.serving import TEXTS, Client, serving, write_run
 
 openai = pytest.importorskip("openai")
 
 
+def openai_client(server: Client) -> Any:
+    """The official client, for a server of ours."""
+    return openai.OpenAI(base_url=f"http://127.0.0.1:{server.port}/v1", api_key="none", max_retries=0)
+
+
 @pytest.fixture(scope="module")
 def client(server: Client) -> Any:
-    with openai.OpenAI(base_url=f"http://127.0.0.1:{server.port}/v1", api_key="none", max_retries=0) as found:
+    with openai_client(server) as found:
         yield found
 
 
@@ -129,7 +134,7 @@ def test_chats(client: Any, chatbot: Path) -> None:
     assert [each.message.content for each in varied.choices] == [each[0] for each in samples.nbest]
     with pytest.raises(openai.BadRequestError, match="earlier turns"):
         client.chat.completions.create(model="chatbot", messages=messages * 2)
-    with pytest.raises(openai.NotFoundError, match="not trained on dialogue"):
+    with pytest.raises(openai.NotFoundError, match="no template of a chat"):
         client.chat.completions.create(model="translator", messages=messages)
 
 
@@ -150,3 +155,56 @@ def test_embeddings(client: Any, own: Any) -> None:
     assert client.embeddings.create(model="writer", input=TEXTS[0]).data[0].embedding == pytest.approx(
         vectors[0].tolist(), abs=1e-4
     )
+
+
+def test_a_language_model_with_a_template_chats(tmp_path: Path) -> None:
+    chat = 'task.chat={system = "{text} ", user = "{text} I ", assistant = "M {text} S"}'
+    talker = write_run(tmp_path / "talker", "gpt-miniworld", "model.max_length=64", chat)
+    own = mallang.load(talker, "cpu")
+    with serving(talker, "--workers", "1") as (found, _), openai_client(found) as client:
+        check_chat(client, own)
+
+
+def check_chat(client: Any, own: Any) -> None:
+    """The chat of a language model is the continuation of what its template makes."""
+    turns = [("system", "Be kind."), ("user", TEXTS[0]), ("assistant", "네"), ("user", TEXTS[1])]
+    messages = [{"role": role, "content": text} for role, text in turns]
+    prompt = f"Be kind. {TEXTS[0]} I M 네 S{TEXTS[1]} I M "
+    options = {"messages": messages, "model": "talker", "max_tokens": 12}
+    expected = own.generate(prompt, method="greedy", max_tokens=12, stop=[" S", "M "])
+    found = client.chat.completions.create(**options, temperature=0, logprobs=True, top_logprobs=3)
+    (choice,) = found.choices
+    assert choice.message.content == expected.output
+    assert [each.token for each in choice.logprobs.content] == list(expected.tokens)
+    for each in choice.logprobs.content:
+        assert len(each.top_logprobs) == 3 and each.top_logprobs[0].logprob == pytest.approx(each.logprob, abs=1e-5)
+    chunks = list(client.chat.completions.create(**options, temperature=0, stream=True))
+    parts = [each.choices[0].delta.content or "" for each in chunks]
+    assert "".join(parts) == expected.output and sum(map(bool, parts)) > 1
+    assert chunks[0].choices[0].delta.role == "assistant" and chunks[-1].choices[0].finish_reason in ("stop", "length")
+    with pytest.raises(openai.BadRequestError, match="top_logprobs needs logprobs"):
+        client.chat.completions.create(**options, top_logprobs=2)
+
+
+def test_replies_stream_by_tokens_and_stop(client: Any, chatbot: Path) -> None:
+    own, messages = mallang.load(chatbot, "cpu"), [{"role": "user", "content": TEXTS[1]}]
+    greedy = own.reply(TEXTS[1], method="greedy")
+    options = {"model": "chatbot", "messages": messages, "temperature": 0}
+    chunks = list(client.chat.completions.create(**options, stream=True, logprobs=True, top_logprobs=2))
+    parts = [each.choices[0].delta.content or "" for each in chunks]
+    assert "".join(parts) == greedy.output and sum(map(bool, parts)) > 1
+    scored = [each for chunk in chunks if chunk.choices[0].logprobs for each in chunk.choices[0].logprobs.content]
+    assert [each.token for each in scored] == list(greedy.tokens)
+    assert [each.logprob for each in scored] == pytest.approx(list(greedy.token_scores[: len(scored)]), abs=1e-4)
+    assert all(each.top_logprobs[0].token == each.token and len(each.top_logprobs) == 2 for each in scored)
+    stop = greedy.output[2:4]
+    cut = client.chat.completions.create(**options, stop=[stop]).choices[0]
+    assert cut.message.content == greedy.output[: greedy.output.find(stop)] and cut.finish_reason == "stop"
+    sampled = {"model": "chatbot", "messages": messages, "temperature": 0.9, "seed": 4, "n": 2}
+    whole = [each.message.content for each in client.chat.completions.create(**sampled).choices]
+    texts = ["", ""]
+    for chunk in client.chat.completions.create(**sampled, stream=True):
+        texts[chunk.choices[0].index] += chunk.choices[0].delta.content or ""
+    assert texts == whole  # samples are those of the batched search
+    with pytest.raises(openai.BadRequestError, match="stop is not supported for beam"):
+        client.chat.completions.create(model="chatbot", messages=messages, stop="a")

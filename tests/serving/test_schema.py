@@ -25,6 +25,7 @@ CHECKS = (
     "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance,"
     "negative_data_rejection,unsupported_method"
 )
+SETTINGS = Path(__file__).with_name("schemathesis.toml")
 PROGRAM = Path(sys.executable).with_name("schemathesis")
 
 
@@ -37,17 +38,17 @@ def test_no_request_breaks_the_schema(server: Client, tmp_path: Path, examples: 
         pytest.skip("needs schemathesis: pip install -e '.[dev]'")
     report = tmp_path / "cases.ndjson"
     command = [
-        str(PROGRAM), "run", f"http://127.0.0.1:{server.port}/openapi.json", "--checks", CHECKS, "--phases", phases,
-        "--max-examples", str(examples), "--mode", "all", "--seed", "1", "--no-shrink", "--continue-on-failure",
-        "--exclude-path", "/api/reload", "--request-timeout", "100", "--suppress-health-check", "all",
-        "--report", "ndjson", "--report-ndjson-path", str(report), "--warnings", "off",
+        str(PROGRAM), "--config-file", str(SETTINGS), "run", f"http://127.0.0.1:{server.port}/openapi.json",
+        "--checks", CHECKS, "--phases", phases, "--max-examples", str(examples), "--mode", "all", "--seed", "1",
+        "--no-shrink", "--continue-on-failure", "--exclude-path", "/api/reload", "--request-timeout", "100",
+        "--suppress-health-check", "all", "--report", "ndjson", "--report-ndjson-path", str(report),
+        "--warnings", "off",
     ]  # fmt: skip
     environment = {**os.environ, "SCHEMATHESIS_HOOKS": "serving.json_lines", "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=3000, env=environment)
     assert done.returncode == 0, done.stdout[-6000:]
-    cases = sum(
-        len(json.loads(line).get("ScenarioFinished", {}).get("recorder", {}).get("cases", ())) for line in report.open()
-    )
+    events = map(json.loads, report.read_text("utf-8").splitlines())
+    cases = sum(len(each.get("ScenarioFinished", {}).get("recorder", {}).get("cases", ())) for each in events)
     assert cases >= least, (cases, done.stdout[-2000:])
     assert server.get("/ready")["workers"] == 1
 

@@ -97,7 +97,7 @@ def test_validation_is_the_training_loss() -> None:
         def __getitem__(self, place: int) -> Any:
             return (np.array(IDS[place]),)
 
-    found = {score.name: score.value for score in asked.validate(model, Corpus(), [], "loss")}
+    found = {score.name: score.value for score in asked.validate(model, Corpus(), [(line,) for line in LINES], "loss")}
     batch = asked.prepare([((ids,),) for ids in IDS], np.random.default_rng(0))
     sums = {name: float(part.detach()) for name, part in asked.loss(model, batch, None).sums.items()}
     count = asked.counts(batch)["forward"]

@@ -56,7 +56,9 @@ def test_every_parameter_of_an_encoder_belongs_to_one_layer(name: str) -> None:
     ]
     flat = [id(each) for group in groups for each in group]
     assert len(flat) == len(set(flat)) and set(flat) == {id(each) for each in model.model.parameters()}
-    assert len(groups) == (2 if name == "albert" else model.model.config.layers + 1) and all(groups)
+    depth = {"albert": lambda config: 1, "ernie": lambda config: config.text_layers + config.knowledge_layers}
+    layers = depth.get(name, lambda config: config.layers)(model.model.config)
+    assert len(groups) == layers + 1 and all(groups)
 
 
 def test_rates_fall_from_the_head_to_the_embedding_as_computed_by_hand() -> None:

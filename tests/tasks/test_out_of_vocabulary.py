@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from mallang.data.prepared import Prepared
 from mallang.data.streams import lines_batch
 from mallang.decoding.contract import Config
 from mallang.decoding.precision import at_precision
@@ -15,7 +16,7 @@ from mallang.errors import UserError
 from mallang.find import find
 from mallang.layers import spelling
 from mallang.models.contract import Encoder
-from mallang.tasks import language_modeling
+from mallang.tasks import bidirectional_language_modeling, language_modeling
 from mallang.tasks.generation import Verbs
 from mallang.tasks.prompting import Prompter
 from mallang.tasks.surprisal import Lines, line_log_probs
@@ -71,6 +72,47 @@ def test_unk_in_a_text_stays_unk_and_perplexity_agrees_with_score(layout: str) -
     if layout == "sentences":
         assert sums == pytest.approx([each.score for each in verbs.score(texts)], abs=1e-5)
     assert verbs.task.perplexity(verbs.model, ["the 쀍 sat", "an <unk> 쀍"])[1] != sums
+
+
+class Corpus(Lines, Prepared):
+    """Lines of ids in place of a prepared split."""
+
+    __len__, __getitem__ = Lines.__len__, Lines.__getitem__
+
+
+@pytest.mark.parametrize("layout", ["sentences", "stream"])
+def test_validation_reads_unseen_words_as_evaluate_does_and_leaves_the_model_as_it_was(layout: str) -> None:
+    verbs = made(layout=layout)
+    texts = ["the tac sat", "an <unk> tac", "나는 책을 nat"]
+    corpus = Corpus([np.array(verbs.tokenizer.encode(text).ids) for text in texts])
+    table = verbs.model.characters.spelling
+    with torch.inference_mode():
+        (score,) = verbs.task.validate(verbs.model, corpus, [(text,) for text in texts], "loss")
+    assert verbs.model.characters.spelling is table and not verbs.model.characters.oov_ids
+    rows = language_modeling.VALIDATION_ROWS if layout == "stream" else 1
+    sums = verbs.task.perplexity(verbs.model, texts, rows=rows)[1]
+    assert score.value == pytest.approx(-sum(sums) / score.count, rel=1e-5)
+    mode = verbs.task.context_mode(verbs.model, rows)
+    as_unk = -np.concatenate(line_log_probs(verbs.model, corpus, mode)).mean()
+    assert abs(score.value - as_unk) > 1e-6
+
+
+def test_a_model_of_both_directions_is_validated_in_the_same_way() -> None:
+    tokenizer = Tokenizer.train(LINES, TextConfig(unit="space", vocabulary=60))
+    task = bidirectional_language_modeling.Task(bidirectional_language_modeling.Config(), {"text": tokenizer})
+    elmo = find("models", "elmo")
+    torch.manual_seed(1)
+    model = elmo.Model(elmo.Config(**elmo.SIZES["tiny"]), tokenizer.vocabulary).eval()
+    texts = ["the tac sat", "an nat tac"]
+    ids = tokenizer.encode_batch(texts)
+    rows, corpus = [(text,) for text in texts], Corpus([np.array(line) for line in ids])
+    found = {score.name: score.value for score in task.validate(model, corpus, rows, "loss")}
+    scores, _ = bidirectional_language_modeling.Verbs(task, model, None, 100).evaluate(rows)
+    evaluated = {score.name: score.value for score in scores}
+    as_unk = task.line_losses(model, ids)
+    for side in ("forward", "backward"):
+        assert np.exp(found[side]) == pytest.approx(evaluated[f"{side} perplexity per token"], rel=1e-5)
+        assert abs(found[side] - as_unk[side].sum() / 8) > 1e-6
 
 
 def test_a_prompt_is_read_from_its_characters() -> None:

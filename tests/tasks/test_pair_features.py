@@ -22,7 +22,7 @@ from mallang.find import find
 from mallang.recipe import read
 from mallang.runs.folder import Run
 from mallang.runs.given import Given
-from mallang.tasks import answerer, pairs, question_answering
+from mallang.tasks import pairs, question_answering, question_reading
 from mallang.tasks.pair_features import Aligned, TokenFeatures
 from mallang.tasks.windows import WindowExamples
 from mallang.text.tokenizer import Config as Text
@@ -124,7 +124,7 @@ def test_a_token_is_aligned_with_the_token_that_holds_its_first_character(words:
     text, own = " ".join(words), own_tokenizer(unit="wordpiece")
     other = Tokenizer.train([" ".join(WORDS)], Text(unit=unit, vocabulary=90))
     (found,) = Aligned(own, other).encode_batch([text])
-    here, there = answerer.offsets_of(own, text)[1], answerer.offsets_of(other, text)[1]
+    here, there = question_reading.offsets_of(own, text)[1], question_reading.offsets_of(other, text)[1]
     assert len(found) == len(here)
     for place, (start, _) in zip(found, here, strict=True):
         holders = [number for number, (begin, end) in enumerate(there) if begin <= start < end]
@@ -137,8 +137,8 @@ def test_a_token_is_aligned_with_the_token_that_holds_its_first_character(words:
 def test_every_token_of_a_window_has_the_vector_of_its_text_alone(special: tuple[str, ...], task_name: str) -> None:
     features = given(unit="char", task=task_name)
     task, model = question_task(features, *special)
-    reading = answerer.read(task, "EU rejects", CONTEXT, {})
-    windows = answerer.cut(task, reading, None)
+    reading = question_reading.read(task, "EU rejects", CONTEXT, {})
+    windows = question_reading.cut(task, reading, None)
     assert len(windows) >= 2
     batch = task.collate([window[1:] for window in windows])
     filled = Shapes(tokens=256, multiple=8).fill(batch)
@@ -182,7 +182,7 @@ def test_training_reads_the_windows_that_prediction_reads() -> None:
             return row
 
     trained = list(WindowExamples(Corpus(), task.windows, task.features.window))
-    predicted = answerer.cut(task, answerer.read(task, cells[0], cells[1], {}), row[2].tolist())
+    predicted = question_reading.cut(task, question_reading.read(task, cells[0], cells[1], {}), row[2].tolist())
     assert len(trained) == len(predicted) > 1
     for one, (_, *two) in zip(trained, predicted, strict=True):
         assert all(np.array_equal(mine, theirs) for mine, theirs in zip(one, two, strict=True))

@@ -21,7 +21,7 @@ from mallang.find import find
 from mallang.layers.head import SpanHead
 from mallang.loading import load
 from mallang.recipe import read
-from mallang.tasks import answerer
+from mallang.tasks import answerer, question_reading
 from mallang.tasks.question_answering import Config, Task
 from mallang.tasks.windows import NO_ANSWER, Windows, span_table, span_within
 from mallang.text.tokenizer import Config as TextConfig
@@ -75,7 +75,7 @@ def test_every_span_that_fits_in_one_window_can_be_predicted(data: st.DataObject
     )
     size = data.draw(st.integers(1, 40))
     context, question = " ".join(WORDS[:size]), " ".join(WORDS[: data.draw(st.integers(1, 3))])
-    reading = answerer.read(task, question, context, {})
+    reading = question_reading.read(task, question, context, {})
     starts = task.windows.starts(len(reading.question), size)
     room = task.windows.room(len(reading.question))
     window = data.draw(st.sampled_from(starts))
@@ -90,7 +90,7 @@ def test_every_span_that_fits_in_one_window_can_be_predicted(data: st.DataObject
         return found, {}
 
     task.logits = logits  # type: ignore[method-assign]
-    (scored,) = answerer.score_spans(task, model_of(task), [reading])
+    (scored,) = question_reading.score_spans(task, model_of(task), [reading])
     found, _ = answerer.candidates(task, reading, context, scored, 1)
     assert found[0].text == context[found[0].start : found[0].end] == " ".join(WORDS[first : last + 1])
 
@@ -296,9 +296,9 @@ def test_models_that_cannot_are_refused() -> None:
 
 def test_long_questions_can_be_cut() -> None:
     task = task_of("cls", "sep", window=16, max_question=4)
-    reading = answerer.read(task, " ".join(WORDS), "w1 w2 w3", {})
-    assert [len(question) for _, question, _, _ in answerer.cut(task, reading, None)] == [4]
-    (scored,) = answerer.score_spans(task, model_of(task), [reading])
+    reading = question_reading.read(task, " ".join(WORDS), "w1 w2 w3", {})
+    assert [len(question) for _, question, _, _ in question_reading.cut(task, reading, None)] == [4]
+    (scored,) = question_reading.score_spans(task, model_of(task), [reading])
     assert np.isfinite(scored.table[0, 0])
 
 

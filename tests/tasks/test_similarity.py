@@ -16,7 +16,8 @@ from mallang.data.columns import Numbers
 from mallang.errors import UserError
 from mallang.find import find
 from mallang.recipe import read
-from mallang.tasks.similarity import Config, Similarity, Task, cosines, similarity_scores
+from mallang.tasks.comparer import Similarity, cosines, similarity_scores
+from mallang.tasks.similarity import Config, Task
 from mallang.text.tokenizer import Config as Text
 from mallang.text.tokenizer import Tokenizer
 from mallang.training.train import Options, train

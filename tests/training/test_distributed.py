@@ -336,12 +336,15 @@ def plan_source(batches: int) -> Source:
 def test_any_number_of_processes_reads_the_same_steps(batches: int, first: int, extra: int, then: int) -> None:
     """A step is the same micro-batches however many processes share it, also when their number changes on the way."""
     step = max(first, then) + extra
-    alone = [order for order, _ in itertools.islice(requests(plan_source(batches), Position(), step=step), 6 * step)]
+    alone = [
+        order
+        for order, _ in itertools.islice(requests(plan_source(batches), Position(), steps=lambda _: step), 6 * step)
+    ]
     read: list[BatchRequest] = []
     position = Position()
     for processes in (first, then):
         streams = [
-            requests(plan_source(batches), position, rank=rank, processes=processes, step=step)
+            requests(plan_source(batches), position, rank=rank, processes=processes, steps=lambda _: step)
             for rank in range(processes)
         ]
         for _ in range(3):

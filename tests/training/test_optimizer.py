@@ -60,7 +60,19 @@ def test_gains_of_weight_normalization_are_no_matrix(name):
     assert not is_matrix(torch.zeros(1, 7)) and not is_matrix(torch.zeros(7, 1, 1)) and is_matrix(torch.zeros(2, 1, 2))
 
 
-@pytest.mark.parametrize("name", ["adam", "adamw", "sgd"])
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+def test_adagrad_is_that_of_torch(decay):
+    model, optimizer = make(Config(name="adagrad", learning_rate=0.1, weight_decay=decay))
+    other, _ = make(Config())
+    groups = [{"params": [other.weight], "weight_decay": decay}, {"params": [other.bias]}]  # biases do not decay
+    theirs = torch.optim.Adagrad(groups, lr=0.1)
+    for t in (1, 2, 3):
+        step(model, optimizer, t)
+        step(other, theirs, t)
+    assert torch.allclose(model.weight, other.weight, atol=1e-6) and torch.allclose(model.bias, other.bias, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["adam", "adamw", "sgd", "adagrad"])
 def test_memory_comes_back(name):
     config = Config(name=name, learning_rate=0.05, momentum=0.9 if name == "sgd" else None)
     model, optimizer = make(config)
@@ -74,6 +86,12 @@ def test_memory_comes_back(name):
     optimizers.restore_optimizer(restored, {p: key for key, p in other.named_parameters()}, saved)
     step(other, restored, 2)
     assert torch.equal(model.weight, other.weight) and torch.equal(model.bias, other.bias)
+
+
+def test_adagrad_has_no_other_options():
+    for wrong in ({"momentum": 0.9}, {"betas": (0.9, 0.99)}, {"epsilon": 1e-8}):
+        with pytest.raises(ValueError, match="adagrad"):
+            Config(name="adagrad", **wrong)
 
 
 def test_rates_are_scaled_by_group():

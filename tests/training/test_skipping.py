@@ -21,6 +21,7 @@ RULES = {
     "adamw": Config(name="adamw", learning_rate=0.1, weight_decay=0.1),
     "sgd": Config(name="sgd", learning_rate=0.1, weight_decay=0.1),
     "momentum": Config(name="sgd", learning_rate=0.1, weight_decay=0.1, momentum=0.9),
+    "adagrad": Config(name="adagrad", learning_rate=0.1, weight_decay=0.1),
     "muon": Config(name="muon", learning_rate=0.1, weight_decay=0.1),
 }
 

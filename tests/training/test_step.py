@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,12 +10,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mallang.data.batch import Batch, Shapes
+from mallang.data.batch import IGNORE, Batch, Shapes
+from mallang.data.columns import LabelSet
 from mallang.errors import UserError
 from mallang.kernels import fp8
 from mallang.layers.position import SinusoidalPositions
-from mallang.models import cho, gpt, nplm, transformer
-from mallang.tasks import language_modeling
+from mallang.models import cho, gpt, nplm, self_attentive, transformer
+from mallang.tasks import classification, language_modeling
 from mallang.tasks.translation import Config, Task
 from mallang.text.tokenizer import Config as Text
 from mallang.text.tokenizer import Tokenizer
@@ -254,3 +256,41 @@ def test_a_model_without_such_products_is_refused(monkeypatch):
 @pytest.mark.parametrize("engine", ["eager", "cuda-graphs"])
 def test_products_of_8_bits_give_nearly_the_same_gradients_on_a_gpu(engine):
     check_8_bits(engine, torch.device("cuda"))
+
+
+class WithEmptyPart(Task):
+    """Translation with a second part of the loss, over tokens that no batch has: its sum and its count are 0."""
+
+    parts = ("loss", "extra")
+
+    def loss(self, model, batch, carry):
+        found = super().loss(model, batch, carry)
+        logits = model.output(model(batch))
+        return replace(found, sums={**found.sums, "extra": (0.0 * logits).sum()})
+
+
+def test_an_empty_part_of_the_loss_costs_nothing(task):
+    """Its count of 0 divides nothing: every gradient is finite and that of the other part, so no update is skipped."""
+    model = make_model(task, dropout=0.0)
+    batch = make_batch(task, [(4, 5), (3, 2)])
+    total = task.counts(batch)["loss"]
+    alone = gradients(Step(task, model, CPU, "fp32", "eager"), model, [batch], [total])
+    step = Step(WithEmptyPart(Config(), task.tokenizers), model, CPU, "fp32", "eager")
+    both = gradients(step, model, [batch], [total, 0])
+    assert all(bool(gradient.isfinite().all()) for gradient in both[1].values())
+    assert_alike(alone, both, 1e-6)
+
+
+def test_a_batch_without_labels_costs_nothing():
+    """All labels of a micro-batch may be ignored: the only part of its loss is empty."""
+    tokenizer = Tokenizer.train(["a b c d"], Text(unit="char", vocabulary=50))
+    task = classification.Task(
+        classification.Config(), {"text": tokenizer}, {"label": LabelSet(("no", "yes"), "label", (1, 1))}
+    )
+    model = task.build(self_attentive, self_attentive.Config(**self_attentive.SIZES["tiny"], penalty=1.0))
+    rows = [((np.array(ids, np.int64), np.array([0])),) for ids in tokenizer.encode_batch(["a b", "c"])]
+    batch = task.prepare(rows, np.random.default_rng(0))
+    batch = replace(batch, classes=torch.full_like(batch.classes, IGNORE))
+    assert task.counts(batch)["loss"] == 0
+    loss, found = gradients(Step(task, model, CPU, "fp32", "eager"), model, [batch], [0])
+    assert loss == 0.0 and all(not gradient.any() for gradient in found.values())

@@ -9,8 +9,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mallang.commands.inputs import check_single, note_cut, read_inputs
-from mallang.commands.options import Device, Json, Plugin, Quiet, RunFolder, Texts, add_plugins, load_for, note_none
+from mallang.commands.inputs import check_single, note_cut, note_long, read_inputs, set_long_texts
+from mallang.commands.options import (
+    Device,
+    Json,
+    LongTexts,
+    Plugin,
+    Quiet,
+    RunFolder,
+    Texts,
+    add_plugins,
+    load_for,
+    note_none,
+)
 from mallang.commands.outputs import json_line, print_table
 from mallang.errors import UserError, nearest
 
@@ -60,6 +71,7 @@ def command(
     fitted_thresholds: FittedThresholds = False,
     uncertain: Uncertain = None,
     by: Criterion = "margin",
+    long_texts: LongTexts = None,
     json: Json = False,
     plugin: Plugin = None,
     device: Device = "auto",
@@ -87,6 +99,7 @@ def command(
             "--uncalibrated has no effect: labels are the same without it", todo="leave it out, or --scores"
         )
     model = load_for(run, None, "classify", device)
+    set_long_texts(model, long_texts)
     if uncalibrated:
         check_calibration(run, model)
     given = note_none(read_inputs(model, texts, file), "classify", quiet=quiet)
@@ -104,6 +117,7 @@ def command(
             else:
                 print(f"{found.probability:.4f}\t{found.label}" if scores else found.label)
         note_cut(model, chunk, quiet=quiet)
+        note_long(model, chunk, quiet=quiet)
 
 
 def check_calibration(run: Path, model: Any) -> None:

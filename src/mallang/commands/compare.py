@@ -63,7 +63,7 @@ Metric = Annotated[
     typer.Option(
         "--metric", metavar="NAME", show_default=False,
         help="The main metric: bleu, chrf, words, exact or brackets; otherwise bleu, for parse trees brackets. "
-        "Language models: word, token or byte; otherwise word.",
+        "Language models: word, token or byte; otherwise word. Others: any score of evaluate, such as 'macro F1'.",
     ),
 ]  # fmt: skip
 Lengths = Annotated[
@@ -74,7 +74,7 @@ Lengths = Annotated[
     ),
 ]  # fmt: skip
 Speed = Annotated[
-    int, typer.Option("--speed", metavar="N", help="Sentences to measure decoding speed on; 0: do not measure.")
+    int, typer.Option("--speed", metavar="N", help="Sentences, or rows, to measure speed on; 0: do not measure.")
 ]
 Samples = Annotated[int, typer.Option("--samples", metavar="N", help="Language models: samples of each; 0: none.")]
 Prompt = Annotated[
@@ -153,6 +153,9 @@ def command(
 
     Language models are compared by perplexity per word, token and byte, by cost, by loss by position (the surprisal of
     a word by the number of words before it), and by samples.
+
+    Classifiers, taggers, and runs of other tasks are compared by their own main score: accuracy, F1 of spans,
+    correlation, and so on; speed is then in rows per second. A note says where training budgets were unequal.
 
     Without runs, --data FILE of labeled texts trains every kind of classifier on it, each for --seconds, and says which
     one to use. --objectives PLAN pre-trains and fine-tunes what a plan says, and reports to --out.

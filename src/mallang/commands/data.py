@@ -28,11 +28,12 @@ EXAMPLES = (
     "mallang data show multi30k --split valid --rows 3",
     "mallang data check train.tsv valid.tsv --columns ko,en",
     "mallang data label-errors reviews.tsv --rows 50",
+    "mallang data analyze nsmc --columns document --out nsmc.morphemes.gz",
     "mallang data filter pages.jsonl kept.jsonl --minimum karma=3",
     "mallang data augment few.tsv more.tsv --model runs/bert-masked-lm-nsmc-text --vectors runs/glove-wikitext-2",
 )
 app = typer.Typer(
-    help="List, get, show, prepare, check, filter and augment corpora; find wrong labels.",
+    help="List, get, show, prepare, check, analyze, filter and augment corpora; find wrong labels.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -232,6 +233,31 @@ def label_errors(
 def shown(cell: Any) -> str:
     """A cell of a row in one line."""
     return str(cell).replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n").replace("\r", "\\r")
+
+
+@app.command(epilog="\b\nExample:\n  mallang data analyze nsmc --columns document --out nsmc.morphemes.gz")
+def analyze(
+    targets: Annotated[
+        list[str], typer.Argument(metavar="NAME|FILE", help="A corpus by name; or files, each a split.")
+    ],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The file to write; packed if it ends in .gz.")],
+    columns: Annotated[str, typer.Option(help="Which columns, by name or number, with commas between.")] = "",
+    lowercase: Annotated[bool, typer.Option("--lowercase", help="For recipes with text.lowercase=true.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write where the morphemes of Korean text meet, for machines without the analyzer.
+
+    There, MALLANG_MORPHEMES=FILE in the environment makes text.unit=morpheme look texts up. All splits are analyzed.
+    """
+    from mallang.text import analyzed
+    from mallang.text.morphemes import kiwi
+    from mallang.text.tokenizer import Config, normalizer_of
+
+    corpus, _ = open_targets(targets, columns, "ko", "en")
+    texts = (cell for rows in corpus.splits.values() for row in rows for cell in row)
+    count = analyzed.write(out, texts, normalizer_of(Config(unit="morpheme", lowercase=lowercase)), kiwi())
+    if not quiet:
+        typer.echo(f"{count:,} texts were analyzed: {out}", err=True)
 
 
 app.command("filter", epilog="\b\nExample:\n  mallang data filter pages.jsonl kept.jsonl --minimum karma=3")(

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mallang.commands.inputs import read_texts
-from mallang.commands.options import Device, Json, Plugin, Quiet, RunFolder, Texts, add_plugins, load_for
+from mallang.commands.inputs import note_long, read_texts, set_long_texts
+from mallang.commands.options import Device, Json, LongTexts, Plugin, Quiet, RunFolder, Texts, add_plugins, load_for
 from mallang.errors import UserError
 
 if TYPE_CHECKING:
@@ -64,6 +64,7 @@ def command(
     maps: MapFile = None,
     method: Method = None,
     seed: Seed = None,
+    long_texts: LongTexts = None,
     json: Json = False,
     plugin: Plugin = None,
     device: Device = "auto",
@@ -86,13 +87,17 @@ def command(
     if join is not None and not tokens:
         raise UserError(f"--join {join} has no effect without --tokens", todo="--tokens: vectors of every token")
     if tokens:
-        for name, value in {"--words": words, "--map": maps, "--method": method}.items():
+        refused = {"--words": words, "--map": maps, "--method": method, "--long-texts": long_texts}
+        for name, value in refused.items():
             if value:
                 raise UserError(f"{name} has no effect with --tokens", todo=f"leave out --tokens or {name}")
         embed_tokens(run, join, given, out, device)
         return
     model = load_for(run, None, "embed", device)
+    set_long_texts(model, long_texts)
     vectors = model.embed(given, words=words)
+    if not words:
+        note_long(model, given, quiet=quiet)
     if out is not None:
         write_vectors(out, vectors)
         say(f"{len(given)} vectors of {vectors.shape[1]} numbers in {out}", quiet)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mallang.commands.inputs import choose_split, note_cut
+from mallang.commands.inputs import choose_split, note_cut, note_long
 from mallang.commands.judged import (
     Asked,
     Judged,
@@ -230,11 +230,13 @@ def of_run(run: Path, asked: Asked, sentence: int, option: str | None, *, quiet:
             scores, outputs = report.scores, report.outputs
         else:
             scores, outputs = evaluated(model, part, rows, {"domain": chosen, **options})
+            scores = [*scores, *([] if sentence or part.corpus else pointed(run, model, split, asked))]
         rows = [row[::-1] for row in rows] if asked.reverse else rows
         yield Judged(rows, outputs, scores, part.corpus, chosen, report=report)
         if not quiet:
             note_unknown_tokens(model, part.name, rows)
             note_cut(model, [row[:2] for row in rows], quiet=quiet)
+            note_long(model, [row[0] for row in rows], quiet=quiet, option=False)
         if sentence:
             continue  # one sentence is not the score of the run
         told = options | ({} if chosen is None else {"domain": chosen}) | ({"weights": "int8"} if asked.int8 else {})
@@ -270,6 +272,13 @@ def evaluated(model: Any, part: Scorable, rows: list[Any], options: dict[str, An
         return found
     except UserError as error:
         raise of_file(error, part) from error
+
+
+def pointed(run: Path, model: Any, split: str, asked: Asked) -> list[Score]:
+    """Of captions: how often attention points at what a word names, where the rows have boxes."""
+    from mallang.inspection.pointing import pointing_of
+
+    return pointing_of(run, model, split, asked.data)
 
 
 def of_file(error: UserError, part: Scorable) -> UserError:

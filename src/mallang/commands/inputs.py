@@ -6,12 +6,13 @@ import itertools
 import json as json_format
 import sys
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import typer
 
-from mallang.errors import UserError
+from mallang.errors import UserError, nearest
 
 STDIN = Path("/dev/stdin")
 
@@ -97,6 +98,32 @@ def note_cut(model: Any, pairs: Iterable[Any], *, quiet: bool) -> None:
 
     if not quiet and isinstance(model, ReadsPairs) and (note := model.note_cut(list(pairs))):
         typer.echo(f"note: {note}", err=True)
+
+
+def set_long_texts(model: Any, how: str | None) -> None:
+    """Read texts that are longer than the model's positions in windows, or cut them, whatever the run does."""
+    from typing import get_args
+
+    from mallang.tasks.text_windows import LongTexts, ReadsLongTexts
+
+    if how is None:
+        return
+    if how not in get_args(LongTexts):
+        raise UserError(f"long texts cannot be read by {how!r}", todo=nearest(how, get_args(LongTexts)))
+    if not isinstance(model, ReadsLongTexts) or not model.windows.most:
+        raise UserError(
+            f"--long-texts {how} has no effect: this run reads texts of any length, or cuts pairs", todo="leave it out"
+        )
+    model.windows = replace(model.windows, how=how)  # type: ignore[arg-type]
+
+
+def note_long(model: Any, texts: Iterable[Any], *, quiet: bool, option: bool = True) -> None:
+    """Say how many texts are longer than the model's positions, what is read of them, and the option to change that."""
+    from mallang.tasks.text_windows import ReadsLongTexts
+
+    if not quiet and isinstance(model, ReadsLongTexts) and (note := model.note_long(list(texts))):
+        others = {"windows": "--long-texts cut reads their beginning", "cut": "--long-texts windows reads all of them"}
+        typer.echo(f"note: {note}; {others[model.windows.how]}" if option else f"note: {note}", err=True)
 
 
 def read_lines(file: Path | None) -> Iterator[str]:

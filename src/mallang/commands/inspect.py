@@ -100,12 +100,12 @@ Attribution = Annotated[
     str | None,
     typer.Option(
         "--attribution", metavar="METHOD", show_default=False,
-        help="Classifiers and taggers: what each token adds to the score; integrated gradients, or gradient × input.",
+        help="What each token adds to the score of a label, answer, choice or pair: integrated, or gradient × input.",
     ),
 ]  # fmt: skip
 Label = Annotated[
     str | None,
-    typer.Option("--label", metavar="LABEL", help="With --attribution: not the predicted label.", show_default=False),
+    typer.Option("--label", metavar="LABEL", help="With --attribution: not the predicted one.", show_default=False),
 ]
 Predicted = Annotated[
     bool, typer.Option("--predicted", help="With --word: by predicted labels, not those given.", show_default=False)

@@ -76,8 +76,8 @@ def show_attention(
         refuse({"--layer": asked.layers, "--head": asked.head, "--words": asked.words}, "on images")
         show_images(model, texts, where, asked)
         return
-    elif texts and is_role_labeler(model):
-        asked_of_maps = {"--layer": asked.layers, "--head": asked.head, "--words": asked.words, "--with": others}
+    elif texts and is_role_labeler(model) and not others:
+        asked_of_maps = {"--layer": asked.layers, "--head": asked.head, "--words": asked.words}
         refuse({**asked.searched, **asked_of_maps, "--start": asked.start}, "on semantic roles")
         show_roles(model, texts, where, asked.json, asked.quiet)
         return
@@ -196,12 +196,14 @@ def show_attribution(
     quiet: bool,
 ) -> None:
     """Print each text with what its words add to the score of a label, or write a page or figures."""
-    from mallang.inspection.attributions import as_plain, attribution_highlights, attributions_of
+    from mallang.inspection.attributions import as_plain, attribution_highlights, attributions_of, question_inputs
     from mallang.loading import load
 
-    check_out(out or run / "attribution.html", len(texts), None)
+    check_out(out or run / "attribution.html", min(1, len(texts)), None)
     model = load(run, device)
-    found = attributions_of(model, list(read_inputs(model, list(texts), None)), method, label)
+    given = question_inputs(model, joined_texts(model, texts)) or list(read_inputs(model, list(texts), None))
+    check_out(out or run / "attribution.html", len(given), None)
+    found = attributions_of(model, given, method, label)
     shown = [attribution_highlights(model, each, words=words) for each in found]
     if out is not None and out.suffix.lower() in PICTURES and not out.is_dir():
         check_out(out, len(shown), None)  # a tagger has several of one text

@@ -93,6 +93,13 @@ Overrides = Annotated[
         show_default=False,
     ),
 ]
+LongTexts = Annotated[
+    str | None,
+    typer.Option(
+        "--long-texts", metavar="windows|cut", show_default=False,
+        help="Texts beyond the positions: the mean over windows, or their beginning; otherwise as the run says.",
+    ),
+]  # fmt: skip
 Texts = Annotated[
     list[str] | None,
     typer.Argument(

@@ -111,7 +111,7 @@ def load_similar(run: Path, device: str) -> Any:
 
 def compare(model: Any, pairs: Sequence[tuple[str, str]]) -> list[Any]:
     """The similarity of each pair: as trained, or by the cosine of both vectors."""
-    from mallang.tasks.similarity import Verbs, cosines
+    from mallang.tasks.comparer import Verbs, cosines
 
     return list(model.similarity(pairs) if isinstance(model, Verbs) else cosines(model, pairs))
 
@@ -142,7 +142,7 @@ def rate(model: Any, rows: Sequence[tuple[str, ...]], *, quiet: bool) -> list[An
     """How well the scores of pairs agree with the numbers of the rows."""
     from mallang.data.columns import Numbers
     from mallang.evaluation.correlation import correlation_scores
-    from mallang.tasks.similarity import Verbs, read_gold
+    from mallang.tasks.comparer import Verbs, read_gold
 
     pairs = [(row[0], row[1]) for row in rows]
     note_cut(model, pairs, quiet=quiet)

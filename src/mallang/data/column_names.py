@@ -56,5 +56,6 @@ def column_names(source: str, target: str, text: str) -> dict[str, tuple[str, ..
         "choices": ("choices", "question.choices", "options"),
         "image": ("image", "picture", "file", "file_name", "path"),
         "caption": ("caption", source, "text", "description"),
+        "boxes": ("boxes", f"{source}-boxes"),
         "answer": ("answer", "answerKey", "label"),
     }

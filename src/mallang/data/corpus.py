@@ -20,6 +20,7 @@ from mallang.data import local, registry
 from mallang.data.column_names import column_names
 from mallang.data.derived import with_joined
 from mallang.data.excluded import Excluding
+from mallang.data.first_rows import First
 from mallang.data.gathered import REFERENCE, Gathered, Gathering, has_chapters
 from mallang.data.held_out import HeldOut
 from mallang.data.local import MissingColumnError, Wanted
@@ -76,6 +77,8 @@ class Config:
     a chapter are one, where a column ref says Genesis 25:1; corpora without that column keep their rows."""
     unpaired: How = "no"
     """Read both sides apart in training, without pairs: sources and targets of different halves, or all of both."""
+    first: int | None = None
+    """Train on the first rows alone, at most this many: for curves over the size of the data."""
     exclude: list[str] | None = None
     """Text that is not trained on, as NAME:SPLIT, such as nsmc:test: rows with the same text are left out."""
 
@@ -94,6 +97,8 @@ class Config:
             raise ValueError(f"hold_out = {self.hold_out} holds out lines, and documents have several; give valid")
         if self.unpaired != "no" and (self.domains or self.exclude or self.documents != "rows"):
             raise ValueError(f'unpaired = "{self.unpaired}" goes with neither domains, exclude nor documents')
+        if self.first is not None and (self.first < 1 or self.corpora or self.hold_out):
+            raise ValueError(f"first = {self.first} must be at least 1, and goes with neither corpora nor hold_out")
         for name in self.exclude or ():
             if not all(name.rpartition(":")[::2]):
                 raise ValueError(f"exclude names {name!r}; write a corpus and its split, such as nsmc:test")
@@ -191,6 +196,11 @@ class Corpus:
 def open_corpus(config: Config, columns: tuple[str, ...]) -> Corpus:
     """The corpus of a configuration, its rows with these columns; all columns where none is named."""
     corpus = _open(config, columns)
+    if config.first is not None:
+        rows = corpus.split("train")
+        corpus = replace(
+            corpus, splits={**corpus.splits, "train": replace(rows, source=First(rows.source, config.first))}
+        )
     if config.unpaired != "no" and config.train is None:
         return _unpaired(corpus, config.unpaired)
     if config.documents == "rows" and not config.exclude:
@@ -329,7 +339,8 @@ def _open_named(name: str, config: Config, roles: tuple[str, ...]) -> Corpus:
         except (registry.UnobtainableError, MissingColumnError) as error:
             absent[split] = error
         else:
-            splits[split] = Rows(f"{name} {split}", roles or picks, with_joined(how.at(folder), picks), picks)
+            source = located(with_joined(how.at(folder), picks), roles, picks)
+            splits[split] = Rows(f"{name} {split}", roles or picks, source, picks)
     if not splits:
         raise next(iter(absent.values()))
     return Corpus(name, entry.license, splits, entry.kind, absent)

@@ -21,7 +21,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal
 
-from mallang.data import coreference, derived, question_sentences, relations, role_files, storage
+from mallang.data import coreference, derived, drawings, question_sentences, relations, role_files, storage
 from mallang.data.records import MISSING, as_text, inside, keys
 from mallang.data.shares import hundredths, shared_out
 from mallang.data.source import Row as Row
@@ -30,7 +30,7 @@ from mallang.errors import UserError, nearest, require
 
 Kind = Literal[
     "text", "parallel", "tsv", "csv", "jsonl", "parquet", "conll", "coreference", "squad", "qnli", "analogy",
-    "captions", "fewrel", "renamed", "srl",
+    "books", "captions", "drawings", "fewrel", "renamed", "srl",
 ]  # fmt: skip
 PACKED = (".gz", ".xz")
 
@@ -63,6 +63,8 @@ class Files:
     """Further columns, each made of others."""
     values: derived.Values = field(default_factory=dict)
     """Readable names of the values of some columns."""
+    sections: tuple[str, ...] = ()
+    """The names of the books in files of text, which blank lines separate."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -109,6 +111,7 @@ class Files:
         how.append(list(picks) if self.read in ("jsonl", "parquet") else [] if self.read == "parallel" else places)
         how += [] if self.share is None else [self.share]
         how += [made] if made else []
+        how += [list(self.sections)] if self.sections else []
         return hashlib.sha256(json.dumps(how).encode()).hexdigest()
 
 
@@ -323,6 +326,18 @@ def captions(files: Files) -> Iterator[Row]:
             yield image, place, caption
 
 
+def books(files: Files) -> Iterator[Row]:
+    """A row a line: the line, and the name of its book; a blank line ends a book, and so does a file."""
+    names = iter(files.sections)
+    for path in files.paths:
+        name = None
+        for line in lines(path, files.strict):
+            if name is None and (name := next(names, None)) is None:
+                raise UserError(f"there are more books than {len(files.sections)}", where=str(path))
+            yield line, name
+            name = name if line.strip() else None
+
+
 WHOLE: dict[Kind, Callable[[Files], Iterator[Row]]] = {
     "text": text,
     "tsv": table,
@@ -332,7 +347,9 @@ WHOLE: dict[Kind, Callable[[Files], Iterator[Row]]] = {
     "squad": squad,
     "qnli": lambda files: question_sentences.rows(whole_json(files.paths[0])),
     "analogy": analogy,
+    "books": books,
     "captions": captions,
+    "drawings": lambda files: drawings.rows(lines(files.paths[0], files.strict), files.paths[0], files.paths[1].name),
     "fewrel": lambda files: (relations.row(record) for _, record in json_records(files.paths[0], files.strict)),
     "renamed": lambda files: relations.renamed(table(replace(files, read="tsv")), cells(files.paths[1], "tsv")),
     "srl": lambda files: role_files.rows(lines(files.paths[0], files.strict), files.paths[0]),

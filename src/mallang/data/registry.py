@@ -225,7 +225,9 @@ def _read_entry(name: str, facts: dict[str, Any], home: DataSet) -> Entry:
         # TOML has lists where the record has tuples.
         fields: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in how.items()}
         rows, paths = fields.pop("rows"), tuple(Path(path) for path in fields.pop("files"))
-        made = {key: facts[key] for key in ("joined", "values") if key in facts}
+        made: dict[str, Any] = {key: facts[key] for key in ("joined", "values") if key in facts}
+        if how["read"] == "books":
+            made["sections"] = tuple(facts["sections"])
         splits[split] = Split(Files(paths=paths, **fields, **made), rows)
     text = facts.get("text", "text")
     return Entry(name, facts["about"], facts["kind"], facts["license"], text, splits, home)

@@ -1,13 +1,16 @@
 """Exact match and F1 of answers, by the rules of SQuAD and of KorQuAD; the best of several gold answers counts.
 
-| rules   | equal are                                                       | F1 counts   |
-|---------|-----------------------------------------------------------------|-------------|
-| squad   | case, ASCII punctuation, the words a, an, the, and white space  | words       |
-| korquad | case, ASCII punctuation, quotes and brackets, and white space   | characters  |
+| rules   | equal are                                                       | F1 counts   | F1 of nothing with nothing |
+|---------|-----------------------------------------------------------------|-------------|----------------------------|
+| squad   | case, ASCII punctuation, the words a, an, the, and white space  | words       | 0                          |
+| squad2  | the same                                                        | words       | 1                          |
+| korquad | case, ASCII punctuation, quotes and brackets, and white space   | characters  | 0                          |
 
-SQuAD: Rajpurkar et al. 2016, arXiv:1606.05250; no answers: Rajpurkar et al. 2018, arXiv:1806.03822. KorQuAD 1.0: Lim et
-al. 2019, arXiv:1909.07005. KorQuAD reads its quotes and brackets as spaces and removes all other punctuation; particles
-stay. A question without a gold answer asks for an empty one.
+SQuAD: Rajpurkar et al. 2016, arXiv:1606.05250; with questions that have no answer: Rajpurkar et al. 2018,
+arXiv:1806.03822. KorQuAD 1.0: Lim et al. 2019, arXiv:1909.07005. KorQuAD reads its quotes and brackets as spaces and
+removes all other punctuation; particles stay. The last column is about answers of which these rules leave nothing, such
+as "the" and "a": exact match is 1, but the F1 of the official scripts of SQuAD 1.1 and KorQuAD is 0. That of SQuAD 2
+leaves out such gold answers. A question without a gold answer asks for an empty one: F1 is then 1 or 0 by all rules.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from jaxtyping import Float
 from mallang.errors import UserError
 from mallang.evaluation.score import RESAMPLES, SEED, Score, Statistics
 
-Rules = Literal["squad", "korquad"]
+Rules = Literal["squad", "squad2", "korquad"]
 ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 SPACES = str.maketrans(dict.fromkeys("'\"《》<>〈〉()‘’", " "))
@@ -41,27 +44,36 @@ def korquad_words(text: str) -> list[str]:
     return text.translate(SPACES).lower().translate(NO_PUNCTUATION).split()
 
 
-WORDS: dict[Rules, Callable[[str], list[str]]] = {"squad": squad_words, "korquad": korquad_words}
+WORDS: dict[Rules, Callable[[str], list[str]]] = {
+    "squad": squad_words,
+    "squad2": squad_words,
+    "korquad": korquad_words,
+}
 
 
 def exact_match(output: str, golds: Sequence[str], rules: Rules = "squad") -> float:
     """1 where the output equals one of the gold answers, else 0; without gold answers it must be empty."""
     words = WORDS[rules]
-    return float(any(words(output) == words(gold) for gold in golds or ("",)))
+    return float(any(words(output) == words(gold) for gold in asked(golds, rules) or ("",)))
 
 
 def answer_f1(output: str, golds: Sequence[str], rules: Rules = "squad") -> float:
     """The harmonic mean of precision and recall of words, or characters, by the best of the gold answers."""
-    return max(f1_of(output, gold, rules) for gold in golds or ("",))
+    if known := asked(golds, rules):
+        return max(f1_of(output, gold, rules) for gold in known)
+    return float(not units(output, rules))
+
+
+def asked(golds: Sequence[str], rules: Rules) -> Sequence[str]:
+    """The gold answers that count: those of SQuAD 2 of which its rules leave nothing do not."""
+    return [gold for gold in golds if units(gold, rules)] if rules == "squad2" else golds
 
 
 def f1_of(output: str, gold: str, rules: Rules) -> float:
-    """The F1 of one pair; where one of both has nothing to count, 1 if they are equal."""
-    ours, theirs = (units(text, rules) for text in (output, gold))
-    if not ours or not theirs:
-        return float(ours == theirs)
-    both = sum((Counter(ours) & Counter(theirs)).values())
-    return 2 * both / (len(ours) + len(theirs))
+    """The F1 of one pair; 0 where they share nothing."""
+    ours, theirs = (Counter(units(text, rules)) for text in (output, gold))
+    both = (ours & theirs).total()
+    return 2 * both / (ours.total() + theirs.total()) if both else 0.0
 
 
 def units(text: str, rules: Rules) -> list[str]:

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from mallang.errors import UserError
+from mallang.inspection.forward_pass import parts_of
 from mallang.inspection.highlights import Highlights, Piece, Row, Sentence, in_words, pieces_of, spelled_rows
-from mallang.tasks import classifier
+from mallang.tasks import answerer, chooser, classifier
 from mallang.tasks.attribution import AttributedRow, Attribution, Method
 from mallang.tasks.contract import Attributing
 
@@ -19,11 +20,21 @@ def attributions_of(verbs: Any, texts: Sequence[Any], method: Method, label: str
     """The attributions of texts, or of pairs, by a loaded run; of a tagger one per word."""
     if not isinstance(verbs, Attributing):
         name = verbs.task_name.replace("_", " ")
-        raise UserError(f"a run for {name} has no label to attribute", todo="use a classifier or a tagger")
+        raise UserError(
+            f"a run for {name} has no score to attribute",
+            todo="use a run that classifies, tags, compares, answers or chooses",
+        )
     found: list[Attribution] = []
     for each in verbs.attribution(list(texts), method=method, label=label):
         found += each if isinstance(each, list) else [each]
     return found
+
+
+def question_inputs(verbs: Any, texts: Sequence[str]) -> list[tuple[str, ...]]:
+    """Questions with their context, or with their choices; nothing for a run that reads neither."""
+    if isinstance(verbs, answerer.Verbs):
+        return [parts_of(text, 2) for text in texts]
+    return [parts_of(text, None) for text in texts] if isinstance(verbs, chooser.Verbs) else []
 
 
 def attribution_highlights(verbs: Any, found: Attribution, *, words: bool = False) -> Highlights:

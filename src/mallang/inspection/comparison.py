@@ -23,8 +23,10 @@ from mallang.inspection import comparison_figure, comparison_tables
 from mallang.inspection.budgets import budget_notes, mean_of
 from mallang.inspection.comparison_tables import Table
 from mallang.inspection.cost import Speed
-from mallang.inspection.entrants import LanguageEntrant, Options, check_rows, check_task, open_all
+from mallang.inspection.entrants import Entrant, LanguageEntrant, Options, listed
 from mallang.inspection.language_comparison import LanguageComparison, compare_language_models
+from mallang.inspection.opened_runs import check_main_scores, check_rows, check_task, open_all
+from mallang.inspection.scored_entrant import ScoredEntrant
 from mallang.inspection.systems import Group, Value, flops_of, grouped
 
 __all__ = ["Comparison", "Options", "System", "Value", "compare"]
@@ -51,7 +53,7 @@ class System:
     error_reduction: float | None
     """Error reduction: the percentage by which the baseline's distance from 100 shrank; None for the baseline."""
     difference: Difference | None
-    """The test against the baseline; None for the baseline itself."""
+    """The test against the baseline; None for the baseline itself, and for scores that no test is known of."""
 
     @property
     def sentences_per_second(self) -> float | None:
@@ -100,10 +102,12 @@ class Comparison:
 
     def draw(self, path: Path | str) -> Path:
         """A figure: quality against parameters, FLOPs and seconds, and by source length; PNG or SVG."""
+        title = f"{self.metric}, {self.rows:,} rows of {self.text}"
+        if not self.buckets:
+            return comparison_figure.draw_fields(Path(path), self, None, title)
         curves = {system.name: system.by_length for system in self.systems}
         axis = f"{self.buckets[0].unit} of the source; rows"
         lengths = comparison_figure.Lengths(self.buckets, curves, self.metric, axis)
-        title = f"{self.metric}, {self.rows:,} rows of {self.text}"
         return comparison_figure.draw_fields(Path(path), self, lengths, title)
 
 
@@ -122,15 +126,16 @@ def compare(
     check_task(entrants)
     check_rows(entrants)
     sources = [row[0] for row in entrants[0].rows]
-    is_language = isinstance(entrants[0], LanguageEntrant)
-    buckets = [] if is_language else buckets_of(sources, options.lengths)
+    is_language, is_scored = isinstance(entrants[0], LanguageEntrant), isinstance(entrants[0], ScoredEntrant)
+    buckets = [] if is_language or is_scored else buckets_of(sources, options.lengths)
     for entrant in entrants:
         entrant.write()
+    check_main_scores(entrants)
     groups = grouped(entrants)
     if is_language:
         return compare_language_models(groups, options, notes)
-    worst = min(groups, key=lambda group: group.value)
-    baseline = worst
+    sign = -1 if entrants[0].is_lower_better else 1
+    baseline = min(groups, key=lambda group: sign * group.value)
     if options.baseline is not None:
         chosen = Path(options.baseline).resolve()
         baseline = next(group for group in groups if chosen in [each.path.resolve() for each in group.entrants])
@@ -142,7 +147,7 @@ def compare(
         metric=groups[0].metric,
         baseline=baseline.name,
         buckets=buckets,
-        systems=sorted(systems, key=lambda system: system.scores[groups[0].metric].mean),
+        systems=sorted(systems, key=lambda system: sign * system.scores[groups[0].metric].mean),
         notes=[*notes_on(groups, baseline, options), *notes],
     )
 
@@ -153,9 +158,10 @@ def system_of(group: Group, baseline: Group, buckets: Sequence[Bucket], notes: l
     middle, others = group.middle, group.entrants
     names = [name for name in middle.scores if all(name in entrant.scores for entrant in others)]
     difference, reduction = None, None
-    if group is not baseline:
+    if group is not baseline and middle.can_be_tested and baseline.middle.can_be_tested:
         both = middle.outputs, baseline.middle.outputs
         difference = paired_bootstrap(*both, middle.references, middle.measure)
+    if group is not baseline and middle.is_share:
         away = 100 - baseline.value
         reduction = 100 * (group.value - baseline.value) / away if away else None
     return System(
@@ -167,7 +173,7 @@ def system_of(group: Group, baseline: Group, buckets: Sequence[Bucket], notes: l
         parameters=mean_of(infos, "parameters"),
         tokens=mean_of(infos, "tokens"),
         seconds=mean_of(infos, "seconds"),
-        flops=flops_of(group, notes),
+        flops=flops_of(group, notes) or None,  # a fit outside of torch has nothing that could be counted
         speed=middle.speed(),
         error_reduction=reduction,
         difference=difference,
@@ -177,11 +183,12 @@ def system_of(group: Group, baseline: Group, buckets: Sequence[Bucket], notes: l
 def notes_on(groups: Sequence[Group], baseline: Group, options: Options) -> list[str]:
     """Notes that a reader needs to interpret the numbers."""
     entrants = [entrant for group in groups for entrant in group.entrants]
-    why = "" if options.baseline is not None else f", the lowest {baseline.metric}"
+    worst = "highest" if entrants[0].is_lower_better else "lowest"
+    why = "" if options.baseline is not None else f", the {worst} {baseline.metric}"
     notes = [f"the baseline is {baseline.name}{why}"]
     if any(len(group.entrants) > 1 for group in groups):
         notes.append("of several seeds: mean ± standard deviation; p and speed are those of the run of median score")
-    searches = [asdict(entrant.search) for entrant in entrants]
+    searches = [{} if entrant.search is None else asdict(entrant.search) for entrant in entrants]
     options_apart = [key for key in searches[0] if any(search[key] != searches[0][key] for search in searches)]
     if options_apart:
         described = "; ".join(
@@ -191,6 +198,19 @@ def notes_on(groups: Sequence[Group], baseline: Group, options: Options) -> list
         notes.append(f"the searches differ ({described}); --search sets one search for all")
     notes += budget_notes(groups)
     started = [entrant.path.name for entrant in entrants if entrant.run.info.get("from")]
-    if started:
-        notes.append(f"the cost of the runs that they started from is not counted: {', '.join(started)}")
+    given = [entrant.path.name for entrant in entrants if entrant.recipe.given]
+    for what, found in (("started from", started), ("were given", given)):
+        if found:
+            notes.append(f"the cost of the runs that they {what} is not counted: {', '.join(found)}")
+    if isinstance(entrants[0], ScoredEntrant):
+        notes += signature_notes(entrants, baseline.metric)
     return notes
+
+
+def signature_notes(entrants: Sequence[Entrant], metric: str) -> list[str]:
+    """How the main score was computed; runs that read text in different units may have different signatures."""
+    found = listed((entrant.scores[metric].signature, entrant) for entrant in entrants)
+    return [
+        f"{metric} of {'all' if len(found) == 1 else ', '.join(each.path.name for each in some)}: {signature}"
+        for signature, some in found.items()
+    ]

@@ -53,12 +53,13 @@ class Lengths:
     axis: str
 
 
-def draw_fields(path: Path, comparison: Compared, lengths: Lengths, title: str) -> Path:
-    """Three panels of points and one of curves; a system's label is beside its point and at the end of its curve."""
+def draw_fields(path: Path, comparison: Compared, lengths: Lengths | None, title: str) -> Path:
+    """Three panels of points and one of curves, if there are some; labels are beside points and at ends of curves."""
     check_format(path)
     letters = {"fontfamily": families(), "parse_math": False}
-    figure = require("matplotlib.figure", "plots").Figure(figsize=(12.5, 8.5), layout="constrained")
-    fields = figure.subplots(2, 2).flatten().tolist()
+    size, grid = ((12.5, 8.5), (2, 2)) if lengths is not None else ((16, 4.5), (1, 3))
+    figure = require("matplotlib.figure", "plots").Figure(figsize=size, layout="constrained")
+    fields = figure.subplots(*grid).flatten().tolist()
     costs: list[tuple[str, Callable[[Any], float | None]]] = [
         ("parameters", lambda system: system.parameters),
         ("FLOPs of training", lambda system: system.flops),
@@ -66,7 +67,8 @@ def draw_fields(path: Path, comparison: Compared, lengths: Lengths, title: str) 
     ]
     for place, (cost, measure) in enumerate(costs):
         draw_points(fields[place], comparison, cost, measure, letters)
-    draw_lengths(fields[3], lengths, letters)
+    if lengths is not None:
+        draw_lengths(fields[3], lengths, letters)
     figure.suptitle(unicodedata.normalize("NFC", title), **letters)
     save(figure, path)
     return path

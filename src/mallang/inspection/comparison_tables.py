@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from mallang.inspection.systems import Value
 
 NOTHING = "–"
+MOST_SCORES = 6
+"""Scores beside the main one in a table; JSON and CSV have all."""
 
 
 @dataclass(frozen=True)
@@ -33,22 +35,20 @@ def tables(comparison: Comparison) -> list[Table]:
     """Quality, cost, and quality by source length."""
     systems, metric = comparison.systems, comparison.metric
     shared = [name for name in systems[0].scores if all(name in system.scores for system in systems)]
-    others = [name for name in shared if name != metric and not name.startswith(("perplexity", "bits"))]
+    others = [name for name in shared if name != metric and not name.startswith(("perplexity", "bits"))][:MOST_SCORES]
     interval = "± deviation" if all(len(system.runs) > 1 for system in systems) else "[95 %]"
     quality = [
         [system.name, shown(system.scores[metric]), *(f"{system.scores[name].mean:.2f}" for name in others),
          *against(comparison, system)]
         for system in systems
     ]  # fmt: skip
+    decodes = bool(comparison.buckets)  # else rows are scored, and no tokens are written
     cost = [
         [system.name, short(system.parameters), short(system.tokens), scientific(system.flops),
-         plain(system.seconds), plain(system.sentences_per_second), plain(system.tokens_per_second)]
+         plain(system.seconds), plain(system.sentences_per_second), *[plain(system.tokens_per_second)] * decodes]
         for system in systems
     ]  # fmt: skip
-    unit = comparison.buckets[0].unit
-    spans = [f"{bucket.name} ({len(bucket)})" for bucket in comparison.buckets]
-    lengths = [[system.name, *(f"{value.mean:.2f}" for value in system.by_length)] for system in systems]
-    return [
+    found = [
         Table(
             f"{comparison.rows:,} rows of {comparison.text}",
             ["system", f"{metric} {interval}", *others, "difference", "p", "error reduction"],
@@ -56,20 +56,29 @@ def tables(comparison: Comparison) -> list[Table]:
         ),
         Table(
             "cost",
-            ["system", "parameters", "tokens", "FLOPs", "seconds", "sentences/s", "tokens/s"],
+            ["system", "parameters", "tokens", "FLOPs", "seconds"]
+            + (["sentences/s", "tokens/s"] if decodes else ["rows/s"]),
             cost,
         ),
-        Table(f"{metric} by {unit} of the source (rows)", ["system", *spans], lengths),
     ]
+    return [*found, by_length(comparison)] if comparison.buckets else found
+
+
+def by_length(comparison: Comparison) -> Table:
+    """The main score by source length."""
+    spans = [f"{bucket.name} ({len(bucket)})" for bucket in comparison.buckets]
+    lines = [[system.name, *(f"{value.mean:.2f}" for value in system.by_length)] for system in comparison.systems]
+    title = f"{comparison.metric} by {comparison.buckets[0].unit} of the source (rows)"
+    return Table(title, ["system", *spans], lines)
 
 
 def against(comparison: Comparison, system: System) -> list[str]:
     """The comparison of a system with the baseline."""
-    if system.difference is None:
+    if system.name == comparison.baseline:
         return ["baseline", NOTHING, NOTHING]
     reduction = NOTHING if system.error_reduction is None else f"{system.error_reduction:+.1f} %"
     apart = system.scores[comparison.metric].mean - value_of_baseline(comparison)
-    return [f"{apart:+.2f}", f"{system.difference.p_value:.3f}", reduction]
+    return [f"{apart:+.2f}", NOTHING if system.difference is None else f"{system.difference.p_value:.3f}", reduction]
 
 
 def value_of_baseline(comparison: Comparison) -> float:
@@ -144,7 +153,7 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
     """Plain values: JSON has no infinite numbers, so they are null."""
     systems = [
         {
-            **what_it_is(system),
+            **what_it_is(system, comparison.baseline),
             "by_length": [asdict(value) for value in system.by_length],
             "error_reduction": system.error_reduction,
             "parameters": system.parameters,
@@ -172,13 +181,13 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
     return finite(found)  # type: ignore[no-any-return]
 
 
-def what_it_is(system: System | LanguageSystem) -> dict[str, Any]:
+def what_it_is(system: System | LanguageSystem, baseline: str) -> dict[str, Any]:
     """The plain values of a system that any comparison has: its runs, scores and difference from the baseline."""
     scores = {name: {**asdict(value), "signature": system.signatures[name]} for name, value in system.scores.items()}
     return {
         "name": system.name,
         "runs": list(system.runs),
-        "is_baseline": system.difference is None,
+        "is_baseline": system.name == baseline,
         "scores": scores,
         "difference": None if system.difference is None else system.difference.to_json(),
     }

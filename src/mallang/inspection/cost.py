@@ -42,12 +42,12 @@ REPEATS = 3
 
 @dataclass(frozen=True)
 class Speed:
-    """The decoding speed of a model."""
+    """The speed of a model: decoding, or scoring where nothing is decoded."""
 
     sentences: float
-    """Sentences per second."""
-    tokens: float
-    """Tokens per second of its own tokenizer, `</s>` included."""
+    """Sentences, or rows, per second."""
+    tokens: float | None
+    """Tokens per second of its own tokenizer, `</s>` included; none where no tokens are written."""
 
 
 def training_flops(run: Run) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,13 +14,12 @@ from mallang.errors import UserError, nearest
 from mallang.evaluation.lengths import Bucket
 from mallang.evaluation.quality import MEASURES, suited
 from mallang.evaluation.score import Score, Statistics
-from mallang.find import find, no_run
+from mallang.find import find
 from mallang.inspection.cost import LONGEST, Speed, decoding_speed, writing_speed
 from mallang.inspection.outputs import Scorable, keep, kept, read_parts, stamp_of
 from mallang.loading import load
 from mallang.recipe import Recipe
 from mallang.runs.folder import Run
-from mallang.runs.own_files import INFO
 from mallang.tasks.contract import Compared
 
 UNITS = {"word": "perplexity per word", "token": "perplexity per token", "byte": "bits per byte"}
@@ -39,7 +37,8 @@ class Options:
     metric: str | None = None
     """The main metric: bleu, chrf, words, exact or brackets; not given: bleu, or brackets where references are trees.
 
-    For language models: word, token or byte; not given: perplexity per word."""
+    For language models: word, token or byte; not given: perplexity per word. For others: the name of any score that
+    `evaluate` gives; not given: accuracy of labels, F1 of spans, and so on, as the task declares."""
     baseline: Path | str | None = None
     """The run that the others are compared with; not given: the worst system."""
     search: Mapping[str, Any] = field(default_factory=dict)
@@ -62,8 +61,6 @@ class Options:
     """Called with a message about each slow step."""
 
     def __post_init__(self) -> None:
-        if self.metric is not None and self.metric not in (known := [*MEASURES, *UNITS]):
-            raise UserError(f"there is no metric {self.metric!r} to compare by", todo=nearest(self.metric, known))
         if self.speed < 0:
             raise UserError(f"speed cannot be measured on {self.speed} sentences", todo="give 0 to leave it out")
         if self.samples < 0:
@@ -122,14 +119,35 @@ class Entrant:
         assert self.recipe.decoding is not None  # translations are compared here
         return change_search(self.recipe.decoding, self.options.search)
 
+    @property
+    def is_lower_better(self) -> bool:
+        """Whether the lower one of two main scores is better."""
+        return False
+
+    @property
+    def is_share(self) -> bool:
+        """Whether the main score is a percentage, so that the distance from 100 is an error."""
+        return True
+
+    @property
+    def can_be_tested(self) -> bool:
+        """Whether the main score can be computed for any of the rows, which a paired test needs."""
+        return True
+
     def check(self) -> None:
         """Refuse options that mean nothing here."""
         if self.options.metric in UNITS:
             what = f"translations are not compared by {UNITS[self.options.metric]}"
             raise UserError(what, todo=f"--metric {' or '.join(MEASURES)}")
-        for name in ("samples", "prompts", "context"):
-            if getattr(self.options, name) != getattr(Options, name):
-                raise UserError(f"{name} has no effect on translations; it is for language models", todo="leave it out")
+        check_metric(self.options.metric)
+        self.refuse(("samples", "prompts", "context"), "translations; it is for language models")
+
+    def refuse(self, names: Sequence[str], others: str) -> None:
+        """Refuse options that are for other kinds of runs."""
+        usual = Options()
+        for name in names:
+            if getattr(self.options, name) != getattr(usual, name):
+                raise UserError(f"{name} has no effect on {others}", todo="leave it out")
 
     def load(self) -> Any:
         """The model, with the verbs of its task."""
@@ -202,6 +220,7 @@ class LanguageEntrant(Entrant):
 
     def check(self) -> None:
         """Refuse options that mean nothing here."""
+        check_metric(self.options.metric)
         if self.options.metric is not None and self.options.metric not in UNITS:
             raise UserError(f"language models have no {self.options.metric}", todo=f"--metric {' or '.join(UNITS)}")
 
@@ -255,62 +274,16 @@ class LanguageEntrant(Entrant):
         return [texts[first : first + size] for first in range(0, len(texts), size)]
 
 
-def open_all(paths: Sequence[Path], options: Options) -> tuple[list[Entrant], list[str]]:
-    """All runs that can be scored; a folder that is no run, or not finished, is left out with a note."""
-    entrants: dict[Path, Entrant] = {}
-    notes = []
-    for path in paths:
-        if not path.exists():
-            raise no_run(path)
-        if not (path / INFO).exists():
-            notes.append(f"{path} was left out: it is no run folder")
-            continue
-        run = Run.open(path)
-        if not run.is_finished:
-            notes.append(f"{path} was left out: it is not finished; the command that trains it resumes it")
-        else:
-            kind = LanguageEntrant if compared_by(run) == "perplexity" else Entrant
-            entrants.setdefault(path.resolve(), kind(path, run, options))
-    if options.baseline is not None and Path(options.baseline).resolve() not in entrants:
-        raise UserError(f"the baseline {options.baseline} is no finished run", todo="--baseline RUN")
-    if len(entrants) < 2:
-        left_out = "".join(f"\n  {note}" for note in notes)
-        raise UserError(
-            f"{len(entrants) or 'no'} run{'' if len(entrants) == 1 else 's'} to compare{left_out}",
-            todo="give two finished runs or more",
-        )
-    return list(entrants.values()), notes
+def check_metric(metric: str | None) -> None:
+    """Refuse what is no metric of any translation or language model."""
+    if metric is not None and metric not in (known := [*MEASURES, *UNITS]):
+        raise UserError(f"there is no metric {metric!r} to compare by", todo=nearest(metric, known))
 
 
 def compared_by(run: Run) -> Compared | None:
     """The criterion of comparison of the run's task."""
     found: Compared | None = find("tasks", run.task).Verbs.compared_by
     return found
-
-
-def check_task(entrants: Sequence[Entrant]) -> None:
-    """Refuse runs of different tasks, and of a task whose outputs cannot be compared."""
-    tasks = listed((entrant.run.task.replace("_", " "), entrant) for entrant in entrants)
-    if len(tasks) > 1:
-        raise different("these runs are for different tasks", tasks, "give runs of one task")
-    first = entrants[0]
-    if compared_by(first.run) is None:
-        raise UserError(
-            f"runs for {next(iter(tasks))} cannot be compared yet", todo="give runs that translate, or language models"
-        )
-    first.check()
-
-
-def check_rows(entrants: Sequence[Entrant]) -> None:
-    """Refuse runs that would be scored on different text."""
-    texts = listed((json.dumps(entrant.rows, ensure_ascii=False), entrant) for entrant in entrants)
-    if len(texts) > 1:
-        named = {
-            f"text {number}, {len(found[0].rows):,} rows of {found[0].text}": found
-            for number, found in enumerate(texts.values(), 1)
-        }
-        todo = "give runs of one corpus and one direction, or --data FILE: text of your own for all of them"
-        raise different("these runs would not be scored on the same rows", named, todo)
 
 
 def listed(pairs: Iterable[tuple[str, Entrant]]) -> dict[str, list[Entrant]]:

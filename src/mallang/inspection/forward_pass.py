@@ -28,7 +28,7 @@ from mallang.inspection.gates import GateTrace, record_gates
 from mallang.inspection.text_with_output import TextWithOutput, Words, padded, words_in
 from mallang.layers.attention import record_attention
 from mallang.models.contract import encode_text
-from mallang.tasks import answerer, chooser, classifier, filler, mention_classification, similarity
+from mallang.tasks import answerer, chooser, classifier, filler, mention_classification, question_reading, similarity
 from mallang.tasks.contract import ReadsPairs
 from mallang.tasks.filler import framed, marked_ids
 from mallang.tasks.occurrences import Contexts
@@ -148,8 +148,8 @@ def pass_of_classifier(verbs: classifier.Verbs, text: str) -> ForwardPass | None
 def pass_of_question(verbs: answerer.Verbs, text: str) -> ForwardPass:
     """A question and the first window of its context."""
     question, context = parts_of(text, 2)
-    read = answerer.read(verbs.task, question, context, {})
-    batch = verbs.task.collate([answerer.cut(verbs.task, read, None)[0][1:]])
+    read = question_reading.read(verbs.task, question, context, {})
+    batch = verbs.task.collate([question_reading.cut(verbs.task, read, None)[0][1:]])
     ready = batch.to(device_of(verbs.model))
     return of_tokens(verbs.model, batch, verbs.task.text.vocabulary, lambda _: verbs.task.logits(verbs.model, ready))
 

@@ -95,7 +95,7 @@ def as_json(comparison: LanguageComparison) -> dict[str, Any]:
     """Plain values: JSON has no infinite numbers, so they are null."""
     systems = [
         {
-            **what_it_is(system),
+            **what_it_is(system, comparison.baseline),
             "parameters": system.parameters,
             "weights_bytes": system.weights,
             "state_bytes": system.state,

@@ -1,7 +1,8 @@
 """A trained model as one HTML file that runs it in the browser: the weights as int8, the model in plain JavaScript.
 
-The file needs no network and no server. It holds the model of the page (live_model.js), what a person sees and touches
-(live_view.js, live_page.html), and two texts of data: a header in JSON, and the weights, compressed, in base64.
+The file needs no network and no server. It holds the models that a page can run (live_model.js and the files beside
+it), what a person sees and touches (live_view.js, live_page.html), and two texts of data: a header in JSON, and the
+weights, compressed, in base64. live_models.py says which models those are.
 
 A matrix becomes integers from −127 to 127 with one scale per row; biases and norms stay float32. `rounded` puts these
 values into the model itself, whose outputs are then those of the page.
@@ -23,10 +24,11 @@ import torch
 from torch import Tensor, nn
 
 from mallang.errors import UserError
+from mallang.inspection.live_models import config_of, kinds
 from mallang.inspection.page import safe_json
 from mallang.kernels.int8 import quantize_rows
-from mallang.models import gpt, transformer
 from mallang.models.contract import longest_of
+from mallang.tasks import generation, translator
 from mallang.tasks.contract import Directed
 from mallang.text.tokenizer import Tokenizer
 from mallang.text.vocabulary import Vocabulary
@@ -50,16 +52,23 @@ class LivePage:
 
 def write_live_page(path: Path, verbs: Any, name: str, examples: Sequence[str] = ()) -> LivePage:
     """One HTML file with the model of a run."""
-    parts = {
-        **live_parts(verbs, name, examples),
-        "model": (FOLDER / "live_model.js").read_text("utf-8"),
-        "view": (FOLDER / "live_view.js").read_text("utf-8"),
-    }
-    template = (FOLDER / "live_page.html").read_text("utf-8")
-    page = re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], template)
+    page = whole_page(live_parts(verbs, name, examples))
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(page, "utf-8", errors="replace", newline="\n")
     return LivePage(path, path.stat().st_size, sum(each.numel() for each in verbs.model.parameters()))
+
+
+def whole_page(data: Mapping[str, str]) -> str:
+    """The page of a model: its header and weights, and all that runs and shows them."""
+    parts = {**data, "model": model_script(), "view": (FOLDER / "live_view.js").read_text("utf-8")}
+    template = (FOLDER / "live_page.html").read_text("utf-8")
+    return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], template)
+
+
+def model_script() -> str:
+    """The models of the page, without what is shown of them."""
+    files = [FOLDER / f"{name}.js" for name in ("live_model", "live_transformers", "live_recurrent")]
+    return "\n".join(file.read_text("utf-8").removeprefix('"use strict";\n') for file in files)
 
 
 def live_parts(verbs: Any, name: str, examples: Sequence[str] = ()) -> dict[str, str]:
@@ -90,9 +99,14 @@ def live_parts(verbs: Any, name: str, examples: Sequence[str] = ()) -> dict[str,
 def check(verbs: Any, name: str) -> None:
     """Refuse what the page cannot run."""
     model = verbs.model
-    if not isinstance(model, transformer.Model | gpt.Model):
+    if type(model) not in kinds():
         raise UserError(
-            f"a live page runs only transformer and gpt, and {name} is another model",
+            f"a live page runs {', '.join(kinds().values())}, and {name} is another model",
+            todo="mallang inspect RUN TEXT, without --live, shows any model that attends",
+        )
+    if not isinstance(verbs, generation.Verbs | translator.Verbs):
+        raise UserError(
+            f"a live page translates or continues a text, and {name} was trained for something else",
             todo="mallang inspect RUN TEXT, without --live, shows any model that attends",
         )
     if isinstance(verbs.task, Directed) and verbs.task.backward:
@@ -113,24 +127,6 @@ def tokenizers_of(verbs: Any) -> Mapping[str, Tokenizer]:
     if verbs.model.reads_source:
         return {"source": verbs.task.source, "target": verbs.task.target}
     return {"target": verbs.task.text}
-
-
-def config_of(model: Any) -> dict[str, Any]:
-    """The configuration as the page reads it; a GPT has the keys of a Transformer's decoder."""
-    config, embedding = model.config, model.embedding
-    found = {key: getattr(config, key) for key in ("dim", "heads", "layers", "norm", "activation", "window")}
-    if isinstance(model, transformer.Model):
-        found |= {
-            "decoder_layers": config.decoder_layers or config.layers,
-            "key_dim": config.key_dim,
-            "value_dim": config.value_dim,
-            "positions": config.positions,
-            "windowed": "all",
-        }
-    else:
-        found |= {"decoder_layers": config.layers, "key_dim": None, "value_dim": None}
-        found |= {"positions": "learned", "windowed": config.windowed}
-    return {**found, "scale": embedding.scale}
 
 
 def special_of(vocabulary: Vocabulary) -> dict[str, int]:

@@ -1,6 +1,6 @@
 "use strict";
-// The model of a live page in plain JavaScript: tokenizer, Transformer or GPT, search. It knows no page, so that Node
-// can run it. Arrays are row-major Float32Arrays; sums are added in double precision.
+// A model in plain JavaScript: tokenizer, layers, search; live_transformers.js and live_recurrent.js have the models. It
+// knows no page, so that Node can run it. Arrays are row-major Float32Arrays; sums are added in double precision.
 
 // ---------------------------------------------------------------------------------------------------------- weights
 
@@ -196,7 +196,7 @@ function attend(queries, keys, values, { heads, keyDim, valueDim }, first, last)
       }
     }
   }
-  return { context, weights, rows, count };
+  return { context, weights, heads, rows, count };
 }
 
 /** The parts of rows: columns from `start` on, `width` of them. */
@@ -206,6 +206,18 @@ function columns(x, rows, start, width) {
   return part;
 }
 
+/** x / √(mean of x² + ε) for each part of `dim` values: RMSNorm without a gain. */
+function rmsNorm(x, dim, epsilon = 2 ** -23) {
+  const y = new Float32Array(x.length);
+  for (let start = 0; start < x.length; start += dim) {
+    let square = 0;
+    for (let i = start; i < start + dim; i++) square += x[i] ** 2 / dim;
+    const scale = 1 / Math.sqrt(square + epsilon);
+    for (let i = start; i < start + dim; i++) y[i] = x[i] * scale;
+  }
+  return y;
+}
+
 const added = (x, y) => x.map((value, i) => value + y[i]);
 
 function joined(before, after) {
@@ -213,121 +225,6 @@ function joined(before, after) {
   both.set(before);
   both.set(after, before.length);
   return both;
-}
-
-// ------------------------------------------------------------------------------------------------------------ model
-
-/** A Transformer, or a GPT: the decoder alone. A state holds the KV caches of one text. */
-class Model {
-  constructor({ config, special, limit }, tensors) {
-    Object.assign(this, { config, special, limit, tensors });
-    const share = config.dim / config.heads;
-    this.shape = { heads: config.heads, keyDim: config.key_dim ?? share, valueDim: config.value_dim ?? share };
-  }
-
-  part(name) {
-    return { weight: this.tensors[name + ".weight"], bias: this.tensors[name + ".bias"] };
-  }
-
-  /** The vectors of tokens: those of the decoder may be tied to those of the encoder. */
-  tokenTable(side) {
-    return this.tensors[side + ".own.weight"] ?? this.tensors["source_embedding.own.weight"];
-  }
-
-  /** Token vectors, scaled, plus position vectors, from position `start` on. */
-  embed(side, ids, start) {
-    const { data, shape: [, dim] } = this.tokenTable(side), x = new Float32Array(ids.length * dim);
-    const table = this.tensors[side + ".positions.table.weight"]?.data;
-    ids.forEach((id, row) => {
-      for (let i = 0; i < dim; i++) {
-        const vector = Math.fround(data[id * dim + i] * this.config.scale);
-        x[row * dim + i] = vector + (table ? table[(start + row) * dim + i] : this.sinusoid(start + row, i, dim));
-      }
-    });
-    return x;
-  }
-
-  sinusoid(place, i, dim) {
-    if (this.config.positions === "none") return 0;
-    const angle = place * 10000 ** (-(i - (i % 2)) / dim);
-    return Math.fround(i % 2 ? Math.cos(angle) : Math.sin(angle));
-  }
-
-  /** x and a sublayer of it, with the norm where the configuration puts it. */
-  residual(x, rows, norm, sublayer) {
-    const isFirst = this.config.norm === "pre", y = added(x, sublayer(isFirst ? layerNorm(x, rows, norm) : x));
-    return isFirst ? y : layerNorm(y, rows, norm);
-  }
-
-  selfAttention(name, cache, window, isCausal, maps) {
-    return (x, rows) => {
-      const { heads, keyDim, valueDim } = this.shape, wide = heads * keyDim;
-      const all = linear(x, rows, this.part(name + ".query_key_value"));
-      cache.keys = joined(cache.keys, columns(all, rows, wide, wide));
-      cache.values = joined(cache.values, columns(all, rows, 2 * wide, heads * valueDim));
-      const past = cache.keys.length / wide - rows, end = past + rows - 1, reach = window ?? Infinity;
-      const first = row => Math.max(0, past + row - reach);
-      const last = row => (isCausal ? past + row : Math.min(end, row + reach));
-      const seen = attend(columns(all, rows, 0, wide), cache.keys, cache.values, this.shape, first, last);
-      maps.push({ name, ...seen });
-      return linear(seen.context, rows, this.part(name + ".output"));
-    };
-  }
-
-  crossAttention(name, memory, maps) {
-    return (x, rows) => {
-      const queries = linear(x, rows, this.part(name + ".query"));
-      const seen = attend(queries, memory.keys, memory.values, this.shape, () => 0, () => memory.count - 1);
-      maps.push({ name, ...seen });
-      return linear(seen.context, rows, this.part(name + ".output"));
-    };
-  }
-
-  feedForward(name) {
-    const activate = ACTIVATIONS[this.config.activation];
-    return (x, rows) => linear(linear(x, rows, this.part(name + ".up_proj")).map(activate), rows, this.part(name + ".down_proj"));
-  }
-
-  block(name, x, rows, cache, window, isCausal, memory, maps) {
-    const apply = (part, norm, sublayer) => this.residual(x, rows, this.part(`${name}.${norm}`), y => sublayer(y, rows));
-    x = apply("self", "self_norm", this.selfAttention(name + ".self_attention", cache, window, isCausal, maps));
-    if (memory) x = apply("cross", "cross_norm", this.crossAttention(name + ".cross_attention", memory, maps));
-    return apply("feedforward", "feedforward_norm", this.feedForward(name + ".feedforward"));
-  }
-
-  /** Read a source, if the model has one; nothing is generated yet. */
-  start(source) {
-    const state = { length: 0, caches: [], memories: [], maps: [] }, rows = source?.length;
-    const nothing = () => ({ keys: new Float32Array(0), values: new Float32Array(0) });
-    for (let layer = 0; layer < this.config.decoder_layers; layer++) state.caches.push(nothing());
-    if (!source) return state;
-    let x = this.embed("source_embedding", source, 0);
-    for (let layer = 0; layer < this.config.layers; layer++) {
-      x = this.block(`encoder.${layer}`, x, rows, nothing(), this.config.window, false, null, state.maps);
-    }
-    x = layerNorm(x, rows, this.part("encoder_norm"));
-    const { heads, keyDim, valueDim } = this.shape;
-    for (let layer = 0; layer < this.config.decoder_layers; layer++) {
-      const both = linear(x, rows, this.part(`decoder.${layer}.cross_attention.key_value`));
-      const keys = columns(both, rows, 0, heads * keyDim);
-      state.memories.push({ keys, values: columns(both, rows, heads * keyDim, heads * valueDim), count: rows });
-    }
-    return state;
-  }
-
-  /** The logits after the last of these tokens, and the attention weights of all of them. */
-  step(ids, state) {
-    const { config } = this, rows = ids.length, maps = [];
-    let x = this.embed("embedding", ids, state.length);
-    for (let layer = 0; layer < config.decoder_layers; layer++) {
-      const window = config.windowed === "alternate" && layer % 2 === 0 ? null : config.window;
-      x = this.block(`decoder.${layer}`, x, rows, state.caches[layer], window, true, state.memories[layer], maps);
-    }
-    state.length += rows;
-    const last = layerNorm(x.subarray((rows - 1) * config.dim), 1, this.part("decoder_norm"));
-    const weight = this.tensors["head.own.weight"] ?? this.tokenTable("embedding");
-    return { logits: linear(last, 1, { weight, bias: this.tensors["head.bias"] }), maps };
-  }
 }
 
 // ----------------------------------------------------------------------------------------------------------- search
@@ -368,11 +265,14 @@ function drawn(found, random) {
   return (found.find(({ share }) => (left -= share) < 0) ?? found[0]).id;
 }
 
+/** The models by the names that headers give them; the files of models fill it. */
+const MODELS = {};
+
 /** The page's model with its tokenizers: `run` gives the output of a text with all that led to it. */
 class Live {
   constructor(header, tensors) {
     this.header = header;
-    this.model = new Model(header, tensors);
+    this.model = new MODELS[header.config.kind](header, tensors);
     this.target = new Tokenizer(header.tokenizers.target);
     this.source = header.tokenizers.source ? new Tokenizer(header.tokenizers.source) : null;
   }
@@ -383,7 +283,7 @@ class Live {
     const source = this.source ? [...read, special.eos] : null, begin = this.source ? [special.bos] : [special.bos, ...read];
     const longest = this.source
       ? Math.min(limit.output, Math.floor(limit.ratio * source.length) + 10)
-      : Math.min(limit.output, limit.positions - begin.length + 1);
+      : Math.min(limit.output, (limit.positions ?? Infinity) - begin.length + 1);
     const tooLong = limit.positions !== null && Math.max(source?.length ?? 0, begin.length) > limit.positions;
     if (tooLong) return { tooLong: true, tokens: Math.max(source?.length ?? 0, begin.length), limit: limit.positions };
     const state = this.model.start(source), steps = [], rows = [], random = randomNumbers(seed);
@@ -414,7 +314,7 @@ class Live {
     const from = source?.map(id => this.source.shown(id)), all = read.map(id => this.target.shown(id));
     const found = encoder.map(map => ({ ...map, queries: from, keys: from }));
     for (const { name } of rows[0] ?? []) {
-      const parts = rows.map(maps => maps.find(map => map.name === name)), { heads } = this.model.shape;
+      const parts = rows.map(maps => maps.find(map => map.name === name)), { heads } = parts[0];
       const queries = parts.reduce((sum, part) => sum + part.rows, 0), count = parts.at(-1).count;
       const weights = new Float32Array(heads * queries * count);
       let done = 0;
@@ -430,9 +330,9 @@ class Live {
       // As in a figure of alignment: a row of cross-attention is named by the token that it predicts.
       const isCross = name.includes("cross"), shift = isCross ? 1 : 0;
       const labels = { queries: all.slice(shift, queries + shift), keys: isCross ? from : all.slice(0, count) };
-      found.push({ name, weights, rows: queries, count, ...labels });
+      found.push({ name, weights, heads, rows: queries, count, ...labels });
     }
-    return found.map(map => ({ ...map, name: map.name.replace("_attention", ""), heads: this.model.shape.heads }));
+    return found.map(map => ({ ...map, name: map.name.replace("_attention", "") }));
   }
 }
 

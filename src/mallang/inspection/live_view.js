@@ -35,13 +35,13 @@ const WORDS = {
   },
 };
 const SLIDERS = { temperature: [0.1, 2, 0.05, 1], topK: [0, 50, 1, 0], topP: [0.05, 1, 0.05, 1] };
-const SHOWN = 10;
+const SHOWN = 10, WARM_UPS = 8;
 /** The colors of weights from 0 to 1: cividis, which reads the same to color-blind eyes. */
 const CIVIDIS = [[0, 34, 78], [53, 69, 108], [102, 105, 112], [148, 142, 119], [200, 184, 102], [254, 232, 56]];
 
 const $ = id => document.getElementById(id);
 const state = { language: "en", step: 0, map: null, head: null, forced: [], sampling: false, seed: 1, options: {} };
-let live, result, shownResult, took = 0;
+let live, result, shownResult, took = 0, isEdited = false;
 
 function element(kind, content, parent, options = {}) {
   const made = document.createElement(kind);
@@ -115,7 +115,15 @@ function drawTokens() {
 
 function readableName(name) {
   const [side, layer, kind] = name.split("."), said = words();
-  return `${said[side]} ${Number(layer) + 1}, ${said[kind]}`;
+  return layer === undefined ? said[side] : `${said[side]} ${Number(layer) + 1}, ${said[kind]}`;
+}
+
+/** The attention of all layers; a model without any has none to show. */
+function drawAttention() {
+  $("attention").hidden = !result.maps.length;
+  if (!result.maps.length) return;
+  drawHeads();
+  drawMap();
 }
 
 function drawHeads() {
@@ -141,9 +149,11 @@ function paint(canvas, map, weights) {
   context.putImageData(image, 0, 0);
 }
 
+const isWriting = map => !map.name.startsWith("encoder");
+
 /** The row of a map that belongs to the chosen step: where its token was predicted. */
 function rowOf(map) {
-  return map.name.startsWith("decoder") ? Math.min(map.rows - 1, result.begin.length - 1 + state.step) : null;
+  return isWriting(map) ? Math.min(map.rows - 1, result.begin.length - 1 + state.step) : null;
 }
 
 function drawMap() {
@@ -189,7 +199,7 @@ function drawLinks(map, weights, chosen) {
     if (told) text.addEventListener("click", told);
     svg.append(text);
   };
-  const stepOf = row => (map.name.startsWith("decoder") ? row - result.begin.length + 1 : -1);
+  const stepOf = row => (isWriting(map) ? row - result.begin.length + 1 : -1);
   map.queries.forEach((query, row) => write(query, 160, row, "end", row === chosen ? "chosen" : "", stepOf(row) >= 0 && (() => choose({ step: stepOf(row) }))));
   map.keys.forEach((key, row) => write(key, 320, row, "start", "", null));
 }
@@ -228,8 +238,7 @@ function draw() {
   drawWords();
   drawOutput();
   if (result.tooLong) return;
-  drawHeads();
-  drawMap();
+  drawAttention();
   drawNext();
 }
 
@@ -240,7 +249,7 @@ function compute() {
   took = performance.now() - begun;
   if (!result.tooLong) {
     state.step = Math.min(state.step, result.steps.length - 1);
-    state.map ??= result.maps.findLast(({ name }) => name.includes("cross"))?.name ?? result.maps.at(-1).name;
+    state.map ??= (result.maps.findLast(({ name }) => name.includes("cross")) ?? result.maps.at(-1))?.name;
   }
   draw();
   remember();
@@ -256,7 +265,7 @@ function choose(changes) {
 function preview(step) {
   const locked = state.step;
   state.step = step;
-  drawMap();
+  if (result.maps.length) drawMap();
   drawNext();
   state.step = locked;
 }
@@ -285,7 +294,7 @@ function recall() {
   $("text").value = found.get("in") ?? live.header.examples[0] ?? "";
   if (number("step") > 0) state.step = number("step");
   if (number("head") > 0 && number("head") <= live.header.config.heads) state.head = number("head") - 1;
-  if (/^(en|de)coder\.\d+\.(self|cross)$/.test(found.get("map"))) state.map = found.get("map");
+  if (/^((en|de)coder\.\d+\.)?(self|cross)$/.test(found.get("map"))) state.map = found.get("map");
 }
 
 function moveBy(steps) {
@@ -317,7 +326,10 @@ async function begin() {
       change({});
     });
   }
-  $("text").addEventListener("input", () => change({}));
+  $("text").addEventListener("input", () => {
+    isEdited = true;
+    change({});
+  });
   $("language").addEventListener("click", () => choose({ language: state.language === "en" ? "ko" : "en" }));
   $("theme").addEventListener("click", () => {
     const root = document.documentElement, isDark = getComputedStyle(root).colorScheme === "dark" || (!root.dataset.theme && matchMedia("(prefers-color-scheme: dark)").matches);
@@ -330,6 +342,22 @@ async function begin() {
   recall();
   compute();
   document.body.dataset.ready = "true";
+  warmUp(WARM_UPS);
+}
+
+/**
+ * Run the model and draw some times more: a browser compiles what has run often, and the first edit should be as fast as
+ * the tenth. One run at a time, so that the page answers between them; none after the first edit.
+ */
+function warmUp(left) {
+  if (left && !isEdited) setTimeout(() => {
+    if (!isEdited) {
+      live.run($("text").value, {});
+      draw();
+    }
+    warmUp(left - 1);
+  });
+  else document.body.dataset.warm = "true";
 }
 
 begin();

@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Bool
 
 from mallang.data.columns import Kind
-from mallang.data.seen import seen
+from mallang.data.seen import seen, separators
 from mallang.errors import UserError, require
 from mallang.evaluation.classification import ClassScores, Confusion
 from mallang.evaluation.score import Score
@@ -73,7 +73,8 @@ def seen_in_training(
     """Whether each text also is in the training data, or in these splits, or why that cannot be said."""
     try:
         opened = [open_rows(run, split, None)[0] for split in splits]
-        return seen(texts, (input_of(row, kind) for rows in opened for row in rows)), ""
+        training = (input_of(row, kind) for rows in opened for row in rows)
+        return seen(texts, training, separators(opened[0])), ""
     except UserError as error:
         return None, f"texts that are in the training data are not counted: {error.what}"
 

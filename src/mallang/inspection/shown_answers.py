@@ -14,7 +14,19 @@ import torch
 
 from mallang.inspection.figures import show
 from mallang.inspection.forward_pass import parts_of
-from mallang.tasks import answerer, chooser, classifier, completer, filler, similarity, tagger, word_vectors
+from mallang.inspection.role_figures import parts_of as parts_of_roles
+from mallang.tasks import (
+    answerer,
+    chooser,
+    classifier,
+    completer,
+    filler,
+    resolver,
+    role_labeler,
+    similarity,
+    tagger,
+    word_vectors,
+)
 from mallang.tasks.contract import ReadsPairs
 
 COUNT = 10
@@ -50,6 +62,13 @@ def told_of(verbs: Any, text: str) -> dict[str, Any]:
     if isinstance(verbs, word_vectors.Verbs):
         words = [verbs.neighbors(word, COUNT) for word in dict.fromkeys(text.split())]
         return {"candidates": [part(each.input, each.neighbors, "cosine") for each in words]}
+    if isinstance(verbs, role_labeler.Verbs):
+        labeled = verbs.roles(text)
+        roles = [[each._asdict() for each in parts_of_roles(labeled, one)] for one in labeled.propositions]
+        return {"output": str(labeled), "roles": roles}
+    if isinstance(verbs, resolver.Verbs):
+        resolved = verbs.coref(text)
+        return {"output": str(resolved), "clusters": [[each.text for each in one] for one in resolved.clusters]}
     return {}
 
 

@@ -6,7 +6,8 @@
     …ForSequenceClassification               a run for classification (huggingface_heads.py)
     …ForTokenClassification                  a run for tagging without a CRF
 
-The pooling of a folder of sentence-transformers is read as well (1_Pooling, 2_Normalize).
+The pooling of a folder of sentence-transformers is read as well (1_Pooling, 2_Normalize), and its max_seq_length, where
+the run cuts texts as they do.
 """
 
 from __future__ import annotations
@@ -30,12 +31,13 @@ from mallang.interop.huggingface_folder import (
     sums,
     write_folder,
 )
-from mallang.interop.huggingface_heads import TAGGING, head_of, kind_of, write_run
+from mallang.interop.huggingface_heads import TAGGING, head_of, kind_of, task_alone, write_run
 from mallang.layers.head import ClassificationHead, Headed, TaggingHead
 from mallang.models.bert import BERT, Config
 from mallang.runs.folder import Run
 from mallang.runs.weights import own_weights, set_weights
 from mallang.tasks.contract import PredictsLabels
+from mallang.tasks.text_windows import ReadsLongTexts
 from mallang.text.tokenizer import Tokenizer
 
 ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu-tanh", "gelu_pytorch_tanh": "gelu-tanh", "relu": "relu"}
@@ -79,6 +81,8 @@ SIZED = {
     "intermediate_size": "encoder.layer.0.intermediate.dense.weight",
 }
 """The keys of config.json that state the number of rows of a tensor."""
+SENTENCES = "sentence_bert_config.json"
+"""The file of sentence-transformers that says how long a text may be."""
 REPEATED = ("position_ids", "decoder.weight", "decoder.bias")
 """Ends of names of tensors that repeat others, or can be computed."""
 
@@ -103,7 +107,8 @@ def import_bert(source: Path, folder: Path, *, allow_bin: bool = False, fresh: b
     known = sums([source / CONFIG, *files, *their_tokenizer.files_of(source)])
     told = f" Not read: {', '.join(left)}." if left else ""
     card = f"A {about['model_type']} that was imported from {source.name}, not trained here.{told}"
-    return write_run(folder, encoder, head, tokenizer, pairs="next", about=card, sources=known, fresh=fresh)
+    alone = task_alone(encoder, "next", max_tokens_of(source, config.max_length))
+    return write_run(folder, encoder, head, tokenizer, alone=alone, about=card, sources=known, fresh=fresh)
 
 
 def shapes_of(given: Mapping[str, Tensor]) -> dict[str, int]:
@@ -190,6 +195,16 @@ def pooling_of(source: Path, *, pooler: bool) -> dict[str, Any]:
     return {"pooling": known[on[0]], "normalized": normalized}
 
 
+def max_tokens_of(source: Path, most: int) -> int:
+    """The number of tokens at which sentence-transformers cuts a text, at most that of the positions; 0: not said."""
+    found = maybe_json(source / SENTENCES).get("max_seq_length")
+    if found is None:
+        return 0
+    if not isinstance(found, int) or found < 1:
+        raise UserError(f"max_seq_length = {found!r} is no number of tokens", where=str(source / SENTENCES))
+    return min(found, most)
+
+
 def check_fit(tokenizer: Tokenizer, about: Mapping[str, Any], given: Mapping[str, Tensor], source: Path) -> None:
     """Refuse a tokenizer that does not fit the weights: another number of words, or another pad id."""
     rows, words = len(given["embeddings.word_embeddings.weight"]), len(tokenizer.vocabulary)
@@ -273,7 +288,7 @@ def export_bert(verbs: Any, folder: Path) -> str:
     name = f"{'Bert' if family == 'bert' else 'Roberta'}{kind}"
     about = {"architectures": [name], **config_for(config, tokenizer, family), **label_names(verbs, kind)}
     files = {CONFIG: about, **their_tokenizer.files_for(tokenizer, max_length=config.max_length)}
-    write_folder(folder, weights, {**files, **sentence_files(config, whole)})
+    write_folder(folder, weights, {**files, **sentence_files(config, verbs)})
     return name
 
 
@@ -336,10 +351,13 @@ def config_for(config: Config, tokenizer: Tokenizer, family: str) -> dict[str, A
     }  # fmt: skip
 
 
-def sentence_files(config: Config, whole: Any) -> dict[str, Any]:
-    """The files that tell sentence-transformers how texts are pooled; none where the pooler does it."""
-    if isinstance(whole, Headed) or config.pooling == "pooler":
+def sentence_files(config: Config, verbs: Any) -> dict[str, Any]:
+    """The files that tell sentence-transformers how texts are cut and pooled; none where the pooler does it."""
+    if isinstance(verbs.model, Headed) or config.pooling == "pooler":
         return {}
+    most = config.max_length
+    if isinstance(verbs, ReadsLongTexts):
+        most = verbs.windows.most + verbs.task.text.vocabulary.frame_length
     names = ["Transformer", "Pooling", *(["Normalize"] if config.normalized else [])]
     kind = "sentence_transformers.models"
     modules = [
@@ -348,4 +366,5 @@ def sentence_files(config: Config, whole: Any) -> dict[str, Any]:
     ]
     pooling = {"word_embedding_dimension": config.dim, "pooling_mode_cls_token": config.pooling == "first"}
     pooling |= {"pooling_mode_mean_tokens": config.pooling == "mean"}
-    return {"modules.json": modules, "1_Pooling/config.json": pooling}
+    about = {"max_seq_length": most, "do_lower_case": False}
+    return {"modules.json": modules, "1_Pooling/config.json": pooling, SENTENCES: about}

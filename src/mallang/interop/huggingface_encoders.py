@@ -28,7 +28,7 @@ from mallang.interop.huggingface_folder import (
     sums,
     write_folder,
 )
-from mallang.interop.huggingface_heads import TAGGING, head_of, kind_of, write_run
+from mallang.interop.huggingface_heads import TAGGING, head_of, kind_of, task_alone, write_run
 from mallang.layers.head import ClassificationHead, Headed, TaggingHead
 from mallang.runs.folder import Run
 from mallang.runs.weights import own_weights, set_weights
@@ -104,7 +104,8 @@ def import_encoder(
     told = f" Not read: {', '.join(left)}." if left else ""
     card = f"A {family.kind} that was imported from {source.name}, not trained here.{told}"
     known = sums([source / CONFIG, *files, *their_tokenizer.files_of(source)])
-    return write_run(folder, model, head, tokenizer, pairs=family.pairs, about=card, sources=known, fresh=fresh)
+    alone = task_alone(model, family.pairs)
+    return write_run(folder, model, head, tokenizer, alone=alone, about=card, sources=known, fresh=fresh)
 
 
 def shapes_of(family: Family, given: Mapping[str, Tensor]) -> dict[str, int]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -103,10 +103,10 @@ def tagging_head(names: tuple[str, ...], weight: Tensor, bias: Tensor, dropout: 
     return TaskHead(task, "words", "tags", labels, weights)
 
 
-def task_alone(encoder: Any, pairs: Pairing) -> Any:
+def task_alone(encoder: Any, pairs: Pairing, max_tokens: int = 0) -> Any:
     """What a model without the head of a task was trained for, by its other heads; without them it encodes.
 
-    `pairs` is what its head for two texts tells, if it has one.
+    `pairs` is what its head for two texts tells, if it has one; texts are cut at `max_tokens`, unless it is 0.
     """
     heads, longest = encoder.config.pretraining_heads, encoder.config.max_length
     length = min(masked_lm.Config().length, longest)
@@ -114,7 +114,7 @@ def task_alone(encoder: Any, pairs: Pairing) -> Any:
         return replaced_token.Config(length=length)
     if isinstance(encoder, masked_lm.MaskedLM) and heads != "none":
         return masked_lm.Config(length=length, pairs=pairs if heads == "both" else "none")
-    return encoding.Config()
+    return encoding.Config(max_tokens=max_tokens, long_texts="cut" if max_tokens else "windows")
 
 
 def write_run(
@@ -123,19 +123,17 @@ def write_run(
     head: TaskHead | None,
     tokenizer: Tokenizer,
     *,
-    pairs: Pairing,
+    alone: Any,
     about: str,
     sources: Mapping[str, str],
     fresh: bool,
 ) -> Run:
-    """The run of an encoder with its head of a task, or of what it was trained for without one."""
+    """The run of an encoder with its head of a task; without one its task is `alone`."""
     config: Any = encoder.config
     if head is None:
-        recipe = Recipe.make(name=folder.name, task=task_alone(encoder, pairs), model=config, text=tokenizer.config)
+        recipe = Recipe.make(name=folder.name, task=alone, model=config, text=tokenizer.config)
         return write_imported(folder, recipe, tokenizer, encoder, about=about, sources=sources, fresh=fresh)
     task = head.task
-    if isinstance(task, classification.Config):  # a longer text is truncated, as their tokenizers do it when asked
-        task = replace(task, max_tokens=config.max_length - tokenizer.vocabulary.frame_length)
     recipe = Recipe.make(name=folder.name, task=task, model=config, text=tokenizer.config)
     labels = {head.label_column: head.labels}
     model = (

@@ -195,6 +195,8 @@ def write_rest(verbs: Verbs, folder: Path, most: int) -> None:
         about |= {"labels": verbs.task.labels.names}
         if limit := verbs.task.config.max_tokens:
             about["max_tokens"] = min(limit, most - frame)
+    if isinstance(verbs, encoding.Verbs) and verbs.windows.most:
+        about["max_tokens"] = verbs.windows.most
     if isinstance(verbs, tagging.Verbs):
         about |= {"labels": verbs.task.tags.names}
     (folder / ABOUT).write_text(json.dumps(about, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")

@@ -12,6 +12,7 @@ from jaxtyping import Shaped
 
 from mallang.kernels import c_library
 from mallang.kernels.c_library import Count, Pointer, Signatures
+from mallang.kernels.dispatch import is_off
 
 SOURCE = Path(__file__).with_name("bag.c")
 SIGNATURES: Signatures = {
@@ -33,7 +34,7 @@ SIGNATURES: Signatures = {
 @functools.cache
 def library() -> ctypes.CDLL | None:
     """The compiled functions, or None where they are switched off or cannot be compiled."""
-    return c_library.compiled([SOURCE], SIGNATURES)
+    return None if is_off("c-bag") else c_library.compiled([SOURCE], SIGNATURES)
 
 
 def address(array: Shaped[np.ndarray, ...], dtype: Any) -> int:

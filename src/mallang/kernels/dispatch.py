@@ -21,10 +21,11 @@ except ImportError:  # a CPU-only build of torch
 
 
 NAMES = (
-    "allocator", "argmax", "c-cache-write", "c-cross-entropy", "c-decode-attention", "c-int8-matmul", "c-log-softmax",
-    "c-prepacked-matmul", "c-training-attention", "c-training-matmul", "c-word-vectors", "cache-write-attention",
-    "cpu-dropout", "cross-entropy", "decode-attention", "deferred-gradients", "fp8-feed-forward", "fused-cell",
-    "norm-linear", "sdpa-backend", "top-k", "transposed-projection", "word-vectors",
+    "allocator", "argmax", "c-bag", "c-cache-write", "c-cross-entropy", "c-decode-attention", "c-glove",
+    "c-int8-matmul", "c-log-softmax", "c-prepacked-matmul", "c-training-attention", "c-training-matmul",
+    "c-word-vectors", "cache-write-attention", "cpu-dropout", "cross-entropy", "decode-attention",
+    "deferred-gradients", "fp8-feed-forward", "fused-cell", "norm-linear", "sdpa-backend", "top-k",
+    "transposed-projection", "varlen-attention", "word-vectors",
 )  # fmt: skip
 """Every kernel that can be left out; `python -m benchmarks ablation` measures each of them."""
 

@@ -52,7 +52,7 @@ def glove_updates_(
     rows: Table, columns: Table, entries: Entries, rate: float, block: int
 ) -> Float64[Tensor, " entries"]:
     """Update both tables in place, block by block; the loss of every entry before that."""
-    if not is_off("c-word-vectors") and c_library.may_take(rows.values, columns.values):
+    if not is_off("c-glove") and c_library.may_take(rows.values, columns.values):
         return c_glove_updates_(rows, columns, entries, rate, block)
     losses = [torch.empty(0, dtype=torch.float64, device=rows.values.device)]
     for first in range(0, len(entries), block):

@@ -46,7 +46,7 @@ def saves_padding(tokens: Int[Tensor, "batch time"], lengths: Int[Tensor, " batc
 
     The number of real tokens varies, which neither captured graphs nor compiled code like, and the host must know it.
     """
-    if not tokens.is_cuda or torch.is_grad_enabled() or torch.compiler.is_compiling():
+    if not tokens.is_cuda or torch.is_grad_enabled() or torch.compiler.is_compiling() or is_off("varlen-attention"):
         return False
     return not torch.cuda.is_current_stream_capturing() and int(lengths.sum()) <= PADDED * tokens.numel()
 
@@ -109,7 +109,7 @@ def is_for_flash(queries: Tensor, values: Tensor) -> bool:
         and queries.shape[3] == values.shape[3]
         and queries.shape[3] % 8 == 0
         and queries.shape[3] <= 256
-        and not is_off()
+        and not is_off("varlen-attention")
     )
 
 

@@ -48,15 +48,24 @@ class Config:
     """Whether every relation has a second vector for the way back, from tail to head."""
     unit_entities: bool = False
     """Whether vectors of entities are scaled to length 1, as in the paper."""
+    initial: Literal["normal", "uniform", "xavier"] = "normal"
+    """The distribution of the vectors at the start; xavier: normal, with variance 2 / (rows + dim) in each table."""
     scale: float = 0.1
-    """The standard deviation of the vectors at the start."""
+    """The standard deviation of the vectors at the start, or with uniform the largest value."""
     dropout: float = 0.0
     """Dropout on the query."""
+    entity_dropout: float = 0.0
+    """Dropout on the vectors of entities, those of candidates too."""
 
     def __post_init__(self) -> None:
         check_sizes(self, "dim")
         if not self.scale > 0:
             raise ValueError(f"scale must be above 0, but is {self.scale}")
+        if self.initial == "xavier" and self.scale != 0.1:
+            raise ValueError(f"scale = {self.scale} has no effect on xavier")
+        for name in ("dropout", "entity_dropout"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name} must lie between 0 and 1, but is {getattr(self, name)}")
 
 
 class TransE(nn.Module):
@@ -71,8 +80,8 @@ class TransE(nn.Module):
         self.embedding = nn.Embedding(len(vocabulary), config.dim)
         self.relation = nn.Embedding(relations * (2 if config.reciprocal else 1), config.dim)
         for table in (self.embedding, self.relation):
-            nn.init.normal_(table.weight, std=config.scale)
-        self.dropout = nn.Dropout(config.dropout)
+            initialize(table.weight, config)
+        self.dropout, self.entity_dropout = nn.Dropout(config.dropout), nn.Dropout(config.entity_dropout)
         ids = [number for number in range(len(vocabulary)) if number not in vocabulary.specials]
         self.register_buffer("candidates", torch.tensor(ids, dtype=torch.long), persistent=False)
 
@@ -82,7 +91,7 @@ class TransE(nn.Module):
 
     def entities(self, numbers: Int[Tensor, "*shape"]) -> Float[Tensor, "*shape dim"]:
         """The vectors of entities by their ids."""
-        found: Tensor = self.embedding(numbers).float()
+        found: Tensor = self.entity_dropout(self.embedding(numbers).float())
         return F.normalize(found, dim=-1) if self.config.unit_entities else found
 
     def vectors(self) -> Float[Tensor, "words dim"]:
@@ -127,6 +136,16 @@ class TransE(nn.Module):
     ) -> Float[Tensor, "asked words"]:
         """The score of every entity, by its id, as the tail of an entity and a relation, or as the head."""
         return self.scores(self.queries(self.entities(entities), relations, heads=heads), self.vectors())
+
+
+def initialize(weight: Tensor, config: Config) -> None:
+    """Draw the values of a table."""
+    if config.initial == "uniform":
+        nn.init.uniform_(weight, -config.scale, config.scale)
+    elif config.initial == "xavier":
+        nn.init.xavier_normal_(weight)
+    else:
+        nn.init.normal_(weight, std=config.scale)
 
 
 SIZES: dict[str, dict[str, Any]] = {"tiny": {"dim": 8}, "base": {}}

@@ -5,7 +5,7 @@ GET  /api/runs                 the runs: name, task, model, verbs
 POST /api/reload               load the runs again
 POST /api/{verb}               translate, generate, score, classify, tag, embed, answer, fill, …
 POST /api/batch                a file of requests (batches.py)
-GET  /api/training  /api/recipes   what the page shows of training runs and recipes; POST /api/inspect  /api/live
+GET  /api/training  /api/recipes  /api/results   what the page shows beside runs; POST /api/inspect  /api/live
 GET  /                         the page (site.py)
 """
 
@@ -41,6 +41,7 @@ from mallang.serving.openapi import document
 from mallang.serving.pool import Pool
 from mallang.serving.queue import Job
 from mallang.serving.requests import ALL, VIEWS, Generate, VerbRequest
+from mallang.serving.results import result_tables
 from mallang.serving.streams import Encode, EventStream, disconnected, parts_of
 from mallang.serving.training_runs import TrainingRuns
 
@@ -68,6 +69,7 @@ class Service:
             Route("/api/reload", guarded(self.reload), methods=["POST"]),
             Route("/api/batch", guarded(Batches(self).batch), methods=["POST"]),
             Route("/api/recipes", self.list_recipes, methods=["GET"]),
+            Route("/api/results", self.list_results, methods=["GET"]),
             Route("/api/training", self.list_training, methods=["GET"]),
             Route("/api/training/{name:path}", guarded(self.training_curves), methods=["GET"]),
             *(Route(f"/api/{verb}", guarded(self.handler(verb)), methods=["POST"]) for verb in ALL),
@@ -133,6 +135,10 @@ class Service:
     async def list_recipes(self, request: Request) -> Response:
         """The recipes, what each should reach, and what was measured."""
         return json_response({"recipes": await asyncio.to_thread(all_recipes)})
+
+    async def list_results(self, request: Request) -> Response:
+        """The tables of what was measured."""
+        return json_response({"sections": await asyncio.to_thread(result_tables)})
 
     async def list_training(self, request: Request) -> Response:
         """The training runs that can be watched."""
@@ -363,5 +369,6 @@ def listed(run: ServedRun) -> dict[str, Any]:
     """A run as /api/runs shows it."""
     values = asdict(run)
     values["verbs"] = list(run.verbs)
-    values.pop("is_stepped")
+    for inner in ("is_stepped", "chat"):
+        values.pop(inner)
     return values

@@ -59,7 +59,9 @@ def texts_by(verb: str) -> Callable[[Any, Items, Options], Sequence[Any]]:
 
 
 def score(verbs: Any, items: Items, options: Options) -> Sequence[Any]:
-    """Scores of texts, or of pairs of a source and its output."""
+    """Scores of texts, or of pairs of a source and its output; only a source has a domain."""
+    if "domain" in options and not wants_pairs(verbs, "score"):
+        raise UserError("this run has no domains: it scores texts without a source", todo="leave domain out")
     return verbs.score(list(items), **options)  # type: ignore[no-any-return]
 
 

@@ -29,6 +29,8 @@ class ServedRun:
     """The verbs that read pairs of texts, and no single ones."""
     is_live: bool = False
     """Whether a browser can run it itself."""
+    chat: Mapping[str, str] | None = None
+    """The template of its chats, of a language model that has one."""
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 GET  /v1/models  /v1/models/{run}
 POST /v1/completions          language models
-POST /v1/chat/completions     runs that reply: trained on dialogue, one message in, one reply out
+POST /v1/chat/completions     runs that reply, and language models with a template of a chat (openai_chat.py)
 POST /v1/embeddings           runs with vectors of texts
 """
 
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import base64
 import struct
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,6 +20,8 @@ from starlette.responses import Response
 from mallang.serving.answers import RequestError, json_response, refusal_of
 from mallang.serving.guard import checked_json, read_json
 from mallang.serving.messages import Done, Part, ServedRun
+from mallang.serving.openai_chat import Reply, chat_job
+from mallang.serving.openai_outputs import STOP, head, outputs_of, usage
 from mallang.serving.openai_requests import Chat, Completion, Embedding, without_neutral
 from mallang.serving.queue import Job
 from mallang.serving.requests import Strict
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 Asked = TypeVar("Asked", bound=Strict)
 DEFAULT_TOKENS = 16
 """Tokens of a completion, if none were asked for: OpenAI's default."""
-STOP = {"stop": "stop", "length": "length", None: None}
 
 
 class OpenAI:
@@ -81,26 +81,17 @@ class OpenAI:
         return json_response(answer.whole(done))
 
     async def chat(self, request: Request) -> Response:
-        """Reply to a message."""
+        """Reply to messages."""
         asked = await read(request, Chat, self.service)
-        run = self.run(asked.model, "reply", "was not trained on dialogue")
-        if len(asked.messages) > 1 or asked.messages[0].role != "user":
-            raise RequestError(
-                400, "this run reads one message of the user, and no earlier turns: send the last one alone",
-                param="messages", code="unsupported",
-            )  # fmt: skip
-        for name, value in (("top_logprobs", asked.top_logprobs), ("stop", asked.stops)):
-            if value:
-                raise RequestError(400, f"{name} is not supported for replies", param=name, code="unsupported")
-        given = (asked.temperature, asked.top_p, asked.top_k, asked.seed)
-        is_recipes = asked.beam is None and all(each is None for each in given)  # the search of the recipe
-        options = {"nbest": asked.n} if is_recipes and (asked.n or 1) > 1 else {} if is_recipes else asked.options()
-        if (most := asked.max_completion_tokens or asked.max_tokens) is not None:
-            options["max_length"] = most
-        method = options.get("method", run.method)
-        job = Job(run.name, "reply", [asked.messages[0].text], options, method in ("greedy", "beam"))
+        run = self.run(asked.model)
+        if "reply" not in run.verbs and run.chat is None:
+            self.run(asked.model, "reply", "was not trained on dialogue, and has no template of a chat")
+        if asked.top_logprobs and not asked.logprobs:
+            raise RequestError(400, "top_logprobs needs logprobs", param="top_logprobs", code="invalid_value")
+        job = chat_job(asked, run)
         reply = Reply(asked, job)
         if asked.stream:
+            job.stream = job.is_stepped
             return self.service.stream(job, reply.events)
         return json_response(reply.whole(await self.service.finished(job, request)))
 
@@ -178,63 +169,6 @@ class Completions:
             yield {**self.head, "choices": [], "usage": usage(part, outputs)}
 
 
-class Reply:
-    """The answers to a chat."""
-
-    def __init__(self, asked: Chat, job: Job) -> None:
-        self.asked, self.job = asked, job
-
-    def whole(self, done: Done) -> dict[str, Any]:
-        """All replies at once."""
-        choices = [
-            {
-                "index": place,
-                "message": {"role": "assistant", "content": output["text"], "refusal": None},
-                "logprobs": self.logprobs(output),
-                "finish_reason": STOP[output["finish"]],
-            }
-            for place, output in enumerate(outputs_of(done.results[0]))
-        ]
-        outputs = outputs_of(done.results[0])
-        return {**head("chatcmpl", "chat.completion", self.job), "choices": choices, "usage": usage(done, outputs)}
-
-    def logprobs(self, output: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The log-probability of each token."""
-        if not self.asked.logprobs:
-            return None
-        pairs = zip(output["tokens"], output["scores"], strict=False)
-        content = [
-            {"token": token, "logprob": score, "bytes": list(token.encode()), "top_logprobs": []}
-            for token, score in pairs
-        ]
-        return {"content": content, "refusal": None}
-
-    def events(self, part: Part | Done) -> Iterator[object]:
-        """The chunks of a stream: a search that looks back gives its replies whole."""
-        if isinstance(part, Part):
-            return
-        same, outputs = head("chatcmpl", "chat.completion.chunk", self.job), outputs_of(part.results[0])
-        for place, output in enumerate(outputs):
-            delta = {"role": "assistant", "content": output["text"]}
-            first = {"index": place, "delta": delta, "logprobs": self.logprobs(output), "finish_reason": None}
-            yield {**same, "choices": [first]}
-            last = {"index": place, "delta": {}, "logprobs": None, "finish_reason": STOP[output["finish"]]}
-            yield {**same, "choices": [last]}
-        if self.asked.stream_options is not None and self.asked.stream_options.include_usage:
-            yield {**same, "choices": [], "usage": usage(part, outputs)}
-
-
-def outputs_of(result: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The outputs of one prompt, whether they were generated step by step or by a search."""
-    if "outputs" in result:
-        return list(result["outputs"])
-    first: dict[str, Any] = {"tokens": result["tokens"], "scores": result["token_scores"], "alternatives": []}
-    finish = "stop" if result["finished"] else "length"
-    nothing: dict[str, Any] = {"tokens": [], "scores": [], "alternatives": []}
-    texts = [each["output"] for each in result["nbest"]] or [result["output"]]
-    return [{"text": text, "finish": finish, **(nothing if place else first)} for place, text in enumerate(texts)]
-
-
 def old_logprobs(output: Mapping[str, Any], count: int) -> dict[str, Any]:
     """The log-probabilities of tokens as completions have them."""
     tokens, alternatives = output["tokens"], output["alternatives"]
@@ -245,18 +179,6 @@ def old_logprobs(output: Mapping[str, Any], count: int) -> dict[str, Any]:
         "top_logprobs": [dict(each) for each in alternatives[:size]] if count else None,
         "text_offset": output.get("offsets", [])[:size],
     }
-
-
-def usage(done: Done, outputs: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """Tokens read and generated."""
-    read = done.read or sum(int(result.get("prompt_tokens", 0)) for result in done.results)
-    written = sum(len(output["tokens"]) for output in outputs)
-    return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
-
-
-def head(kind: str, name: str, job: Job) -> dict[str, Any]:
-    """What all answers begin with."""
-    return {"id": f"{kind}-{job.number}", "object": name, "created": int(time.time()), "model": job.run}
 
 
 def model(run: ServedRun) -> dict[str, Any]:

@@ -40,8 +40,10 @@ OPENAI: dict[str, type[BaseModel]] = {
     "/v1/embeddings": Embedding,
 }
 """The requests of OpenAI's API."""
-EVENTS = {"text/event-stream": {"schema": {"type": "string"}}}
-"""What is answered where `stream` is true."""
+EVENTS = {
+    "text/event-stream": {"schema": {"description": "Events, each `data: ` and JSON; the last one is `data: [DONE]`."}}
+}
+"""What is answered where `stream` is true: OpenAPI 3.1 has no word for the type of a stream."""
 
 
 class RunEntry(BaseModel):
@@ -80,6 +82,20 @@ class Recipes(BaseModel):
     """The recipes that come with mallang."""
 
     recipes: list[RecipeEntry]
+
+
+class ResultTable(BaseModel):
+    """A table of what was measured."""
+
+    title: str
+    head: list[str]
+    rows: list[list[str]]
+
+
+class ResultTables(BaseModel):
+    """What was measured."""
+
+    sections: list[ResultTable]
 
 
 class TrainingEntry(BaseModel):
@@ -126,6 +142,14 @@ class Results(BaseModel):
     results: list[dict[str, Any] | list[float]]
 
 
+LISTS: tuple[tuple[str, str, type[BaseModel]], ...] = (
+    ("recipes", "The recipes, and what was measured", Recipes),
+    ("results", "The tables of what was measured", ResultTables),
+    ("training", "Training runs to watch", Training),
+)
+"""Paths that list something."""
+
+
 @cache
 def document() -> dict[str, Any]:
     """The whole document."""
@@ -136,6 +160,7 @@ def document() -> dict[str, Any]:
         Readiness,
         Results,
         Recipes,
+        ResultTables,
         Training,
         Curves,
         *dict.fromkeys((*ALL.values(), *OPENAI.values())),
@@ -148,16 +173,14 @@ def document() -> dict[str, Any]:
         "/metrics": {"get": metrics()},
         "/openapi.json": {"get": operation("openapi", "This document", OBJECT, statuses=ALWAYS)},
         "/api/runs": {"get": operation("runs", "The runs that are served", refs[Runs], statuses=ALWAYS)},
-        "/api/recipes": {
-            "get": operation("recipes", "The recipes, and what was measured", refs[Recipes], statuses=ALWAYS)
-        },
-        "/api/training": {"get": operation("training", "Training runs to watch", refs[Training], statuses=ALWAYS)},
         "/api/training/{name}": {
             "get": operation("curves", "The curves of a training run", refs[Curves], statuses=(404, *ALWAYS))
         },
         "/api/batch": {"post": batch()},
         "/api/reload": {"post": operation("reload", "Load the runs again", refs[Runs], statuses=(500, 503, *ALWAYS))},
     }
+    for name, summary, answer in LISTS:
+        paths[f"/api/{name}"] = {"get": operation(name, summary, refs[answer], statuses=ALWAYS)}
     for verb, kind in ALL.items():
         paths[f"/api/{verb}"] = {
             "post": operation(verb, (kind.__doc__ or verb).splitlines()[0], refs[Results], refs[kind], PARSED + ALWAYS)
@@ -209,9 +232,11 @@ def batch() -> dict[str, Any]:
     """The path of files."""
     what = "A file with a request per line, each with its `verb`; the answer has a line for each"
     found = operation("batch", what, OBJECT, statuses=(400, 408, 413, 415, 500, 503, *ALWAYS))
-    lines = {"application/jsonl": {"schema": {"type": "string"}}}
+    lines: dict[str, Any] = {"application/jsonl": {"schema": {"type": "string"}}}
     found["responses"]["200"]["content"] = lines
-    found["requestBody"] = {"required": True, "content": lines}
+    # No type: whatever is sent are lines, and a line that is no request has an error in its own place of the answer.
+    asked = {"application/jsonl": {"schema": {"description": 'Lines such as {"verb": "translate", "texts": "물"}.'}}}
+    found["requestBody"] = {"required": True, "content": asked}
     return found
 
 

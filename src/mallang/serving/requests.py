@@ -20,12 +20,17 @@ MOST_TOKENS = 4096
 
 Text = Annotated[str, Field(max_length=LONGEST, pattern=r"^[^\x00]*$")]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
+Phrase = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00]*$")]
+"""Words that an output must have, or must not have: a search follows them token by token, at every step."""
 Several = Annotated[list[Text], Field(min_length=1, max_length=MOST_ITEMS)]
 Texts = Annotated[Text | Several, Field(description="A text, or several.")]
 Pair = Annotated[list[Text], Field(min_length=2, max_length=2)]
 Pairs = Annotated[list[Pair], Field(min_length=1, max_length=MOST_ITEMS)]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 Stops = Text | Annotated[list[Text], Field(max_length=4)]
+
+DATA_URI = r"^data:image/[a-z+.-]+;base64,[A-Za-z0-9+/=]+$"
+"""An image in a request; anything else that stands for an image is the path of a file of the server."""
 
 
 class Strict(BaseModel):
@@ -50,8 +55,9 @@ class VerbRequest(Strict):
         return list(given) if isinstance(given, list) else [given]
 
     def options(self) -> dict[str, Any]:
-        """The options that were given."""
-        return self.model_dump(exclude_unset=True, exclude={"run", *self.reads})
+        """The options that were given; null is as good as left out."""
+        given = self.model_dump(exclude_unset=True, exclude={"run", *self.reads})
+        return {name: value for name, value in given.items() if value is not None}
 
 
 class SearchRequest(VerbRequest):
@@ -70,10 +76,6 @@ class SearchRequest(VerbRequest):
     top_p: float | None = Field(None, gt=0, le=1)
     seed: Seed | None = None
 
-    def options(self) -> dict[str, Any]:
-        """The options that were given; null is as good as left out."""
-        return {name: value for name, value in super().options().items() if value is not None}
-
 
 class Translate(SearchRequest):
     """Texts to translate, to reply to, or to reconstruct."""
@@ -81,8 +83,8 @@ class Translate(SearchRequest):
     texts: Texts
     domain: Name | None = Field(None, description="The domain of the texts: one that the run knows.")
     prefix: Text = Field("", description="What outputs begin with.")
-    require: Annotated[list[Text], Field(max_length=8)] = Field([], description="What outputs contain.")
-    forbid: Annotated[list[Text], Field(max_length=8)] = Field([], description="What outputs do not contain.")
+    require: Annotated[list[Phrase], Field(max_length=8)] = Field([], description="What outputs contain.")
+    forbid: Annotated[list[Phrase], Field(max_length=8)] = Field([], description="What outputs do not contain.")
 
 
 class Reconstruct(SearchRequest):
@@ -115,6 +117,8 @@ class Score(VerbRequest):
 
     def items(self) -> list[Any]:
         """The texts, or the pairs."""
+        if self.texts is not None and self.pairs is not None:
+            raise ValueError("texts and pairs are given, and only one of them is read: leave one out")
         given = self.pairs if self.texts is None else self.texts
         return (
             [given]
@@ -200,7 +204,7 @@ class Fill(VerbRequest):
     count: int = Field(5, ge=1, le=100)
 
 
-Image = Annotated[str, Field(max_length=1_000_000, pattern=r"^data:image/[a-z+.-]+;base64,[A-Za-z0-9+/=]+$")]
+Image = Annotated[str, Field(max_length=1_000_000, pattern=DATA_URI)]
 
 
 class Caption(SearchRequest):
@@ -275,18 +279,28 @@ REQUESTS: Mapping[str, type[VerbRequest]] = {
 """The request of every verb that is served."""
 
 
+Shown = Annotated[str, Field(min_length=1, max_length=2000, pattern=r"^[^\x00]*$")]
+
+
 class Inspect(SearchRequest):
     """A text to look at inside a model: attention, alignment, next tokens, search tree; the page draws it."""
 
     reads = ("text",)
-    text: Annotated[str, Field(min_length=1, max_length=2000, pattern=r"^[^\x00]*$")] | None = Field(
-        None, description="Left out: the run alone, with its training curves."
+    text: Shown | Annotated[list[Shown], Field(min_length=1, max_length=8)] | Image | None = Field(
+        None,
+        description="Or several. For a captioner an image, as a data URI. Left out: the run and its curves.",
     )
     layers: Annotated[list[Name], Field(max_length=64)] | None = None
     head: Annotated[str, Field(max_length=4, pattern=r"^(mean|[1-9][0-9]*)$")] | None = None
     words: bool = Field(False, description="Join the pieces of words.")
+    numbers: bool = Field(False, description="Attention step by step with its numbers, also where they are many.")
+    start: int = Field(0, ge=0, le=1_000_000, description="The first token of a long text that is shown.")
     target: Text | None = Field(None, description="Inspect this output, not the model's own.")
     domain: Name | None = None
+
+    def items(self) -> list[Any]:
+        """All texts as one item: they are shown on one page."""
+        return [[] if self.text is None else [self.text] if isinstance(self.text, str) else self.text]
 
 
 class Live(VerbRequest):

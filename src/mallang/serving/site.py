@@ -80,7 +80,7 @@ def live_files() -> dict[str, File]:
         "/live": file(shell, ".html", framed="'self'"),
         "/live/page.css": file(style[1], ".css"),
         "/live/start.js": file((FOLDER / "live" / "start.js").read_text("utf-8"), ".js"),
-        "/live/model.js": file((live.FOLDER / "live_model.js").read_text("utf-8"), ".js"),
+        "/live/model.js": file(live.model_script(), ".js"),
         "/live/view.js": file((live.FOLDER / "live_view.js").read_text("utf-8"), ".js"),
     }
 

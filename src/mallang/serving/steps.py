@@ -7,7 +7,7 @@ token comes from (seed, place of the prompt in the request, number of the sample
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,9 +22,10 @@ from mallang.errors import UserError
 from mallang.kernels.top_k import top_k
 from mallang.serving.calls import plain
 from mallang.serving.messages import Continue, Done, Part
+from mallang.tasks import generation
 from mallang.tasks.continuation import Continuation, GenerationOptions, Prompt, settled
-from mallang.tasks.generation import Verbs
 from mallang.tasks.out_of_vocabulary import forget_oov
+from mallang.text.tokenizer import Tokenizer
 from mallang.text.vocabulary import BOS, EOS
 
 
@@ -52,12 +53,11 @@ class Output:
     sent_tokens: int = 0
 
 
-class Steps:
-    """The outputs that a worker generates."""
+class Stepped:
+    """Outputs that are generated together, token by token."""
 
-    def __init__(self, verbs: Verbs) -> None:
-        self.verbs, self.tokenizer = verbs, verbs.tokenizer
-        self.joined = Joined(verbs.model)
+    def __init__(self, verbs: Any, tokenizer: Tokenizer, joined: Any) -> None:
+        self.verbs, self.tokenizer, self.joined = verbs, tokenizer, joined
         self.outputs: list[Output] = []
         self.waiting: list[Output] = []
         """Outputs whose prompts, or the text so far, must be read."""
@@ -70,26 +70,17 @@ class Steps:
 
     def add(self, asked: Continue) -> None:
         """Begin with the outputs of a request; wrong options raise a UserError."""
-        generation = self.verbs.generation_options(asked.options)
-        if self.is_empty:
-            forget_oov(self.verbs.model)
-        prompts = [self.prompt(each) for each in asked.prompts]
+        begun = [self.begun(given, asked.options) for given in asked.prompts]
         self.finished[asked.job] = []
-        for number, prompt in enumerate(prompts):
-            for sample in range(generation.config.nbest):
-                place = number * generation.config.nbest + sample
+        for number, (prompt, options) in enumerate(begun):
+            for sample in range(options.config.nbest):
+                place = number * options.config.nbest + sample
                 continuation = Continuation(prompt, number, sample=sample)
-                self.waiting.append(Output(asked, place, continuation, generation, generation.config))
+                self.waiting.append(Output(asked, place, continuation, options, options.config))
 
-    def prompt(self, given: Any) -> Prompt:
-        """A prompt from a text, or from ids."""
-        if isinstance(given, str):
-            return self.verbs.reader.prompt(given)
-        size = len(self.tokenizer.vocabulary)
-        if any(number >= size for number in given):
-            raise UserError(f"the vocabulary has {size} tokens, and the prompt a number beyond")
-        ids = tuple(given[1:] if given and given[0] == BOS else given)
-        return Prompt(self.tokenizer.decode(ids), (ids,))
+    def begun(self, given: Any, options: Mapping[str, Any]) -> tuple[Prompt, GenerationOptions]:
+        """A prompt, and the checked options of its outputs."""
+        raise NotImplementedError
 
     def cancel(self, job: int) -> None:
         """Forget a request."""
@@ -126,8 +117,7 @@ class Steps:
         """Read the texts of outputs that begin a piece."""
         prompts = {}
         for output in self.waiting:
-            ids, output.config = self.verbs.piece(output.continuation, output.generation.config)
-            prompts[output] = ids
+            prompts[output] = ids = self.piece(output)
             output.last, output.said = ids[-1], 0
             if output.config.method == "sampling":
                 key, sample = output.continuation.key, output.continuation.first_sample
@@ -135,6 +125,10 @@ class Steps:
         self.joined.join(prompts)
         self.outputs += self.waiting
         self.waiting = []
+
+    def piece(self, output: Output) -> list[int]:
+        """What is read before the next piece of an output."""
+        raise NotImplementedError
 
     def take(self, output: Output, token: int, score: float) -> bool:
         """Add a token to an output; whether its piece goes on."""
@@ -210,9 +204,42 @@ class Steps:
         for output in outputs:
             output.sent_tokens = 0
         told = [{**self.told(each), "text": each.continuation.output(self.tokenizer)} for each in outputs]
+        return {**self.about(outputs), "outputs": told}
+
+    def about(self, outputs: list[Output]) -> dict[str, Any]:
+        """What is said of the outputs of one prompt beside them."""
+        raise NotImplementedError
+
+
+class Steps(Stepped):
+    """The continuations of prompts by a language model, which share its decode steps."""
+
+    def __init__(self, verbs: generation.Verbs) -> None:
+        super().__init__(verbs, verbs.tokenizer, Joined(verbs.model))
+
+    def begun(self, given: Any, options: Mapping[str, Any]) -> tuple[Prompt, GenerationOptions]:
+        """A prompt from a text, or from ids, and the checked options of its outputs."""
+        if self.is_empty:
+            forget_oov(self.verbs.model)
+        checked = self.verbs.generation_options(options)
+        if isinstance(given, str):
+            return self.verbs.reader.prompt(given), checked
+        size = len(self.tokenizer.vocabulary)
+        if any(number >= size for number in given):
+            raise UserError(f"the vocabulary has {size} tokens, and the prompt a number beyond")
+        ids = tuple(given[1:] if given and given[0] == BOS else given)
+        return Prompt(self.tokenizer.decode(ids), (ids,)), checked
+
+    def piece(self, output: Output) -> list[int]:
+        """The text so far, as much of it as the model can read."""
+        ids: list[int]
+        ids, output.config = self.verbs.piece(output.continuation, output.generation.config)
+        return ids
+
+    def about(self, outputs: list[Output]) -> dict[str, Any]:
+        """The outputs of one prompt as `generate` gives them."""
         result = self.verbs.result([each.continuation for each in outputs], outputs[0].generation.config)
-        read = len(outputs[0].continuation.prompt.ids)
-        return {"result": plain(result), "outputs": told, "prompt_tokens": read}
+        return {"result": plain(result), "prompt_tokens": len(outputs[0].continuation.prompt.ids)}
 
 
 def choose(log_probs: Float[Tensor, "texts vocabulary"], outputs: list[Output]) -> Tensor:

@@ -79,9 +79,11 @@ def serve(pipe: Connection, models: Mapping[str, Any]) -> None:
 
 def begin_steps(verbs: Any) -> Any:
     """What generates step by step; loaded when it is first asked for."""
+    from mallang.serving.replies import Replies
     from mallang.serving.steps import Steps
+    from mallang.tasks import translator
 
-    return Steps(verbs)
+    return Replies(verbs) if isinstance(verbs, translator.Verbs) else Steps(verbs)
 
 
 def generate(pipe: Connection, steps: Any, asked: list[Continue]) -> list[Any]:
@@ -136,7 +138,7 @@ def describe(name: str, folder: str, verbs: Any) -> ServedRun:
     from mallang.runs.folder import Run
     from mallang.serving.calls import wants_pairs
     from mallang.serving.shown import is_live
-    from mallang.tasks import generation, translator
+    from mallang.tasks import generation, language_modeling, translator
 
     run = Run.open(folder)
     config = verbs.config if isinstance(verbs, generation.Verbs | translator.Verbs) else None
@@ -152,6 +154,7 @@ def describe(name: str, folder: str, verbs: Any) -> ServedRun:
         settings=asdict(config) if config else {},
         reads_pairs=tuple(verb for verb in ("score", "classify") if verb in verbs.verbs and wants_pairs(verbs, verb)),
         is_live=is_live(verbs),
+        chat=verbs.task.config.chat if isinstance(verbs.task, language_modeling.Task) else None,
     )
 
 

@@ -10,22 +10,17 @@ import numpy as np
 from torch import nn
 
 from mallang import notebook
-from mallang.data.answers import Offsets, locate, offsets_of, read_answers, token_span
-from mallang.data.batch import IGNORE
-from mallang.data.sampler import by_length
-from mallang.decoding.contract import device_of, inference
+from mallang.data.answers import Offsets, locate, read_answers, token_span
 from mallang.errors import UserError
 from mallang.evaluation.answers import answer_f1, answer_scores, answer_table, best_threshold
 from mallang.evaluation.label_predictions import Calibration
 from mallang.evaluation.score import Score
+from mallang.tasks.attribution import Method
 from mallang.tasks.contract import Evaluated
-from mallang.tasks.windows import span_table, span_within
+from mallang.tasks.question_reading import Scored, TokenizedQuestion, read, score_spans
 
 if TYPE_CHECKING:
     from mallang.tasks.question_answering import Task
-
-BATCH_TOKENS = 16_384
-"""Padded tokens per batch of inference."""
 
 
 @dataclass(frozen=True)
@@ -66,105 +61,6 @@ class Answered:
         return notebook.block(self.answer or "∅", notebook.note(self.question), notebook.note(self.context), spans)
 
 
-@dataclass(frozen=True)
-class TokenizedQuestion:
-    """A question and its context as tokens."""
-
-    question: Sequence[int]
-    context: Sequence[int]
-    offsets: Offsets
-    features: tuple[Any, ...] = ()
-    """What given features read of both."""
-
-
-@dataclass(frozen=True)
-class Scored:
-    """What a model says of a question: the log-probability of every span, and of no answer."""
-
-    table: np.ndarray
-    """A row per first token, a column per number of further tokens."""
-    nothing: float
-    loss: float = 0.0
-    """The summed loss of its windows, where the answer is known."""
-    windows: int = 0
-
-    @property
-    def margin(self) -> float:
-        """By how much no answer is more probable than the best span."""
-        return float(self.nothing - self.table.max())
-
-
-def read(task: Task, question: str, context: str, known: dict[str, tuple[list[int], Offsets]]) -> TokenizedQuestion:
-    """A question and its context as tokens; `known` keeps contexts, for several questions are about one."""
-    if not question.strip():
-        raise UserError("the question is empty", todo="give a question")
-    if context not in known:
-        known[context] = offsets_of(task.text, context)
-    ids, offsets = known[context]
-    if not (offsets[:, 1] > offsets[:, 0]).any():
-        raise UserError("the context is empty: it holds no token", todo="give the text that holds the answer")
-    features = () if task.features is None else task.features.example(question, context)
-    return TokenizedQuestion(task.question.encode(question).ids, ids, offsets, features)
-
-
-def score_spans(
-    task: Task, model: nn.Module, readings: Sequence[TokenizedQuestion], answers: Sequence[Sequence[int]] | None = None
-) -> list[Scored]:
-    """The log-probability of the spans of every question; with `answers`, first and last tokens, also the loss."""
-    windows = [
-        (place, start, *part)
-        for place, reading in enumerate(readings)
-        for start, *part in cut(task, reading, None if answers is None else answers[place])
-    ]
-    lengths = [len(question) + len(context) + task.windows.frame for _, _, question, context, *_ in windows]
-    device, found = device_of(model), dict[int, tuple[Any, Any, float, float]]()
-    with inference(model):
-        for group in by_length(lengths, BATCH_TOKENS):
-            batch = task.collate([windows[each][2:] for each in group])
-            logits, _ = task.logits(model, batch.to(device))
-            shares = logits.log_softmax(dim=2).cpu().numpy().astype(np.float64)
-            for each, own, answer in zip(group, shares, batch.answers.numpy(), strict=True):  # type: ignore[union-attr]
-                _, _, question, context, *_ = windows[each]
-                begin, null = task.context_start(len(question)), task.null_place(len(question))
-                inside = own[:, begin : begin + len(context)]
-                loss = np.nan if answer[0] == IGNORE else -float(own[0, answer[0]] + own[1, answer[1]]) / 2
-                found[each] = inside[0], inside[1], float(own[0, null] + own[1, null]), loss
-    return join(task, readings, windows, found)
-
-
-def cut(task: Task, reading: TokenizedQuestion, spans: Sequence[int] | None) -> list[tuple[Any, ...]]:
-    """The windows of a question: the first context token, the question, the part, and the answer in it."""
-    read = task.windows.question(len(reading.question))
-    room, found = task.windows.room(len(reading.question)), []
-    for start in task.windows.starts(len(reading.question), len(reading.context)):
-        end = min(start + room, len(reading.context))
-        answer = (IGNORE, IGNORE) if spans is None else span_within(np.array(spans, dtype=np.int64), start, end)
-        more = () if task.features is None else task.features.window(reading.features, read, start, end)
-        found.append((start, list(reading.question[:read]), list(reading.context[start:end]), answer, *more))
-    return found
-
-
-def join(
-    task: Task, readings: Sequence[TokenizedQuestion], windows: Sequence[Any], found: dict[int, Any]
-) -> list[Scored]:
-    """What the windows of each question say together: of a span the highest, of no answer the lowest."""
-    own: list[list[int]] = [[] for _ in readings]
-    for each, (place, *_) in enumerate(windows):
-        own[place].append(each)
-    scored = []
-    for reading, members in zip(readings, own, strict=True):
-        parts = [(windows[each][1], *found[each][:2]) for each in members]
-        table = span_table(parts, len(reading.context), task.config.max_answer)
-        has_text = reading.offsets[:, 1] > reading.offsets[:, 0]
-        table[~has_text] = -np.inf  # a token without a character begins and ends no answer
-        for further in range(table.shape[1]):
-            table[: len(table) - further, further][~has_text[further:]] = -np.inf
-        losses = np.array([found[each][3] for each in members])
-        nothing, known = min(found[each][2] for each in members), int(np.isfinite(losses).sum())
-        scored.append(Scored(table, nothing, float(np.nansum(losses)), known))
-    return scored
-
-
 def candidates(
     task: Task, reading: TokenizedQuestion, context: str, scored: Scored, nbest: int
 ) -> tuple[list[Candidate], float]:
@@ -188,7 +84,7 @@ class Verbs:
 
     task_name = "question_answering"
     verbs = ("answer", "evaluate")
-    compared_by = None
+    compared_by = ("F1",)
 
     def __init__(self, task: Task, model: Any, config: None, max_length: int) -> None:
         self.task, self.model, self.config, self.max_length = task, model, config, max_length
@@ -235,6 +131,16 @@ class Verbs:
         told = nothing if self.task.config.no_answer else None
         return Answered(question, context, best.text, best.start, best.end, best.probability, told, tuple(found))
 
+    def attribution(self, texts: Any, *, method: Method = "integrated", label: str | None = None) -> Any:
+        """How much every token of a (question, context), or of each in a list, adds to the score of the answer.
+
+        `label` is another part of the context, letter by letter.
+        """
+        from mallang.tasks.answer_attribution import answer_attributions
+
+        found = answer_attributions(self, [texts] if isinstance(texts, tuple) else list(texts), method, label)
+        return found[0] if isinstance(texts, tuple) else found
+
     @property
     def evaluated(self) -> Evaluated:
         """What `evaluate` gives for each row."""
@@ -246,13 +152,13 @@ class Verbs:
             raise UserError(f"{next(iter(options))} has no effect on answers", todo="leave it out")
         golds = gold_answers(self.task, rows)
         found = [each.answer for each in self.answer_all([row[0] for row in rows], [row[1] for row in rows])]
-        return answer_scores(found, golds, self.task.config.rules), found
+        return answer_scores(found, golds, self.task.config.scored_by), found
 
     def fit_calibration(self, rows: Sequence[tuple[str, ...]]) -> Calibration | None:
         """The threshold of no answer with the highest F1 on a dev set; none where every question has an answer."""
         if not self.task.config.no_answer:
             return None
-        rules, golds = self.task.config.rules, gold_answers(self.task, rows)
+        rules, golds = self.task.config.scored_by, gold_answers(self.task, rows)
         known: dict[str, tuple[list[int], Offsets]] = {}
         readings = [read(self.task, question, context, known) for question, context, _ in rows]
         scored = score_spans(self.task, self.model, readings)
@@ -289,8 +195,8 @@ def validation_scores(task: Task, model: nn.Module, rows: Sequence[tuple[str, ..
     for (question, context, _), reading, each in zip(rows, readings, scored, strict=True):
         outputs.append(verbs.answered(question, context, *candidates(task, reading, context, each, 1), each).answer)
     windows = sum(each.windows for each in scored)
-    signature = f"rules:{task.config.rules}|golds:best"
-    exact, f1 = 100 * answer_table(outputs, golds, task.config.rules).mean(axis=0)
+    signature = f"rules:{task.config.scored_by}|golds:best"
+    exact, f1 = 100 * answer_table(outputs, golds, task.config.scored_by).mean(axis=0)
     return [
         Score("loss", sum(each.loss for each in scored) / max(1, windows), "nats per window", count=windows),
         Score("em", float(exact), signature, count=len(rows)),

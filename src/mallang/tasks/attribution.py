@@ -156,6 +156,46 @@ class Attribution:
         }
 
 
+@dataclass(frozen=True)
+class Explained:
+    """The prediction whose score is attributed."""
+
+    input: Any
+    """What was read: a text, or several."""
+    label: str
+    probability: float
+    score_name: str
+    constant: tuple[str, ...] = ()
+    """What else the score is computed from, which is the same for the text and the baseline."""
+
+
+def explain(
+    model: nn.Module,
+    encoder: object,
+    copies: Copies,
+    score: Score,
+    vocabulary: Vocabulary,
+    method: Method,
+    about: Explained,
+) -> Attribution:
+    """The attribution of one prediction, with a row of tokens for every sequence that the model reads."""
+    found, batch = attribute(model, encoder, copies, score, vocabulary, method), copies(1)
+    return Attribution(
+        input=about.input,
+        label=about.label,
+        probability=about.probability,
+        score_name=about.score_name,
+        method=method,
+        rows=attributed_rows(found, batch, vocabulary),
+        score=found.score,
+        baseline_score=found.baseline_score,
+        baseline=vocabulary.tokens[baseline_token(vocabulary)],
+        kept=kept_tokens(batch, vocabulary),
+        steps=found.steps,
+        constant=about.constant,
+    )
+
+
 def check_method(method: str) -> None:
     """Refuse an unknown method."""
     if method not in METHODS:

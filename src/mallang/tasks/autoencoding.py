@@ -161,7 +161,7 @@ class Verbs:
 
     task_name = "autoencoding"
     verbs = ("embed", "reconstruct", "evaluate")
-    compared_by = None
+    compared_by = ("exact match",)
 
     def __init__(self, task: Task, model: Any, config: decoding.Config, max_length: int) -> None:
         self.task, self.model, self.config, self.max_length = task, model, config, max_length

@@ -36,7 +36,7 @@ from mallang.layers.head import Projection, projected_cross_entropy
 from mallang.tasks import language_modeling
 from mallang.tasks.contract import Better, Evaluated, Group, Loss
 from mallang.tasks.embedding import text_vectors, word_vectors
-from mallang.tasks.out_of_vocabulary import forget_oov, ids_to_read
+from mallang.tasks.out_of_vocabulary import forget_oov, ids_to_read, validation_lines
 from mallang.text.tokenizer import Tokenizer
 from mallang.text.vocabulary import BOS, EOS, PAD, Vocabulary
 
@@ -145,7 +145,8 @@ class Task:
 
     def validate(self, model: nn.Module, corpus: Prepared, rows: Sequence[tuple[str, ...]], metric: str) -> list[Score]:
         """The mean loss per word of each direction, `</s>` or `<s>` included, and the sum of both."""
-        sums = self.line_losses(model, [corpus[place][0] for place in range(len(corpus))])
+        with validation_lines(model, self.text, corpus, rows) as lines:
+            sums = self.line_losses(model, [lines[place][0] for place in range(len(lines))])
         count = sum(len(corpus[place][0]) + 1 for place in range(len(corpus)))
         means = {name: float(numbers.sum()) / count for name, numbers in sums.items()}
         found = {"loss": sum(means.values()), **means}
@@ -193,7 +194,7 @@ class Verbs:
 
     task_name = "bidirectional_language_modeling"
     verbs = ("embed", "evaluate")
-    compared_by = None
+    compared_by = ("forward perplexity per word",)
 
     def __init__(self, task: Task, model: nn.Module, config: None, max_length: int) -> None:
         self.task, self.model, self.config, self.max_length = task, model, config, max_length

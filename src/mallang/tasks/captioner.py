@@ -38,7 +38,7 @@ class Verbs:
 
     task_name = "captioning"
     verbs = ("caption", "evaluate")
-    compared_by: Compared | None = None
+    compared_by: Compared | None = ("CIDEr-D", "BLEU-4")
     evaluated: Evaluated = "texts"
 
     def __init__(self, task: Task, model: Any, config: decoding.Config, max_length: int) -> None:

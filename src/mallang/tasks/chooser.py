@@ -17,6 +17,7 @@ from mallang.errors import UserError
 from mallang.evaluation.calibration import log_softmax
 from mallang.evaluation.classification import accuracy_statistics
 from mallang.evaluation.score import Score
+from mallang.tasks.attribution import Method
 from mallang.tasks.contract import Evaluated
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class Verbs:
 
     task_name = "multiple_choice"
     verbs = ("choose", "evaluate")
-    compared_by = None
+    compared_by = ("accuracy",)
 
     def __init__(self, task: Task, model: Any, config: None, max_length: int) -> None:
         self.task, self.model, self.config, self.max_length = task, model, config, max_length
@@ -100,6 +101,17 @@ class Verbs:
         ids = np.array([token for part in parts for token in part], dtype=np.int64)
         read = np.array(self.task.question.encode_batch([question])[0], dtype=np.int64)
         return read, ids, starts, np.zeros(0, dtype=np.int64)
+
+    def attribution(self, texts: Any, *, method: Method = "integrated", label: str | None = None) -> Any:
+        """How much every token of a (question, choice, choice, …), or of each in a list, adds to the score of a choice.
+
+        It is the choice that the model takes, or the one that `label` names.
+        """
+        from mallang.tasks.choice_attribution import choice_attributions
+
+        given = [(each[0], as_choices(each[1:])) for each in ([texts] if isinstance(texts, tuple) else texts)]
+        found = choice_attributions(self, given, method, label)
+        return found[0] if isinstance(texts, tuple) else found
 
     @property
     def evaluated(self) -> Evaluated:

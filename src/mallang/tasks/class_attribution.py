@@ -11,15 +11,7 @@ from torch import Tensor
 from mallang.data.batch import Batch
 from mallang.decoding.contract import device_of
 from mallang.errors import UserError, nearest
-from mallang.tasks.attribution import (
-    Attribution,
-    Method,
-    attribute,
-    attributed_rows,
-    baseline_token,
-    check_method,
-    kept_tokens,
-)
+from mallang.tasks.attribution import Attribution, Explained, Method, check_method, explain
 
 if TYPE_CHECKING:
     from mallang.tasks.classifier import Verbs
@@ -62,26 +54,17 @@ def attribution_of(
     is_ordinal = task.config.kind == "ordinal"
     output = ORDINAL if is_ordinal else task.labels.names.index(chosen)
 
+    windows, _ = task.in_windows([example])
+
     def copies(count: int) -> Batch:
-        return task.collate([example] * count).to(device)
+        return task.collate([*windows] * count).to(device)
 
     def score(batch: Batch) -> Float[Tensor, " copies"]:
-        return task.logits(verbs.model, batch)[0][:, output].float()
+        logits = task.logits(verbs.model, batch)[0][:, output].float()
+        return logits.view(-1, len(windows)).mean(dim=1)
 
-    found = attribute(verbs.model, verbs.encoder, copies, score, vocabulary, method)
-    batch = copies(1)
     others = {"the given features": task.features is not None, "the bag of n-grams": task.bag is not None}
-    return Attribution(
-        input=text,
-        label=chosen,
-        probability=probabilities[chosen],
-        score_name="the scale of the ratings" if is_ordinal else f"the logit of {chosen}",
-        method=method,
-        rows=attributed_rows(found, batch, vocabulary),
-        score=found.score,
-        baseline_score=found.baseline_score,
-        baseline=vocabulary.tokens[baseline_token(vocabulary)],
-        kept=kept_tokens(batch, vocabulary),
-        steps=found.steps,
-        constant=tuple(name for name, is_there in others.items() if is_there),
-    )
+    name = "the scale of the ratings" if is_ordinal else f"the logit of {chosen}"
+    constant = tuple(name for name, is_there in others.items() if is_there)
+    about = Explained(text, chosen, probabilities[chosen], name, constant)
+    return explain(verbs.model, verbs.encoder, copies, score, vocabulary, method, about)

@@ -54,6 +54,7 @@ from mallang.tasks.finetuning import (
     with_r_drop,
 )
 from mallang.tasks.language_loss import check_language_model, language_loss
+from mallang.tasks.text_windows import TextWindows
 from mallang.text.tokenizer import Tokenizer
 
 __all__ = ["DEFAULTS", "SECTIONS", "Config", "Task", "Verbs"]
@@ -97,7 +98,7 @@ class Task(FineTuned):
         self.features = self.read_features(given)
         self.labels = labels["label"]
         self.parts = ("loss", "lm") if config.lm_weight else ("loss",)
-        self.segments = Segments(self.text, "document")
+        self.segments, self.windows = Segments(self.text, "document"), TextWindows()
         if config.documents and self.text.domains:
             raise UserError(
                 "data.domains puts a tag before a text, and documents have no place for it",
@@ -154,6 +155,7 @@ class Task(FineTuned):
             if self.features is not None:
                 raise UserError(f"given.features are read by a head, and {name} has none", todo="leave them out")
             whole: nn.Module = kind(config, self.text.vocabulary, len(self.labels))
+            self.set_windows(whole)
             return whole
         if not issubclass(kind, Encoder):
             raise UserError(
@@ -167,6 +169,7 @@ class Task(FineTuned):
             )
         vocabularies = [self.text.vocabulary] * (2 if kind.reads_source else 1)
         encoder = kind(config, *vocabularies)
+        self.set_windows(encoder)
         if self.config.lm_weight:
             check_language_model(encoder)
         dim, features, mix = head_dims(encoder, self.config).pooled, None, None
@@ -178,6 +181,12 @@ class Task(FineTuned):
         bag = None if self.bag is None else HashedBag(self.bag.buckets, outputs, *how)
         head = make(dim, len(self.labels), self.config.head_dropout, bag)
         return put_head(encoder, head, self.config, features, mix)
+
+    def set_windows(self, model: nn.Module) -> None:
+        """Read a text that is longer than the positions of a model in windows."""
+        if not self.config.documents:
+            frame = self.text.vocabulary.frame_length
+            self.windows = TextWindows.of(longest_of(model), frame, self.config.long_texts)
 
     def examples(self, corpus: Prepared, seed: int, epoch: int) -> Any:
         """The texts that an epoch reads; with BPE-dropout tokenized again."""
@@ -193,7 +202,7 @@ class Task(FineTuned):
     ) -> Sequence[Rows]:
         """Batches of texts of similar length; documents by their sentences and their tokens."""
         examples, rows, frame = corpus.epoch(seed, epoch), None, self.text.vocabulary.frame_length
-        lengths = examples.lengths[:, [0]] + frame
+        lengths = self.windows.widths(examples.lengths[:, [0]]) + frame
         if self.config.documents:
             rows, widths = document_sizes(examples, 2, self.config.max_words, self.config.max_sentences)
             lengths = widths[:, None] + frame
@@ -212,13 +221,21 @@ class Task(FineTuned):
         for group in by_length(lengths, tokens, rows=rows):
             yield group, self.collate([examples[place] for place in group])
 
+    def in_windows(self, examples: Sequence[Sequence[Any]]) -> tuple[Sequence[Sequence[Any]], list[int]]:
+        """The windows of examples as examples, with what else these have; and the number of windows of each."""
+        if not self.windows.most:
+            return examples, [1] * len(examples)
+        windows = [self.windows.parts(ids) for ids, *_ in examples]
+        parts = [(part, *own[1:]) for own, each in zip(examples, windows, strict=True) for part in each]
+        return parts, [len(each) for each in windows]
+
     def rows_of(self, ids: np.ndarray, starts: np.ndarray) -> list[np.ndarray]:
         """The tokens of each row of a document."""
         return sentence_rows(ids, starts, self.config.max_words, self.config.max_sentences)
 
     def prepare(self, rows: list[tuple[Any, ...]], random: np.random.Generator) -> Batch:
-        """A padded batch; with word dropout some tokens are `<unk>`."""
-        examples = [example for (example,) in rows]
+        """A padded batch, of a long text one window; with word dropout some tokens are `<unk>`."""
+        examples = [(self.windows.drawn(ids, random), *others) for ((ids, *others),) in rows]
         if self.config.word_dropout:
             share, unk = self.config.word_dropout, self.text.vocabulary.unk
             examples = [(np.where(random.random(len(ids)) < share, unk, ids), *others) for ids, *others in examples]
@@ -351,6 +368,10 @@ class Task(FineTuned):
         """The gold labels of examples: a number each, or a row of 0 and 1."""
         (field,) = self.label_fields([label for _, label, *_ in examples]).values()
         return field.long().numpy()
+
+    def note_cut(self, corpus: Prepared) -> str:
+        """A sentence about the texts of a prepared corpus that are longer than a window; empty where none is."""
+        return self.windows.note(corpus.lengths[:, 0].tolist(), training=True)
 
     def longest(self, model: nn.Module) -> int | None:
         """The maximum number of tokens that the model reads."""

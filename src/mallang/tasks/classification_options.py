@@ -10,6 +10,7 @@ from mallang.kernels.ngram_rows import NgramIndex
 from mallang.layers.hashed_bag import BagLoss
 from mallang.tasks.features import check_mix
 from mallang.tasks.finetuning import FineTuning
+from mallang.tasks.text_windows import LongTexts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +58,8 @@ class Options(LabelOptions):
     """Weight of an auxiliary language model's loss on the same texts, as in GPT-1, such as 0.5; 0: none."""
     max_tokens: int = 0
     """Maximum number of tokens of a text that are read, from its start; 0: all."""
+    long_texts: LongTexts = "windows"
+    """A text longer than the model reads: the mean over overlapping windows, or its beginning alone (cut)."""
     documents: bool = False
     """Read a text as a document of sentences, for models with a level of sentences."""
     max_sentences: int = 64
@@ -84,6 +87,8 @@ class Options(LabelOptions):
             raise ValueError("bpe_dropout has no effect on documents, whose sentences begin at fixed tokens")
         if self.max_tokens < 0 or (self.max_tokens and self.documents):
             raise ValueError("max_tokens is 0 or more, and 0 for documents, which max_sentences and max_words limit")
+        if self.documents and self.long_texts == "cut":
+            raise ValueError("long_texts has no effect on documents, which max_sentences and max_words limit")
         for name in ("max_sentences", "max_words"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, but is {getattr(self, name)}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -12,6 +12,7 @@ from jaxtyping import Float32, Shaped
 from torch import nn
 
 from mallang import notebook
+from mallang.data.batch import Batch
 from mallang.data.columns import ColumnEncoder
 from mallang.decoding.contract import device_of, inference
 from mallang.errors import UserError
@@ -27,6 +28,7 @@ from mallang.layers.head import Headed
 from mallang.models.contract import Encoder
 from mallang.tasks.attribution import Method
 from mallang.tasks.contract import Evaluated
+from mallang.tasks.text_windows import TextWindows, mean_of_windows, mean_vectors
 
 if TYPE_CHECKING:
     from mallang.tasks.classification import Task
@@ -63,12 +65,20 @@ def batch_tokens(device: torch.device) -> int:
 
 
 def predict(task: Task, model: nn.Module, examples: Sequence[Sequence[Any]]) -> Float32[np.ndarray, "examples outputs"]:
-    """The logits of every example, in their order; texts of similar length share a batch."""
+    """The logits of every example, in their order, of a long text the mean over its windows."""
+    parts, counts = task.in_windows(examples)
+    logits = by_batch(task, model, parts, lambda batch: task.logits(model, batch)[0])
+    return logits if len(counts) == len(logits) else mean_of_windows(logits, counts)
+
+
+def by_batch(
+    task: Task, model: nn.Module, examples: Sequence[Sequence[Any]], run: Callable[[Batch], Any]
+) -> Float32[np.ndarray, "examples outputs"]:
+    """The rows that a model gives for examples, in their order; texts of similar length share a batch."""
     device, found = device_of(model), dict[int, np.ndarray]()
     with inference(model):
         for group, batch in task.batches(examples, batch_tokens(device)):
-            logits, _ = task.logits(model, batch.to(device))
-            found.update(zip(group, logits.float().cpu().numpy(), strict=True))
+            found.update(zip(group, run(batch.to(device)).float().cpu().numpy(), strict=True))
     return np.stack([found[place] for place in range(len(examples))])
 
 
@@ -104,7 +114,7 @@ class Verbs:
 
     task_name = "classification"
     verbs: ClassVar[tuple[str, ...]] = ("classify", "embed", "evaluate")
-    compared_by = None
+    compared_by = ("accuracy", "micro F1")
 
     def __init__(self, task: Task, model: Any, config: None, max_length: int) -> None:
         self.task, self.model, self.config, self.max_length = task, model, config, max_length
@@ -213,13 +223,23 @@ class Verbs:
         return self.model.model if isinstance(self.model, Headed) else self.model
 
     def vectors(self, texts: Sequence[Any]) -> Float32[np.ndarray, "texts dim"]:
-        """The vector of each text, read as the classifier reads it: a document in sentences."""
-        device, found = device_of(self.model), dict[int, np.ndarray]()
-        with inference(self.model):
-            for group, batch in self.task.batches(self.examples(texts), batch_tokens(device)):
-                pooled = self.task.encoded(self.encoder, batch.to(device)).pooled
-                found.update(zip(group, pooled.float().cpu().numpy(), strict=True))
-        return np.stack([found[place] for place in range(len(texts))])
+        """The vector of each text, read as the classifier reads it: a document in sentences, a long text in windows."""
+        parts, counts = self.task.in_windows(self.examples(texts))
+        found = by_batch(self.task, self.model, parts, lambda batch: self.task.encoded(self.encoder, batch).pooled)
+        return mean_vectors(found, counts)
+
+    @property
+    def windows(self) -> TextWindows:
+        """How texts are read that are longer than the model's positions."""
+        return self.task.windows
+
+    @windows.setter
+    def windows(self, windows: TextWindows) -> None:
+        self.task.windows = windows
+
+    def note_long(self, texts: Sequence[Any]) -> str:
+        """A sentence about the texts that are longer than a window; empty where none is."""
+        return self.windows.note([len(each[0]) for each in self.examples(texts)]) if self.windows.most else ""
 
     def examples(self, texts: Sequence[Any]) -> list[tuple[Any, ...]]:
         """Texts as examples without a known label."""

@@ -114,7 +114,7 @@ class Verbs:
 
     task_name = "link_prediction"
     verbs = ("complete", "evaluate")
-    compared_by = None
+    compared_by = ("MRR",)
     facts: Callable[[], Iterable[tuple[str, ...]]] | None = None
     """Reads all triples that are known to be true: those of all splits of the run's data."""
 

@@ -35,8 +35,8 @@ Evaluated = Literal[
     "masked tokens", "ranks", "clusters", "roles",
 ]  # fmt: skip
 """What `evaluate` gives beside the scores: something for each row, or all pairs of words that it has scored."""
-Compared = Literal["outputs", "perplexity"]
-"""What runs of a task are compared by: their outputs, or the perplexity of given texts."""
+Compared = Literal["outputs", "perplexity"] | tuple[str, ...]
+"""What runs of a task are compared by: outputs, perplexity of given texts, or the first of these scores."""
 
 
 @dataclass(frozen=True)
@@ -288,7 +288,7 @@ class Verbs(Protocol):
     verbs: ClassVar[tuple[str, ...]]
     """The methods that commands may call; each has the name of its command."""
     compared_by: ClassVar[Compared | None]
-    """The criterion of `mallang compare` for runs of this task; none: they cannot be compared."""
+    """The criterion of `mallang compare` for runs of this task; none: they have no score."""
     task: Any
     """The task that the model was trained for."""
     model: Any

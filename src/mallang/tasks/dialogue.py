@@ -35,7 +35,7 @@ class Verbs(translator.Verbs):
     """A trained model that replies."""
 
     task_name = "dialogue"
-    verbs = (*translator.Verbs.verbs, "reply")
+    verbs = ("reply", *(verb for verb in translator.Verbs.verbs if verb != "translate"))
 
     def reply(self, texts: Text | Iterable[Text], **options: Any) -> Any:
         """Reply to one text or many; `**VARIED` samples the replies, `seed=2` samples others.

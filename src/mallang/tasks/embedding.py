@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,20 +16,29 @@ from mallang.data.sampler import by_length
 from mallang.decoding.contract import device_of, inference
 from mallang.errors import UserError
 from mallang.layers.spelling import ReadsSpelling
-from mallang.models.contract import Encoder, HiddenStates, InputEmbedding, SourceReader
+from mallang.models.contract import Encoder, HiddenStates, InputEmbedding, SourceReader, longest_of
 from mallang.tasks.contract import Directed, Verbs
 from mallang.tasks.out_of_vocabulary import forget_oov, ids_to_read
+from mallang.tasks.text_windows import TextWindows, mean_vectors
 from mallang.text.tokenizer import Tokenizer
-from mallang.text.vocabulary import BOS
+from mallang.text.vocabulary import BOS, Vocabulary
 
 BATCH_TOKENS = 4096
 """Padded tokens per batch."""
 
 
 def text_vectors(
-    model: object, tokenizer: Tokenizer, texts: Sequence[str], *, backward: bool = False
+    model: object,
+    tokenizer: Tokenizer,
+    texts: Sequence[str],
+    *,
+    backward: bool = False,
+    windows: TextWindows | None = None,
 ) -> Float32[np.ndarray, "texts dim"]:
-    """The fixed-size vector into which the model encodes each text; a backward model reads it from its end."""
+    """The fixed-size vector into which the model encodes each text; a backward model reads it from its end.
+
+    A text that is longer than its positions is read in windows; `windows` are smaller ones, or cut it.
+    """
     if not isinstance(model, Encoder):
         raise UserError(
             f"{type(model).__name__} keeps no single vector of a text",
@@ -36,8 +46,17 @@ def text_vectors(
         )
     if not texts:
         return text_vectors(model, tokenizer, [""])[:0]  # only the model knows the size of its vectors
-    ids = [row[::-1] if backward else row for row in tokenizer.encode_batch(list(texts))]
-    vocabulary = tokenizer.vocabulary
+    rows = [row[::-1] if backward else row for row in tokenizer.encode_batch(list(texts))]
+    return vectors_of(model, tokenizer.vocabulary, rows, windows)
+
+
+def vectors_of(
+    model: Encoder, vocabulary: Vocabulary, rows: Sequence[Any], windows: TextWindows | None = None
+) -> Float32[np.ndarray, "texts dim"]:
+    """The vector of each text, given as tokens."""
+    windows = windows or TextWindows.of(longest_of(model), vocabulary.frame_length)
+    parts = [windows.parts(row) for row in rows]
+    ids = [part for each in parts for part in each]
     device, found = device_of(model), dict[int, np.ndarray]()
     with inference(model):
         for group in by_length([len(row) + vocabulary.frame_length for row in ids], BATCH_TOKENS):
@@ -48,7 +67,7 @@ def text_vectors(
                 batch = Batch(tokens=start, lengths=torch.ones_like(lengths), source=source, source_lengths=lengths)
             pooled = model.encode(batch.to(device)).pooled.float().cpu().numpy()
             found.update(zip(group, pooled, strict=True))
-    return np.stack([found[place] for place in range(len(ids))])
+    return mean_vectors(np.stack([found[place] for place in range(len(ids))]), [len(each) for each in parts])
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ It has no loss of its own: `mallang train bert --from RUN task.name=classificati
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -15,9 +15,10 @@ from jaxtyping import Float32
 from torch import nn
 
 from mallang.errors import UserError
-from mallang.models.contract import Encoder
+from mallang.models.contract import Encoder, longest_of
 from mallang.tasks.contract import Better
 from mallang.tasks.embedding import text_vectors, word_vectors
+from mallang.tasks.text_windows import LongTexts, TextWindows
 from mallang.text.tokenizer import Tokenizer
 
 __all__ = ["DEFAULTS", "SECTIONS", "Config", "Task", "Verbs"]
@@ -30,7 +31,16 @@ DEFAULTS: dict[str, dict[str, Any]] = {}
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """There is nothing to set: the model says how it pools."""
+    """How long texts are read; the model says how it pools."""
+
+    max_tokens: int = 0
+    """Maximum number of tokens that are read at once, special tokens included; 0: as many as the model reads."""
+    long_texts: LongTexts = "windows"
+    """A longer text: the mean over overlapping windows, or its beginning alone (cut)."""
+
+    def __post_init__(self) -> None:
+        if self.max_tokens < 0:
+            raise ValueError(f"max_tokens must be 0 or more, but is {self.max_tokens}")
 
 
 class Task:
@@ -45,6 +55,7 @@ class Task:
 
     def __init__(self, config: Config, tokenizers: Mapping[str, Tokenizer]) -> None:
         self.config, self.tokenizers, self.text = config, tokenizers, tokenizers["text"]
+        self.windows = TextWindows()
 
     def build(self, model: ModuleType, config: Any) -> nn.Module:
         """The encoder itself."""
@@ -52,6 +63,8 @@ class Task:
         if not issubclass(kind, Encoder) or kind.reads_source:
             raise UserError(f"{name} is no encoder of plain texts", todo="take an encoder, such as model.name=bert")
         encoder: nn.Module = kind(config, self.text.vocabulary)
+        most = min(filter(None, (self.config.max_tokens, longest_of(encoder))), default=None)
+        self.windows = TextWindows.of(most, self.text.vocabulary.frame_length, self.config.long_texts)
         return encoder
 
     def refused(self, *given: Any, **options: Any) -> Any:
@@ -73,9 +86,17 @@ class Verbs:
 
     def __init__(self, task: Any, model: Any, config: None, max_length: int) -> None:
         self.task, self.model, self.config, self.max_length = task, model, config, max_length
+        self.windows: TextWindows = task.windows
+
+    def note_long(self, texts: Sequence[str]) -> str:
+        """A sentence about the texts that are longer than a window; empty where none is."""
+        return self.windows.note(list(map(len, self.task.text.encode_batch(list(texts))))) if self.windows.most else ""
 
     def embed(self, texts: str | Iterable[str], *, words: bool = False) -> Float32[np.ndarray, "*texts dim"]:
         """The vector of a text, or one row per text; with `words` the embeddings of words."""
         given = [texts] if isinstance(texts, str) else list(texts)
-        found = (word_vectors if words else text_vectors)(self.model, self.task.text, given)
+        if words:
+            found = word_vectors(self.model, self.task.text, given)
+        else:
+            found = text_vectors(self.model, self.task.text, given, windows=self.windows)
         return found[0] if isinstance(texts, str) else found

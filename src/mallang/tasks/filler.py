@@ -93,7 +93,7 @@ class Verbs:
 
     task_name = "masked_lm"
     verbs = ("fill", "embed", "evaluate")
-    compared_by = None
+    compared_by = ("mlm loss",)
     evaluated: Evaluated = "masked tokens"
 
     def __init__(self, task: Task, model: Any, config: None, max_length: int) -> None:

@@ -13,6 +13,7 @@ import torch
 from mallang.data.choices import Choices
 from mallang.data.schema_graphs import SchemaGraph, read_graphs
 from mallang.decoding.contract import device_of, inference
+from mallang.errors import UserError
 from mallang.layers.attention import record_attention
 from mallang.tasks import chooser
 from mallang.tasks.chooser import as_choices
@@ -107,6 +108,12 @@ class Verbs(chooser.Verbs):
         asked = self.task.schema.grounder.concepts(question)
         names = tuple(self.task.graph.entities[number] for number in asked)
         return Reasons(question, tuple(sorted(found, key=lambda each: -each.probability)), names)
+
+    def attribution(self, texts: Any, *, method: Any = "integrated", label: str | None = None) -> Any:
+        """Refused: a choice rests on the paths of its graph, and not on the tokens of one row."""
+        raise UserError(
+            "a choice of this run rests on paths of its graph, not on tokens", todo="mallang choose --paths"
+        )
 
     def attended(self, graph: SchemaGraph, row: int, maps: dict[str, torch.Tensor]) -> tuple[AttendedPath, ...]:
         """The paths of one graph with their weights, the heaviest first."""

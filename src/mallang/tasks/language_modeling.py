@@ -31,9 +31,10 @@ from mallang.evaluation.score import Score
 from mallang.layers.head import cross_entropy_of
 from mallang.layers.stateful import Stateful, StatefulOutput
 from mallang.models.contract import Segmented, WordVectors, is_probability, longest_of, signature_of
+from mallang.tasks.chat import check_chat
 from mallang.tasks.contract import Better, Group, Loss
 from mallang.tasks.generation import Verbs
-from mallang.tasks.out_of_vocabulary import forget_oov, ids_to_read
+from mallang.tasks.out_of_vocabulary import forget_oov, ids_to_read, validation_lines
 from mallang.tasks.surprisal import Backward, ContextMode, Lines, line_log_probs
 from mallang.text.tokenizer import Tokenizer
 from mallang.text.vocabulary import PAD
@@ -62,8 +63,13 @@ class Config:
     """AWD-LSTM: randomize the width of each window of a sequential stream and scale its learning rate."""
     stride: int | None = None
     """Stride of sliding windows in evaluation: new tokens per window; none: windows do not overlap."""
+    chat: dict[str, str] | None = None
+    """The text of a turn by its role, system, user or assistant, with {text} where what is said stands: a served run
+    then chats."""
 
     def __post_init__(self) -> None:
+        if self.chat is not None:
+            check_chat(self.chat)
         for name in ("context", "stride"):
             if (value := getattr(self, name)) is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, but is {value}")
@@ -263,9 +269,10 @@ class Task:
         return context_mode
 
     def validate(self, model: nn.Module, corpus: Prepared, rows: Sequence[tuple[str, ...]], metric: str) -> list[Score]:
-        """The mean loss per token, `</s>` included."""
+        """The mean loss per token, `</s>` included; unseen words are read as `evaluate` reads them."""
         context_mode = self.context_mode(model, VALIDATION_ROWS)
-        found = np.concatenate(line_log_probs(model, Backward(corpus) if self.backward else corpus, context_mode))
+        with validation_lines(model, self.text, corpus, rows) as lines:
+            found = np.concatenate(line_log_probs(model, Backward(lines) if self.backward else lines, context_mode))
         what = "nats per token" if is_probability(model) else "scores of tokens, no probabilities"
         signed = f"{what}|</s> counted|{joined_signature(model, context_mode)}{'|backward' if self.backward else ''}"
         return [Score("loss", -float(found.mean()), signed, count=len(found))]

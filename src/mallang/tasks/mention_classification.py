@@ -35,6 +35,7 @@ from mallang.tasks import classification, classifier
 from mallang.tasks.classification_options import LabelOptions
 from mallang.tasks.contract import Better
 from mallang.tasks.entity_links import RECEIVES, GivenEntities, Read, overlaps
+from mallang.tasks.text_windows import TextWindows
 from mallang.text.tokenizer import Tokenizer
 
 __all__ = ["DEFAULTS", "SECTIONS", "Config", "Task", "Verbs"]
@@ -135,6 +136,7 @@ class Task(classification.Task):
                 todo="take an encoder, such as model.name=ernie",
             )
         built: Any = super().build(model, config)
+        self.windows = TextWindows()
         self.entities.give_to(built.model)
         longest = self.longest(built)
         self.most = min(self.most, longest or self.most) if self.most else longest or 0

@@ -8,8 +8,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 from mallang.layers.spelling import KeepsWords, ReadsSpelling
+from mallang.tasks.surprisal import Lines
 from mallang.text.tokenizer import Tokenizer
 from mallang.text.vocabulary import SPECIALS, Vocabulary
 
@@ -43,6 +46,25 @@ def forget_oov(model: object, most: int | None = None) -> None:
     """Forget the ids of words outside the vocabulary if there are many; call it before new texts are read."""
     if isinstance(model, ReadsSpelling):
         model.forget_oov(most)
+
+
+@contextmanager
+def validation_lines(
+    model: object, tokenizer: Tokenizer, corpus: Any, rows: Sequence[tuple[str, ...]]
+) -> Iterator[Any]:
+    """The held-out lines as `evaluate` reads them: the corpus, or `Lines` with the ids of unseen words.
+
+    `rows` are the texts of the corpus. A model in training is left as it was: the ids are forgotten.
+    """
+    if not reads_oov(model, tokenizer):
+        yield corpus
+        return
+    ids = [corpus[place][0].tolist() for place in range(len(corpus))]
+    forget_oov(model, 0)
+    try:
+        yield Lines(ids_to_read(model, tokenizer, [text for (text,) in rows], ids))
+    finally:
+        forget_oov(model, 0)
 
 
 class WithKeptWords:

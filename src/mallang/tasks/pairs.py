@@ -47,6 +47,7 @@ from mallang.tasks.pair_layout import (
     is_pair,
     lengths_of,
 )
+from mallang.tasks.text_windows import TextWindows
 from mallang.text.tokenizer import Tokenizer
 
 __all__ = ["DEFAULTS", "SECTIONS", "Config", "Task", "Verbs"]
@@ -142,6 +143,7 @@ class Task(classification.Task):
             self.layout.layout = "apart" if self.pair_config.read == "both" else self.pair_config.read
         built = super().build(model, config)
         self.layout.limit(self.longest(built))
+        self.windows = TextWindows()
         return built
 
     def encoded(self, encoder: Any, batch: Batch) -> Encoded:

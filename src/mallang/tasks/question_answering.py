@@ -77,7 +77,7 @@ class Config(FineTuning):
     no_answer: bool = False
     """Whether a question may have no answer in its context; the threshold is fitted by `mallang evaluate`."""
     rules: Rules = "squad"
-    """How answers are compared: by words without articles, or as KorQuAD does, by characters."""
+    """How answers are compared: by words without articles (squad, squad2), or as KorQuAD does, by characters."""
     head_dropout: float = 0.0
     """Dropout on the vector of a token before the head."""
     features_mix: bool = False
@@ -93,6 +93,11 @@ class Config(FineTuning):
             raise ValueError(f"head_dropout must be at least 0 and less than 1, but is {self.head_dropout}")
         check_mix(self)
         self.check_tuning()
+
+    @property
+    def scored_by(self) -> Rules:
+        """The rules of the official script: SQuAD has another one where some questions have no answer."""
+        return "squad2" if self.no_answer and self.rules == "squad" else self.rules
 
 
 class Task(FineTuned):

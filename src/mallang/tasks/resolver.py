@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import nn
 
+from mallang import notebook
 from mallang.data.batch import Batch
 from mallang.data.coreference import Clusters, Mention, Mentions, read_clusters, read_sentences
 from mallang.data.sampler import by_length
@@ -67,13 +68,17 @@ class Resolution:
             closes.get(place, "") + opens.get(place, "") + piece for place, piece in zip(places, pieces, strict=True)
         )
 
+    def _repr_html_(self) -> str:
+        rows = [(number, " = ".join(each.text for each in one)) for number, one in enumerate(self.clusters, start=1)]
+        return notebook.block(str(self), notebook.table(("", "the same"), rows) if rows else "")
+
 
 class Verbs:
     """A trained model of coreference."""
 
     task_name = "coreference"
     verbs = ("coref", "evaluate")
-    compared_by = None
+    compared_by = ("CoNLL F1",)
 
     def __init__(self, task: Task, model: Any, config: None, max_length: int) -> None:
         self.task, self.model, self.config, self.max_length = task, model, config, max_length

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Float
 from torch import nn
 
+from mallang import notebook
 from mallang.data.columns import split_cell
 from mallang.data.role_files import NONE
 from mallang.data.roles import Sentence
@@ -92,13 +93,20 @@ class RoleLabeling:
     def __str__(self) -> str:
         return "; ".join(map(str, self.propositions))
 
+    def _repr_html_(self) -> str:
+        tables = []
+        for each in self.propositions:
+            rows = [(f"{one.role} · {one.text}", one.confidence) for one in each.arguments]
+            tables.append(notebook.note(each.predicate) + notebook.bars(rows))
+        return notebook.block(self.input, *tables)
+
 
 class Verbs:
     """A trained role labeler."""
 
     task_name = "semantic_roles"
     verbs = ("roles", "evaluate")
-    compared_by = None
+    compared_by = ("role F1",)
 
     def __init__(self, task: Task, model: Any, config: None, max_length: int) -> None:
         self.task, self.model, self.config, self.max_length = task, model, config, max_length

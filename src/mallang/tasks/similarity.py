@@ -16,7 +16,7 @@ has scores below `lowest` where its cosines are negative.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Literal
@@ -27,20 +27,20 @@ import torch.nn.functional as F
 from jaxtyping import Float, Float32
 from torch import Tensor, nn
 
-from mallang import notebook
 from mallang.data.batch import Batch
 from mallang.data.columns import Column, Kind, LabelSet, Numbers, bits_to_number
 from mallang.data.prepared import Prepared
 from mallang.data.sampler import Rows
 from mallang.decoding.contract import device_of, inference
 from mallang.errors import UserError
-from mallang.evaluation.correlation import correlation_scores, correlations
+from mallang.evaluation.correlation import correlations
 from mallang.evaluation.score import Score
-from mallang.layers.head import ClassificationHead, Headed
+from mallang.layers.head import ClassificationHead
 from mallang.models.contract import Encoder, encode_text, longest_of, reads_sentences
 from mallang.tasks.classification_options import check_share
-from mallang.tasks.contract import Better, Evaluated, Loss
-from mallang.tasks.embedding import text_vectors, word_vectors
+from mallang.tasks.comparer import Verbs
+from mallang.tasks.contract import Better, Loss
+from mallang.tasks.embedding import vectors_of
 from mallang.tasks.finetuning import (
     FineTuned,
     FineTuning,
@@ -53,16 +53,8 @@ from mallang.tasks.finetuning import (
     with_penalties,
     with_r_drop,
 )
-from mallang.tasks.pair_layout import (
-    Layout,
-    PairLayout,
-    as_pairs,
-    check_orders,
-    check_shared,
-    encode_orders,
-    is_pair,
-    lengths_of,
-)
+from mallang.tasks.pair_layout import Layout, PairLayout, check_orders, check_shared, encode_orders, lengths_of
+from mallang.tasks.text_windows import LongTexts, TextWindows
 from mallang.text.tokenizer import Tokenizer
 
 __all__ = ["DEFAULTS", "SECTIONS", "Config", "Task", "Verbs"]
@@ -101,6 +93,8 @@ class Config(FineTuning):
     """Probability that a token is read as `<unk>` in training."""
     max_tokens: int = 0
     """Maximum number of tokens of a row, special tokens included; 0: as many as the model reads."""
+    long_texts: LongTexts = "windows"
+    """kind = "bi", in use: the vector of a longer text is the mean over its windows, or that of its beginning (cut)."""
 
     def __post_init__(self) -> None:
         for name in ("head_dropout", "word_dropout"):
@@ -115,6 +109,8 @@ class Config(FineTuning):
                 raise ValueError(f"{name} has no effect on kind = 'bi', which has no head")
             if self.loss == "bce":
                 raise ValueError("loss = 'bce' needs probabilities, and kind = 'bi' has cosines: mse or cosent")
+        elif self.long_texts != "windows":
+            raise ValueError("long_texts has no effect on kind = 'cross', which cuts the longer text of a pair")
         if self.both_orders:
             check_orders(self, symmetric=self.symmetric)
         self.check_tuning()
@@ -137,6 +133,7 @@ class Task(FineTuned):
         joined: Layout = "orders" if config.both_orders else "joined"
         layout: Layout = joined if config.kind == "cross" else "apart"
         self.layout = PairLayout(self.text.vocabulary, layout, config.max_tokens)
+        self.windows = TextWindows()
 
     @classmethod
     def kinds(cls, config: Config) -> Mapping[str, Kind]:
@@ -173,6 +170,7 @@ class Task(FineTuned):
         encoder: nn.Module = kind(config, *[self.text.vocabulary] * (2 if kind.reads_source else 1))
         self.layout.limit(longest_of(encoder))
         if self.config.kind == "bi":
+            self.windows = TextWindows.of(self.layout.most or None, self.layout.frame, self.config.long_texts)
             return encoder
         assert isinstance(encoder, Encoder)
         head = ClassificationHead(head_dims(encoder, self.config).pooled, 1, self.config.head_dropout)
@@ -263,6 +261,8 @@ class Task(FineTuned):
 
     def predict(self, model: nn.Module, examples: Sequence[Sequence[Any]]) -> Float32[np.ndarray, " pairs"]:
         """The score of every pair, in their order; pairs of similar length share a batch."""
+        if self.config.kind == "bi" and any(len(ids) > self.windows.most > 0 for each in examples for ids in each[:2]):
+            return self.predict_long(model, examples)
         device, found = device_of(model), dict[int, float]()
         with inference(model):
             for group, batch in self.batches(examples, BATCH_TOKENS):
@@ -271,6 +271,16 @@ class Task(FineTuned):
                 found.update(zip(group, shares.tolist(), strict=True))
         shares_found = np.array([found[place] for place in range(len(examples))], dtype=np.float32)
         return self.config.lowest + (self.config.highest - self.config.lowest) * shares_found
+
+    def predict_long(self, model: Any, examples: Sequence[Sequence[Any]]) -> Float32[np.ndarray, " pairs"]:
+        """The score of every pair of texts of which some are read in windows."""
+        sides = [[each[place] for each in examples] for place in (0, 1)]
+        first, second = (
+            torch.from_numpy(vectors_of(model, self.text.vocabulary, side, self.windows)) for side in sides
+        )
+        return self.config.lowest + (self.config.highest - self.config.lowest) * (
+            F.cosine_similarity(first, second, dim=1).numpy()
+        )
 
     def validate(self, model: nn.Module, corpus: Prepared, rows: Sequence[tuple[str, ...]], metric: str) -> list[Score]:
         """The squared error on the scale from 0 to 1, and the correlations, on held-out pairs."""
@@ -296,105 +306,3 @@ def order_loss(shares: Float[Tensor, " pairs"], target: Float[Tensor, " pairs"],
     differences = 20.0 * (shares[:, None] - shares[None, :])
     asked = differences.masked_fill(~is_wrong_way, -torch.inf).flatten()
     return torch.cat((asked.new_zeros(1), asked)).logsumexp(dim=0) * known.sum()
-
-
-@dataclass(frozen=True)
-class Similarity:
-    """How alike two texts are."""
-
-    input: tuple[str, str]
-    score: float
-
-    def __str__(self) -> str:
-        return f"{self.score:.4f}"
-
-    def _repr_html_(self) -> str:
-        """In a notebook: both texts and their score."""
-        return notebook.block("", notebook.bars([(" ↔ ".join(self.input), self.score)]))
-
-
-class Verbs:
-    """A trained model of similarity."""
-
-    task_name = "similarity"
-    verbs = ("similarity", "embed", "evaluate")
-    compared_by = None
-    reads_pairs = True
-    evaluated: Evaluated = "numbers"
-
-    def __init__(self, task: Task, model: Any, config: None, max_length: int) -> None:
-        self.task, self.model, self.config, self.max_length = task, model, config, max_length
-
-    @property
-    def encoder(self) -> Any:
-        """The model without its head."""
-        return self.model.model if isinstance(self.model, Headed) else self.model
-
-    def similarity(self, pairs: Any) -> Any:
-        """The score of a pair of texts, or of each."""
-        given = as_pairs(pairs)
-        scores = self.task.predict(self.model, self.examples(given)).tolist() if given else []
-        found = [Similarity(pair, score) for pair, score in zip(given, scores, strict=True)]
-        return found[0] if is_pair(pairs) else found
-
-    def examples(self, pairs: Sequence[Any]) -> list[tuple[Any, ...]]:
-        """Pairs as examples; their number is not known."""
-        given, nothing = as_pairs(pairs), np.array([np.nan], dtype=np.float32).view(np.int32).astype(np.int64)
-        sides = [self.task.text.encode_batch([pair[place] for pair in given]) for place in (0, 1)]
-        arrays = [[np.array(ids, dtype=np.int64) for ids in side] for side in sides]
-        return [(first, second, nothing) for first, second in zip(*arrays, strict=True)]
-
-    def note_cut(self, pairs: Sequence[Any]) -> str:
-        """A sentence about the pairs that the model cannot read to their ends; empty where it can."""
-        return self.task.layout.note_cut(lengths_of([each[:2] for each in self.examples(pairs)])) if pairs else ""
-
-    def embed(self, texts: str | Iterable[str], *, words: bool = False) -> Float32[np.ndarray, "*texts dim"]:
-        """The vector of a text, or one row per text, whose cosines are the scores; with `words` those of words."""
-        given = [texts] if isinstance(texts, str) else list(texts)
-        if not words and self.task.config.kind == "cross":
-            raise UserError(
-                "this run reads both texts of a pair in one row, so a text alone has no vector",
-                todo="train with task.kind=bi",
-            )
-        found = (word_vectors if words else text_vectors)(self.encoder, self.task.text, given)
-        return found[0] if isinstance(texts, str) else found
-
-    def evaluate(self, rows: Sequence[tuple[str, ...]], **options: Any) -> tuple[list[Score], list[str]]:
-        """The correlations and the squared error, and the score of every row."""
-        if options := {name: value for name, value in options.items() if value is not None}:
-            raise UserError(f"{next(iter(options))} has no effect on similarity", todo="leave it out")
-        numbers = Numbers(self.task.config.lowest, self.task.config.highest)
-        return similarity_scores(self.similarity([row[:2] for row in rows]), [row[2] for row in rows], numbers)
-
-
-def similarity_scores(
-    found: Sequence[Similarity], cells: Sequence[str], numbers: Numbers
-) -> tuple[list[Score], list[str]]:
-    """The correlations with gold numbers, the squared error, and the scores as texts."""
-    golds = np.array([read_gold(cell, number, numbers) for number, cell in enumerate(cells, start=1)])
-    scores = np.array([each.score for each in found])
-    error = float(((scores - golds) ** 2).mean())
-    signature = f"lowest:{numbers.lowest:g}|highest:{numbers.highest:g}"
-    told = [*correlation_scores(scores, golds).values(), Score("MSE", error, signature, count=len(golds))]
-    return told, [str(each) for each in found]
-
-
-def read_gold(cell: str, number: int, numbers: Numbers) -> float:
-    """The gold number of a row; one that is none is refused with its row."""
-    try:
-        return bits_to_number(numbers.encode_batch([cell])[0])
-    except UserError as error:
-        raise UserError(error.what, where=f"row {number}", todo=error.todo) from error
-
-
-def cosines(model: Any, pairs: Any) -> Any:
-    """The cosine of the vectors of both texts, for any model that embeds texts: what a bi-encoder starts from."""
-    given = as_pairs(pairs)
-    texts = list(dict.fromkeys(text for pair in given for text in pair))
-    vectors = dict(zip(texts, model.embed(texts).astype(np.float64), strict=True)) if texts else {}
-    found = []
-    for pair in given:
-        first, second = (vectors[text] for text in pair)
-        size = float(np.linalg.norm(first) * np.linalg.norm(second))
-        found.append(Similarity(pair, float(first @ second) / size if size else 0.0))
-    return found[0] if is_pair(pairs) else found

@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from jaxtyping import Float64, Integer
 
+from mallang import notebook
 from mallang.data.batch import Batch
 from mallang.data.sampler import Streams, by_length
 from mallang.data.streams import Stream, lines_batch, windows_batch
@@ -85,6 +86,11 @@ class Scored:
 
     def __str__(self) -> str:
         return f"{self.score:.4f}"
+
+    def _repr_html_(self) -> str:
+        bits = self.surprisals
+        told = f"{self.score:.4f} · {sum(bits):.2f} bits, {sum(bits) / len(bits):.2f} per token"
+        return notebook.block(self.text, notebook.surprisal(self.tokens, bits), notebook.note(told))
 
 
 class Lines:

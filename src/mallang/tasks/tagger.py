@@ -69,7 +69,7 @@ class Verbs:
 
     task_name = "tagging"
     verbs = ("tag", "evaluate")
-    compared_by = None
+    compared_by = ("span F1", "tag accuracy")
 
     def __init__(self, task: Task, model: Any, config: None, max_length: int) -> None:
         self.task, self.model, self.config, self.max_length = task, model, config, max_length

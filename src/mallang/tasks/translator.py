@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -87,6 +88,10 @@ class Scored:
 
     def __str__(self) -> str:
         return f"{self.score:.4f}"
+
+    def _repr_html_(self) -> str:
+        shown = notebook.surprisal(self.tokens, [-score / math.log(2) for score in self.token_scores])
+        return notebook.block(self.target, notebook.note(self.source), shown, notebook.note(self))
 
 
 class Verbs:

@@ -141,7 +141,7 @@ class Verbs:
 
     task_name = "word_vectors"
     verbs = ("embed", "neighbors", "evaluate")
-    compared_by = None
+    compared_by = ("loss",)
 
     def __init__(self, task: Task, model: Any, config: decoding.Config | None, max_length: int) -> None:
         self.task, self.model, self.config = task, model, config

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from importlib.metadata import version
 from itertools import accumulate, chain, islice, pairwise
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from tokenizers import Tokenizer, models
@@ -63,17 +64,31 @@ class Kiwi:
         return [(letters(token.form), token.start, token.start + token.len) for token in tokens]
 
 
-@cache
 def analyzer() -> Analyzer:
-    """The analyzer, loaded once; it takes a second and some 300 MB."""
+    """The analyzer; text that was analyzed before in its place if MALLANG_MORPHEMES names it."""
+    from mallang.text.analyzed import VARIABLE
+
+    named = os.environ.get(VARIABLE)
+    return analyzed_text(named) if named else kiwi()
+
+
+@cache
+def analyzed_text(path: str) -> Analyzer:
+    """Analyzed text of a file, read once."""
+    from mallang.text.analyzed import Analyzed
+
+    return Analyzed(Path(path))
+
+
+@cache
+def kiwi() -> Kiwi:
+    """The analyzer itself, loaded once; it takes a second and some 300 MB."""
     return Kiwi()
 
 
 def morphemes(text: str) -> list[tuple[str, int, int]]:
     """The morphemes of a text in their dictionary forms, with the places that they come from."""
-    found = analyzer()
-    assert isinstance(found, Kiwi)
-    return found.morphemes(text)
+    return kiwi().morphemes(text)
 
 
 def analyzer_like(name: str) -> Analyzer:

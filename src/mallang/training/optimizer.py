@@ -14,6 +14,7 @@ from mallang.renamed import fit_names
 from mallang.runs.weights import own_weights, set_weights
 from mallang.tasks.contract import Group
 from mallang.training import muon
+from mallang.training.adagrad import Adagrad
 
 RMSPROP_DECAY, RMSPROP_EPSILON = 0.99, 1e-8
 """torch's defaults."""
@@ -23,7 +24,7 @@ RMSPROP_DECAY, RMSPROP_EPSILON = 0.99, 1e-8
 class Config:
     """The optimizer and its peak learning rate."""
 
-    name: Literal["adam", "adamw", "sgd", "asgd", "muon"] = "adam"
+    name: Literal["adam", "adamw", "sgd", "asgd", "adagrad", "muon"] = "adam"
     """The optimizer; asgd is averaged SGD, which ends with a mean of its weights."""
     learning_rate: float = 1e-3
     """Peak learning rate; with the noam schedule the factor of dim^-0.5."""
@@ -47,8 +48,8 @@ class Config:
     def __post_init__(self) -> None:
         if self.learning_rate <= 0:
             raise ValueError(f"learning_rate must be above 0, but is {self.learning_rate}")
-        if self.name in ("adam", "adamw") and self.momentum:  # runs of earlier versions say 0
-            raise ValueError(f"momentum belongs to sgd and muon; {self.name} has betas")
+        if self.name in ("adam", "adamw", "adagrad") and self.momentum:  # runs of earlier versions say 0
+            raise ValueError(f"momentum belongs to sgd and muon; {self.name} has none")
         if self.name != "muon" and self.adam_learning_rate is not None:
             raise ValueError(f"adam_learning_rate belongs to muon; {self.name} has one rate")
         if self.adam_learning_rate is not None and self.adam_learning_rate <= 0:
@@ -59,8 +60,8 @@ class Config:
             raise ValueError(f"trigger and average_from belong to asgd and have no effect on {self.name}")
         if self.trigger < 0 or (self.average_from or 0) < 0:
             raise ValueError("trigger and average_from must not be negative")
-        if self.name in ("sgd", "asgd") and (self.betas, self.epsilon) != ((0.9, 0.98), 1e-9):
-            raise ValueError("betas and epsilon belong to adam and adamw; sgd has momentum")
+        if self.name in ("sgd", "asgd", "adagrad") and (self.betas, self.epsilon) != ((0.9, 0.98), 1e-9):
+            raise ValueError(f"betas and epsilon belong to adam and adamw, and have no effect on {self.name}")
         if self.weight_decay < 0 or self.max_grad_norm < 0 or self.epsilon <= 0:
             raise ValueError("weight_decay and max_grad_norm must not be negative, and epsilon must be above 0")
         if not all(0 <= beta < 1 for beta in self.betas):
@@ -96,6 +97,8 @@ def build(config: Config, groups: Sequence[Group], model: nn.Module | None = Non
                 )
     if config.name in ("sgd", "asgd"):
         return torch.optim.SGD(parts, lr=config.learning_rate, momentum=config.momentum or 0.0, fused=True)
+    if config.name == "adagrad":
+        return Adagrad(parts, rate=config.learning_rate)
     kind = torch.optim.AdamW if config.name == "adamw" else torch.optim.Adam
     return kind(parts, lr=config.learning_rate, betas=config.betas, eps=config.epsilon, fused=True)
 

@@ -5,9 +5,9 @@ import { element } from "#dom";
 
 export const labels = {
   id: "labels",
-  needs: page => Boolean(page.shown?.labels || page.shown?.tags || page.shown?.candidates),
+  needs: page => Boolean(page.shown?.labels || page.shown?.tags || page.shown?.candidates || page.shown?.roles || page.shown?.clusters),
   draw(root, page) {
-    const said = page.words.labels, { labels: found, tags, answer, candidates } = page.shown;
+    const said = page.words.labels, { labels: found, tags, answer, candidates, roles, clusters } = page.shown;
     if (found) {
       element("p", root, said.help, { class: "quiet" });
       const bars = element("div", root, "", { class: "bars", id: "labels" });
@@ -21,6 +21,8 @@ export const labels = {
     if (tags) drawTags(root, page, tags);
     if (answer) drawAnswer(root, page, answer);
     if (candidates) drawCandidates(root, page, candidates);
+    if (roles) drawRoles(root, page, roles);
+    if (clusters) drawClusters(root, page, clusters);
   },
 };
 
@@ -35,6 +37,30 @@ function drawAnswer(root, page, { question, context, start, end }) {
     element("mark", text, letters.slice(start, end).join(""), { class: "answer" });
     text.append(letters.slice(end).join(""));
   }
+}
+
+/** A line per predicate: who does what to whom. */
+function drawRoles(root, page, roles) {
+  const said = page.words.labels;
+  element("p", root, roles.length ? said.roles : said.noRoles, { class: "quiet" });
+  for (const parts of roles) {
+    const line = element("p", root, "", { class: "roles" });
+    for (const { text, role, confidence } of parts) {
+      if (!role) {
+        line.append(text);
+        continue;
+      }
+      const told = `${text}: ${role}, ${(100 * confidence).toFixed(2)} %`, mark = element("mark", line, text, { class: role === "V" ? "verb" : "", tabindex: 0, title: told, "data-role": role, onfocus: () => page.say(told), onmouseenter: () => page.say(told) });
+      element("sub", mark, role);
+    }
+  }
+}
+
+/** The mentions of each thing that a text speaks of more than once. */
+function drawClusters(root, page, clusters) {
+  element("p", root, clusters.length ? page.words.labels.clusters : page.words.labels.noClusters, { class: "quiet" });
+  const list = element("ol", root, "", { id: "clusters" });
+  for (const names of clusters) element("li", list, names.join(" = "));
 }
 
 function drawCandidates(root, page, parts) {

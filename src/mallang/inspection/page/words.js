@@ -42,6 +42,8 @@ export const WORDS = {
     },
     labels: {
       help: "The probability of every label.", tags: "The tag of every word, and its probability.", answer: "The answer in its context.",
+      roles: "Who does what to whom: a line per predicate.", noRoles: "There is no predicate in this text.",
+      clusters: "Names, pronouns and nouns that mean the same.", noClusters: "Nothing is spoken of twice.",
       kinds: { probability: "The most probable candidates.", score: "The candidates with the highest scores; scores are no probabilities.", cosine: "How near, as a cosine." },
     },
     image: { help: "The image, then once for every word: bright where the word attended to it.", whole: "image", told: most => `its largest weight is ${most}` },
@@ -127,6 +129,8 @@ export const WORDS = {
     },
     labels: {
       help: "레이블마다의 확률입니다.", tags: "어절마다의 태그와 그 확률입니다.", answer: "글 속의 답입니다.",
+      roles: "누가 누구에게 무엇을 했는지, 서술어마다 한 줄입니다.", noRoles: "이 글에는 서술어가 없습니다.",
+      clusters: "같은 것을 가리키는 이름, 대명사, 명사입니다.", noClusters: "두 번 가리킨 것이 없습니다.",
       kinds: { probability: "확률이 가장 높은 후보입니다.", score: "점수가 가장 높은 후보입니다. 점수는 확률이 아닙니다.", cosine: "얼마나 가까운지를 코사인으로 나타냅니다." },
     },
     image: { help: "이미지를 단어마다 한 번씩 그렸습니다. 단어가 주목한 곳이 밝습니다.", whole: "이미지", told: most => `가장 큰 가중치 ${most}` },

@@ -37,16 +37,22 @@ export function drawMain(root, fields, said, text, oninput) {
   });
 }
 
+/** Options as the address keeps them, and back: beam=3&nbest=2. */
+export const readOptions = text => Object.fromEntries(new URLSearchParams(text ?? ""));
+export function writeOptions(chosen) {
+  return new URLSearchParams(Object.entries(chosen).filter(([, value]) => value !== "" && value !== false)).toString() || null;
+}
+
 /** Draw the options; the values that were given are read by `read`, and one left empty is that of the recipe. */
-export function drawOptions(root, fields, run, said, chosen) {
+export function drawOptions(root, fields, run, said, chosen, onchange = () => {}) {
   return fields.map(([name, schema]) => {
     const own = [schema, ...(schema.anyOf ?? [])].find(each => each.type && each.type !== "null" && !(each.type === "array" && schema.anyOf?.length > 2)) ?? { type: "string" };
     const usual = run.settings[name] ?? schema.default, label = element("label", root, `${name}`, { title: schema.description ?? "", class: own.type === "boolean" ? "check" : "" });
-    const attributes = { id: `option-${name}`, "data-key": `option-${name}`, onchange: () => { chosen[name] = own.type === "boolean" ? input.checked : input.value; } };
+    const attributes = { id: `option-${name}`, "data-key": `option-${name}`, onchange: () => { chosen[name] = own.type === "boolean" ? input.checked : input.value; onchange(); } };
     let input;
     if (own.type === "boolean") {
       input = element("input", label, "", { type: "checkbox", ...attributes });
-      input.checked = chosen[name] ?? schema.default ?? false;
+      input.checked = name in chosen ? String(chosen[name]) === "true" : schema.default ?? false;
       return { name, read: () => (input.checked === (schema.default ?? false) ? undefined : input.checked) };
     }
     if (own.enum) {
@@ -70,7 +76,7 @@ function linesOf(text) {
   return lines.length === 1 ? lines[0] : lines.length ? lines : "";
 }
 
-function asAddress(file) {
+export function asAddress(file) {
   return new Promise((done, failed) => {
     const reader = new FileReader();
     Object.assign(reader, { onload: () => done(reader.result), onerror: () => failed(reader.error) });

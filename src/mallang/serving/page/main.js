@@ -6,12 +6,13 @@ import { Refused, ask, setToken } from "#serve/api";
 import { inside } from "#serve/inside";
 import { live } from "#serve/live";
 import { recipes } from "#serve/recipes";
+import { results } from "#serve/results";
 import { training } from "#serve/training";
 import { tryout } from "#serve/try";
 import { WORDS } from "#serve/words";
 
-Object.assign(KEYS, { page: ["text", null], a: ["text", null], b: ["text", null], verb: ["text", null], in: ["text", null] });
-const TABS = [tryout, inside, live, training, recipes];
+Object.assign(KEYS, { page: ["text", null], a: ["text", null], b: ["text", null], verb: ["text", null], in: ["text", null], opt: ["text", null], look: ["text", null], lines: ["number", 0] });
+const TABS = [tryout, inside, live, training, recipes, results];
 /** The characters of a text that an address can hold; a longer one is not in it. */
 export const SHARED = 200;
 
@@ -138,7 +139,7 @@ class Shell {
     else if (event.key === "/") this.root.querySelector("textarea")?.focus();
     else if (this.tab === inside) return;
     else if (event.key === "?") this.help();
-    else if (/^[1-5]$/.test(event.key) && this.tabs[event.key - 1]) this.set({ page: this.tabs[event.key - 1].id });
+    else if (/^[1-6]$/.test(event.key) && this.tabs[event.key - 1]) this.set({ page: this.tabs[event.key - 1].id });
     else return;
     event.preventDefault();
   }

@@ -3,9 +3,9 @@
 import { choice, element } from "#dom";
 import { ask, events } from "#serve/api";
 import { drawResult } from "#serve/answers";
-import { drawMain, drawOptions, fieldsOf } from "#serve/form";
+import { drawMain, drawOptions, fieldsOf, readOptions, writeOptions } from "#serve/form";
 
-let schema = null, running = null, chosen = {}, last = null;
+let schema = null, running = null, last = null;
 
 export const tryout = {
   id: "try",
@@ -21,10 +21,10 @@ export const tryout = {
     choice(element("div", root, "", { class: "row" }), said.verb, run.verbs.map(each => [each, said.verbs[each] ?? each]), verb, value => shell.set({ verb: value })).id = "verb";
     const fields = fieldsOf(schema, run, verb), form = element("form", root, "", { id: "try-form" });
     const main = drawMain(form, fields.main, said, shell.text, text => shell.read(text));
-    const details = element("details", form);
+    const details = element("details", form), chosen = readOptions(shell.state.opt);
     details.open = Object.values(chosen).some(value => value !== "" && value !== false);
     element("summary", details, said.options);
-    const options = drawOptions(element("div", details, "", { class: "options" }), fields.options, run, said, chosen);
+    const options = drawOptions(element("div", details, "", { class: "options" }), fields.options, run, said, chosen, () => shell.keep({ opt: writeOptions(chosen) }));
     const row = element("div", form, "", { class: "row" });
     element("button", row, said.send, { type: "submit", id: "send" });
     element("button", row, said.stop, { type: "button", id: "stop", onclick: () => running?.abort() });
