@@ -235,6 +235,10 @@ def test_a_killed_worker_and_a_stop_under_load(translator: Path) -> None:
         def ask(text: str, beam: int) -> None:
             found[beam][client.post("/api/translate", texts=text, beam=beam)[0]] += 1
 
+        def arrived() -> float:
+            """The texts that wait, and all that workers have taken."""
+            return metric(client, "mallang_queue_size") + metric(client, "mallang_queue_duration_seconds_count")
+
         asking = in_background(*(lambda: ask("sleep 0.5", 1) for _ in range(3)))
         until(lambda: metric(client, 'mallang_batch_size_count{run="translator"') >= 1)
         for process in running.workers():
@@ -246,12 +250,10 @@ def test_a_killed_worker_and_a_stop_under_load(translator: Path) -> None:
         status, answer = client.post("/api/translate", texts="die")
         assert status == 500 and "two workers" in answer["error"]["message"]
 
-        asking = in_background(*(lambda: ask("sleep 0.3", 1) for _ in range(3)))
-        until(lambda: metric(client, "mallang_queue_size") == 0)
-        asking += in_background(lambda: ask("sleep 30", 2))
-        until(lambda: metric(client, "mallang_queue_size") + metric(client, "mallang_connections") > 1)
-        asking += in_background(lambda: ask("물", 3))
-        time.sleep(0.2)
+        asking, before = [], arrived()
+        for count, (text, beam) in enumerate([("sleep 0.3", 1)] * 3 + [("sleep 30", 2), ("물", 3)], start=1):
+            asking += in_background(lambda text=text, beam=beam: ask(text, beam))
+            until(lambda count=count: arrived() == before + count)
         running.process.send_signal(signal.SIGTERM)
         begun = time.monotonic()
         assert running.process.wait(30) == 0 and time.monotonic() - begun < 20
