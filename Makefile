@@ -4,7 +4,8 @@ GPU_PYTHON ?= $(PYTHON)
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 # What is asked of kernels is asked of plain torch as well, which is what machines without them run.
-EITHER_WAY := tests/kernels tests/layers tests/decoding tests/contracts/test_models.py tests/contracts/test_decoding.py
+EITHER_WAY := tests/kernels tests/layers tests/decoding tests/contracts/test_models.py tests/contracts/test_decoding.py \
+              tests/contracts/test_encoders.py tests/contracts/test_protocols.py
 
 .PHONY: help install demo test test-all test-kernels test-browser test-gpu check format generated bench clean
 
@@ -20,9 +21,9 @@ test: .venv/develop check test-kernels  ## what every change must pass
 	$(BIN)/python -m pytest -n 2 -m "not slow"
 	MALLANG_KERNELS=off $(BIN)/python -m pytest -n 2 -m "not slow" $(EITHER_WAY)
 
-test-all: .venv/develop check test-kernels  ## also compilation, kills and long cases
+test-all: .venv/develop check test-kernels  ## also compilation, kills and long cases, all of it without kernels too
 	$(BIN)/python -m pytest -n 2
-	MALLANG_KERNELS=off $(BIN)/python -m pytest -n 2 $(EITHER_WAY)
+	MALLANG_KERNELS=off $(BIN)/python -m pytest -n 2
 
 test-kernels: .venv/develop .venv/triton  ## kernels written in triton, on a CPU by its interpreter
 	TRITON_INTERPRET=1 PYTHONPATH=.venv/triton $(BIN)/python -m pytest -n 2 -m kernels tests/kernels

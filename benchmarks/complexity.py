@@ -22,7 +22,9 @@ from benchmarks.report import Result, show, versions
 TOKENS, SHORTEST = 4096, 16
 HEADS, WIDTH, WINDOW = 4, 3, 64
 """Attention heads, the kernel size of the convolution, and the window of windowed attention in positions."""
-FULL, ALONE, SIMPLE = "self-attention", "attention alone", "recurrence (Elman)"
+DILATION = WIDTH
+"""Positions between the inputs of the dilated convolution, as in the second layer of a stack whose path is log n."""
+FULL, ALONE, SIMPLE, DILATED = "self-attention", "attention alone", "recurrence (Elman)", "dilated convolution"
 
 
 @dataclass(frozen=True)
@@ -120,6 +122,7 @@ def layers(dim: int, device: str) -> tuple[dict[str, Callable[[Any], Any]], list
     share = dim // HEADS
     elman, lstm = Recurrent("tanh", dim, dim).to(device), Recurrent("lstm", dim, dim).to(device)
     convolution = Convolution(dim, WIDTH, causal=True).to(device)
+    dilated = Convolution(dim, WIDTH, causal=True, dilation=DILATION).to(device)
     attention = SelfAttention(dim, HEADS, share, share).to(device)
 
     def alone(x: Tensor) -> Tensor:
@@ -135,12 +138,13 @@ def layers(dim: int, device: str) -> tuple[dict[str, Callable[[Any], Any]], list
         SIMPLE: lambda x: elman(x)[0],
         "recurrence (LSTM)": lambda x: lstm(x)[0],
         "convolution": convolution,
+        DILATED: dilated,
         FULL: lambda x: attention(x, "causal")[0],
         f"{FULL}, unfused": plain,
         "windowed self-attention": lambda x: attention(x, Window(WINDOW))[0],
         ALONE: alone,
     }
-    return runs, [elman, lstm, convolution, attention]
+    return runs, [elman, lstm, convolution, dilated, attention]
 
 
 def timed(step: Callable[[], Any], device: str) -> float:
@@ -178,7 +182,12 @@ def kept_bytes(run: Callable[[Any], Any], x: Any, known: Sequence[Any]) -> int:
 
 
 def path(name: str, length: int) -> int:
-    """The number of steps from the first position to the last: times in a recurrence, layers elsewhere."""
+    """The number of steps from the first position to the last: times in a recurrence, layers elsewhere.
+
+    The dilation of convolutions grows by their width from layer to layer.
+    """
+    if name == DILATED:
+        return next(layers for layers in range(1, length + 1) if WIDTH**layers >= length)
     reach = {"convolution": WIDTH - 1, "windowed self-attention": WINDOW}.get(
         name, 1 if "recurrence" in name else length
     )

@@ -84,10 +84,12 @@ def set_threads(threads: int) -> None:
 
 
 def our_training(folder: str, sentences: int, batch: int, updates: int, device: str, threads: int) -> Turn:
-    """Our batches, step and optimizer."""
+    """Our batches, step and optimizer; on a GPU batches have few shapes, each a captured graph, as in training."""
     import torch
 
+    from mallang.data.batch import Shapes
     from mallang.data.sampler import Buckets
+    from mallang.models.contract import longest_of
     from mallang.training import optimizer as optimizers
     from mallang.training.step import Step
 
@@ -102,9 +104,12 @@ def our_training(folder: str, sentences: int, batch: int, updates: int, device: 
     optimizer = optimizers.build(config, task.updates(model))
     step = Step(task, model, torch.device(device), "auto", "auto")
 
+    shapes = Shapes(512 * batch, batch, longest=longest_of(model)) if device == "cuda" else None
+    how = {"tokens": 512 * batch, "sentences": batch, "multiple": shapes.multiple if shapes else 1, "seed": SEED}
+
     def batches() -> Iterator[Any]:
         for epoch in itertools.count():
-            for rows in Buckets(lengths, tokens=512 * batch, sentences=batch, seed=SEED, epoch=epoch):
+            for rows in Buckets(lengths, epoch=epoch, **how):
                 yield task.collate([examples[place] for (place,) in rows])
 
     stream = batches()
@@ -113,6 +118,7 @@ def our_training(folder: str, sentences: int, batch: int, updates: int, device: 
         tokens = 0
         for one in itertools.islice(stream, updates):
             counts = task.counts(one)
+            one = one if shapes is None else shapes.fill(one)
             optimizer.zero_grad(set_to_none=not step.keeps_gradients)
             step.run(one.to(device), [counts["loss"]] * len(counts))
             optimizers.clip_gradients(model.parameters(), config)

@@ -22,6 +22,7 @@ LAYERS = {
     "recurrence (Elman)": ("Elman", RECURRENT),
     "recurrence (LSTM)": ("LSTM", RECURRENT),
     "convolution": ("convolution", FORWARD),
+    "dilated convolution": ("dilated", FORWARD),
     "self-attention": ("self-attention", ATTENDING),
     "self-attention, unfused": ("unfused", ATTENDING),
     "windowed self-attention": ("windowed", ATTENDING),

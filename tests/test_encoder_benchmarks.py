@@ -57,6 +57,13 @@ def test_the_options_of_every_system_are_those_of_its_function() -> None:
     assert not [one.label for one in encoder_speed.entrants_of("folder", 5, "cuda", 1) if "int8" in one.label]
 
 
+def test_the_size_of_a_batch_stands_in_the_names_of_results() -> None:
+    outcomes = {finetuning_speed.PEER: Outcome(10.0, 2**20, ""), "mallang": Outcome(25.0, 2**21, "")}
+    found = finetuning_speed.results_of(outcomes, "cpu", 64, "64 reviews a batch", 0.0)
+    assert {*found} == {"finetuning-cpu-64-transformers-Trainer", "finetuning-cpu-64-mallang"}
+    assert "2.5 times transformers Trainer" in found["finetuning-cpu-64-mallang"].signature
+
+
 def test_the_ratio_is_to_the_fastest_peer() -> None:
     slow, fast, _ = encoder_speed.PEERS
     outcomes = {slow: Outcome(5.0, 2**20, ""), fast: Outcome(10.0, 2**20, ""), "mallang": Outcome(25.0, 2**21, "")}

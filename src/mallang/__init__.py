@@ -1,4 +1,4 @@
-"""Mallang: every sequence model from n-grams to GPT, in Korean and English.
+"""Mallang: sequence models from n-grams to GPT and BERT, in Korean and English.
 
 In three lines of Python:
 

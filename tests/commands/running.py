@@ -123,8 +123,12 @@ def start(
     missing: Sequence[str] = (),
     closed: Sequence[str] = (),
     cold: bool = False,
+    nobody: bool = False,
 ) -> Job:
-    """Start a command in a process group of its own; `cold` as `python -m mallang`, else from the warm process."""
+    """Start a command in a process group of its own; `cold` as `python -m mallang`, else from the warm process.
+
+    `nobody` is a user who may not write where files belong to root.
+    """
     folder = Path(tempfile.mkdtemp(prefix="command-", dir=scratch()))
     folder.joinpath("in").write_bytes(text.encode() if isinstance(text, str) else text)
     for name in ("out", "err"):
@@ -140,6 +144,7 @@ def start(
         "file_size": file_size,
         "missing": list(missing),
         "closed": list(closed),
+        "nobody": nobody,
         "seconds": 120,
     }
     server = warm()

@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -172,3 +173,30 @@ def test_without_a_test_split_the_valid_one_is_scored_and_that_is_said(run: Path
     assert named.out == ended.out and "has no test split" not in named.err
     assert (run / "outputs" / "valid.txt").is_file() and not (run / "outputs" / "test.txt").exists()
     assert mallang("evaluate", run, "--split", "test", cwd=home).code == 2
+
+
+@pytest.mark.parametrize("kind", ["trained", "writer"])
+def test_a_run_in_a_folder_that_nobody_may_write_to_is_scored(kind: str, request: pytest.FixtureRequest) -> None:
+    """A translation model and a language model: scores as ever, a note, and no file."""
+    run: Path = request.getfixturevalue(kind)
+    home = Path(tempfile.mkdtemp())  # not below the folders of pytest, which are for their owner alone
+    try:
+        shutil.copytree(run.parent.parent, home / "home")
+        own = home / "home" / "runs" / run.name
+        for name in ("outputs", "scores"):
+            shutil.rmtree(own / name, ignore_errors=True)
+        for path in (*home.rglob("*"), home):
+            path.chmod(0o555 if path.is_dir() else 0o444)
+        (cache := Path(tempfile.mkdtemp())).chmod(0o777)
+        before = sorted(home.rglob("*"))
+        ended = mallang(
+            "evaluate", own, "--split", "valid", cwd=home / "home", env={"MALLANG_CACHE": str(cache)}, nobody=True
+        )
+        assert ended.code == 0, ended.err
+        assert ("BLEU" if kind == "trained" else "perplexity per word") in ended.out
+        note = f"note: {own} is read-only: outputs and scores of valid were not kept"
+        assert note in ended.err.splitlines() and sorted(home.rglob("*")) == before
+    finally:
+        for path in (home, *home.rglob("*")):
+            path.chmod(0o755)
+        shutil.rmtree(home)

@@ -6,8 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+import mallang as mallang_api
 from commands.running import mallang
 from mallang.recipe import read
 from mallang.training.train import Options, train
@@ -54,6 +56,47 @@ def test_a_pair_is_two_arguments_or_a_line_with_a_tab(runs: Path, tmp_path: Path
     assert found["input"] == ["a b", "a"] and found["score"] == pytest.approx(score, abs=1e-4)
     lines = run("similarity", runs / "similarity", "--file", tmp_path / "in.tsv").splitlines()
     assert len(lines) == 2 and float(lines[0]) == score
+
+
+def test_a_pair_has_one_vector(runs: Path, tmp_path: Path) -> None:
+    found = json.loads(run("embed", runs / "pairs", "a b", "a", "--json"))
+    assert found["input"] == ["a b", "a"] and len(found["vector"]) == 8
+    (tmp_path / "in.tsv").write_text("a b\ta\nc d\tb\na\tb\n", "utf-8")
+    made = ("--out", tmp_path / "v.npy", "--map", tmp_path / "m.json")
+    run("embed", runs / "pairs", "--file", tmp_path / "in.tsv", *made)
+    vectors = np.load(tmp_path / "v.npy")
+    assert vectors.shape == (3, 8) and vectors[0].tolist() == pytest.approx(found["vector"], abs=1e-6)
+    points = json.loads((tmp_path / "m.json").read_text("utf-8"))["points"]
+    assert [point["text"] for point in points] == ["a b ↔ a", "c d ↔ b", "a ↔ b"]
+    expected = mallang_api.load(runs / "pairs", device="cpu").embed([("a b", "a"), ("c d", "b"), ("a", "b")])
+    assert vectors == pytest.approx(expected, abs=1e-6)
+    words = json.loads(run("embed", runs / "pairs", "a", "--words", "--json"))
+    assert words["input"] == "a" and len(words["vector"]) == 8
+
+
+def test_the_control_of_a_similarity_stands_beside_it(runs: Path) -> None:
+    def trained(name: str, *changes: str) -> None:
+        built = read("bag-of-means", [
+            f"data.train={runs}/similarity.tsv", f"data.valid={runs}/similarity.tsv", "task.name=similarity",
+            "text.unit=space", "model.dim=8", "train.steps=5", "train.validate_every=5", "train.workers=0", *changes,
+        ]).build()  # fmt: skip
+        train(built, Options(folder=runs / name, quiet=True))
+
+    trained("cross", "task.symmetric=true")
+    told = mallang("evaluate", str(runs / "cross"), "--split", "valid", cwd=runs).err
+    command = f"mallang train {runs}/cross task.read=second task.symmetric=false --name cross-control"
+    assert f"the control (task.read=second task.symmetric=false) is not trained: {command}" in told
+    trained("cross-control", "task.read=second")
+    told = mallang("evaluate", str(runs / "cross"), "--split", "valid", cwd=runs).err
+    assert f"{runs}/cross-control, which is not scored on valid yet" in told
+    done = mallang("evaluate", str(runs / "cross-control"), "--split", "valid", "--json", cwd=runs)
+    assert "control" not in done.err
+    spearman = next(each["value"] for each in json.loads(done.out) if each["name"] == "Spearman")
+    told = mallang("evaluate", str(runs / "cross"), "--split", "valid", cwd=runs).err
+    assert f"{runs}/cross-control, has Spearman {spearman:.2f} on valid" in told
+    alone = mallang_api.load(runs / "cross-control", device="cpu").similarity([("a b", "a"), ("c d", "a")])
+    assert alone[0].score == alone[1].score  # the first text is not read
+    assert "control" not in mallang("evaluate", str(runs / "similarity"), "--split", "valid", cwd=runs).err  # a cosine
 
 
 def test_numbers_of_a_file_are_correlated(runs: Path) -> None:

@@ -155,3 +155,14 @@ def test_attention_is_a_dozen_lines():
     tree = ast.parse((SOURCE / "layers" / "attention.py").read_text("utf-8"))
     [attend] = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == "attend"]
     assert attend.end_lineno - attend.body[0].lineno + 1 <= 12
+
+
+def test_all_tests_run_with_kernels_and_without() -> None:
+    root = SOURCE.parents[1]
+    made = (root / "Makefile").read_text("utf-8").replace("\\\n", " ")
+    either_way = re.search(r"^EITHER_WAY := (.*)$", made, re.M)
+    assert either_way is not None and all((root / path).exists() for path in either_way[1].split())
+    lines = re.search(r"^test-all:.*\n((?:\t.*\n)+)", made, re.M)
+    assert lines is not None
+    whole = "$(BIN)/python -m pytest -n 2"
+    assert [line.strip() for line in lines[1].splitlines()] == [whole, f"MALLANG_KERNELS=off {whole}"]

@@ -172,3 +172,23 @@ def test_a_label_that_cannot_be_encoded_is_told_with_its_row(tmp_path):
     with pytest.raises(UserError, match="'so-so' does not occur") as caught:
         prepare(rows, columns, Filters(), tmp_path)
     assert caught.value.where == "my.tsv, row 2"
+
+
+def test_schemes_of_the_same_tags_have_fingerprints_of_their_own():
+    """B-X and I-X spell other spans in each; what was prepared with one is not read with another."""
+    names = ("B-X", "I-X", "O")
+    found = {LabelSet(names, "tags", scheme=scheme).fingerprint for scheme in (None, "iob1", "iob2", "bioes")}
+    assert len(found) == 4
+
+
+@pytest.mark.parametrize(
+    ("kind", "cells", "todo"),
+    [
+        ("label", ["good", "good"], "rows of at least two classes"),
+        ("tags", ["O\tO", "O"], "sentences with at least two tags"),
+    ],
+)
+def test_a_column_with_a_single_label_says_what_to_give(kind, cells, todo):
+    with pytest.raises(UserError, match="there is nothing to tell apart") as caught:
+        LabelSet.learn(cells, kind)
+    assert caught.value.todo.startswith(f"give {todo}, or name")

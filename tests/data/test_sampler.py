@@ -176,3 +176,14 @@ def test_groups_of_like_length_hold_every_text_once_within_the_bound(lengths, to
     assert longest == sorted(longest, reverse=True)
     if len(lengths) > parts * (parts - 1):
         assert len(groups) >= parts
+
+
+def test_one_example_that_is_too_long_for_a_row_is_refused():
+    with pytest.raises(UserError, match="an example of 9 tokens does not fit into a row of 8"):
+        Packed(np.array([3, 9, 2]), width=8, rows=2, seed=1, epoch=0)
+
+
+def test_lengths_are_not_rounded_up_unless_that_is_asked_for():
+    lengths = np.array([[5], [5]])
+    assert len(Buckets(lengths, tokens=10, seed=1, epoch=0)) == 1  # 2 × 5 fill the batch
+    assert len(Buckets(lengths, tokens=10, multiple=2, seed=1, epoch=0)) == 2  # 2 × 6 do not fit

@@ -92,6 +92,8 @@ def write_entry(entry: Entry, size: Size) -> Entry:
     splits = {}
     held_out = Size(max(64, size.rows // 10), max(64, size.words // 10))
     for split in ("train", "valid", *(["test"] if entry.name in EXCLUDED else [])):
+        if split not in entry.splits:  # a corpus to evaluate on alone
+            continue
         how = entry.splits[split]
         for path in how.files.paths:
             if path.as_posix() not in written:

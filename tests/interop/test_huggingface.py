@@ -3,6 +3,7 @@
 import json
 import shutil
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -49,6 +50,19 @@ def theirs(tmp_path_factory):
     return folder
 
 
+@contextmanager
+def keeping(blocks):
+    """While it lasts, the outputs of all blocks are kept in a list; every block keeps its last input as `seen`."""
+    found = []
+    hooks = [block.register_forward_hook(lambda _, __, output: found.append(output)) for block in blocks]
+    hooks += [block.register_forward_pre_hook(lambda own, given: setattr(own, "seen", given[0])) for block in blocks]
+    try:
+        yield found
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
 def imported(theirs, tmp_path):
     huggingface.import_gpt2(theirs, tmp_path / "run")
     return mallang.load(tmp_path / "run", device="cpu")
@@ -74,18 +88,34 @@ def test_an_imported_model_says_the_same(theirs, tmp_path):
 
 @torch.no_grad()
 def test_hidden_states_and_attentions_are_those_of_transformers(theirs, tmp_path):
+    """Of a padded batch, at every real position of every layer, with the positions given there or not."""
     verbs = imported(theirs, tmp_path)
     reference = transformers.GPT2LMHeadModel.from_pretrained(theirs, attn_implementation="eager").eval()
     end = reference.config.eos_token_id
-    ids = verbs.task.text.encode(TEXTS[0]).ids
-    batch = Batch(tokens=torch.tensor([[2, *ids]]), lengths=torch.tensor([len(ids) + 1]))
-    given = torch.tensor([[end, *(number - 4 for number in ids)]])
-    expected = reference(given, output_hidden_states=True, output_attentions=True)
-    with record_attention(verbs.model) as maps:
+    rows = [verbs.task.text.encode(text).ids for text in TEXTS]
+    lengths = torch.tensor([len(row) + 1 for row in rows])
+    ours = torch.nn.utils.rnn.pad_sequence([torch.tensor([2, *row]) for row in rows], batch_first=True, padding_value=0)
+    batch = Batch(tokens=ours, lengths=lengths)
+    assert len(set(lengths.tolist())) > 2 and min(lengths) == 1  # the last text is empty
+    mask = batch.mask
+    given = torch.where(mask & (ours != 2), ours - 4, end)
+    positions = torch.arange(ours.shape[1])[None].expand_as(ours)
+    with record_attention(verbs.model) as maps, keeping(verbs.model.decoder) as layers:
         hidden = verbs.model(batch)
-    torch.testing.assert_close(hidden, expected.hidden_states[-1], atol=1e-5, rtol=1e-5)
-    for layer, weights in enumerate(expected.attentions):
-        torch.testing.assert_close(maps[f"decoder.{layer}.self"], weights, atol=1e-5, rtol=1e-5)
+    for more in ({}, {"position_ids": positions}):
+        asked = {"output_hidden_states": True, "output_attentions": True, "attention_mask": mask.long(), **more}
+        expected = reference(given, **asked)
+        assert len(expected.hidden_states) == len(layers) + 1 == len(expected.attentions) + 1
+        for found, wanted in zip([*layers[:-1], hidden], expected.hidden_states[1:], strict=True):
+            torch.testing.assert_close(found[mask], wanted[mask], atol=1e-5, rtol=1e-5)
+        first = verbs.model.decoder[0].seen
+        torch.testing.assert_close(first[mask], expected.hidden_states[0][mask], atol=1e-5, rtol=1e-5)
+        for layer, weights in enumerate(expected.attentions):
+            found = maps[f"decoder.{layer}.self"].transpose(1, 2)[mask]
+            torch.testing.assert_close(found, weights.transpose(1, 2)[mask], atol=1e-5, rtol=1e-5)
+        logits, wanted = verbs.model.output(hidden)[mask], expected.logits[mask]
+        logits = torch.cat((logits[:, 4:], logits[:, 3:4]), dim=1)
+        torch.testing.assert_close(logits.log_softmax(-1), wanted.log_softmax(-1), atol=1e-5, rtol=1e-5)
 
 
 def test_what_was_imported_goes_back_unchanged(theirs, tmp_path):

@@ -17,7 +17,7 @@ from mallang.layers.head import Headed
 from mallang.models import bert
 from mallang.recipe import read
 from mallang.runs.weights import own_weights, set_weights
-from mallang.tasks import pairs, similarity
+from mallang.tasks import comparer, pairs, similarity
 from mallang.training.train import Options, train
 
 transformers = pytest.importorskip("transformers")
@@ -91,7 +91,7 @@ def test_a_cross_encoder_goes_there_as_a_regression_and_a_bi_encoder_as_an_encod
     one, two = (theirs.bert(**tokenizer(text, return_tensors="pt")).pooler_output[0] for text in PAIRS[0])
     cosine = float(torch.nn.functional.cosine_similarity(one, two, dim=0))
     assert bi.similarity(PAIRS[0]).score == pytest.approx(5 * cosine, abs=1e-4)
-    assert similarity.cosines(encoder, PAIRS[0]).score == pytest.approx(cosine, abs=1e-5)
+    assert comparer.cosines(encoder, PAIRS[0]).score == pytest.approx(cosine, abs=1e-5)
     assert mallang.load(tmp_path / "run").embed(PAIRS[0][0]) == pytest.approx(bi.embed(PAIRS[0][0]), abs=1e-6)
 
 

@@ -221,6 +221,29 @@ def test_positions_end_with_a_clear_message():
 
 
 @torch.no_grad()
+def test_without_positions_a_gpt_reads_texts_of_any_length_and_no_order_in_one_block():
+    torch.manual_seed(1)
+    model = GPT(Config(**{**SIZES["tiny"], "max_length": None, "layers": 1}), vocabulary(11)).eval()
+    assert model.longest is None and model(batch_of(time=70)).shape[1] == 70
+    first, other = ([[2, 5, 6, 7, 8]], [[2, 7, 5, 6, 8]])  # the last token attends to the same bag of words
+
+    def last(model, rows):
+        tokens = torch.tensor(rows)
+        return model(Batch(tokens=tokens, lengths=torch.tensor([tokens.shape[1]])))[0, -1]
+
+    close(last(model, first), last(model, other))
+    torch.manual_seed(1)
+    ordered = GPT(Config(**{**SIZES["tiny"], "layers": 1}), vocabulary(11)).eval()
+    assert (last(ordered, first) - last(ordered, other)).abs().max() > 1e-4
+    batch = batch_of(time=9)
+    packed = replace(batch, segments=torch.ones_like(batch.tokens))
+    close(model(packed), model(batch))
+    logits, state = model.step(batch.tokens[:, :4], model.start(batch))
+    more, _ = model.step(batch.tokens[:, 4:], state)
+    close(torch.cat((logits, more), dim=1), model.output(model(batch)))
+
+
+@torch.no_grad()
 def test_the_cache_is_as_small_as_the_precision_allows():
     model, batch = make(), batch_of()
     with torch.autocast("cpu", torch.bfloat16):

@@ -13,10 +13,14 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import h11
 import pytest
 
+from mallang.serving.guard import Limits
+from mallang.serving.impatient import Impatient
 from serving.serving import Client, Running, slow_serving, until
 
 LIMITS = {"receiving": 1, "sending": 1, "seconds": 3, "hanging": 5, "waiting": 20, "stopping": 2}
@@ -188,6 +192,21 @@ def flood(client: Client, count: int, together: int, body: Any) -> Counter[int]:
     return found
 
 
+def test_a_deadline_that_a_busy_server_looks_at_too_late_is_given_again() -> None:
+    now, answers, waited = 100.0, list[bytes](), list[float]()
+    connection: Any = Impatient.__new__(Impatient)
+    connection.limits, connection.coming, connection.due = Limits(receiving=1.0), object(), 100.0
+    connection.conn = SimpleNamespace(our_state=h11.IDLE)
+    connection.transport = SimpleNamespace(is_closing=lambda: False, write=answers.append, close=lambda: None)
+    connection.loop = SimpleNamespace(time=lambda: now, call_later=lambda seconds, call: waited.append(seconds))
+    now = 102.0  # two seconds after the deadline: the server did something else meanwhile
+    connection.give_up()
+    assert not answers and waited == [2.0] and connection.due == 104.0
+    now = 104.01
+    connection.give_up()
+    assert len(answers) == 1 and b" 408 " in answers[0]
+
+
 def test_a_full_queue_is_answered_429(client: Client) -> None:
     found = flood(client, 120, 60, {"texts": "sleep 0.02"})
     assert {200, 429} <= set(found) <= {200, 429, 504} and found.total() == 120, found
@@ -195,7 +214,16 @@ def test_a_full_queue_is_answered_429(client: Client) -> None:
 
 
 @pytest.mark.slow
-def test_ten_thousand_requests_at_once(client: Client) -> None:
+def test_ten_thousand_requests_at_once(translator: Path) -> None:
+    """One process opens them all, and may take some seconds to send each: that is not what is tested here."""
+    with slow_serving(translator, limits={**LIMITS, "receiving": 60, "sending": 60}) as (client, _):
+        flood_all(client)
+        until(lambda: translated(client, "물")[0] == 200)
+        assert metric(client, "mallang_queue_size") == 0
+
+
+def flood_all(client: Client) -> None:
+    """As many requests at once as this process may have files."""
     import resource
 
     files = resource.getrlimit(resource.RLIMIT_NOFILE)

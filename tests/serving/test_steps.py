@@ -39,9 +39,12 @@ def alone(verbs: Any) -> list[Any]:
     return [verbs.generate(prompts, **options) for prompts, options in REQUESTS]
 
 
-@pytest.mark.parametrize("order", range(3))
-def test_requests_that_join_at_any_step_get_what_they_get_alone(verbs: Any, alone: list[Any], order: int) -> None:
-    dice, steps = random.Random(order), Steps(verbs)
+@pytest.mark.parametrize(("order", "together"), [(0, 1), (1, 1), (2, 1), (3, 8), (4, 5)])
+def test_requests_that_join_at_any_step_get_what_they_get_alone(
+    verbs: Any, alone: list[Any], order: int, together: int
+) -> None:
+    """Also where the host looks at several tokens at a time, as on a GPU: what was chosen after an end is dropped."""
+    dice, steps = random.Random(order), Steps(verbs, together)
     waiting = dice.sample(range(len(REQUESTS)), len(REQUESTS))
     done: dict[int, Any] = {}
     while waiting or not steps.is_empty:
@@ -56,8 +59,9 @@ def test_requests_that_join_at_any_step_get_what_they_get_alone(verbs: Any, alon
             assert [each["output"] for each in found["result"]["nbest"]] == [each[0] for each in own.nbest]
 
 
-def test_parts_of_a_stream_add_up(verbs: Any) -> None:
-    steps, texts = Steps(verbs), {0: "", 1: ""}
+@pytest.mark.parametrize("together", [1, 8])
+def test_parts_of_a_stream_add_up(verbs: Any, together: int) -> None:
+    steps, texts = Steps(verbs, together), {0: "", 1: ""}
     steps.add(Continue(1, "writer", ["", TEXTS[0]], {"method": "sampling", "seed": 3, "max_length": 30}, stream=True))
     results: Any = None
     while not steps.is_empty:
@@ -85,3 +89,23 @@ def test_a_canceled_request_leaves_and_changes_nothing(verbs: Any, alone: list[A
 def test_a_prompt_beyond_the_vocabulary_is_refused(verbs: Any) -> None:
     with pytest.raises(UserError, match="vocabulary has"):
         Steps(verbs).add(Continue(1, "writer", [[1, 10**6]], {}))
+
+
+def test_what_else_was_probable_is_that_of_every_token(verbs: Any) -> None:
+    found = []
+    for together in (1, 8):
+        steps = Steps(verbs, together)
+        steps.add(Continue(1, "writer", [TEXTS[0]], {"method": "greedy", "max_length": 13}, alternatives=3))
+        steps.add(Continue(2, "writer", [""], {"method": "sampling", "seed": 4, "max_length": 20}, alternatives=2))
+        done = {}
+        while not steps.is_empty:
+            done |= {event.job: event.results[0]["outputs"][0] for event in steps.step() if isinstance(event, Done)}
+        found.append(done)
+    one, several = found
+    for job, count in ((1, 3), (2, 2)):
+        assert one[job]["tokens"] == several[job]["tokens"]
+        assert len(one[job]["alternatives"]) == len(one[job]["tokens"])
+        for each, other in zip(one[job]["alternatives"], several[job]["alternatives"], strict=True):
+            assert [name for name, _ in each] == [name for name, _ in other] and len(each) == count
+    greedy = [best[0][0] for best in one[1]["alternatives"]]
+    assert greedy == one[1]["tokens"]

@@ -17,7 +17,8 @@ from mallang.errors import UserError
 from mallang.loading import load
 from mallang.recipe import read
 from mallang.text import morphemes
-from mallang.text.morphemes import Analyzer, chunks
+from mallang.text.analyzed import Analyzer
+from mallang.text.morphemes import chunks
 from mallang.text.tokenizer import Config, Tokenizer
 from mallang.training.train import Options, train
 

@@ -152,10 +152,7 @@ def command(
     without the optimizer; speed is measured now, on the same sentences for all, after a warm-up.
 
     Language models are compared by perplexity per word, token and byte, by cost, by loss by position (the surprisal of
-    a word by the number of words before it), and by samples.
-
-    Classifiers, taggers, and runs of other tasks are compared by their own main score: accuracy, F1 of spans,
-    correlation, and so on; speed is then in rows per second. A note says where training budgets were unequal.
+    a word by the number of words before it), and by samples; runs of other tasks by their main score (accuracy, F1 …).
 
     Without runs, --data FILE of labeled texts trains every kind of classifier on it, each for --seconds, and says which
     one to use. --objectives PLAN pre-trains and fine-tunes what a plan says, and reports to --out.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mallang.commands.inputs import note_long, read_texts, set_long_texts
+from mallang.commands.inputs import note_cut, note_long, read_inputs, read_texts, set_long_texts
 from mallang.commands.options import Device, Json, LongTexts, Plugin, Quiet, RunFolder, Texts, add_plugins, load_for
 from mallang.errors import UserError
 
@@ -75,15 +75,13 @@ def command(
     With --words it is the vector that any model learned for a word; a word of several tokens has the mean of theirs.
     With --tokens it is a vector of every token in its context, after each layer of a recurrent language model; --join
     adds those of a model that reads backwards (task.name=backward_language_modeling), so that both sides are known.
-    Blank lines are left out. Vectors are printed unless --out or --map says where they go.
+    A run that classifies pairs takes pairs, as two arguments or lines with a tab between. Blank lines are left out.
+    Vectors are printed unless --out or --map says where they go.
     """
     from mallang.inspection.projections import make_map
 
     add_plugins(plugin)
     check(out, maps or (), method, seed)
-    given = [text for text in read_texts(texts, file) if text.strip()]
-    if not given:
-        raise UserError("there is no text to embed", todo="give texts, or a file with a text a line")
     if join is not None and not tokens:
         raise UserError(f"--join {join} has no effect without --tokens", todo="--tokens: vectors of every token")
     if tokens:
@@ -91,23 +89,37 @@ def command(
         for name, value in refused.items():
             if value:
                 raise UserError(f"{name} has no effect with --tokens", todo=f"leave out --tokens or {name}")
-        embed_tokens(run, join, given, out, device)
+        embed_tokens(run, join, given_texts(None, texts, file), out, device)
         return
     model = load_for(run, None, "embed", device)
+    given = given_texts(None if words else model, texts, file)
     set_long_texts(model, long_texts)
     vectors = model.embed(given, words=words)
     if not words:
-        note_long(model, given, quiet=quiet)
+        (note_cut if isinstance(given[0], tuple) else note_long)(model, given, quiet=quiet)
     if out is not None:
         write_vectors(out, vectors)
         say(f"{len(given)} vectors of {vectors.shape[1]} numbers in {out}", quiet)
     if maps:
-        made = make_map(given, vectors, method or "pca", 1 if seed is None else seed)
+        made = make_map([shown(each) for each in given], vectors, method or "pca", 1 if seed is None else seed)
         for path in maps:
             made.write(path)
             say(f"the map is in {path}", quiet)
     if json or not (out or maps):
         print_vectors(given, vectors, json=json)
+
+
+def given_texts(model: Any, texts: list[str] | None, file: Path | None) -> list[Any]:
+    """The texts without blank ones, or the pairs of texts of a run that embeds pairs."""
+    from mallang.tasks.pair_layout import EmbedsPairs
+
+    if isinstance(model, EmbedsPairs):
+        given = list(read_inputs(model, texts, file))
+    else:
+        given = [text for text in read_texts(texts, file) if text.strip()]
+    if not given:
+        raise UserError("there is no text to embed", todo="give texts, or a file with a text a line")
+    return given
 
 
 def embed_tokens(run: Path, join: Path | None, texts: Sequence[str], out: Path | None, device: str) -> None:
@@ -161,13 +173,18 @@ def write_vectors(path: Path, vectors: np.ndarray[Any, Any]) -> None:
         path.write_bytes(safetensors.numpy.save({"vectors": vectors}))
 
 
-def print_vectors(texts: Sequence[str], vectors: np.ndarray[Any, Any], *, json: bool) -> None:
+def print_vectors(texts: Sequence[Any], vectors: np.ndarray[Any, Any], *, json: bool) -> None:
     """A line a text: as JSON, or the numbers with blanks between."""
     for text, vector in zip(texts, vectors.tolist(), strict=True):
         if json:
             print(json_format.dumps({"input": text, "vector": vector}, ensure_ascii=False), flush=True)
         else:
             print(" ".join(f"{value:.6g}" for value in vector), flush=True)
+
+
+def shown(given: Any) -> str:
+    """A text, or both of a pair, in one line."""
+    return given if isinstance(given, str) else " ↔ ".join(given)
 
 
 def say(text: str, quiet: bool) -> None:

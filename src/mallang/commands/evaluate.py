@@ -234,9 +234,9 @@ def of_run(run: Path, asked: Asked, sentence: int, option: str | None, *, quiet:
         rows = [row[::-1] for row in rows] if asked.reverse else rows
         yield Judged(rows, outputs, scores, part.corpus, chosen, report=report)
         if not quiet:
+            note_control(run, model, part.name, report)
             note_unknown_tokens(model, part.name, rows)
-            note_cut(model, [row[:2] for row in rows], quiet=quiet)
-            note_long(model, [row[0] for row in rows], quiet=quiet, option=False)
+            note_lengths(model, rows)
         if sentence:
             continue  # one sentence is not the score of the run
         told = options | ({} if chosen is None else {"domain": chosen}) | ({"weights": "int8"} if asked.int8 else {})
@@ -251,6 +251,21 @@ def of_run(run: Path, asked: Asked, sentence: int, option: str | None, *, quiet:
             kind = "pairs" if len(model.task.columns) > 1 and report is None else "texts"
             kind = {"answers": "questions", "choices": "questions", "clusters": "documents"}.get(model.evaluated, kind)
             typer.echo(f"{len(rows)} {kind} of {part.name}{tag}; outputs in {run / 'outputs' / name}.txt", err=True)
+
+
+def note_lengths(model: Any, rows: list[Any]) -> None:
+    """Say which rows the model does not read to their ends, or in windows."""
+    note_cut(model, [row[:2] for row in rows], quiet=False)
+    note_long(model, [row[0] for row in rows], quiet=False, option=False)
+
+
+def note_control(run: Path, model: Any, name: str, report: LabelsReport | None) -> None:
+    """Say what the control of a run reaches; a report on labels says it itself."""
+    from mallang.inspection.controls import control_notes
+    from mallang.tasks.contract import Controlled
+
+    for note in control_notes(run, model, name) if report is None and isinstance(model, Controlled) else []:
+        typer.echo(f"note: {note}", err=True)
 
 
 def calibrate(run: Path, model: Any, asked: Asked, *, quiet: bool) -> None:

@@ -104,9 +104,14 @@ def load_similar(run: Path, device: str) -> Any:
     """A model that scores pairs, or one that gives vectors of texts."""
     from mallang.find import plain
     from mallang.runs.folder import Run
+    from mallang.tasks.pair_layout import EmbedsPairs
 
     compares = has_verb(plain(Run.open(run).task), "similarity")
-    return load_for(run, None, "similarity" if compares else "embed", device, called="similarity")
+    model = load_for(run, None, "similarity" if compares else "embed", device, called="similarity")
+    if isinstance(model, EmbedsPairs):
+        what = f"{run} was trained for pairs: both texts have one vector, so there is nothing to compare"
+        raise UserError(what, todo=f"mallang classify {run}")
+    return model
 
 
 def compare(model: Any, pairs: Sequence[tuple[str, str]]) -> list[Any]:

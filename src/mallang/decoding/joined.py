@@ -2,7 +2,7 @@
 
     joined = Joined(model)
     joined.join({"a": [1, 17, 4], "b": [1, 9]})     prefill: all but the last token of each
-    texts, log_probs = joined.step({"a": 4, "b": 9})    the next token of each, from its last one
+    joined.steps({"a": 4, "b": 9}, choose, 8)       eight tokens of each, from its last one; the host does not wait
     joined.join({"c": [1]})                          at any time
     joined.leave(["a"])
 
@@ -12,20 +12,23 @@ are computed and ignored until others take them, or until they are more than a t
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from mallang.decoding.contract import Autoregressive, device_of, inference, normalize
+from mallang.decoding.contract import Autoregressive, Config, device_of, inference, normalize
+from mallang.decoding.precision import at_precision
 from mallang.decoding.prompted import prompt_batch
 from mallang.decoding.runner import bucket
 from mallang.kernels.prepacked import PrepackedWeights
 from mallang.layers.cache import DynamicCache, Nest, State, map_nest, rows_of
 from mallang.layers.joined_cache import JoinedCache
 
+Choose = Callable[[int, Float[Tensor, "texts vocabulary"]], Int[Tensor, " texts"]]
+"""Gives the tokens of a step, which is counted from 0, for the texts in their order."""
 PREFILL = 4096
 """The maximum number of tokens of one prefill."""
 
@@ -33,8 +36,8 @@ PREFILL = 4096
 class Joined:
     """The texts that share the decode steps of a language model."""
 
-    def __init__(self, model: Autoregressive) -> None:
-        self.model, self.device = model, device_of(model)
+    def __init__(self, model: Autoregressive, config: Config | None = None) -> None:
+        self.model, self.device = at_precision(model, config or Config()), device_of(model)
         self.weights = PrepackedWeights()
         self.rows: list[Hashable | None] = []
         """The text of each row; None: free."""
@@ -96,16 +99,26 @@ class Joined:
         """The rows that hold texts."""
         return [row for row, text in enumerate(self.rows) if text is not None]
 
-    def step(self, last: Mapping[Any, int]) -> tuple[list[Any], Float[Tensor, "texts vocabulary"]]:
-        """The log-probabilities of the next token of each text after its last one; the texts in their order."""
+    def order(self) -> list[Any]:
+        """The texts in the order of their rows: that of log-probabilities."""
+        return [text for text in self.rows if text is not None]
+
+    def steps(self, last: Mapping[Any, int], choose: Choose, count: int = 1) -> None:
+        """So many tokens of each text after its last one: `choose` gives them from their log-probabilities.
+
+        Tokens stay on the device between steps, so that the host need not wait for any of them.
+        """
         nothing = self.model.vocabulary.bos
         tokens = torch.tensor([nothing if text is None else last[text] for text in self.rows], device=self.device)
+        used = torch.tensor(self.used(), device=self.device)
         with inference(self.model), self.weights.in_use():
-            moving = map_nest(self.moving, lambda cache: cache.make_room(0), (JoinedCache,), tensors=False)
-            logits, state = self.model.step(tokens[:, None], State(None, moving))
-            self.moving, used = state.moving, self.used()
-            chosen = logits[:, -1] if len(used) == len(self.rows) else logits[used, -1]
-            return [self.rows[row] for row in used], normalize(chosen, self.model.vocabulary)
+            for place in range(count):
+                moving = map_nest(self.moving, lambda cache: cache.make_room(0), (JoinedCache,), tensors=False)
+                logits, state = self.model.step(tokens[:, None], State(None, moving))
+                self.moving, is_full = state.moving, len(used) == len(self.rows)
+                chosen = logits[:, -1] if is_full else logits[:, -1].index_select(0, used)
+                said = choose(place, normalize(chosen, self.model.vocabulary))
+                tokens = said if is_full else tokens.index_copy(0, used, said)
 
     def leave(self, texts: Iterable[Hashable]) -> None:
         """These texts are finished."""

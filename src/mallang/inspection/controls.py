@@ -1,7 +1,8 @@
 """Controls: what a score is worth beside that of the same training run with less to read.
 
 The control of a run is a run beside it, in the same folder, whose recipe differs by one value: `task.read=second` for
-pairs of texts. Its score is read from its folder, where `mallang evaluate` keeps it.
+pairs of texts, `task.read=choices` for questions with choices. Its score is read from its folder, where `mallang
+evaluate` keeps it.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from mallang.errors import UserError
 from mallang.runs.folder import Run
 from mallang.tasks.contract import Controlled
 
-SHOWN = "accuracy"
-"""The score of a control that is shown."""
+SHOWN = ("accuracy", "Spearman")
+"""The score of a control that is shown: the first of these that a run has."""
 
 
 def control_notes(run: Path, model: Controlled, name: str) -> list[str]:
@@ -29,11 +30,11 @@ def control_notes(run: Path, model: Controlled, name: str) -> list[str]:
     if found is None:
         started = Run.open(run).info.get("from")
         command = f"mallang train {run} {changes} --name {run.name}-control" + (f" --from {started}" if started else "")
-        return [f"one text may tell the label by itself; the control ({changes}) is not trained: {command}"]
-    value = kept_score(found, name)
-    if value is None:
+        return [f"a part of the input may tell enough by itself; the control ({changes}) is not trained: {command}"]
+    score = kept_score(found, name)
+    if score is None:
         return [f"the control ({changes}) is {found}, which is not scored on {name} yet: mallang evaluate {found}"]
-    return [f"the control ({changes}), {found}, has {SHOWN} {value:.2f} on {name}"]
+    return [f"the control ({changes}), {found}, has {score[0]} {score[1]:.2f} on {name}"]
 
 
 def control_run(run: Path, changes: Sequence[str]) -> Path | None:
@@ -59,10 +60,10 @@ def values_of(run: Path, changes: Sequence[str] = ()) -> dict[str, Any]:
     return values
 
 
-def kept_score(run: Path, name: str) -> float | None:
-    """The score of a run on a split, as its folder keeps it."""
+def kept_score(run: Path, name: str) -> tuple[str, float] | None:
+    """The name and the value of the score of a run on a split, as its folder keeps it."""
     try:
         about = json.loads((run / "scores" / f"{name}.json").read_text("utf-8"))
-        return next(float(score["value"]) for score in about["scores"] if score["name"] == SHOWN)
+        return next((score["name"], float(score["value"])) for score in about["scores"] if score["name"] in SHOWN)
     except (OSError, ValueError, KeyError, TypeError, StopIteration):
         return None

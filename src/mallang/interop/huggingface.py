@@ -73,6 +73,10 @@ def export_gpt2(verbs: language_modeling.Verbs, folder: Path) -> None:
     model, tokenizer = verbs.model, verbs.task.text
     if not isinstance(model, GPT):
         raise UserError(f"transformers has no {type(model).__name__} like ours", todo="export a gpt")
+    if model.config.max_length is None:
+        raise UserError(
+            "GPT-2 of transformers has positions, this model has none", todo="train it with model.max_length"
+        )
     about = config_for(model)
     bias = model.head.bias
     imported = bias is not None

@@ -5,6 +5,7 @@
     …ForPreTraining, …ForMaskedLM            the encoder with its heads; its task is masked_lm, its verb fill
     …ForSequenceClassification               a run for classification (huggingface_heads.py)
     …ForTokenClassification                  a run for tagging without a CRF
+    …ForQuestionAnswering, …ForMultipleChoice  runs for question_answering and multiple_choice
 
 The pooling of a folder of sentence-transformers is read as well (1_Pooling, 2_Normalize), and its max_seq_length, where
 the run cuts texts as they do.
@@ -32,10 +33,11 @@ from mallang.interop.huggingface_folder import (
     write_folder,
 )
 from mallang.interop.huggingface_heads import TAGGING, head_of, kind_of, task_alone, write_run
-from mallang.layers.head import ClassificationHead, Headed, TaggingHead
+from mallang.layers.head import ChoiceHead, ClassificationHead, Headed, SpanHead, TaggingHead
 from mallang.models.bert import BERT, Config
 from mallang.runs.folder import Run
 from mallang.runs.weights import own_weights, set_weights
+from mallang.tasks import chooser
 from mallang.tasks.contract import PredictsLabels
 from mallang.tasks.text_windows import ReadsLongTexts
 from mallang.text.tokenizer import Tokenizer
@@ -71,7 +73,7 @@ HEADS = {
     },
 }
 """The names of the heads of the pre-training."""
-WITHOUT_POOLER = ("ForMaskedLM", "ForTokenClassification")
+WITHOUT_POOLER = ("ForMaskedLM", "ForTokenClassification", "ForQuestionAnswering")
 """The classes there that have no pooler."""
 JOINED = "self_attention.query_key_value"
 PARTS = ("query", "key", "value")
@@ -310,7 +312,25 @@ def head_for(verbs: Any, whole: Any, family: str) -> tuple[str, dict[str, Tensor
         return "ForSequenceClassification", named(head.linear, inner)
     if isinstance(head, TaggingHead) and head.crf is None:
         return "ForTokenClassification", named(head.scores.linear, "classifier")
+    if (found := unlabeled(verbs, head, whole.config)) is not None:
+        return found
     raise UserError(f"transformers has no head like the {verbs.task_name} head of this run", todo="export another run")
+
+
+def unlabeled(verbs: Any, head: Any, config: Any) -> tuple[str, dict[str, Tensor]] | None:
+    """The class and the weights of a head that finds answers, or scores choices; none for other heads."""
+    if isinstance(head, SpanHead):
+        return "ForQuestionAnswering", with_bias(head.linear, "qa_outputs")
+    if not isinstance(head, ChoiceHead) or not isinstance(verbs, chooser.Verbs) or verbs.task.config.read != "both":
+        return None
+    if config.pooling != "pooler":
+        raise UserError("their head of choices reads the pooler", todo="train with model.pooling=pooler")
+    return "ForMultipleChoice", with_bias(head.linear, "classifier")
+
+
+def with_bias(linear: torch.nn.Linear, name: str) -> dict[str, Tensor]:
+    """The weights of a linear layer without a bias by another name, with one of zeros."""
+    return {f"{name}.weight": linear.weight, f"{name}.bias": torch.zeros(linear.out_features)}
 
 
 def named(linear: torch.nn.Linear, name: str) -> dict[str, Tensor]:

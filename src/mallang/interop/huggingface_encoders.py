@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from mallang.data.passages import Pairing
 from mallang.errors import UserError
 from mallang.interop import huggingface_tokenizer as their_tokenizer
-from mallang.interop.huggingface_bert import ACTIVATIONS, JOINED, check_fit, label_names, named, renamed_norm
+from mallang.interop.huggingface_bert import ACTIVATIONS, JOINED, check_fit, label_names, named, renamed_norm, unlabeled
 from mallang.interop.huggingface_folder import (
     CONFIG,
     check_shapes,
@@ -179,7 +179,7 @@ def write_encoder(
         kind = "ForMaskedLM" if own == "masked-lm" else "ForPreTraining"
     prefix = "" if kind == "Model" else f"{family.kind}."
     theirs = to_theirs(family, weights, prefix) | head
-    if kind in ("ForMaskedLM", "ForTokenClassification"):
+    if kind in ("ForMaskedLM", "ForTokenClassification", "ForQuestionAnswering"):
         theirs = {name: value for name, value in theirs.items() if "pooler" not in name}
     vocabulary = tokenizer.vocabulary
     config = {
@@ -208,6 +208,9 @@ def task_head(verbs: Any, whole: Headed, inner: str) -> tuple[str, dict[str, Ten
         return "ForSequenceClassification", named(head.linear, inner)
     if isinstance(head, TaggingHead) and head.crf is None:
         return "ForTokenClassification", named(head.scores.linear, "classifier")
+    found = unlabeled(verbs, head, whole.config)
+    if found is not None and not (inner == "classifier.out_proj" and found[0] == "ForMultipleChoice"):
+        return found
     raise UserError(f"transformers has no head like the {verbs.task_name} head of this run", todo="export another run")
 
 

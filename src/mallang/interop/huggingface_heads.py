@@ -2,9 +2,12 @@
 
     …ForSequenceClassification   a run for classification: one class, or several (problem_type)
     …ForTokenClassification      a run for tagging
+    …ForQuestionAnswering        a run for question_answering
+    …ForMultipleChoice           a run for multiple_choice, not of ELECTRA, whose head has a layer more
 
 The classes are those of `id2label`. Tags that spell spans are numbered as ours are, so the rows of the head may move; a
-tag that their scheme has and their head has not gets a bias that leaves it no probability. Heads of other tasks are
+tag that their scheme has and their head has not gets a bias that leaves it no probability. One bias for all tokens of a
+context, or for all choices, changes no probability: it is left out, and written as zero. Heads of other tasks are
 refused by name.
 """
 
@@ -12,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +31,16 @@ from mallang.interop.imported_run import write_imported
 from mallang.recipe import Recipe
 from mallang.runs.folder import Run
 from mallang.runs.weights import own_weights, set_weights
-from mallang.tasks import classification, encoding, masked_lm, replaced_token, tagging
+from mallang.tasks import (
+    classification,
+    encoding,
+    masked_lm,
+    multiple_choice,
+    question_answering,
+    replaced_token,
+    tagging,
+)
+from mallang.tasks.contract import text_columns
 from mallang.tasks.tag_set import TagSet
 from mallang.text.tag_scheme import OUTSIDE, Scheme, is_span_tag, split_tag
 from mallang.text.tokenizer import Tokenizer
@@ -38,6 +50,7 @@ FAMILY = re.compile(r"(Bert|Roberta|XLMRoberta|Camembert|Albert|Electra|DistilBe
 PLAIN = ("Model", "ForPreTraining", "ForMaskedLM")
 """Their classes without a head of a task."""
 CLASSIFICATION, TAGGING = "ForSequenceClassification", "ForTokenClassification"
+QUESTION, CHOICE = "ForQuestionAnswering", "ForMultipleChoice"
 DROPOUTS = "classifier_dropout", "classifier_dropout_prob", "seq_classif_dropout", "hidden_dropout_prob", "dropout"
 """The keys of config.json that may state the dropout before the head, the first one first."""
 NEVER = -1e9
@@ -49,10 +62,9 @@ ALONE = "for the encoder alone: AutoModel.from_pretrained(FOLDER).save_pretraine
 class TaskHead:
     """The head of a folder as that of a task of ours."""
 
-    task: classification.Config | tagging.Config
-    text_column: str
-    label_column: str
-    labels: LabelSet
+    task: classification.Config | tagging.Config | question_answering.Config | multiple_choice.Config
+    labels: Mapping[str, LabelSet]
+    """The classes or tags by their column, where there are any."""
     weights: Mapping[str, Tensor]
     """The weights of the head by our names."""
 
@@ -63,7 +75,8 @@ def kind_of(about: Mapping[str, Any], where: Path) -> str:
     if not isinstance(named, list) or not named:
         return "Model"
     kind = FAMILY.sub("", str(named[0]), count=1)
-    if kind not in (*PLAIN, CLASSIFICATION, TAGGING):
+    known = (*PLAIN, CLASSIFICATION, TAGGING, QUESTION, CHOICE)
+    if kind not in known or (kind == CHOICE and about.get("model_type") == "electra"):
         raise UserError(f"the head of {named[0]} cannot be imported", where=str(where), todo=ALONE)
     return kind
 
@@ -72,6 +85,8 @@ def head_of(kind: str, about: Mapping[str, Any], given: dict[str, Tensor], sourc
     """The head of a task, if the folder has one; its last layer is taken out of `given`."""
     if kind in PLAIN:
         return None
+    if kind in (QUESTION, CHOICE):
+        return unlabeled_head(kind, about, given, source)
     last = "classifier.out_proj" if "classifier.out_proj.weight" in given else "classifier"
     weight, bias = (given.pop(f"{last}.{part}", None) for part in ("weight", "bias"))
     if weight is None or bias is None or weight.dim() != 2 or bias.shape != weight.shape[:1]:
@@ -87,7 +102,19 @@ def head_of(kind: str, about: Mapping[str, Any], given: dict[str, Tensor], sourc
     task = classification.Config(kind="multi" if several else "single", head_dropout=dropout)
     labels: Kind = "labels" if several else "label"
     weights = {"head.linear.weight": weight, "head.linear.bias": bias}
-    return TaskHead(task, "text", "label", LabelSet(names, labels), weights)
+    return TaskHead(task, {"label": LabelSet(names, labels)}, weights)
+
+
+def unlabeled_head(kind: str, about: Mapping[str, Any], given: dict[str, Tensor], source: Path) -> TaskHead:
+    """The head that finds an answer, or scores a choice."""
+    last, outputs = ("qa_outputs", 2) if kind == QUESTION else ("classifier", 1)
+    weight, _ = (given.pop(f"{last}.{part}", None) for part in ("weight", "bias"))
+    if weight is None or weight.dim() != 2 or len(weight) != outputs:
+        raise UserError(f"{CONFIG} names a model {kind}, but the weights hold no head of it", where=str(source))
+    weights = {"head.linear.weight": weight}
+    if kind == QUESTION:
+        return TaskHead(question_answering.Config(), {}, weights)
+    return TaskHead(multiple_choice.Config(head_dropout=dropout_of(about, source)), {}, weights)
 
 
 def tagging_head(names: tuple[str, ...], weight: Tensor, bias: Tensor, dropout: float) -> TaskHead:
@@ -100,7 +127,7 @@ def tagging_head(names: tuple[str, ...], weight: Tensor, bias: Tensor, dropout: 
         biases.append(never if place is None else bias[place])
     weights = {"head.scores.linear.weight": torch.stack(rows), "head.scores.linear.bias": torch.stack(biases)}
     task = tagging.Config(head="softmax", scheme="same", head_dropout=dropout)
-    return TaskHead(task, "words", "tags", labels, weights)
+    return TaskHead(task, {"tags": labels}, weights)
 
 
 def task_alone(encoder: Any, pairs: Pairing, max_tokens: int = 0) -> Any:
@@ -134,13 +161,12 @@ def write_run(
         recipe = Recipe.make(name=folder.name, task=alone, model=config, text=tokenizer.config)
         return write_imported(folder, recipe, tokenizer, encoder, about=about, sources=sources, fresh=fresh)
     task = head.task
+    if isinstance(task, question_answering.Config):
+        task = replace(task, window=min(task.window, config.max_length))
     recipe = Recipe.make(name=folder.name, task=task, model=config, text=tokenizer.config)
-    labels = {head.label_column: head.labels}
-    model = (
-        find("tasks", recipe.task_name)
-        .Task(task, {head.text_column: tokenizer}, labels)
-        .build(find("models", recipe.model_name), config)
-    )
+    kind, labels = find("tasks", recipe.task_name).Task, head.labels
+    tokenizers = dict.fromkeys(text_columns(kind, task), tokenizer)
+    model = kind(task, tokenizers, labels).build(find("models", recipe.model_name), config)
     whole = {f"model.{name}": value for name, value in own_weights(encoder).items()}
     set_weights(model, {**whole, **head.weights}, folder)
     return write_imported(folder, recipe, tokenizer, model, about=about, sources=sources, fresh=fresh, labels=labels)

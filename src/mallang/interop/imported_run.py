@@ -35,7 +35,7 @@ def write_imported(
     `labels` are the sets of labels by column.
     """
     named = labels or {}
-    column = text_columns(find("tasks", recipe.task_name).Task, recipe.task)[0] if named else "text"
+    columns = text_columns(find("tasks", recipe.task_name).Task, recipe.task)
     check_place(folder, recipe, fresh=fresh)
     with locked(folder):
         run = begin(folder, recipe, fresh=fresh)
@@ -47,7 +47,7 @@ def write_imported(
         return run.update(
             status="finished",
             weights=sha256(folder / WEIGHTS),
-            tokenizers={column: tokenizer.fingerprint},
+            tokenizers=dict.fromkeys(columns, tokenizer.fingerprint),
             **({"labels": {each: found.fingerprint for each, found in named.items()}} if named else {}),
             imported=dict(sources),
             parameters=sum(parameter.numel() for parameter in model.parameters()),

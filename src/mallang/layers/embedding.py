@@ -55,7 +55,7 @@ class Embedding(nn.Module):
 
         `places` instead gives the position of every token, as in packed rows.
         """
-        positions: Any = self.positions  # only learned positions have `at`
+        positions: Any = self.positions  # `at` is for learned positions, and for none
         at = positions(tokens.shape[1], start, most) if places is None else positions.at(places)
         vectors = self.table(tokens)
         vectors = (vectors if self.scale == 1 else vectors * self.scale) + at.to(vectors.dtype)

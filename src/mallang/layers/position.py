@@ -83,6 +83,10 @@ class NoPositions(nn.Module):
         """`time` rows of zeros, whatever the start."""
         return self.table.expand(time, self.dim)
 
+    def at(self, places: Int[Tensor, "rows time"]) -> Float[Tensor, "rows time {self.dim}"]:
+        """A row of zeros for every place."""
+        return self.table.expand(*places.shape, self.dim)
+
 
 class RotaryPositions(SinusoidalPositions):
     """Sine and cosine of the RoPE angles: position / 10000^(2i/dim) for the values i and i + dim/2 of a head."""

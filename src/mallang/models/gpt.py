@@ -43,7 +43,7 @@ from mallang.layers.encoded import Encoded, EncoderDims
 from mallang.layers.feedforward import FeedForward
 from mallang.layers.head import Projection
 from mallang.layers.pooling import last_seen
-from mallang.layers.position import LearnedPositions, places_within
+from mallang.layers.position import LearnedPositions, NoPositions, places_within
 from mallang.text.vocabulary import Vocabulary
 
 __all__ = ["GPT", "HF_NAMES", "SIZES", "Config", "Model"]
@@ -63,8 +63,8 @@ class Config:
     """Attention heads of every layer."""
     hidden_dim: int | None = None
     """Hidden size of the feed-forward networks; default: 4 · dim."""
-    max_length: int = 1024
-    """The maximum number of tokens of a text: the number of learned positions."""
+    max_length: int | None = 1024
+    """The maximum number of tokens of a text: the number of learned positions; none: no positions, an ablation."""
     dropout: float = 0.1
     """Dropout after each sublayer."""
     embedding_dropout: float | None = None
@@ -110,7 +110,9 @@ class GPT(nn.Module):
     def __init__(self, config: Config, vocabulary: Vocabulary) -> None:
         super().__init__()
         self.config, self.vocabulary = config, vocabulary
-        positions = LearnedPositions(config.dim, config.max_length)
+        positions = (
+            NoPositions(config.dim) if (most := config.max_length) is None else LearnedPositions(config.dim, most)
+        )
         dropped = config.dropout if config.embedding_dropout is None else config.embedding_dropout
         self.embedding = Embedding(len(vocabulary), config.dim, positions, dropped, scale=1.0)
         self.decoder = Blocks(make_block(config) for _ in range(config.layers))
@@ -189,7 +191,7 @@ class GPT(nn.Module):
 
     @property
     def longest(self) -> int | None:
-        """The maximum number of tokens that it can read and generate."""
+        """The maximum number of tokens that it can read and generate; none: it has no positions, so any number."""
         return self.config.max_length
 
     def init_weights(self) -> None:

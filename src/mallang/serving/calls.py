@@ -13,6 +13,7 @@ from mallang.inspection.comparison_tables import finite
 from mallang.serving import shown
 from mallang.tasks.contract import ReadsPairs
 from mallang.tasks.generation import Generated
+from mallang.tasks.pair_layout import EmbedsPairs
 from mallang.tasks.translator import Translation
 
 Items = Sequence[Any]
@@ -35,6 +36,8 @@ def wants_pairs(verbs: Any, verb: str) -> bool:
 
 def check(verbs: Any, verb: str, items: Items) -> None:
     """Refuse texts where the run reads pairs, and pairs where it reads texts."""
+    if verb == "embed" and isinstance(verbs, EmbedsPairs):
+        raise UserError("this run has vectors of pairs, and the server embeds texts", todo="use mallang embed")
     if verb not in ("score", "classify"):
         return
     is_paired = wants_pairs(verbs, verb)

@@ -14,6 +14,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from mallang.serving.guard import Limits
 
+LATE = 0.25
+"""Seconds that a deadline may be looked at too late; beyond that the server was busy itself, and waits once more."""
 GRACE = 1.0
 """Seconds that the application has to answer a slow sender itself before the connection is closed."""
 TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
@@ -24,6 +26,8 @@ class Impatient(H11Protocol):
 
     limits: Limits
     coming: asyncio.TimerHandle | None = None
+    due: float = 0.0
+    """When the request that is waited for must have come."""
     reading: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
@@ -57,11 +61,16 @@ class Impatient(H11Protocol):
     def expect(self) -> None:
         """Wait for a whole request, if nothing waits for it yet."""
         if self.coming is None:
+            self.due = self.loop.time() + self.limits.receiving + GRACE
             self.coming = self.loop.call_later(self.limits.receiving + GRACE, self.give_up)
 
     def give_up(self) -> None:
         """Close a connection on which no whole request has come."""
         if self.transport.is_closing():
+            return
+        if self.loop.time() - self.due > LATE:  # what has come by now may still have to be read
+            self.coming = None
+            self.expect()
             return
         if self.conn.our_state is h11.IDLE:
             self.transport.write(TOO_SLOW)

@@ -38,6 +38,8 @@ class Ready:
     """A worker has loaded its runs."""
 
     runs: tuple[ServedRun, ...]
+    room: int = 32
+    """How many items its device can serve at once."""
 
 
 @dataclass(frozen=True)

@@ -69,7 +69,8 @@ class Pool:
         self, options: WorkerOptions, count: int, limits: Limits, metrics: Metrics, batching: Batching = "joining"
     ) -> None:
         self.options, self.count, self.metrics = options, count, metrics
-        self.room, self.joins = 1 if batching == "none" else MOST_ITEMS, batching == "joining"
+        self.is_batched, self.joins = batching != "none", batching == "joining"
+        self.room = MOST_ITEMS if self.is_batched else 1
         self.waiting = Waiting(limits.waiting)
         self.patience = limits.hanging
         self.workers: list[Worker] = []
@@ -150,6 +151,7 @@ class Pool:
     def begun(self, worker: Worker, message: Ready) -> None:
         """A worker has loaded its runs: from now on the newest weights answer."""
         worker.is_ready = True
+        self.room = message.room if self.is_batched else 1
         runs = {run.name: run for run in message.runs}
         if worker.version > self.version or not self.runs:
             self.version, self.runs = worker.version, runs

@@ -19,7 +19,7 @@ from mallang.serving.answers import to_json as key_of
 from mallang.serving.messages import Call, Continue
 
 MOST_ITEMS = 32
-"""Items per batch: beyond that a CPU gains little, and the first of a batch wait for the last."""
+"""Items per batch until a worker says how many its device can serve at once."""
 NUMBERS = itertools.count(1)
 
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
 from mallang.data.batch import Batch, pad_rows
 from mallang.decoding.contract import inference, limits, normalize
+from mallang.decoding.joined import Choose
 from mallang.decoding.options import change_search
+from mallang.decoding.precision import at_precision
 from mallang.errors import UserError
 from mallang.kernels.prepacked import PrepackedWeights
 from mallang.serving.steps import Output, Stepped
@@ -73,7 +73,7 @@ class States:
     """The states of replies that are being written."""
 
     def __init__(self, verbs: translator.Verbs) -> None:
-        self.model, self.device = verbs.model, verbs.device
+        self.model, self.device = at_precision(verbs.model, verbs.config), verbs.device
         self.weights = PrepackedWeights()
         self.sources: dict[Any, Sequence[int]] = {}
         """The message of each reply that has not begun."""
@@ -85,15 +85,20 @@ class States:
             for reply in replies:
                 self.states[reply] = self.model.start(batch_of(self.sources.pop(reply)).to(self.device))
 
-    def step(self, last: Mapping[Any, int]) -> tuple[list[Any], Float[Tensor, "replies vocabulary"]]:
-        """The log-probabilities of the next token of each reply after its last one; the replies in their order."""
-        rows = []
+    def order(self) -> list[Any]:
+        """The replies that have begun."""
+        return list(self.states)
+
+    def steps(self, last: Mapping[Any, int], choose: Choose, count: int = 1) -> None:
+        """So many tokens of each reply after its last one: `choose` gives them from their log-probabilities."""
+        tokens = torch.tensor([last[reply] for reply in self.states], device=self.device)
         with inference(self.model), self.weights.in_use():
-            for reply, token in last.items():
-                tokens = torch.tensor([[token]], device=self.device)
-                logits, self.states[reply] = self.model.step(tokens, self.states[reply])
-                rows.append(normalize(logits[:, -1], self.model.vocabulary))
-        return list(last), torch.cat(rows)
+            for place in range(count):
+                rows = []
+                for row, reply in enumerate(self.states):
+                    logits, self.states[reply] = self.model.step(tokens[row : row + 1, None], self.states[reply])
+                    rows.append(normalize(logits[:, -1], self.model.vocabulary))
+                tokens = choose(place, torch.cat(rows))
 
     def leave(self, replies: Sequence[Any]) -> None:
         """These replies are finished."""

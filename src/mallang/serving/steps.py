@@ -7,12 +7,12 @@ token comes from (seed, place of the prompt in the request, number of the sample
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from mallang.decoding.contract import Config
@@ -27,6 +27,9 @@ from mallang.tasks.continuation import Continuation, GenerationOptions, Prompt, 
 from mallang.tasks.out_of_vocabulary import forget_oov
 from mallang.text.tokenizer import Tokenizer
 from mallang.text.vocabulary import BOS, EOS
+
+TOGETHER = {"cuda": 8}
+"""Tokens between two looks of the host, by device; 1 on others. A look makes the host wait for the GPU."""
 
 
 @dataclass(eq=False)
@@ -56,8 +59,10 @@ class Output:
 class Stepped:
     """Outputs that are generated together, token by token."""
 
-    def __init__(self, verbs: Any, tokenizer: Tokenizer, joined: Any) -> None:
+    def __init__(self, verbs: Any, tokenizer: Tokenizer, joined: Any, together: int | None = None) -> None:
         self.verbs, self.tokenizer, self.joined = verbs, tokenizer, joined
+        self.together = together or TOGETHER.get(joined.device.type, 1)
+        """Tokens of each output between two looks of the host."""
         self.outputs: list[Output] = []
         self.waiting: list[Output] = []
         """Outputs whose prompts, or the text so far, must be read."""
@@ -90,28 +95,37 @@ class Stepped:
         self.finished.pop(job, None)
 
     def step(self) -> Iterator[Part | Done]:
-        """One token of every output, and what is to be sent."""
+        """One token of every output, or on a GPU several, and what is to be sent."""
         self.begin()
-        outputs, log_probs = self.joined.step({output: output.last for output in self.outputs})
-        if short := [row for row, each in enumerate(outputs) if each.said + 1 < each.config.min_length]:
-            log_probs = log_probs.clone()
-            log_probs[short, EOS] = -torch.inf
-        tokens = choose(log_probs, outputs)
-        scores = log_probs.gather(1, tokens[:, None])[:, 0].tolist()
-        self.note_alternatives(outputs, log_probs)
-        left = []
-        for output, token, score in zip(outputs, tokens.tolist(), scores, strict=True):
-            is_open = self.take(output, token, score)
+        outputs: list[Output] = self.joined.order()
+        count = min(self.together, max(each.config.max_length - each.said for each in outputs))
+        choose = Chooser(outputs, count, self.joined.device)
+        self.joined.steps({output: output.last for output in outputs}, choose, count)
+        left = self.taken(outputs, choose)
+        for output in outputs:
             if output.asked.stream:
                 yield from self.part(output)
-            if not is_open:
-                left.append(output)
         if left:
             self.joined.leave(left)
             gone = set(map(id, left))
             self.outputs = [output for output in self.outputs if id(output) not in gone]
             for output in left:
                 yield from self.close(output)
+
+    def taken(self, outputs: list[Output], choose: Chooser) -> list[Output]:
+        """Give outputs their tokens, and return those whose piece ends; what was chosen after that is dropped."""
+        names, left, going = self.tokenizer.vocabulary.tokens, list[Output](), list(enumerate(outputs))
+        for tokens, scores, best in choose.found():
+            for row, output in going:
+                if output.asked.alternatives > 0:
+                    pairs = best[row][: output.asked.alternatives]
+                    output.alternatives.append([(names[number], value) for number, value in pairs])
+                if not self.take(output, tokens[row], scores[row]):
+                    left.append(output)
+            if left:
+                gone = set(map(id, left))
+                going = [(row, output) for row, output in going if id(output) not in gone]
+        return left
 
     def begin(self) -> None:
         """Read the texts of outputs that begin a piece."""
@@ -143,15 +157,6 @@ class Stepped:
             continuation.close(token == EOS, output.generation, self.tokenizer)
             return False
         return True
-
-    def note_alternatives(self, outputs: list[Output], log_probs: Float[Tensor, "texts vocabulary"]) -> None:
-        """Keep the most probable tokens where they were asked for."""
-        names = self.tokenizer.vocabulary.tokens
-        for row, output in enumerate(outputs):
-            if output.asked.alternatives > 0:
-                values, ids = top_k(log_probs[row : row + 1], min(output.asked.alternatives, log_probs.shape[1]))
-                pairs = zip(ids[0].tolist(), values[0].tolist(), strict=True)
-                output.alternatives.append([(names[number], value) for number, value in pairs])
 
     def part(self, output: Output) -> Iterator[Part]:
         """What of an output can be sent: text that no later token changes."""
@@ -214,8 +219,8 @@ class Stepped:
 class Steps(Stepped):
     """The continuations of prompts by a language model, which share its decode steps."""
 
-    def __init__(self, verbs: generation.Verbs) -> None:
-        super().__init__(verbs, verbs.tokenizer, Joined(verbs.model))
+    def __init__(self, verbs: generation.Verbs, together: int | None = None) -> None:
+        super().__init__(verbs, verbs.tokenizer, Joined(verbs.model, verbs.config), together)
 
     def begun(self, given: Any, options: Mapping[str, Any]) -> tuple[Prompt, GenerationOptions]:
         """A prompt from a text, or from ids, and the checked options of its outputs."""
@@ -242,21 +247,54 @@ class Steps(Stepped):
         return {"result": plain(result), "prompt_tokens": len(outputs[0].continuation.prompt.ids)}
 
 
-def choose(log_probs: Float[Tensor, "texts vocabulary"], outputs: list[Output]) -> Tensor:
-    """The next token of each output: the most probable one, or one drawn at random."""
-    tokens = torch.empty(len(outputs), dtype=torch.long, device=log_probs.device)
-    alike: dict[Config, list[int]] = {}
-    for row, output in enumerate(outputs):
-        config = output.config
-        alike.setdefault(
-            replace(config, seed=1, max_length=1, min_length=1, nbest=1) if config.method == "sampling" else Config(),
-            [],
-        ).append(row)
-    for config, rows in alike.items():
-        own = log_probs if len(rows) == len(outputs) else log_probs[rows]
-        if config.method == "sampling":
-            draws = torch.tensor([outputs[row].draws[outputs[row].said] for row in rows], dtype=torch.float64)
-            tokens[rows] = pick(truncate(own, config), draws.to(own.device))
-        else:
-            tokens[rows] = top_k(own, 1)[1][:, 0]
-    return tokens
+class Chooser:
+    """The next tokens of outputs, each with its own options, for several steps: the most probable ones, or drawn ones.
+
+    All that the host knows is moved to the device before the first step; what was chosen comes back after the last.
+    """
+
+    def __init__(self, outputs: Sequence[Output], count: int, device: torch.device) -> None:
+        self.tokens, self.scores, self.best = list[Tensor](), list[Tensor](), list[tuple[Tensor, Tensor]]()
+        alike: dict[Config, list[int]] = {}
+        for row, output in enumerate(outputs):
+            config = output.config
+            same = replace(config, seed=1, max_length=1, min_length=1, nbest=1)
+            alike.setdefault(same if config.method == "sampling" else Config(), []).append(row)
+        self.alike = [(config, torch.tensor(rows, device=device)) for config, rows in alike.items()]
+        self.draws = torch.tensor(
+            [[(each.draws[each.said :] + [0.0] * count)[place] for each in outputs] for place in range(count)],
+            dtype=torch.float64,
+        ).to(device)
+        short = [[each.said + place + 1 < each.config.min_length for each in outputs] for place in range(count)]
+        self.short = torch.tensor(short, device=device) if any(map(any, short)) else None
+        self.most = max((each.asked.alternatives for each in outputs), default=0)
+
+    def __call__(self, place: int, log_probs: Float[Tensor, "texts vocabulary"]) -> Int[Tensor, " texts"]:
+        """The tokens of a step."""
+        if self.short is not None:
+            ends = log_probs[:, EOS].masked_fill(self.short[place], -torch.inf)
+            log_probs = log_probs.index_copy(1, torch.tensor([EOS], device=log_probs.device), ends[:, None])
+        tokens = torch.empty(len(log_probs), dtype=torch.long, device=log_probs.device)
+        for config, rows in self.alike:
+            is_all = len(rows) == len(tokens)
+            own = log_probs if is_all else log_probs.index_select(0, rows)
+            if config.method == "sampling":
+                said = pick(truncate(own, config), self.draws[place] if is_all else self.draws[place][rows])
+            else:
+                said = top_k(own, 1)[1][:, 0]
+            tokens = said if is_all else tokens.index_copy(0, rows, said)
+        self.tokens.append(tokens)
+        self.scores.append(log_probs.gather(1, tokens[:, None])[:, 0])
+        if self.most > 0:
+            self.best.append(top_k(log_probs, min(self.most, log_probs.shape[1])))
+        return tokens
+
+    def found(self) -> Iterator[tuple[list[int], list[float], list[list[tuple[int, float]]]]]:
+        """The tokens of every step, their log-probabilities, and the most probable ones where they were asked for."""
+        tokens, scores = torch.stack(self.tokens).tolist(), torch.stack(self.scores).tolist()
+        for place, (chosen, values) in enumerate(zip(tokens, scores, strict=True)):
+            best: list[list[tuple[int, float]]] = []
+            if self.best:
+                shares, ids = (each.tolist() for each in self.best[place])
+                best = [list(zip(*row, strict=True)) for row in zip(ids, shares, strict=True)]
+            yield chosen, values, best

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
@@ -30,6 +30,8 @@ class WorkerOptions:
     plugins: tuple[str, ...] = ()
 
 
+ROOM = defaultdict(lambda: 32, cuda=256)
+"""Items that share a batch by device: beyond that a CPU gains little, and the first of a batch wait for the last."""
 FAILED = "the model failed; the log of the server says where"
 
 
@@ -41,12 +43,14 @@ def work(pipe: Connection, options: WorkerOptions) -> None:
     import torch
 
     from mallang.kernels.allocator import keep_pages
+    from mallang.runs.device import choose_device
 
     torch.set_num_threads(options.threads)
     keep_pages()
     try:
         models = load_all(options)
-        pipe.send(Ready(tuple(describe(name, options.runs[name], verbs) for name, verbs in models.items())))
+        runs = tuple(describe(name, options.runs[name], verbs) for name, verbs in models.items())
+        pipe.send(Ready(runs, ROOM[choose_device(options.device).type]))
     except UserError as error:
         pipe.send(Broken(str(error)))
         return

@@ -71,6 +71,11 @@ class Verbs:
     def __init__(self, task: Task, model: Any, config: None, max_length: int) -> None:
         self.task, self.model, self.config, self.max_length = task, model, config, max_length
 
+    @property
+    def control(self) -> tuple[str, ...]:
+        """The recipe values that make the control of this run, the same without the question; none: it is one."""
+        return ("task.read=choices",) if self.task.config.read == "both" else ()
+
     def choose(self, question: str | Iterable[str], choices: Sequence[str] | Sequence[Sequence[str]]) -> Any:
         """The right one of the choices of a question; of several questions, each with its own choices."""
         if isinstance(question, str):

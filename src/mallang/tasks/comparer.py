@@ -70,6 +70,18 @@ class Verbs:
         """The model without its head."""
         return self.model.model if isinstance(self.model, Headed) else self.model
 
+    @property
+    def control(self) -> tuple[str, ...]:
+        """The recipe values that make the control of this run, the same without the first text.
+
+        There is none for a control itself, and for the cosine of two vectors.
+        """
+        config = self.task.config
+        if config.kind == "bi" or config.read != "both":
+            return ()
+        orders = [f"task.{name}=false" for name in ("symmetric", "both_orders") if getattr(config, name)]
+        return ("task.read=second", *orders)
+
     def similarity(self, pairs: Any) -> Any:
         """The score of a pair of texts, or of each."""
         given = as_pairs(pairs)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -31,6 +31,13 @@ from mallang.text.vocabulary import Vocabulary
 
 Layout = Literal["joined", "orders", "apart", "first", "second"]
 Pair = tuple[str, str]
+
+
+@runtime_checkable
+class EmbedsPairs(Protocol):
+    """Verbs whose vectors are those of pairs, and not of single texts."""
+
+    embeds_pairs: ClassVar[bool]
 
 
 @dataclass

@@ -200,9 +200,10 @@ class Verbs(classifier.Verbs):
     """A trained classifier of pairs."""
 
     task_name = "pairs"
-    verbs = ("classify", "evaluate")
+    verbs = ("classify", "embed", "evaluate")
     task: Task
     reads_pairs = True
+    embeds_pairs = True
 
     def classify(self, texts: Any, *, calibrated: bool = True, fitted_thresholds: bool = False) -> Any:
         """The label of a pair of texts, or of each, with probabilities.

@@ -83,6 +83,8 @@ class Config(FineTuning):
     """The number of texts that have nothing in common."""
     highest: float = 5.0
     """The number of texts that say the same."""
+    read: Literal["both", "first", "second"] = "both"
+    """kind = "cross": what is read; second: the control without the first text, first: without the second one."""
     symmetric: bool = False
     """kind = "cross": whether training reads each pair in a random order; a cosine has none."""
     both_orders: bool = False
@@ -105,12 +107,16 @@ class Config(FineTuning):
             raise ValueError(f"max_tokens must be 0 or more, but is {self.max_tokens}")
         if self.kind == "bi":
             unread = [name for name in ("symmetric", "both_orders", "head_dropout") if getattr(self, name)]
+            unread += ["read"] if self.read != "both" else []
             for name in (*unread, *changed_options(self)):
                 raise ValueError(f"{name} has no effect on kind = 'bi', which has no head")
             if self.loss == "bce":
                 raise ValueError("loss = 'bce' needs probabilities, and kind = 'bi' has cosines: mse or cosent")
         elif self.long_texts != "windows":
             raise ValueError("long_texts has no effect on kind = 'cross', which cuts the longer text of a pair")
+        for name in ("symmetric", "both_orders"):
+            if self.read != "both" and getattr(self, name):
+                raise ValueError(f"{name} has no effect on read = {self.read!r}")
         if self.both_orders:
             check_orders(self, symmetric=self.symmetric)
         self.check_tuning()
@@ -130,7 +136,8 @@ class Task(FineTuned):
     def __init__(self, config: Config, tokenizers: Mapping[str, Tokenizer], labels: Mapping[str, LabelSet]) -> None:
         self.config, self.tokenizers = config, tokenizers
         self.text = check_shared(tokenizers["first"], tokenizers["second"])
-        joined: Layout = "orders" if config.both_orders else "joined"
+        whole: Layout = "orders" if config.both_orders else "joined"
+        joined = whole if config.read == "both" else config.read
         layout: Layout = joined if config.kind == "cross" else "apart"
         self.layout = PairLayout(self.text.vocabulary, layout, config.max_tokens)
         self.windows = TextWindows()
@@ -166,7 +173,8 @@ class Task(FineTuned):
         if reads_sentences(kind) and self.config.both_orders:
             raise UserError(f"{name} reads a pair as two sentences, and not in both orders", todo="task.symmetric=true")
         if reads_sentences(kind):
-            self.layout.layout, self.layout.as_documents = "apart", True
+            self.layout.as_documents = True
+            self.layout.layout = "apart" if self.config.read == "both" else self.config.read
         encoder: nn.Module = kind(config, *[self.text.vocabulary] * (2 if kind.reads_source else 1))
         self.layout.limit(longest_of(encoder))
         if self.config.kind == "bi":

@@ -11,17 +11,32 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 from tokenizers.normalizers import Normalizer
 
 from mallang.errors import UserError
-from mallang.text.morphemes import BATCH, HANGUL, Analyzer
 
 VARIABLE = "MALLANG_MORPHEMES"
 """The environment variable that names a file to take instead of the analyzer."""
+BATCH = 1024
+"""Lines per call of the analyzer, which uses several threads."""
+HANGUL = re.compile("[가-힣ㄱ-ㆎ\u1100-\u11ff\ua960-\ua97c\ud7b0-\ud7fb]")
+
+
+@runtime_checkable
+class Analyzer(Protocol):
+    """A morphological analyzer."""
+
+    name: str
+    """Its name and version, as pip takes them."""
+
+    def cuts(self, texts: Sequence[str]) -> Iterable[Iterable[int]]:
+        """The offsets in each text where a morpheme begins or ends, in any order."""
 
 
 class Analyzed:

@@ -10,36 +10,21 @@ so that English is split in the same way everywhere.
 from __future__ import annotations
 
 import os
-import re
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from importlib.metadata import version
 from itertools import accumulate, chain, islice, pairwise
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from tokenizers import Tokenizer, models
 from tokenizers.normalizers import Normalizer
 
 from mallang.errors import require
+from mallang.text.analyzed import BATCH, HANGUL, VARIABLE, Analyzed, Analyzer
 from mallang.text.hangul import LETTERS
 from mallang.text.pieces import not_text
-
-BATCH = 1024
-"""Lines per call of the analyzer, which uses several threads."""
-HANGUL = re.compile("[가-힣ㄱ-ㆎ\u1100-\u11ff\ua960-\ua97c\ud7b0-\ud7fb]")
-
-
-@runtime_checkable
-class Analyzer(Protocol):
-    """A morphological analyzer."""
-
-    name: str
-    """Its name and version, as pip takes them."""
-
-    def cuts(self, texts: Sequence[str]) -> Iterable[Iterable[int]]:
-        """The offsets in each text where a morpheme begins or ends, in any order."""
 
 
 class Kiwi:
@@ -66,8 +51,6 @@ class Kiwi:
 
 def analyzer() -> Analyzer:
     """The analyzer; text that was analyzed before in its place if MALLANG_MORPHEMES names it."""
-    from mallang.text.analyzed import VARIABLE
-
     named = os.environ.get(VARIABLE)
     return analyzed_text(named) if named else kiwi()
 
@@ -75,8 +58,6 @@ def analyzer() -> Analyzer:
 @cache
 def analyzed_text(path: str) -> Analyzer:
     """Analyzed text of a file, read once."""
-    from mallang.text.analyzed import Analyzed
-
     return Analyzed(Path(path))
 
 

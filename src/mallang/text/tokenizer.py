@@ -35,6 +35,7 @@ from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers
 
 from mallang.errors import UserError, nearest
 from mallang.text import morphemes, pieces
+from mallang.text.analyzed import Analyzer
 from mallang.text.pieces import Unit
 from mallang.text.tokenizer_files import damaged, names, paths, read, read_pipeline, read_special, with_separators
 from mallang.text.unicode import Form
@@ -240,7 +241,7 @@ class Tokenizer:
         return {added[number].content[1:-1]: number for number in sorted(added.keys() - self.vocabulary.specials)}
 
     @cached_property
-    def analyzer(self) -> morphemes.Analyzer:
+    def analyzer(self) -> Analyzer:
         """The morphological analyzer, for unit morpheme."""
         return morphemes.analyzer_like(json.loads(self.files[1]).get("analyzer", "another analyzer"))
 
