@@ -200,7 +200,7 @@ def whole_head(model: Any, tables: dict[str, Any]) -> Any:
 
 
 def masked_head(model: Any, tables: dict[str, Any]) -> Any:
-    """The same loss with logits of the masked tokens alone."""
+    """The loss of BertForMaskedLM with logits of the masked tokens alone."""
     import torch.nn.functional as F
 
     hidden = model.bert(input_ids=tables["tokens"], attention_mask=tables.get("mask")).last_hidden_state
