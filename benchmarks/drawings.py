@@ -5,7 +5,7 @@ python -m benchmarks.drawings show lines.jsonl                          # by gro
 python -m benchmarks.drawings collect lines.jsonl                       # results/
 
 Drawings that differ in gender, skin tone or direction alone are in one split. `image` is the recipe
-show-attend-tell-openmoji; `no-image` is the same, trained and scored on white squares in place of all drawings, so that
+show-attend-tell-openmoji36; `no-image` is the same, trained and scored on white squares in place of all drawings, so that
 it knows what captions look like and nothing more; `nearest` takes the caption of the training drawing with the smallest
 distance between pixels, and has no seed. Settings are chosen on valid (`--set`), the test split is scored once.
 """
@@ -30,7 +30,7 @@ from mallang.data.images import data_uri, fitted, read_image
 from mallang.evaluation.captions import MEASURES, cider_values
 from mallang.evaluation.score import interval
 
-RECIPE, CORPUS, SIZE = "show-attend-tell-openmoji", "openmoji36", 36
+RECIPE, CORPUS, SIZE = "show-attend-tell-openmoji36", "openmoji36", 36
 SYSTEMS = {"image": "that sees the drawing", "no-image": "that sees white", "nearest": "of the nearest drawing"}
 COLUMNS = ("image", "caption", "group", "subgroup")
 CHIEF = ("bleu1", "cider", "exact")

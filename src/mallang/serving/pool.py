@@ -121,12 +121,12 @@ class Pool:
 
     def listen(self, worker: Worker) -> None:
         """Pass on what a worker sends, until it ends."""
-        with contextlib.suppress(EOFError, OSError):
-            while True:
-                heard = worker.pipe.recv()
-                self.loop.call_soon_threadsafe(self.hear, worker, heard if isinstance(heard, list) else [heard])
-        worker.pipe.close()
         with contextlib.suppress(RuntimeError):  # the loop is closed: the server has ended
+            with contextlib.suppress(EOFError, OSError):
+                while True:
+                    heard = worker.pipe.recv()
+                    self.loop.call_soon_threadsafe(self.hear, worker, heard if isinstance(heard, list) else [heard])
+            worker.pipe.close()
             self.loop.call_soon_threadsafe(self.ended, worker)
 
     def hear(self, worker: Worker, messages: list[Any]) -> None:
