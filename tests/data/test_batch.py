@@ -48,6 +48,8 @@ def full(rows=3, time=5, words=2, documents=None, sentences=2):
         ngrams=torch.ones(examples, 7, dtype=torch.long),
         feature_tokens=torch.ones(examples, time + 3, dtype=torch.long),
         feature_lengths=torch.full((examples,), time + 3),
+        second_feature_tokens=torch.ones(examples, time + 2, dtype=torch.long),
+        second_feature_lengths=torch.full((examples,), time + 2),
         feature_words=torch.zeros(examples, words, dtype=torch.long),
         images=torch.zeros(rows, 4, 4, 3, dtype=torch.uint8),
         regions=torch.zeros(rows, 2, 6),

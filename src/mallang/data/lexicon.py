@@ -22,7 +22,8 @@ def read_lexicon(path: Path | str) -> list[tuple[str, str]]:
     if kind_of(path) not in (None, "text"):
         rows: Iterator[Row] = iter(open_files({"train": str(path)}, Config(), ("source", "target")).split("train"))
     else:
-        rows = (pair(line, f"{path}, line {number}") for number, line in enumerate(lines(path), start=1))
+        whole = list(lines(path))  # so that the file is closed before a line is refused
+        rows = (pair(line, f"{path}, line {number}") for number, line in enumerate(whole, start=1))
     pairs = [(source.strip(), target.strip()) for source, target in rows]
     for number, words in enumerate(pairs, start=1):
         if not all(words):
