@@ -287,7 +287,7 @@ def sweep(names: Sequence[str], start: Callable[[], Worker], workers: int) -> li
                 if result is None:
                     continue
                 results[result.recipe] = result
-                print(f"{len(results):3} of {len(names)}  {row_of(result)}\n{result.trace}".rstrip(), flush=True)
+                print(f"{len(results):3} of {len(names)}  {with_trace(result)}", flush=True)
                 busy.remove(worker)
                 if worker.is_lost or not left:
                     worker.end()
@@ -306,6 +306,11 @@ def row_of(result: Result) -> str:
     said = result.error or " ".join(result.output.split())
     state = "FAILED" if result.error else "ok"
     return f"{result.recipe:<36} {state:<7} {result.seconds:6.1f} s  {result.corpus:<9} {loss:<17} {said[:90]}"
+
+
+def with_trace(result: Result) -> str:
+    """The line of a recipe, and below it where it failed."""
+    return f"{row_of(result)}\n{result.trace}".rstrip()
 
 
 def gpu_tests() -> list[str]:

@@ -46,7 +46,9 @@ def test_what_a_recipe_raises_is_reported_with_exit_code_1(tmp_path, monkeypatch
     capsys.readouterr()
     assert gate.report([result, fine], [], "here") == 1
     printed = capsys.readouterr().out
-    assert "with details" in printed and "1 of 2 recipes passed" in printed
+    assert "1 of 2 recipes passed" in printed
+    assert gate.with_trace(result).startswith(gate.row_of(result)) and "with details" in gate.with_trace(result)
+    assert gate.with_trace(fine) == gate.row_of(fine)
     assert re.search(r"^bahdanau-multi30k +FAILED .* RuntimeError: no such kernel$", printed, re.MULTILINE)
     assert re.search(r"^gpt-ptb +ok .* 5.000 → 4.000 +generate: a b$", printed, re.MULTILINE)
 
