@@ -7,6 +7,9 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 EITHER_WAY := tests/kernels tests/layers tests/decoding tests/contracts/test_models.py tests/contracts/test_decoding.py \
               tests/contracts/test_encoders.py tests/contracts/test_protocols.py
 
+# A browser leaves an event loop running in its process, and asyncio starts none beside it.
+APART := --ignore tests/browser
+
 .PHONY: help install demo test test-all test-kernels test-browser test-gpu check format generated bench clean
 
 help:          ## what there is to make
@@ -18,12 +21,12 @@ demo: .venv/use             ## train Korean to English on miniworld, translate, 
 	$(BIN)/mallang demo
 
 test: .venv/develop check test-kernels  ## what every change must pass
-	$(BIN)/python -m pytest -n 2 -m "not slow"
+	$(BIN)/python -m pytest -n 2 -m "not slow" $(APART)
 	MALLANG_KERNELS=off $(BIN)/python -m pytest -n 2 -m "not slow" $(EITHER_WAY)
 
 test-all: .venv/develop check test-kernels  ## also compilation, kills and long cases, all of it without kernels too
-	$(BIN)/python -m pytest -n 2
-	MALLANG_KERNELS=off $(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 $(APART)
+	MALLANG_KERNELS=off $(BIN)/python -m pytest -n 2 $(APART)
 
 test-kernels: .venv/develop .venv/triton  ## kernels written in triton, on a CPU by its interpreter
 	TRITON_INTERPRET=1 PYTHONPATH=.venv/triton $(BIN)/python -m pytest -n 2 -m kernels tests/kernels

@@ -49,7 +49,14 @@ def fake(module, words, name, place):
     if module == "mallang":
         folder = place.folder / words[words.index("--name") + 1]
         (folder / "outputs").mkdir(parents=True, exist_ok=True)
-        info = {"status": "finished", "steps": 2, "parameters": 7, "tokens": 9, "seconds": 1.5, "best": 1.0}
+        info = {
+            "status": "finished",
+            "steps": 2,
+            "parameters": 7,
+            "tokens": 9,
+            "seconds": 1.5,
+            "best": {"loss": 1.0, "step": 2},
+        }
         (folder / "run.json").write_text(json.dumps(info), "utf-8")
         (folder / "metrics.jsonl").write_text(json.dumps({"kind": "valid", "step": 2, "loss": 4.5}) + "\n", "utf-8")
         return ""

@@ -36,7 +36,7 @@ LISTS = [
 ]
 TASKS = (
     "classification", "tagging", "pairs", "similarity", "graph_choice", "question_answering",
-    "distilled_classification", "distilled_pairs", "semantic_roles",
+    "distilled_classification", "distilled_pairs", "semantic_roles", "multiple_choice",
 )  # fmt: skip
 LIST = """
 [defaults]
