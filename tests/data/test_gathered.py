@@ -1,8 +1,11 @@
 """Documents out of lines, and training text without excluded texts."""
 
+from dataclasses import replace
+
 import pytest
 
 from mallang.data.corpus import Config, Member, Rows, _shaped, open_corpus
+from mallang.data.first_rows import First
 from mallang.data.readers import Files
 from mallang.errors import UserError
 
@@ -60,6 +63,12 @@ def test_verses_of_a_chapter_are_a_document(tmp_path):
     assert [cell for (cell,) in without] == ["가", "다", "라"], "excluded verses are left out of their chapters"
     both = Rows.joined([Member("a", verses), Member("b", lines)], ("text",))
     assert [cell for (cell,) in _shaped(both, config, ())] == ["가\n나", "다", "라", "가", "나", "", "다", "라"]
+
+
+def test_the_first_verses_become_chapters_too(tmp_path):
+    verses = bible(tmp_path)
+    first = replace(verses, source=First(verses.source, 2))
+    assert [cell for (cell,) in _shaped(first, Config(documents="chapters"), ())] == ["가\n나"]
 
 
 def test_chapters_need_references(tmp_path):

@@ -196,8 +196,8 @@ class Corpus:
 def open_corpus(config: Config, columns: tuple[str, ...]) -> Corpus:
     """The corpus of a configuration, its rows with these columns; all columns where none is named."""
     corpus = _open(config, columns)
-    if config.first is not None:
-        rows = corpus.split("train")
+    if config.first is not None and "train" in corpus.splits:  # a file to test on has nothing to train on
+        rows = corpus.splits["train"]
         corpus = replace(
             corpus, splits={**corpus.splits, "train": replace(rows, source=First(rows.source, config.first))}
         )
