@@ -255,8 +255,12 @@ def of_run(run: Path, asked: Asked, sentence: int, option: str | None, *, quiet:
 
 def note_lengths(model: Any, rows: list[Any]) -> None:
     """Say which rows the model does not read to their ends, or in windows."""
-    note_cut(model, [row[:2] for row in rows], quiet=False)
-    note_long(model, [row[0] for row in rows], quiet=False, option=False)
+    from mallang.tasks.contract import ReadsPairs
+
+    if isinstance(model, ReadsPairs):  # its note is about both texts
+        note_cut(model, [row[:2] for row in rows], quiet=False)
+    else:
+        note_long(model, [row[0] for row in rows], quiet=False, option=False)
 
 
 def note_control(run: Path, model: Any, name: str, report: LabelsReport | None) -> None:
