@@ -294,10 +294,17 @@ def evaluated(model: Any, part: Scorable, rows: list[Any], options: dict[str, An
 
 
 def pointed(run: Path, model: Any, split: str, asked: Asked) -> list[Score]:
-    """How often the attention of a captioner points at what a word names, where the rows have boxes."""
+    """How often the attention of a captioner points at what a word names, where the rows have boxes.
+
+    Boxes that cannot be read cost none of the other scores.
+    """
     from mallang.inspection.pointing import pointing_of
 
-    return pointing_of(run, model, split, asked.data)
+    try:
+        return pointing_of(run, model, split, asked.data)
+    except UserError as error:
+        typer.echo(f"note: attention is not compared with the boxes of these rows: {error.what}", err=True)
+        return []
 
 
 def of_file(error: UserError, part: Scorable) -> UserError:
