@@ -75,6 +75,8 @@ def test_chapters_need_references(tmp_path):
     (tmp_path / "a.txt").write_text("a\nb\n")
     with pytest.raises(UserError, match="needs a column ref, such as Genesis 25:1"):
         open_corpus(Config(train=str(tmp_path / "a.txt"), documents="chapters"), ("text",))
+    tested = Config(corpus=None, test=str(tmp_path / "a.txt"), documents="chapters")
+    assert rows(tested, split="test") == ["a", "b"], "a run of chapters is tested on any file"
 
 
 def test_excluded_texts_are_left_out_and_counted(tmp_path):

@@ -209,7 +209,8 @@ def open_corpus(config: Config, columns: tuple[str, ...]) -> Corpus:
     others = tuple(_open(Config(corpus=name), ()).split(split) for name, split in named)
     shaped = {name: _shaped(rows, config, others if name == "train" else ()) for name, rows in corpus.splits.items()}
     parts = [part for rows in shaped.values() for part in rows.parts]
-    if config.documents == "chapters" and not any(isinstance(part.source, Gathered) for part in parts):
+    is_trained = "train" in shaped  # a file to test on may hold documents, a row each
+    if config.documents == "chapters" and is_trained and not any(isinstance(part.source, Gathered) for part in parts):
         raise UserError(
             f"data.documents=chapters needs a column {REFERENCE}, such as Genesis 25:1, and {corpus.name} has none",
             todo="data.corpus=korean-english/bible, or data.documents=rows",
