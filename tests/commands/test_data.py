@@ -198,3 +198,9 @@ def test_a_terminal_shows_square_brackets_and_colons_as_they_are(places):
     shown = os.read(outer, 10_000).decode()
     os.close(outer)
     assert done.returncode == 0 and "x [/laughs] y" in shown and "he [laughs] loudly :heart:" in shown, shown
+
+
+def test_morphemes_are_written_to_a_folder_that_is_there(tmp_path):
+    (tmp_path / "a.tsv").write_text("물\twater\n", "utf-8")
+    with pytest.raises(UserError, match="there is no folder nowhere for a.gz"):
+        run("analyze", "a.tsv", "--out", "nowhere/a.gz")

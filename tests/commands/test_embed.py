@@ -102,6 +102,7 @@ def test_bags_of_words_are_not_judged_as_texts(vectors: Path, option: tuple[str,
         (("가", "--method", "pca"), "no effect"),
         (("가", "나", "다", "--map", "m.png", "--seed", "1"), "no effect"),
         (("가", "--words"), "no word vectors"),
+        (("가", "--words", "--long-texts", "cut"), "no effect with --words"),
         ((" ",), "no text"),
     ],
 )

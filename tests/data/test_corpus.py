@@ -45,6 +45,14 @@ def test_the_first_rows_alone_are_trained_on(shop):
             Config(**{"corpus": "small/pairs", **wrong})
 
 
+def test_a_run_of_the_first_rows_is_tested_on_a_file(tmp_path):
+    """`mallang evaluate --data` keeps the options of the run, and has nothing to train on."""
+    path = tmp_path / "test.tsv"
+    path.write_text("물\twater\n밥\trice\n", "utf-8")
+    opened = open_corpus(Config(corpus=None, test=str(path), first=1), PAIR)
+    assert list(opened.split("test")) == [("물", "water"), ("밥", "rice")]
+
+
 def test_a_language_it_does_not_have_is_told(shop):
     shop.put_folder()
     with pytest.raises(UserError, match="no column 'de' for the source") as caught:

@@ -1,8 +1,11 @@
 """Documents out of lines, and training text without excluded texts."""
 
+from dataclasses import replace
+
 import pytest
 
 from mallang.data.corpus import Config, Member, Rows, _shaped, open_corpus
+from mallang.data.first_rows import First
 from mallang.data.readers import Files
 from mallang.errors import UserError
 
@@ -62,10 +65,18 @@ def test_verses_of_a_chapter_are_a_document(tmp_path):
     assert [cell for (cell,) in _shaped(both, config, ())] == ["가\n나", "다", "라", "가", "나", "", "다", "라"]
 
 
+def test_the_first_verses_become_chapters_too(tmp_path):
+    verses = bible(tmp_path)
+    first = replace(verses, source=First(verses.source, 2))
+    assert [cell for (cell,) in _shaped(first, Config(documents="chapters"), ())] == ["가\n나"]
+
+
 def test_chapters_need_references(tmp_path):
     (tmp_path / "a.txt").write_text("a\nb\n")
     with pytest.raises(UserError, match="needs a column ref, such as Genesis 25:1"):
         open_corpus(Config(train=str(tmp_path / "a.txt"), documents="chapters"), ("text",))
+    tested = Config(corpus=None, test=str(tmp_path / "a.txt"), documents="chapters")
+    assert rows(tested, split="test") == ["a", "b"], "a run of chapters is tested on any file"
 
 
 def test_excluded_texts_are_left_out_and_counted(tmp_path):

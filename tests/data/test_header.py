@@ -43,6 +43,8 @@ def test_a_header_with_the_wanted_names_stays_one_where_that_is_also_said(tmp_pa
 def test_a_header_that_is_read_as_data_is_refused_unless_it_is_said_to_be_data(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="looks like a header"):
         check(tmp_path / "a.tsv", ("mail", "kind"))
+    with pytest.raises(UserError, match="looks like a header"):
+        check(tmp_path / "a.tsv", ("mail", "kind"), first=5)
     assert check(tmp_path / "a.tsv", ("mail", "kind"), header=False) == ["ham", "kind", "spam"]
 
 

@@ -56,6 +56,8 @@ def test_separators_are_those_of_the_corpus(tmp_path, bbc):
     config = Config(train=path, hold_out=0.2, columns=["title+body", "label"])
     opened = open_corpus(config, TEXT)
     assert separators(opened.split("train")) == ("\t",)  # seen through the held-out rows too
+    first = Config(train=path, first=3, columns=["title+body", "label"])
+    assert separators(open_corpus(first, TEXT).split("train")) == ("\t",)
     assert separators(open_corpus(Config(train=path, columns=["body", "label"]), TEXT).split("train")) == ()
     three = open_corpus(Config(train=path, columns=["title", "body", "label"]), ("text", "second", "label"))
     assert separators(three.split("train")) == ()  # both of a pair must be known

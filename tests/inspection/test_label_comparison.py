@@ -193,6 +193,23 @@ def test_no_finalists_without_a_rival(monkeypatch):
     assert [each.name for each in decide(systems, [], rows, gold, 60.0, "cpu")] == ["best", "far"] and not asked
 
 
+def test_a_finalist_that_fails_in_a_fold_costs_no_comparison(monkeypatch):
+    from mallang.inspection import label_comparison
+
+    rows = [(f"text {n}", "ab"[n % 2]) for n in range(4000)]
+    gold = np.array([label for _, label in rows], dtype=object)
+    first = np.arange(int(next(divide(rows, 1)).sum())) % 5 > 0
+    systems = [system("one", first, 1.0), system("two", np.roll(first, 1), 2.0)]
+
+    def fail(*_):
+        raise UserError("a fold has one class")
+
+    monkeypatch.setattr(label_comparison, "try_candidate", fail)
+    said = []
+    found = decide(systems, [Candidate(each.name, "cnn") for each in systems], rows, gold, 60.0, "cpu", said.append)
+    assert found == systems and said[-1] == "two keeps its place: a fold has one class"
+
+
 def test_a_larger_file_is_decided_by_cross_validation(tmp_path):
     """Two equal models cannot be told apart by held-out rows; both then predict every row."""
     bags = [Candidate(name, "bag_of_words", ("text.unit=word",)) for name in ("one", "the same again")]

@@ -6,9 +6,12 @@ import numpy as np
 import pytest
 
 from mallang import load, recipe
+from mallang.commands.evaluate import pointed
+from mallang.commands.judged import Asked
 from mallang.commands.main import main
 from mallang.data import miniworld_pictures
 from mallang.data.corpus import open_corpus
+from mallang.errors import UserError
 from mallang.inspection.image_attention import looked_at
 from mallang.inspection.pointing import ROLES, pointing, pointing_of
 from mallang.tasks.captioning import Task
@@ -67,3 +70,16 @@ def test_miniworld_is_captioned_and_looked_at(tmp_path):
     scores, _ = model.evaluate(list(open_corpus(data, Task.columns).split("test")))
     assert next(score.value for score in scores if score.name == "exact match") >= 95
     assert pointing(model, open_corpus(replace(data, columns=None), ROLES).split("test")).value >= 85
+
+
+def test_boxes_that_cannot_be_read_cost_no_other_score(monkeypatch, capsys, tmp_path):
+    def fail(*_):
+        raise UserError("the caption has 3 words, but there are 4 boxes")
+
+    monkeypatch.setattr("mallang.inspection.pointing.pointing_of", fail)
+    asked = Asked(
+        split=None, data=None, corpus=None, domain=None, search=None, others=None, replace_unknown=False, lexicon=None,
+        device="cpu", int8=False, reading={},
+    )  # fmt: skip
+    assert pointed(tmp_path, None, "test", asked) == []
+    assert "note: attention is not compared" in capsys.readouterr().err

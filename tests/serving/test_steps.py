@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import multiprocessing
 import random
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +15,10 @@ import pytest
 import mallang
 from mallang.errors import UserError
 from mallang.serving.messages import Continue, Done, Part
+from mallang.serving.replies import Replies
 from mallang.serving.steps import Steps
-from serving.serving import TEXTS
+from mallang.serving.worker import serve
+from serving.serving import TEXTS, write_run
 
 
 @pytest.fixture(scope="module")
@@ -109,3 +114,40 @@ def test_what_else_was_probable_is_that_of_every_token(verbs: Any) -> None:
             assert [name for name, _ in each] == [name for name, _ in other] and len(each) == count
     greedy = [best[0][0] for best in one[1]["alternatives"]]
     assert greedy == one[1]["tokens"]
+
+
+def test_a_reply_that_ends_first_takes_no_step_beyond_the_positions(tmp_path: Path) -> None:
+    """Also where several tokens are taken at a time, as on a GPU."""
+    positions = ("model.positions=learned", "model.max_length=12")
+    run = write_run(tmp_path / "bot", "transformer-miniworld", "task.name=dialogue", *positions)
+    verbs = mallang.load(run, "cpu")
+    replies, options = Replies(verbs), {"method": "greedy", "min_length": 12, "max_length": 12}
+    replies.together = 8
+    replies.add(Continue(1, "bot", [TEXTS[0]], options))
+    done: dict[int, Any] = {}
+    while not replies.is_empty:
+        done |= {event.job: event.results for event in replies.step() if isinstance(event, Done)}
+        if replies.outputs and replies.outputs[0].said == 8:
+            replies.add(Continue(2, "bot", [TEXTS[1]], options))
+    for number, text in ((1, TEXTS[0]), (2, TEXTS[1])):
+        assert done[number][0]["outputs"][0]["text"] == verbs.reply(text, **options).output
+
+
+def test_a_run_that_cannot_take_steps_is_an_answer_and_ends_no_worker(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "rough", "gpt-miniworld", "decoding.precision=bf16")
+    verbs = mallang.load(run, "cpu", weights="int8")
+    ours, theirs = multiprocessing.Pipe()
+
+    def work() -> None:
+        with contextlib.suppress(EOFError):
+            serve(theirs, {"rough": verbs})
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    for number in (3, 4):
+        ours.send([Continue(number, "rough", [TEXTS[0]], {"method": "greedy"})])
+        assert ours.poll(60)
+        (failed,) = ours.recv()
+        assert (failed.job, failed.status) == (number, 400) and "8-bit" in failed.message
+    ours.close()
+    worker.join()

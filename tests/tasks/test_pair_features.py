@@ -22,7 +22,7 @@ from mallang.find import find
 from mallang.recipe import read
 from mallang.runs.folder import Run
 from mallang.runs.given import Given
-from mallang.tasks import pairs, question_answering, question_reading
+from mallang.tasks import answerer, pairs, question_answering, question_reading
 from mallang.tasks.pair_features import Aligned, TokenFeatures
 from mallang.tasks.windows import WindowExamples
 from mallang.text.tokenizer import Config as Text
@@ -163,6 +163,13 @@ def test_every_token_of_a_window_has_the_vector_of_its_text_alone(special: tuple
             torch.testing.assert_close(joined[row], wanted, rtol=1e-5, atol=1e-5)
     logits = [task.logits(model, each)[0] for each in (batch, filled)]
     torch.testing.assert_close(logits[0], logits[1][: len(windows), :, : logits[0].shape[2]], rtol=1e-4, atol=1e-4)
+
+
+def test_the_answer_of_a_run_with_features_is_explained() -> None:
+    task, model = question_task(given(unit="char"), "cls", "sep", "mask")
+    found = answerer.Verbs(task, model, None, 0).attribution(("EU rejects", CONTEXT))
+    assert found.constant == ("the given features",) and found.label in CONTEXT
+    assert sum(found.weights) == pytest.approx(found.difference, rel=0.01, abs=2e-4)
 
 
 @torch.no_grad()

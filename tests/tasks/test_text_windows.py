@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import mallang
 from commands.running import mallang as command
+from mallang.commands.evaluate import note_lengths
 from mallang.errors import UserError
 from mallang.tasks.text_windows import TextWindows, mean_vectors
 
@@ -114,6 +115,11 @@ def test_a_bi_encoder_compares_the_vectors_that_it_shows(home: Path) -> None:
     assert "1 of 1 texts" in verbs.note_cut([(SHORT, LONG)])
     verbs.windows = replace(verbs.windows, how="cut")
     assert verbs.similarity((LONG, SHORT)).score == pytest.approx(verbs.similarity((LONG[:10], SHORT)).score, abs=1e-5)
+
+
+def test_evaluate_says_once_how_long_pairs_are_read(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    note_lengths(mallang.load(home / "runs" / "bi", device="cpu"), [(LONG, SHORT, "1")])
+    assert capsys.readouterr().err.count("longer than a window") == 1
 
 
 @pytest.mark.parametrize("verb", ["classify", "embed"])

@@ -253,6 +253,8 @@ def analyze(
     from mallang.text.morphemes import kiwi
     from mallang.text.tokenizer import Config, normalizer_of
 
+    if not out.parent.is_dir():
+        raise UserError(f"there is no folder {out.parent} for {out.name}", todo="make it first")
     corpus, _ = open_targets(targets, columns, "ko", "en")
     texts = (cell for rows in corpus.splits.values() for row in rows for cell in row)
     count = analyzed.write(out, texts, normalizer_of(Config(unit="morpheme", lowercase=lowercase)), kiwi())

@@ -91,6 +91,8 @@ def command(
                 raise UserError(f"{name} has no effect with --tokens", todo=f"leave out --tokens or {name}")
         embed_tokens(run, join, given_texts(None, texts, file), out, device)
         return
+    if words and long_texts is not None:
+        raise UserError("--long-texts has no effect with --words", todo="leave out --words or --long-texts")
     model = load_for(run, None, "embed", device)
     given = given_texts(None if words else model, texts, file)
     set_long_texts(model, long_texts)

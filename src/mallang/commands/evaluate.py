@@ -255,8 +255,12 @@ def of_run(run: Path, asked: Asked, sentence: int, option: str | None, *, quiet:
 
 def note_lengths(model: Any, rows: list[Any]) -> None:
     """Say which rows the model does not read to their ends, or in windows."""
-    note_cut(model, [row[:2] for row in rows], quiet=False)
-    note_long(model, [row[0] for row in rows], quiet=False, option=False)
+    from mallang.tasks.contract import ReadsPairs
+
+    if isinstance(model, ReadsPairs):  # its note is about both texts
+        note_cut(model, [row[:2] for row in rows], quiet=False)
+    else:
+        note_long(model, [row[0] for row in rows], quiet=False, option=False)
 
 
 def note_control(run: Path, model: Any, name: str, report: LabelsReport | None) -> None:
@@ -290,10 +294,17 @@ def evaluated(model: Any, part: Scorable, rows: list[Any], options: dict[str, An
 
 
 def pointed(run: Path, model: Any, split: str, asked: Asked) -> list[Score]:
-    """How often the attention of a captioner points at what a word names, where the rows have boxes."""
+    """How often the attention of a captioner points at what a word names, where the rows have boxes.
+
+    Boxes that cannot be read cost none of the other scores.
+    """
     from mallang.inspection.pointing import pointing_of
 
-    return pointing_of(run, model, split, asked.data)
+    try:
+        return pointing_of(run, model, split, asked.data)
+    except UserError as error:
+        typer.echo(f"note: attention is not compared with the boxes of these rows: {error.what}", err=True)
+        return []
 
 
 def of_file(error: UserError, part: Scorable) -> UserError:

@@ -196,8 +196,8 @@ class Corpus:
 def open_corpus(config: Config, columns: tuple[str, ...]) -> Corpus:
     """The corpus of a configuration, its rows with these columns; all columns where none is named."""
     corpus = _open(config, columns)
-    if config.first is not None:
-        rows = corpus.split("train")
+    if config.first is not None and "train" in corpus.splits:  # a file to test on has nothing to train on
+        rows = corpus.splits["train"]
         corpus = replace(
             corpus, splits={**corpus.splits, "train": replace(rows, source=First(rows.source, config.first))}
         )
@@ -209,7 +209,8 @@ def open_corpus(config: Config, columns: tuple[str, ...]) -> Corpus:
     others = tuple(_open(Config(corpus=name), ()).split(split) for name, split in named)
     shaped = {name: _shaped(rows, config, others if name == "train" else ()) for name, rows in corpus.splits.items()}
     parts = [part for rows in shaped.values() for part in rows.parts]
-    if config.documents == "chapters" and not any(isinstance(part.source, Gathered) for part in parts):
+    is_trained = "train" in shaped  # a file to test on may hold documents, a row each
+    if config.documents == "chapters" and is_trained and not any(isinstance(part.source, Gathered) for part in parts):
         raise UserError(
             f"data.documents=chapters needs a column {REFERENCE}, such as Genesis 25:1, and {corpus.name} has none",
             todo="data.corpus=korean-english/bible, or data.documents=rows",

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from mallang.data.source import Row, Source
+from mallang.data.source import Columned, Row, Source
 
 
 @dataclass(frozen=True)
@@ -16,6 +16,11 @@ class First:
 
     whole: Source
     count: int
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the columns of the source; none where it does not say."""
+        return self.whole.columns if isinstance(self.whole, Columned) else ()
 
     def rows(self, picks: Sequence[str]) -> Iterator[Row]:
         """The rows."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from mallang.data import readers
 from mallang.data.columns import LabelSet
 from mallang.data.corpus import Rows
+from mallang.data.first_rows import First
 from mallang.data.held_out import HeldOut
 from mallang.data.readers import Files
 from mallang.errors import UserError
@@ -22,7 +23,8 @@ def check_header(rows: Rows, column: str, labels: LabelSet, given: bool | None) 
 
     A line with the wanted names of all columns is a header, also where a label has the name of its column.
     """
-    files = rows.source.files if isinstance(rows.source, HeldOut) else rows.source
+    source = rows.source.whole if isinstance(rows.source, First) else rows.source
+    files = source.files if isinstance(source, HeldOut) else source
     if not isinstance(files, Files) or files.read not in ("tsv", "csv"):
         return
     path = files.paths[0]

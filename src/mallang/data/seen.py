@@ -18,6 +18,7 @@ from jaxtyping import Bool, UInt64
 
 from mallang.data.corpus import Rows
 from mallang.data.excluded import Excluding, fold
+from mallang.data.first_rows import First
 from mallang.data.held_out import HeldOut
 from mallang.data.prepared import row_sum
 from mallang.data.readers import Files
@@ -65,7 +66,7 @@ def separators(rows: Rows) -> tuple[str, ...]:
 def separators_of(rows: Rows) -> tuple[str, ...]:
     """The separators of the text of one corpus."""
     source = rows.source
-    while isinstance(source, HeldOut | Excluding):
+    while isinstance(source, HeldOut | Excluding | First):
         source = source.files if isinstance(source, HeldOut) else source.whole
     if not isinstance(source, Files) or len(rows.picks) != 2:
         return ()

@@ -20,7 +20,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from mallang.decoding.contract import Autoregressive, Config, device_of, inference, normalize
-from mallang.decoding.precision import at_precision
+from mallang.decoding.precision import at_precision, follow_spelling
 from mallang.decoding.prompted import prompt_batch
 from mallang.decoding.runner import bucket
 from mallang.kernels.prepacked import PrepackedWeights
@@ -37,7 +37,7 @@ class Joined:
     """The texts that share the decode steps of a language model."""
 
     def __init__(self, model: Autoregressive, config: Config | None = None) -> None:
-        self.model, self.device = at_precision(model, config or Config()), device_of(model)
+        self.given, self.model, self.device = model, at_precision(model, config or Config()), device_of(model)
         self.weights = PrepackedWeights()
         self.rows: list[Hashable | None] = []
         """The text of each row; None: free."""
@@ -52,6 +52,7 @@ class Joined:
         by_length: dict[int, list[Any]] = {}
         for text, ids in prompts.items():
             by_length.setdefault(len(ids), []).append(text)
+        follow_spelling(self.model, self.given)
         with inference(self.model), self.weights.in_use():
             for length, texts in by_length.items():
                 for first in range(0, len(texts), size := max(1, PREFILL // length)):

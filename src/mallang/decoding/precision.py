@@ -46,10 +46,17 @@ def at_precision(model: Autoregressive, config: Config) -> Autoregressive:
         return at_precision(model, config)
     with torch.no_grad():
         torch._foreach_copy_(own, theirs)
-    for part, original in zip(ROUGH[model].modules(), model.modules(), strict=True):
+    follow_spelling(ROUGH[model], model)
+    return ROUGH[model].train(is_in_training(model))  # type: ignore[return-value]
+
+
+def follow_spelling(rough: object, model: object) -> None:
+    """Let the copy of a model read the words outside the vocabulary that the model itself has met since."""
+    if not isinstance(rough, nn.Module) or not isinstance(model, nn.Module) or rough is model:
+        return
+    for part, original in zip(rough.modules(), model.modules(), strict=True):
         if isinstance(part, Spelling) and isinstance(original, Spelling):
             part.follow(original)
-    return ROUGH[model].train(is_in_training(model))  # type: ignore[return-value]
 
 
 def weights_of(model: nn.Module) -> list[Tensor]:

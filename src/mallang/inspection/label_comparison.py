@@ -314,8 +314,14 @@ def decide(
     found = []
     for each in finalists:
         say(f"{each.name}: {FOLDS}-fold cross-validation")
-        more = try_candidate(known[each.name], rows, gold, rest, (), seconds, device)
+        try:
+            more = try_candidate(known[each.name], rows, gold, rest, (), seconds, device)
+        except UserError as error:
+            say(f"{each.name} keeps its place: {error.what}")
+            continue
         found.append(replace(each, all_right=np.concatenate([each.right, more.right])))
+    if len(found) < 2:
+        return list(systems)
     found.sort(key=lambda each: (-float(each.all_right.mean()), each.seconds))
     names, decided = {each.name for each in found}, iter(found)
     return [next(decided) if each.name in names else each for each in systems]

@@ -57,6 +57,10 @@ class Replies(Stepped):
         self.joined.sources[output] = source_of(output)
         return [BOS]
 
+    def wanted(self, left: Sequence[int]) -> int:
+        """As many steps as every reply may take: each has a state of its own, which ends at the model's positions."""
+        return min(left)
+
     def about(self, outputs: list[Output]) -> dict[str, Any]:
         """How much was read."""
         return {"prompt_tokens": len(source_of(outputs[0])) - 1}

@@ -98,7 +98,7 @@ class Stepped:
         """One token of every output, or on a GPU several, and what is to be sent."""
         self.begin()
         outputs: list[Output] = self.joined.order()
-        count = min(self.together, max(each.config.max_length - each.said for each in outputs))
+        count = min(self.together, self.wanted([each.config.max_length - each.said for each in outputs]))
         choose = Chooser(outputs, count, self.joined.device)
         self.joined.steps({output: output.last for output in outputs}, choose, count)
         left = self.taken(outputs, choose)
@@ -111,6 +111,10 @@ class Stepped:
             self.outputs = [output for output in self.outputs if id(output) not in gone]
             for output in left:
                 yield from self.close(output)
+
+    def wanted(self, left: Sequence[int]) -> int:
+        """The number of steps that are worth taking, from the number of tokens that each output may still have."""
+        return max(left)
 
     def taken(self, outputs: list[Output], choose: Chooser) -> list[Output]:
         """Give outputs their tokens, and return those whose piece ends; what was chosen after that is dropped."""

@@ -71,7 +71,11 @@ def serve(pipe: Connection, models: Mapping[str, Any]) -> None:
         elif isinstance(message, list):
             run = message[0].run
             if run not in steps:
-                steps[run] = begin_steps(models[run])
+                try:
+                    steps[run] = begin_steps(models[run])
+                except UserError as error:  # such as a precision that its weights cannot have
+                    pipe.send([Failed(each.job, 400, said(error)) for each in message])
+                    continue
             try:
                 later += generate(pipe, steps[run], message)
             except (EOFError, OSError):

@@ -84,7 +84,8 @@ def most_probable_window(
 ) -> tuple[tuple[Any, ...], tuple[int, int]]:
     """The window in which the answer is most probable, and the places of begin and end in its row."""
     task, best = verbs.task, []
-    for start, question, part, answer in cut(task, reading, None):
+    for start, *window in cut(task, reading, None):
+        question, part, *_ = window
         if span.tokens is None:
             places = (task.null_place(len(question)),) * 2
         else:
@@ -94,9 +95,9 @@ def most_probable_window(
             before = task.context_start(len(question))
             places = before + first, before + last
         with inference(verbs.model):
-            logits, _ = task.logits(verbs.model, task.collate([(question, part, answer)]).to(device_of(verbs.model)))
+            logits, _ = task.logits(verbs.model, task.collate([tuple(window)]).to(device_of(verbs.model)))
         shares = logits[0].float().log_softmax(dim=1)
-        best.append((float(shares[0, places[0]] + shares[1, places[1]]), (question, part, answer), places))
+        best.append((float(shares[0, places[0]] + shares[1, places[1]]), tuple(window), places))
     choose = min if span.tokens is None else max  # no answer is as probable as in the window that finds it least so
     _, chosen, places = choose(best, key=lambda each: each[0])
     return chosen, places
@@ -116,5 +117,6 @@ def attribution_of(
         logits = task.logits(verbs.model, batch)[0].float()
         return logits[:, 0, begin] + logits[:, 1, end]
 
-    about = Explained(pair, span.text, span.probability, f"the begin and end logits of {span.text!r}")
+    constant = () if task.features is None else ("the given features",)
+    about = Explained(pair, span.text, span.probability, f"the begin and end logits of {span.text!r}", constant)
     return explain(verbs.model, verbs.model.model, copies, score, task.text.vocabulary, method, about)

@@ -11,6 +11,7 @@ from mallang.data.choices import plain_text
 from mallang.data.columns import NAMED, TOKENIZED, Kind, LabelSet, split_cell
 from mallang.data.corpus import Corpus, Rows, open_corpus
 from mallang.data.filters import Filters
+from mallang.data.first_rows import First
 from mallang.data.header import check_header
 from mallang.data.held_out import HeldOut
 from mallang.data.knowledge import Graph, as_token
@@ -109,7 +110,8 @@ def check_unpaired(recipe: Recipe, kind: type[Any], rows: Rows) -> None:
             todo="data.unpaired=no, or task.name=unsupervised-translation",
         )
     for part in rows.parts:
-        source = part.source.files if isinstance(part.source, HeldOut) else part.source
+        source = part.source.whole if isinstance(part.source, First) else part.source
+        source = source.files if isinstance(source, HeldOut) else source
         if isinstance(source, Unpaired):
             check_languages(source, part.name)
 
