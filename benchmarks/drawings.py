@@ -5,9 +5,10 @@ python -m benchmarks.drawings show lines.jsonl                          # by gro
 python -m benchmarks.drawings collect lines.jsonl                       # results/
 
 Drawings that differ in gender, skin tone or direction alone are in one split. `image` is the recipe
-show-attend-tell-openmoji36; `no-image` is the same, trained and scored on white squares in place of all drawings, so that
-it knows what captions look like and nothing more; `nearest` takes the caption of the training drawing with the smallest
-distance between pixels, and has no seed. Settings are chosen on valid (`--set`), the test split is scored once.
+show-attend-tell-openmoji36; `no-image` is the same, trained and scored on white squares in place of all drawings, so
+that it knows what captions look like and nothing more; `nearest` takes the caption of the training drawing with the
+smallest distance between pixels, and has no seed. Settings are chosen on valid (`--set`), the test split is scored
+once.
 """
 
 from __future__ import annotations

@@ -164,5 +164,5 @@ def test_all_tests_run_with_kernels_and_without() -> None:
     assert either_way is not None and all((root / path).exists() for path in either_way[1].split())
     lines = re.search(r"^test-all:.*\n((?:\t.*\n)+)", made, re.M)
     assert lines is not None
-    whole = "$(BIN)/python -m pytest -n 2"
+    whole = "$(BIN)/python -m pytest -n 2 $(APART)"
     assert [line.strip() for line in lines[1].splitlines()] == [whole, f"MALLANG_KERNELS=off {whole}"]

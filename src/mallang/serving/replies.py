@@ -58,7 +58,7 @@ class Replies(Stepped):
         return [BOS]
 
     def wanted(self, left: Sequence[int]) -> int:
-        """As many steps as every reply may take: each has a state of its own, which ends at the model's positions."""
+        """The number of steps that every reply may take: the state of each ends at the model's positions."""
         return min(left)
 
     def about(self, outputs: list[Output]) -> dict[str, Any]:

@@ -277,7 +277,7 @@ class Chooser:
         """The tokens of a step."""
         if self.short is not None:
             ends = log_probs[:, EOS].masked_fill(self.short[place], -torch.inf)
-            log_probs = log_probs.index_copy(1, torch.tensor([EOS], device=log_probs.device), ends[:, None])
+            log_probs = torch.cat((log_probs[:, :EOS], ends[:, None], log_probs[:, EOS + 1 :]), dim=1)
         tokens = torch.empty(len(log_probs), dtype=torch.long, device=log_probs.device)
         for config, rows in self.alike:
             is_all = len(rows) == len(tokens)
