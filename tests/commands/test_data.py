@@ -112,6 +112,15 @@ def test_files_are_checked_as_splits(places):
     assert told["splits"][0]["columns"][0]["name"] == "2" and len(told["findings"]) == 1
 
 
+@pytest.mark.parametrize(("names", "is_header"), [("review\tsentiment", True), ("ko\ten", True), ("나는\tme", False)])
+def test_a_first_line_of_usual_names_is_a_header(places, names, is_header):
+    (places / "own.tsv").write_text(f"{names}\n좋은 영화\tgood\n나쁜 영화\tbad\n")
+    said = run("check", "own.tsv")
+    assert ("the first line names the columns" in said) == is_header
+    shown = [line for line in run("show", "own.tsv").splitlines() if line.startswith("own\t")]
+    assert len(shown) == (2 if is_header else 3)
+
+
 def test_parallel_files_are_one_split(places):
     for name in ("train", "dev"):
         (places / f"{name}.ko").write_text(f"{name} 하나\n{name} 둘\n")
@@ -141,7 +150,11 @@ def test_a_corpus_is_checked_by_name():
 
 @pytest.mark.parametrize(
     ("targets", "message"),
-    [(["multi3k"], "there is no corpus 'multi3k'"), (["none.tsv", "a.tsv"], "there is no file none.tsv")],
+    [
+        (["multi3k"], "there is no corpus 'multi3k'"),
+        (["none.tsv", "a.tsv"], "there is no file none.tsv"),
+        (["none.tsv"], "there is no file none.tsv"),
+    ],
 )
 def test_what_is_not_there_is_told(targets, message):
     with pytest.raises(UserError, match=message):

@@ -301,6 +301,7 @@ def open_targets(targets: list[str], columns: str, source: str, target: str) -> 
     from mallang.data import registry
     from mallang.data.corpus import Config, open_corpus, open_files
     from mallang.data.miniworld_views import VIEWS
+    from mallang.data.readers import kind_of
 
     chosen: list[str | int] | None = [name.strip() for name in columns.split(",")] if columns else None
     first = targets[0]
@@ -308,7 +309,7 @@ def open_targets(targets: list[str], columns: str, source: str, target: str) -> 
         corpus = open_corpus(Config(corpus=first, columns=chosen), ())
         return corpus, corpus.kind == "translation" and not chosen
     missing = [spec for spec in targets if spec != "-" and not is_there(spec)]
-    if missing and len(targets) == 1:
+    if missing and len(targets) == 1 and kind_of(Path(first)) is None:
         registry.entry(first)  # says what comes near it
     if missing:
         raise UserError(f"there is no file {missing[0]}", todo="name files that exist, or one corpus")

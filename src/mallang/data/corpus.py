@@ -108,7 +108,8 @@ class Config:
         """The columns that a task means by these roles; `text` is what the corpus calls its text."""
         names = column_names(self.source, self.target, text)
         given = None if self.columns is None else tuple(str(column) for column in self.columns)
-        return Wanted(roles, tuple(names.get(role, (role,)) for role in roles), given, self.header)
+        usual = frozenset(name for each in names.values() for name in each)
+        return Wanted(roles, tuple(names.get(role, (role,)) for role in roles), given, self.header, usual)
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,8 @@ class Wanted:
     given: tuple[str, ...] | None = None
     """Names or numbers that the user gave."""
     header: bool | None = None
+    usual: frozenset[str] = frozenset()
+    """The names that columns have in any task, by which a header is known where all columns are wanted."""
 
     def __post_init__(self) -> None:
         if self.given is not None and self.roles and len(self.given) != len(self.roles):
@@ -51,7 +53,9 @@ class Wanted:
         """Whether this line has the names of the wanted columns."""
         if self.given is not None:
             return any(not name.isdecimal() for name in self.given)
-        return bool(self.roles) and self.found_in(header) is not None
+        if not self.roles:
+            return len(header) > 1 and all(cell.strip() in self.usual for cell in header)
+        return self.found_in(header) is not None
 
     def found_in(self, known: Sequence[str]) -> tuple[str, ...] | None:
         """The column of each role, if every one is there by name."""
