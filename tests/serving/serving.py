@@ -94,14 +94,10 @@ class Running:
         return self.at_last or self.log.read_text("utf-8")
 
     def workers(self) -> list[int]:
-        """The processes of the workers, by what they have open: a forkserver is their parent, not the server."""
-        found = subprocess.run(["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True, check=True).stdout
-        rows = [line.split(None, 2) for line in found.splitlines()[1:]]
-        children: dict[int, list[int]] = {}
-        for pid, parent, _ in rows:
-            children.setdefault(int(parent), []).append(int(pid))
-        forkservers = [pid for pid, parent, args in rows if int(parent) == self.process.pid and "forkserver" in args]
-        return [child for pid in forkservers for child in children.get(int(pid), [])]
+        """The processes of the workers: a forkserver, which the server starts, is their parent."""
+        found = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
+        parents = {int(pid): int(parent) for pid, parent in map(str.split, found.splitlines())}
+        return [pid for pid, parent in parents.items() if parents.get(parent) == self.process.pid]
 
 
 @contextlib.contextmanager
