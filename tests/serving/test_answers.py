@@ -52,7 +52,7 @@ RESULTS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         ("B-PER", "Anna · PER", "90.0 %"),
     ),
     "coref": (
-        as_json("coref", Resolution("Anna ran", ("Anna", "ran"), PLACES, ((MentionSpan("Anna", 0, 4, (0, 1)),),))),
+        as_json("coref", Resolution("🎉 Anna ran", ("Anna",), ((2, 6),), ((MentionSpan("Anna", 2, 6, (0, 1)),),))),
         ("1: Anna",),
     ),
     "roles": (
@@ -105,13 +105,26 @@ def test_results_of_empty_texts_say_so() -> None:
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="needs node to run the page's script")
 def test_the_page_draws_the_result_of_every_verb() -> None:
-    given = json.dumps([[verb, result, "🎉 Anna ran"] for verb, (result, _) in RESULTS.items()])
-    command = ["node", str(Path(__file__).with_name("answers.mjs")), str(SCRIPT)]
-    done = subprocess.run(command, input=given, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
-    for (verb, (_, parts)), drawn in zip(RESULTS.items(), json.loads(done.stdout), strict=True):
-        words = " ".join(drawn.split())
+    given = [(verb, result, "🎉 Anna ran") for verb, (result, _) in RESULTS.items()]
+    drawn = dict(zip(RESULTS, drawn_by_page(given), strict=True))
+    for verb, (_, parts) in RESULTS.items():
+        words = " ".join(drawn[verb].split())
         assert all(part in words for part in parts), (verb, words)
         assert "undefined" not in words and "NaN" not in words, (verb, words)
-    answer = json.loads(done.stdout)[list(RESULTS).index("answer")]
-    assert "🎉  Anna  ran" in answer  # marked by characters, of which the first is two units of JavaScript
+    assert "🎉  Anna  ran" in drawn["answer"]  # marked by characters, of which the first is two units of JavaScript
+    assert "🎉  Anna 1  ran" in drawn["coref"]
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="needs node to run the page's script")
+def test_the_page_shows_notes() -> None:
+    (drawn,) = drawn_by_page([("classify", as_json("classify", Classification(" ", "good", 0.9, {})), "")])
+    assert EMPTY in drawn
+
+
+def drawn_by_page(given: list[tuple[str, dict[str, Any], str]]) -> list[str]:
+    """The text that the page draws for each verb with its result and context."""
+    command = ["node", str(Path(__file__).with_name("answers.mjs")), str(SCRIPT)]
+    done = subprocess.run(command, input=json.dumps(given), capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    found: list[str] = json.loads(done.stdout)
+    return found

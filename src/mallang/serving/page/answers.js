@@ -7,8 +7,13 @@ const MOST = 20;
 
 /** Draw one result of a verb; `context` is the text that a question was asked about. */
 export function drawResult(root, verb, result, said, context) {
-  (DRAWN[verb] ?? plain)(element("div", root, "", { class: "answer" }), result, said, context);
+  const box = element("div", root, "", { class: "answer" });
+  (DRAWN[verb] ?? plain)(box, result, said, context);
+  if (result.note) element("div", box, result.note, { class: "quiet" });
 }
+
+/** A part of a text by the places of its characters, of which some are two units of JavaScript. */
+const part = (text, start, end) => [...text].slice(start, end).join("");
 
 const DRAWN = {
   translate: output, reply: output, reconstruct: output, generate: output, caption: output, score: scored, classify: classified, tag: tagged, coref: resolved, roles: labeled, answer: answered, choose: chosen,
@@ -32,7 +37,6 @@ const fixed = value => (typeof value === "number" ? value.toFixed(4) : "−∞")
 function output(root, result, said) {
   if (result.input) element("div", root, result.input, { class: "quiet" });
   element("div", root, result.output || said.empty, { class: result.output ? "big output" : "big output quiet" });
-  if (result.note) element("div", root, result.note, { class: "quiet" });
   pieces(root, result.tokens, result.token_scores, said);
   if (result.nbest?.length > 1) {
     element("h3", root, said.candidates);
@@ -82,11 +86,11 @@ function resolved(root, result) {
   const text = element("p", root, "", { class: "big" });
   let place = 0;
   for (const { start, end, name } of places.filter((each, i) => !places.some((other, j) => j < i && other.end > each.start))) {
-    text.append(result.input.slice(place, start));
-    element("small", element("mark", text, result.input.slice(start, end), { class: "span" }), String(name));
+    text.append(part(result.input, place, start));
+    element("small", element("mark", text, part(result.input, start, end), { class: "span" }), String(name));
     place = end;
   }
-  text.append(result.input.slice(place));
+  text.append(part(result.input, place));
   result.clusters.forEach((cluster, i) => element("div", root, `${i + 1}: ${cluster.map(each => each.text).join(" = ")}`, { class: "quiet" }));
 }
 
@@ -101,13 +105,12 @@ function labeled(root, result) {
 function answered(root, result, said, context) {
   element("div", root, result.input, { class: "quiet" });
   element("div", root, result.output || said.noAnswer, { class: "big" });
-  // Places count characters, of which some are two units of JavaScript.
-  const text = element("p", root), characters = [...context];
+  const text = element("p", root);
   if (result.start === null) text.textContent = context;
   else {
-    text.append(characters.slice(0, result.start).join(""));
-    element("mark", text, characters.slice(result.start, result.end).join(""), { class: "span" });
-    text.append(characters.slice(result.end).join(""));
+    text.append(part(context, 0, result.start));
+    element("mark", text, part(context, result.start, result.end), { class: "span" });
+    text.append(part(context, result.end));
   }
   bars(root, (result.nbest.length ? result.nbest : [{ text: result.output, probability: result.score }]).map(each => [each.text || said.noAnswer, each.probability]));
 }
