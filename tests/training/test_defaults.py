@@ -292,3 +292,9 @@ def test_an_encoder_for_few_labels_is_small_unless_its_size_is_given(tmp_path):
     assert with_defaults(recipes.read("bert", [f"data.train={path}"]))[0].resolved()["model"]["layers"] == 4
     given, _ = with_defaults(recipes.read("bert", [f"data.train={path}", "model.size=base"]))
     assert given.resolved()["model"]["layers"] == 12
+    found = with_defaults(recipes.read("self_attentive", [f"data.train={path}", "model.views=5"]))[0].resolved()[
+        "model"
+    ]
+    assert (found["hidden_dim"], found["views"], found["penalty"]) == (200, 5, 0.1)
+    given, _ = with_defaults(recipes.read("self_attentive", [f"data.train={path}", "model.size=base"]))
+    assert given.resolved()["model"]["hidden_dim"] == 3000 and given.resolved()["model"]["penalty"] == 1.0
