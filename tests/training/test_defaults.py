@@ -250,6 +250,17 @@ def test_a_recipe_that_is_built_already_is_fitted_too(home: Path) -> None:
     assert fit_recipe(whole, said.append) is whole and not said
 
 
+@pytest.mark.parametrize("examples", [FEW - 1, FEW, FEW + 1])
+def test_every_row_of_few_has_its_place(examples: int, tmp_path: Path) -> None:
+    (tmp_path / "mine.tsv").write_text("".join(f"ko{number}\ten{number}\n" for number in range(examples)), "utf-8")
+    rows = open_corpus(
+        recipes.read("transformer-miniworld", [f"data.train={tmp_path / 'mine.tsv'}"]).build().data,
+        ("source", "target"),
+    )
+    counted = defaults.count(rows.split("train"))
+    assert counted.examples == examples and len(counted.places) == (examples if examples <= FEW else 0)
+
+
 @pytest.mark.parametrize(("examples", "warned"), [(FEW - 1, True), (FEW, False)])
 def test_few_examples_are_warned_about(examples: int, warned: bool) -> None:
     counted = Counted("mine.tsv", examples, 5000, "pair")
