@@ -4,8 +4,12 @@ The encoder is frozen, so what counts is what it has learned from plain text: a 
 speech of every word, from 50 labeled sentences, which hold few of the words. Beside it stands the same model with the
 same tokenizer and random weights. Margins are about half of what one seed gave, or less.
 
-Not among them: replaced tokens, whose last layer tells the part of speech worse than random weights after so few
-updates (35 against 69), TinyBERT, and an autoencoder, which has no vectors of words.
+Two are fine-tuned as a whole, as their papers do. Replaced tokens leave a last layer that says what was replaced and
+little else: frozen it tells the part of speech worse than random weights (47 against 57), trained on it tells it better
+(by 2.9, 0.6 and 1.7 points with three seeds). TinyBERT copies the layers of a teacher of twice as many (4.2, 2.5, 1.8).
+
+Not among them: the sequence autoencoder of Dai and Le (2015), whose LSTM gave a classifier of sentiments nothing here
+(65.0 against 64.8 with 300 labels, 76.4 against 77.4 with 1,000).
 """
 
 from __future__ import annotations
@@ -41,6 +45,8 @@ ROWS = {"train": 50, "valid": 100, "test": 500}
 MASKED = ("task.name=masked_lm", "task.length=64", "model.pretraining_heads=masked-lm")
 POOLED = ("model.pretraining_heads=none", "model.pooling=mean", "model.pooler=false")
 STUDENT = ("model.layers=1", "task.length=64", "model.pretraining_heads=masked-lm", "given.teacher=TEACHER")
+WHOLE = ("task.freeze=false", "optimizer.learning_rate=0.001")
+ELECTRA = (*SMALL, "model.embedding_dim=32")
 NO_UPDATE = "optimizer.learning_rate=1e-30"
 
 
@@ -70,6 +76,19 @@ OBJECTIVES = {
     "DistilBERT": Objective(
         "distilbert", (*SMALL, "task.name=distillation", *STUDENT), (*SMALL, "model.layers=1", *POOLED[:2]), 2.0,
         steps=200,
+    ),
+    "RTD": Objective(
+        "electra",
+        (*ELECTRA, "task.name=replaced_token", "task.length=64", "model.generator_width=0.5",
+         "model.pretraining_heads=both"),
+        (*ELECTRA, "model.pretraining_heads=none", *WHOLE), 1.0, steps=2000, rate=0.001,
+    ),
+    "TinyBERT": Objective(
+        "bert",
+        (*SMALL, "task.name=distillation", *STUDENT, "task.initialize=random", "task.prediction_weight=0",
+         "task.masked_lm_weight=0", "task.cosine_weight=0", "task.embedding_weight=1", "task.hidden_weight=1",
+         "task.attention_weight=1"),
+        (*SMALL, "model.layers=1", *POOLED, *WHOLE), 0.8, steps=400,
     ),
 }  # fmt: skip
 
@@ -105,7 +124,7 @@ def labeled(folder: Path) -> list[str]:
 
 
 def accuracy(name: str, start: Path, folder: Path, seed: int) -> float:
-    """The accuracy of tags with the frozen encoder of a run."""
+    """The accuracy of tags with the encoder of a run."""
     folder.mkdir(parents=True)
     values = [*LABELS, *labeled(folder), *(value for value in TEXT if value.startswith("text."))]
     resolved = recipes.read(OBJECTIVES[name].model, [*values, *OBJECTIVES[name].fine_tuning, f"seed={seed}"])
