@@ -27,6 +27,7 @@ def test_numbers_are_sorted_by_value_and_names_by_the_alphabet():
     assert LabelSet.learn(["10", "9", "2", "10"], "label").names == ("2", "9", "10")
     assert LabelSet.learn(["나", "b", "a"], "label").names == ("a", "b", "나")
     assert LabelSet.learn(["b", "a", "b"], "label").counts == (1, 2)
+    assert LabelSet.learn(["z", "inf", "a", "7"], "label").names == ("7", "a", "inf", "z"), "infinity is a name"
 
 
 def test_a_label_that_training_did_not_see_is_named():

@@ -55,6 +55,8 @@ def test_the_longer_side_fits_and_the_rest_is_white():
     found = fitted(np.zeros((10, 40, 3), np.uint8), 20)
     assert found.shape == (20, 20, 3) and (found[:7] == 255).all() and (found[13:] == 255).all()
     assert (found[8:12] == 0).all() and (found[:, 5][8:12] == 0).all()
+    tall = fitted(np.zeros((40, 10, 3), np.uint8), 20)
+    assert np.array_equal(tall, found.transpose(1, 0, 2)), "in the middle, whichever side is longer"
     assert np.array_equal(fitted(noise(8, 8), 8), noise(8, 8))
 
 

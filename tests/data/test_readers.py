@@ -90,6 +90,10 @@ def test_bytes_that_are_not_utf8_are_told_with_file_and_line(tmp_path):
         list(readers.lines(path))
     assert caught.value.where == f"{path}, line 2" and "iconv" in caught.value.todo
     assert len(list(readers.lines(path, strict=False))) == 2
+    rows = write(tmp_path / "euc.jsonl", b'{"a": 1}\n' + '{"a": "둘"}\n'.encode("cp949"))
+    for read in (readers.json_lines, readers.json_records):
+        with pytest.raises(UserError, match="not UTF-8"):
+            list(read(rows))
 
 
 @pytest.mark.parametrize("name", ["cut.txt.gz", "cut.txt.xz"])

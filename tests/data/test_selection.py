@@ -140,3 +140,8 @@ def test_the_text_and_the_numbers_of_a_row_are_told_apart(tmp_path: Path, name, 
     path.write_text(content, "utf-8")
     [record] = records(path, "text", ("year", "likes"))
     assert record.text == "good words" and record.numbers == {"year": 2019.0, "likes": 7.0}
+
+
+def test_the_only_column_of_a_table_is_its_text(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_text("review\ngood words\n", "utf-8")
+    assert [record.text for record in records(tmp_path / "a.tsv", None, ())] == ["good words"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -111,3 +112,11 @@ def test_every_sentence_of_the_larger_side_is_read_once_an_epoch() -> None:
     assert max(widths) <= 64
     with pytest.raises(UserError, match="has no text"):
         UnpairedBuckets(lengths[:20], tokens=64, seed=3, epoch=0)
+
+
+@pytest.mark.parametrize(
+    "given", [{"domains": {"a": "a.tsv", "b": "b.tsv"}}, {"exclude": ["multi30k:test"]}, {"documents": "blank-lines"}]
+)
+def test_what_unpaired_text_does_not_go_with(given: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="goes with neither domains, exclude nor documents"):
+        Config(unpaired="halves", **given)

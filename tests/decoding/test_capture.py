@@ -41,3 +41,11 @@ def test_a_capture_is_free_of_garbage_collection(enabled):
         assert gc.isenabled() == enabled
     finally:
         (gc.enable if before else gc.disable)()
+
+
+@pytest.mark.parametrize("is_turned", [(False, False), (False, True), (True, False), (True, True)])
+def test_tensors_are_copied_whatever_their_strides(is_turned: tuple[bool, bool]) -> None:
+    held, new = (torch.randn(3, 4).t() if turned else torch.randn(4, 3) for turned in is_turned)
+    expected = new.clone()
+    capture.write([held], [new])
+    assert torch.equal(held, expected)
