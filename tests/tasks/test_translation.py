@@ -4,6 +4,9 @@ import numpy as np
 import pytest
 import torch
 
+from mallang.data.corpus import Rows
+from mallang.data.filters import Filters
+from mallang.data.prepared import prepare
 from mallang.decoding import contract as decoding
 from mallang.errors import UserError
 from mallang.models import transformer
@@ -109,3 +112,12 @@ def test_the_shortest_texts_are_scored_as_any_others():
     assert [each.score for each in together] == pytest.approx([each.score for each in alone], abs=1e-5)
     assert [len(each.token_scores) for each in together] == [len(each.tokens) for each in together]
     assert together[1].tokens == ("</s>",)
+
+
+def test_a_batch_counts_the_token_that_begins_or_ends_each_side(tmp_path):
+    task, _ = make()
+    pairs = Rows.of([("abcd", "bcde")] * 40, ("source", "target"))
+    corpus = prepare(pairs, [*task.tokenizers.values()], Filters(), cache=tmp_path)
+    width = int(corpus.lengths.max()) + 1
+    plan = task.plan(corpus, tokens=4 * width, seed=1, epoch=0)
+    assert {len(rows) for rows in plan} == {4}
