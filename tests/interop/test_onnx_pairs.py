@@ -100,8 +100,13 @@ def test_a_gpt_reads_pairs_in_both_orders(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "task",
-    [{"kind": "cross"}, {"kind": "cross", "lowest": -1.0, "highest": 1.0, "both_orders": True}, {"kind": "bi"}],
-    ids=["cross", "cross-both-orders", "bi"],
+    [
+        {"activation": "identity"},
+        {"kind": "cross"},
+        {"kind": "cross", "lowest": -1.0, "highest": 1.0, "both_orders": True},
+        {"kind": "bi"},
+    ],
+    ids=["linear", "cross", "cross-both-orders", "bi"],
 )
 def test_similarity_gives_our_scores(task: dict[str, Any], tmp_path: Path) -> None:
     verbs = verbs_of("similarity", "bert", {"pooling": "mean"}, **task)

@@ -51,8 +51,12 @@ SIZED = {"vocab_size": "wte.weight", "n_positions": "wpe.weight"}
 """The keys of config.json that state the number of rows of a tensor."""
 
 
-def import_gpt2(source: Path, folder: Path, *, allow_bin: bool = False, fresh: bool = False) -> Run:
+def import_gpt2(
+    source: Path, folder: Path, *, allow_bin: bool = False, fresh: bool = False, as_pairs: bool = False
+) -> Run:
     """A finished run with the weights and the tokenizer of a GPT-2 folder."""
+    if as_pairs:
+        raise UserError("--pairs has no effect on a language model, which has no classes", todo="leave it out")
     about = read_json(source / "config.json")
     config = config_of(about, source / "config.json")
     given, files = read_weights(source, about, allow_bin=allow_bin)
@@ -111,7 +115,10 @@ def config_of(about: Mapping[str, Any], where: Path) -> Config:
     named = about.get("architectures")
     if isinstance(named, list) and named and named[0] not in ARCHITECTURES:
         todo = "for the language model alone: AutoModelForCausalLM.from_pretrained(FOLDER).save_pretrained(OTHER)"
-        raise UserError(f"the head of {named[0]} cannot be imported", where=str(where), todo=todo)
+        why = ""
+        if named[0] == "GPT2ForSequenceClassification":
+            why = ": it reads the last token of a text, and a classifier here reads `</s>` after it"
+        raise UserError(f"the head of {named[0]} cannot be imported{why}", where=str(where), todo=todo)
     expected = {
         "layer_norm_epsilon": 1e-5, "scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False,
         "add_cross_attention": False, "tie_word_embeddings": True,

@@ -80,7 +80,8 @@ Written by mallang {version}. To use it, neither mallang nor torch is needed:
     python predict.py < texts.txt{tabs}
 
 `predict.py` is short and meant to be read: it shows all that a program of your own has to do. `model.onnx` takes
-{inputs} (mask: 1 for a token, 0 for padding){types}, all {axes} in 64-bit integers, and gives {outputs}.
+{inputs} (mask: 1 for a token, 0 for padding{types}), all {axes} in 64-bit integers, and gives
+{outputs}.
 """
 
 
@@ -217,7 +218,7 @@ def write_rest(verbs: Verbs, folder: Path, most: int) -> None:
         use=use_of(verbs),
         tabs="    # tabs between the texts of a line" if paired else "",
         inputs=", ".join(names[0]), outputs=" and ".join(names[1]),
-        types=", types: 1 for the second text" if "types" in inputs_of(verbs) else "",
+        types="; types: 1 for the second text" if "types" in inputs_of(verbs) else "",
         axes="[batch, 2, time]" if paired and reading_of(verbs) == "orders" else "[batch, time]",
     )  # fmt: skip
     (folder / README).write_text(readme, encoding="utf-8")

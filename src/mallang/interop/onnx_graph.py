@@ -69,7 +69,7 @@ class Reader(nn.Module):
             return verbs.task.logits(self.model, batch)[0].unbind(dim=1)
         if isinstance(verbs, similarity.Verbs) and verbs.task.config.kind == "cross":
             config = verbs.task.config
-            shares = verbs.task.outputs(self.model, batch)[0].sigmoid()
+            shares = verbs.task.shares(verbs.task.outputs(self.model, batch)[0])
             return (config.lowest + (config.highest - config.lowest) * shares,)
         if isinstance(verbs, encoding.Verbs | similarity.Verbs):
             return (encode_text(self.model, batch).pooled,)
