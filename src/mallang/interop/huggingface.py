@@ -20,6 +20,8 @@ import torch
 from torch import Tensor
 
 from mallang.errors import UserError
+from mallang.interop.huggingface_chat import FILE as CHAT
+from mallang.interop.huggingface_chat import chat_files, read_chat
 from mallang.interop.huggingface_folder import (
     check_shapes,
     checked,
@@ -63,12 +65,13 @@ def import_gpt2(
     check_shapes(about, shapes_of(given, source), source / "config.json")
     tokenizer, end = tokenizer_of(source)
     check_words(tokenizer, given, source)
-    layout = language_modeling.Config()
+    chat, told = read_chat(source, [END])
+    layout = language_modeling.Config(chat=chat)
     recipe = Recipe.make(name=folder.name, task=layout, model=config, text=tokenizer.config)
     model = GPT(config, tokenizer.vocabulary)
     set_weights(model, to_ours(given, model, end), files[0])
-    card = f"A GPT-2 that was imported from {source.name}, not trained here."
-    sources = sums([source / "config.json", *files, *files_of(source)])
+    card = f"A GPT-2 that was imported from {source.name}, not trained here.{told}"
+    sources = sums([source / "config.json", *files, *files_of(source), source / CHAT])
     return write_imported(folder, recipe, tokenizer, model, about=card, sources=sources, fresh=fresh)
 
 
@@ -102,6 +105,7 @@ def export_gpt2(verbs: language_modeling.Verbs, folder: Path) -> None:
     about["vocab_size"] = len(weights["transformer.wte.weight"])
     names = [END] * 2 if imported else ["<s>", "</s>"]
     settings = {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": names[0], "eos_token": names[1]}
+    settings |= chat_files(verbs.task.config.chat)
     files = {"config.json": about, "tokenizer.json": pipeline, "tokenizer_config.json": settings}
     write_folder(folder, weights, files)
 
