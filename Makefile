@@ -7,6 +7,9 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 EITHER_WAY := tests/kernels tests/layers tests/decoding tests/contracts/test_models.py tests/contracts/test_decoding.py \
               tests/contracts/test_encoders.py tests/contracts/test_protocols.py
 
+# What is compiled once serves every process of the tests; where this is set, each would compile all of it again.
+unexport PYTHONDONTWRITEBYTECODE
+
 # A browser leaves an event loop running in its process, and asyncio starts none beside it.
 APART := --ignore tests/browser
 

@@ -36,12 +36,14 @@ SETTINGS = (
     Setting(name="sts-b-bi", recipe="bert-bi-glue-small-sts-b", weights="", split="valid"),
     Setting(name="sst-2", recipe="bert-glue-small-sst-2", weights=""),
     Setting(name="conll2003", recipe="bert-conll2003", weights=""),
+    Setting(name="squad", recipe="bert-squad", weights="", split="valid"),
 )
 TITLES = {
     "sts-b": ("STS-B, cross-encoder", "Spearman's correlation on dev"),
     "sts-b-bi": ("STS-B, bi-encoder", "Spearman's correlation on dev"),
     "sst-2": ("SST-2", "accuracy on a tenth of train"),
     "conll2003": ("CoNLL-2003", "F1 of spans on dev"),
+    "squad": ("SQuAD 1.1, a part", "F1 of answers on dev"),
 }
 """The title of each field of the figure, and what is drawn."""
 FIGURE = report.ROOT / "docs" / "finetuning" / "scores.svg"

@@ -23,7 +23,7 @@ import numpy as np
 from benchmarks.understanding_runs import opened
 from mallang.data.columns import split_cell
 
-SCORES = {"similarity": "Spearman", "classification": "accuracy", "tagging": "span F1"}
+SCORES = {"similarity": "Spearman", "classification": "accuracy", "tagging": "span F1", "question_answering": "F1"}
 """The score that each task is compared by."""
 
 
@@ -100,7 +100,9 @@ def line_of(setting: Setting, system: str, clock: Clock, outputs: Sequence[str],
 
 def scores_of(recipe: Any, outputs: Sequence[str], golds: Sequence[str]) -> list[Any]:
     """The scores of outputs: the same code for both systems."""
+    from mallang.data.answers import read_answers
     from mallang.data.columns import LabelSet
+    from mallang.evaluation.answers import answer_scores
     from mallang.evaluation.classification import classification_scores
     from mallang.evaluation.correlation import correlation_scores
     from mallang.tasks.tag_scores import all_scores
@@ -111,6 +113,9 @@ def scores_of(recipe: Any, outputs: Sequence[str], golds: Sequence[str]) -> list
         )
     if recipe.task_name == "classification":
         return list(classification_scores(list(outputs), list(golds)).values())
+    if recipe.task_name == "question_answering":
+        texts = [[each.text for each in read_answers(gold)] for gold in golds]
+        return answer_scores(list(outputs), texts, recipe.task.scored_by)
     cells = [[split_cell(cell, "tags") for cell in column] for column in (outputs, golds)]
     return all_scores(cells[0], cells[1], LabelSet.learn(golds, "tags", "tags").scheme)[:4]
 
@@ -184,8 +189,7 @@ def theirs(setting: Setting) -> dict[str, Any]:
 
     recipe, clock = setting.read(), Clock(setting.device)
     torch.manual_seed(setting.seed)
-    is_bi = recipe.task_name == "similarity" and recipe.task.kind == "bi"
-    reader: Any = Bi(recipe, setting) if is_bi else KINDS[recipe.task_name](recipe, setting)
+    reader = peer_of(recipe)(recipe, setting)
     splits = {split: list(opened(recipe).split(split)) for split in {"train", "valid", setting.split}}
     base, arguments = reader.trainer, reader.arguments
 
@@ -217,6 +221,15 @@ def theirs(setting: Setting) -> dict[str, Any]:
             trainer.train()
         transformers.logging.set_verbosity_error()
         return line_of(setting, reader.label, clock, reader.outputs(trainer, splits[setting.split]))
+
+
+def peer_of(recipe: Any) -> Any:
+    """What Trainer needs for the task of a recipe."""
+    from benchmarks.finetuning_questions import Questions
+
+    kinds = {"similarity": Number, "classification": Peer, "tagging": Tags, "question_answering": Questions}
+    is_bi = recipe.task_name == "similarity" and recipe.task.kind == "bi"
+    return Bi if is_bi else kinds[recipe.task_name]
 
 
 class Peer:
@@ -388,6 +401,3 @@ class Bi:
             for place in (0, 1)
         ]
         return [str(float(each)) for each in (sides[0] * sides[1]).sum(1)]
-
-
-KINDS = {"similarity": Number, "classification": Peer, "tagging": Tags}

@@ -8,6 +8,7 @@ shapes get a scope for the sizes of their axes. Where that would not be the same
 from __future__ import annotations
 
 import inspect
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import is_dataclass
 from functools import partial, update_wrapper, wraps
@@ -21,6 +22,10 @@ from jaxtyping import AbstractArray, TypeCheckError
 AS_JAXTYPING = jaxtyping.jaxtyped
 SCOPE = AS_JAXTYPING("context")
 look = beartype(conf=BeartypeConf(violation_type=TypeCheckError))
+MOST = 30
+"""The calls of a function with shapes that are looked at in one test: all would take as long as what they compute."""
+CALLS: Counter[Any] = Counter()
+"""How often each function was called in the test that runs."""
 WRITTEN: dict[tuple[Any, ...], tuple[Any, bool]] = {}
 """The checks of functions that stand within functions, and whether they have shapes."""
 
@@ -47,6 +52,11 @@ def checked(what: Any = None, *, typechecker: Any) -> Any:
     return made
 
 
+def begin_test() -> None:
+    """Calls are counted anew."""
+    CALLS.clear()
+
+
 def seen_once(function: Any) -> Any | None:
     """A function whose values beartype sees; none where the size of an axis is computed from arguments by name."""
     key = (function.__module__, function.__code__, str(function.__annotations__))
@@ -61,7 +71,7 @@ def seen_once(function: Any) -> Any | None:
         made, has_shapes = with_hints(function, hints), bool(shapes)
         if "<locals>" in function.__qualname__ and "__beartype_func" in (made.__kwdefaults__ or ()):
             WRITTEN[key] = made, has_shapes
-    return in_a_scope(made) if has_shapes else made
+    return in_a_scope(made, function) if has_shapes else made
 
 
 def with_hints(function: Any, hints: dict[str, Any]) -> Any:
@@ -80,14 +90,18 @@ def same_checks(checks: Any, function: Any) -> Any:
     return update_wrapper(made, function)
 
 
-def in_a_scope(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The sizes of axes are those of one call."""
+def in_a_scope(made: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
+    """The sizes of axes are those of one call; of the many calls of a test the first are looked at."""
+    code = function.__code__  # a function within a function is made anew, and its calls counted together
 
-    @wraps(function)
+    @wraps(made)
     def call(*args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
-        with SCOPE:
+        CALLS[code] += 1
+        if CALLS[code] > MOST:
             return function(*args, **kwargs)
+        with SCOPE:
+            return made(*args, **kwargs)
 
     return call
 

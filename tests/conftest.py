@@ -29,6 +29,11 @@ def pytest_collection_modifyitems(items):
             item.add_marker("gpu")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup():
+    checking.begin_test()
+
+
 @pytest.fixture(params=["C", "numpy"])
 def bag_kernels(request, monkeypatch):
     """Runs a test with the C functions of bags of n-grams, and in plain numpy."""

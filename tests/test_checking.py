@@ -13,7 +13,7 @@ from beartype import beartype
 from jaxtyping import Float, Int, TypeCheckError
 from torch import Tensor
 
-from checking import AS_JAXTYPING, checked
+from checking import AS_JAXTYPING, MOST, begin_test, checked
 from mallang.data.batch import Batch, pad_rows
 from mallang.layers.attention import Attention
 from mallang.layers.head import Projection
@@ -159,3 +159,15 @@ def test_what_is_imported_is_checked() -> None:
         pad_rows(3)  # type: ignore[arg-type]
     for method in (Attention.attend, Projection.forward, Attention.split_heads):
         assert hasattr(method, "is_checked")
+
+
+def test_the_first_calls_of_a_test_are_looked_at_and_those_of_the_next_again() -> None:
+    add = checked(product, typechecker=beartype)
+    begin_test()
+    for _ in range(MOST):
+        with pytest.raises(TypeCheckError):
+            add(torch.zeros(9, 3), torch.zeros(3, 2))
+    assert len(add(torch.zeros(9, 3), torch.zeros(3, 2))) == 9, "it is not looked at any more"
+    begin_test()
+    with pytest.raises(TypeCheckError):
+        add(torch.zeros(9, 3), torch.zeros(3, 2))

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from mallang import find, recipe, schema
-from mallang.commands.main import main, verbs
+from mallang.commands.main import as_typed, main, verbs
 from mallang.data import miniworld
 from mallang.errors import UserError, install
 from mallang.models.contract import is_fitted
@@ -400,9 +400,9 @@ def test_pages_install_extras_as_messages_do():
     assert [line for line in lines if line != install(line.partition("[")[2].partition("]")[0])] == []
 
 
-@pytest.mark.parametrize("verb", ["", *sorted(verbs())])
+@pytest.mark.parametrize("verb", ["", *sorted(verbs(find.names("commands")))])
 def test_help_is_there(verb, monkeypatch, capsys):
-    verb = verb.rstrip("_").replace("_", "-")
+    verb = as_typed(verb)
     mallang(monkeypatch, [*filter(None, [verb]), "--help"])
     assert f"mallang {verb}".strip() in capsys.readouterr().out
 

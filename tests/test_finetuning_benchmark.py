@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the benchmarks are not installed
-from benchmarks import finetuning, finetuning_entrants
+from benchmarks import finetuning, finetuning_entrants, finetuning_questions
 from benchmarks.finetuning_entrants import Clock, Setting
 
 from interop.test_huggingface_bert import save, wordpiece
@@ -25,6 +26,10 @@ TASKS = {
     ),
     "classification": (
         "bert-glue-small-sst-2", "sentence\tlabel", ["cat\tgood", "mat\tbad", "the cat\tgood", "the mat\tbad"],
+    ),
+    "question_answering": (
+        "bert-squad", "question\tcontext\tanswers",
+        ["cat\tthe cat sat on the mat\tcat", "mat\tthe cat sat on the mat\tmat", "the\tcat sat\tsat", "sat\tcat\tcat"],
     ),
 }  # fmt: skip
 
@@ -44,6 +49,7 @@ def test_both_train_on_the_same_rows(task: str, tmp_path: Path) -> None:
             "train.batch_sentences=8", "train.workers=0",
             f"text.vocabulary={len(wordpiece().get_vocab())}", "optimizer.learning_rate=0.003", "schedule.warmup=2",
             *(("data.columns=[\"words\", \"tags\"]",) if task == "tagging" else ()),
+            *(("task.window=24", "task.stride=8") if task == "question_answering" else ()),
         ),
     )  # fmt: skip
     for system in finetuning.SYSTEMS.values():
@@ -105,3 +111,30 @@ def test_what_is_done_is_not_repeated(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_tags_are_read_off_the_first_piece_of_a_word() -> None:
     encoded = {"words": [None, 0, 0, 1, None]}
     assert finetuning_entrants.Tags.firsts(None, encoded) == [1, 3]  # type: ignore[arg-type]
+
+
+def test_answers_stand_in_windows_and_the_best_pair_is_found(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    save(tmp_path / "weights", "bert")
+    rows = [("cat", "the cat sat on the mat. the mat sat.", "sat."), ("mat", "cat sat", "cat")]
+    (tmp_path / "rows.tsv").write_text("\n".join("\t".join(row) for row in rows) + "\n", "utf-8")
+    setting = Setting(
+        name="small", recipe="bert-squad", weights=str(tmp_path / "weights"),
+        overrides=(f"data.train={tmp_path / 'rows.tsv'}", "task.window=10", "task.max_answer=2"),
+    )  # fmt: skip
+    reader = finetuning_questions.Questions(setting.read(), setting)
+    windows, found = reader.windows(rows), []
+    assert max(len(each["context"]) for each in windows) == 10
+    for each in windows:
+        first, last = reader.target(rows[each["row"]], each)
+        if first:
+            found.append((each["row"], rows[each["row"]][1][each["context"][first][0] : each["context"][last][1]]))
+    assert set(found) == {(0, "sat."), (1, "cat")}
+    window = next(each for each in windows if each["row"] == 1)
+    places = [place for place, span in enumerate(window["context"]) if span]
+    begins, ends = torch.zeros(len(window["context"])), torch.zeros(len(window["context"]))
+    begins[0] = ends[0] = 9.0  # no token of the context
+    begins[places[1]], ends[places[0]] = 3.0, 4.0  # the end would be before the begin
+    assert reader.best_of(window, begins, ends, rows[1][1]) == (4.0, "cat")
+    begins[places[0]], ends[places[1]] = 2.0, 3.0
+    assert reader.best_of(window, begins, ends, rows[1][1]) == (6.0, "sat")

@@ -7,6 +7,7 @@ import importlib.util
 import sys
 import traceback
 from dataclasses import is_dataclass
+from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
 
@@ -26,8 +27,16 @@ def plain(name: str) -> str:
 
 def names(stage: str) -> list[str]:
     """The names that `find` knows in a stage, without importing any of them."""
-    files = {path.stem for path in (ROOT / stage).glob("*.py") if not path.stem.startswith("_")}
-    return sorted(files - {CONTRACT} | (set(PLUGINS) if stage == "models" else set()))
+    folder = ROOT / stage
+    files = _files(folder, folder.stat().st_mtime_ns)
+    return sorted(files | set(PLUGINS)) if stage == "models" else sorted(files)
+
+
+@lru_cache
+def _files(folder: Path, changed: int) -> frozenset[str]:
+    """The modules of a stage; every recipe that is read asks many times, so a folder is listed when it has changed."""
+    files = (path.stem for path in folder.glob("*.py"))
+    return frozenset(name for name in files if not name.startswith("_") and name != CONTRACT)
 
 
 def find(stage: str, name: str) -> ModuleType:

@@ -83,10 +83,8 @@ def sections(task: str) -> tuple[str, ...]:
 def names(section: str) -> list[str]:
     """The models or tasks there are: those of the schema, plugins, and files newer than the schema."""
     stage = NAMED[section]
-    prefix = f"{stage}."
-    committed = {key.removeprefix(prefix) for key in _committed()["$defs"] if key.startswith(prefix)}
-    newer = {name for name in find.names(stage) if name not in committed and _configurable(stage, name)}
-    return sorted(committed | newer)
+    plugins = set(find.PLUGINS) if stage == "models" else set()
+    return sorted(plugins | _own_names(stage, tuple(name for name in find.names(stage) if name not in plugins)))
 
 
 def homes(key: str) -> list[str]:
@@ -141,16 +139,19 @@ def text() -> str:
     return json.dumps(generate(), indent=1, ensure_ascii=False) + "\n"
 
 
-def checker(classes: dict[str, Any]) -> Any:
-    """A pydantic model with one plain dataclass a section: unknown keys and wrong types are errors with a path."""
-    return _checker(tuple(classes.items()))
+def checker(classes: dict[str, Any], *, is_described: bool = False) -> Any:
+    """A pydantic model with one plain dataclass a section: unknown keys and wrong types are errors with a path.
+
+    Checking needs no docstrings of fields, and finding them takes longer than all else.
+    """
+    return _checker(tuple(classes.items()), is_described)
 
 
 @cache
-def _checker(classes: tuple[tuple[str, Any], ...]) -> Any:
+def _checker(classes: tuple[tuple[str, Any], ...], is_described: bool) -> Any:
     from pydantic import ConfigDict, create_model
 
-    rules = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True)
+    rules = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=is_described)
     fields: dict[str, Any] = {section: (config, ...) for section, config in classes}
     return create_model("Recipe", __config__=rules, **fields)
 
@@ -158,6 +159,14 @@ def _checker(classes: tuple[tuple[str, Any], ...]) -> Any:
 @cache
 def _committed() -> dict[str, Any]:
     return dict(json.loads(FILE.read_text(encoding="utf-8")))
+
+
+@cache
+def _own_names(stage: str, files: tuple[str, ...]) -> frozenset[str]:
+    """The models or tasks among these files and in the schema: every recipe that is read asks many times."""
+    prefix = f"{stage}."
+    committed = {key.removeprefix(prefix) for key in _committed()["$defs"] if key.startswith(prefix)}
+    return frozenset(committed | {name for name in files if name not in committed and _configurable(stage, name)})
 
 
 def _configurable(stage: str, name: str) -> bool:
@@ -234,7 +243,7 @@ def _sizes(sizes: dict[str, dict[str, Any]], defaults: dict[str, Any]) -> dict[s
 
 def _fields(config: Any) -> dict[str, Any]:
     """The schema of one Config: types, defaults, and the docstring of each field."""
-    whole = checker({"section": config}).model_json_schema()
+    whole = checker({"section": config}, is_described=True).model_json_schema()
     if len(whole["$defs"]) != 1:
         raise TypeError(f"the fields of {config.__module__}.Config must be plain values")
     (made,) = whole["$defs"].values()

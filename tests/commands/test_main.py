@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 from commands import running
+from mallang import find
 from mallang.commands import main as command
 from mallang.errors import UserError
 
-VERBS = sorted(command.verbs())
+VERBS = sorted(command.verbs(find.names("commands")))
 
 
 def mallang(*arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
@@ -48,6 +49,18 @@ def test_help_imports_no_torch() -> None:
         "except SystemExit: pass\n"
         "heavy = {'torch', 'numpy', 'pydantic', 'matplotlib', 'tokenizers', 'sacrebleu'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
+
+
+def test_a_verb_is_run_without_the_others() -> None:
+    code = (
+        "import sys\n"
+        "from mallang.commands.main import make_app\n"
+        "try:\n    make_app('import')(['import', '--help'])\n"
+        "except SystemExit: pass\n"
+        "assert 'mallang.commands.import_' in sys.modules\n"
+        "assert 'mallang.commands.train' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
 
@@ -116,7 +129,7 @@ def raises(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> object:
     def fall(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr(command, "make_app", lambda: fall)
+    monkeypatch.setattr(command, "make_app", lambda first: fall)
     with pytest.raises(SystemExit) as left:
         command.main()
     return left.value.code
@@ -268,7 +281,7 @@ SWALLOWED = """
 import os, signal, time
 from mallang.commands import main
 
-def half_imported():
+def half_imported(first):
     try:
         os.kill(os.getpid(), signal.SIGINT)
         time.sleep(5)

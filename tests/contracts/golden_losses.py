@@ -15,7 +15,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -25,6 +25,7 @@ from mallang import recipe
 from mallang.data import storage
 from mallang.find import find
 from mallang.models import contract
+from mallang.training.loop import Loop
 from mallang.training.record import FILE, read
 from mallang.training.train import Options, train
 
@@ -82,10 +83,25 @@ def corpora() -> Iterator[None]:
         yield
 
 
-def losses(name: str, folder: Path, steps: int = STEPS) -> list[float]:
+class EnoughError(Exception):
+    """What ends a run before its last update."""
+
+
+def losses(name: str, folder: Path, updates: int = STEPS) -> list[float]:
     """The loss of each of the first updates; of a fitted model, what its fit measured."""
-    built = small(name, dim=128, batch_tokens=1024, context=64, steps=steps, precision="fp32")
-    with patch("mallang.training.loop.check_health"):  # at these sizes some diverge, which would end them
+    built = small(name, dim=128, batch_tokens=1024, context=64, steps=STEPS, precision="fp32")
+    look_up = Loop.look_up
+
+    def look_up_or_end(loop: Loop) -> None:
+        look_up(loop)
+        if updates <= loop.step < STEPS:
+            raise EnoughError
+
+    with (
+        patch("mallang.training.loop.check_health"),  # at these sizes some diverge, which would end them
+        patch.object(Loop, "look_up", look_up_or_end),
+        suppress(EnoughError),
+    ):
         train(built, Options(folder=folder, device="cpu", quiet=True))
     # An update and the validation after it have a line each; both say what a change would alter.
     return [entry[key] for entry in read(folder / FILE) for key in ("loss", "nll") if key in entry]

@@ -13,6 +13,8 @@ FEW = (
     "train.epochs=none", "train.steps=6", "train.validate_every=none", "train.save_every=3", "train.workers=0",
     "train.threads=1", "data.first=200",
 )  # fmt: skip
+SHORT = ("decoding.max_length=8", "decoding.max_ratio=1")
+"""Untrained translators write until they may no longer."""
 TINY = {
     "transe-miniworld": (
         "data.first=none", "model.dim=8", "model.entity_dropout=0.2", "task.negatives=16", "optimizer.name=adagrad",
@@ -20,10 +22,10 @@ TINY = {
     "deep-srl-miniworld": ("model.size=tiny", "train.batch_tokens=128"),
     "dependency-srl-miniworld": ("model.size=tiny", "train.batch_tokens=128", "task.word_dropout=0.1"),
     "ernie-dea-miniworld-links": ("model.size=tiny", "train.batch_tokens=256"),
-    "artetxe-miniworld": ("model.size=tiny", "train.batch_tokens=128", "task.word_by_word_updates=2"),
+    "artetxe-miniworld": ("model.size=tiny", "train.batch_tokens=128", "task.word_by_word_updates=2", *SHORT),
     "unsupervised-transformer-miniworld": (
         "model.size=tiny", "model.dropout=0.1", "train.batch_tokens=128", "task.word_by_word_updates=2",
-        "text.vocabulary=400",
+        "text.vocabulary=400", *SHORT,
     ),
 }  # fmt: skip
 

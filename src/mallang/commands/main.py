@@ -17,6 +17,7 @@ import signal
 import sys
 import time
 import traceback
+from collections.abc import Sequence
 from types import FrameType, ModuleType
 from typing import Annotated, NoReturn
 
@@ -64,7 +65,8 @@ def main() -> None:
     with console.safe_streams():
         try:
             try:
-                make_app()(sys.argv[1:] or ["--help"], prog_name="mallang")
+                arguments = sys.argv[1:] or ["--help"]
+                make_app(arguments[0])(arguments, prog_name="mallang")
             finally:
                 sys.stdout.flush()
         except UserError as error:
@@ -95,8 +97,8 @@ def stopped() -> NoReturn:
     sys.exit(STOPPED)
 
 
-def make_app() -> typer.Typer:
-    """All verbs, each from its file."""
+def make_app(first: str = "") -> typer.Typer:
+    """All verbs, each from its file; of a command line whose first word is a verb, that one alone, which is quicker."""
     app = typer.Typer(
         help="말랑: every sequence model from n-grams to GPT. Train, use, compare and look inside them.",
         epilog=epilog(EXAMPLES),
@@ -105,15 +107,22 @@ def make_app() -> typer.Typer:
         rich_markup_mode=None,
     )
     app.callback()(start)
-    for name, module in sorted(verbs().items(), key=lambda verb: (order_of(verb[0]), verb[0])):
+    names = find.names("commands")
+    found = verbs([name for name in names if as_typed(name) == first]) or verbs(names)
+    for name, module in sorted(found.items(), key=lambda verb: (order_of(verb[0]), verb[0])):
         add(app, name, module)
     return app
 
 
-def verbs() -> dict[str, ModuleType]:
+def verbs(names: Sequence[str]) -> dict[str, ModuleType]:
     """The files that are verbs: those that define what a verb runs."""
-    files = {name: importlib.import_module(f"mallang.commands.{name}") for name in find.names("commands")}
+    files = {name: importlib.import_module(f"mallang.commands.{name}") for name in names}
     return {name: module for name, module in files.items() if not {"command", "app"}.isdisjoint(vars(module))}
+
+
+def as_typed(name: str) -> str:
+    """The verb of a file; import_.py is `import`, which Python keeps for itself."""
+    return name.rstrip("_").replace("_", "-")
 
 
 def order_of(name: str) -> int:
@@ -142,7 +151,7 @@ def start(version: Version = False) -> None:
 def add(app: typer.Typer, name: str, module: ModuleType) -> None:
     """Make one file's verb known under the name of the file."""
     examples = epilog(module.EXAMPLES)
-    verb = name.rstrip("_").replace("_", "-")  # import_.py is `import`, which Python keeps for itself
+    verb = as_typed(name)
     if "app" in vars(module):
         for part in module.app.registered_commands:
             part.callback = with_out(part.callback)
