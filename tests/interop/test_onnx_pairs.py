@@ -185,6 +185,14 @@ def test_what_cannot_be_exported_is_named(make: Any, reason: str, tmp_path: Path
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("name", ["pairs", "question_answering"])
+def test_vectors_of_another_encoder_are_named(name: str, tmp_path: Path) -> None:
+    verbs = verbs_of(name, "bert", **({"window": 20} if name == "question_answering" else {}))
+    verbs.task.features = object()  # as given.features makes it
+    with pytest.raises(UserError, match=r"it reads more than the tokens of a text: given\.features"):
+        onnx_encoder.write(verbs, tmp_path / "out")
+
+
 def test_a_task_without_a_graph_is_named(tmp_path: Path) -> None:
     verbs = verbs_of("multiple_choice", "bert")
     verbs.task_name = "graph_choice"

@@ -47,6 +47,7 @@ from mallang.models.contract import Tagger
 from mallang.tasks import (
     classification,
     encoding,
+    multiple_choice,
     pairs,
     question_answering,
     similarity,
@@ -112,7 +113,7 @@ def check(verbs: Verbs) -> None:
         reason = "it reads more than the tokens of a text: hashed n-grams"
     elif isinstance(verbs, tagging.Verbs) and (isinstance(model, Tagger) or model.head.crf is not None):
         reason = "the search through its CRF is no graph"
-    elif isinstance(model, Headed) and model.features is not None:
+    elif not isinstance(verbs, encoding.Verbs | similarity.Verbs | multiple_choice.Verbs) and verbs.task.features:
         reason = "it reads more than the tokens of a text: given.features"
     if reason is not None:
         raise refused(verbs, reason)

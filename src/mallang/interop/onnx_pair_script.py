@@ -119,9 +119,10 @@ class Predictor:
 
     def choose(self, question: str, choices: Sequence[str]) -> list[float]:
         """The probability of every choice."""
-        asked = self.ids(question) if self.about["reading"] == "joined" else []
-        most = self.about["max_tokens"] - len(self.joined([], [])[0]) - len(asked)
-        ids = [self.ids(choice) for choice in choices]
+        is_joined = self.about["reading"] == "joined"
+        asked = self.ids(question) if is_joined else []
+        empty, _ = self.joined(asked, []) if is_joined else self.alone([])
+        ids, most = [self.ids(choice) for choice in choices], self.about["max_tokens"] - len(empty)
         if (longest := max(map(len, ids))) > most:
             raise ValueError(f"a choice has {longest} tokens, and there is room for {most}")
         rows = [self.row(asked, each) for each in ids]
