@@ -16,6 +16,7 @@ from the first with its 95 % interval: documents are drawn again, the same for b
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import time
 from collections.abc import Iterable, Sequence
@@ -26,6 +27,7 @@ import numpy as np
 
 from benchmarks import report
 from benchmarks.report import Result
+from benchmarks.understanding_results import read_lines
 from mallang.errors import UserError
 from mallang.evaluation.coreference import MEASURES, conll_f1, counts, shares, without_singletons
 from mallang.evaluation.score import interval
@@ -93,8 +95,7 @@ def measured(fold: int, overrides: Sequence[str], folder: Path) -> dict[str, Any
 
 def read(path: Path) -> list[dict[str, Any]]:
     """The lines of a file, in the order of their folds."""
-    found = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
-    return sorted(found, key=lambda line: int(line["fold"]))
+    return sorted(read_lines(path), key=lambda line: int(line["fold"]))
 
 
 def show_files(files: Sequence[Path]) -> None:
@@ -115,19 +116,18 @@ def show_files(files: Sequence[Path]) -> None:
 
 def collect(files: Sequence[Path], folder: Path = report.RESULTS) -> None:
     """Write the pooled scores of each file, and the differences of the others from the first."""
-    for path in files:
-        lines = read(path)
+    read_by = {path: read(path) for path in files}
+    for path, lines in read_by.items():
         if len(lines) != FOLDS:
             raise UserError(f"{path} has {len(lines)} of {FOLDS} folds", todo=f"run {path} to the end first")
-        for side in SIDES:
-            for name, result in results(path.stem, lines, side):
-                report.write_result(name, result, folder)
-    for path in files[1:]:
-        if difference_is_fair([files[0], path]):
-            for side in SIDES:
-                report.write_result(*result_of_gain(files[0], path, side), folder)
-    if folder == report.RESULTS:
-        report.write_tables()
+    fair = [path for path in files[1:] if difference_is_fair([files[0], path])]
+    report.write_results(
+        itertools.chain(
+            (named for path in files for side in SIDES for named in results(path.stem, read_by[path], side)),
+            (result_of_gain(files[0], path, side) for path in fair for side in SIDES),
+        ),
+        folder,
+    )
 
 
 def results(system: str, lines: Sequence[dict[str, Any]], side: str) -> Iterable[tuple[str, Result]]:

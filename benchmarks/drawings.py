@@ -147,10 +147,8 @@ def difference(ours: np.ndarray, theirs: np.ndarray) -> str:
 
 def collect(arguments: argparse.Namespace) -> None:
     """Write results/."""
-    for line in (line for path in arguments.files for line in read_lines(path)):
-        for name, result in results(line):
-            report.write_result(name, result)
-    report.write_tables()
+    lines = (line for path in arguments.files for line in read_lines(path))
+    report.write_results(named for line in lines for named in results(line))
 
 
 def results(line: dict[str, Any]) -> Iterable[tuple[str, Result]]:

@@ -17,6 +17,7 @@ Every run adds one line to the file at once; one that is there already is not re
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import statistics
 import time
@@ -231,12 +232,14 @@ def summary(lines: Sequence[dict[str, Any]]) -> tuple[float, ...]:
 def collect(arguments: argparse.Namespace) -> None:
     """Write results/."""
     lines = [line for path in arguments.files for line in read_lines(path)]
-    for line in lines:
-        for name, result in results(line):
-            report.write_result(name, result)
+    report.write_results(itertools.chain((named for line in lines for named in results(line)), results_of_gains(lines)))
+
+
+def results_of_gains(lines: Sequence[dict[str, Any]]) -> Iterator[tuple[str, Result]]:
+    """What entities add over each control, with the names of the files."""
     for setting in SETTINGS:
         for read, part, value, low, high, mine in gains(lines, setting):
-            report.write_result(
+            yield (
                 f"entities-{setting}-gain-over-{read}-{part}",
                 Result(
                     system="ernie",
@@ -252,7 +255,6 @@ def collect(arguments: argparse.Namespace) -> None:
                     f"{len(mine)} seeds, paired over texts, 95 % interval {low:+.2f} to {high:+.2f}",
                 ),
             )
-    report.write_tables()
 
 
 def results(line: dict[str, Any]) -> Iterable[tuple[str, Result]]:

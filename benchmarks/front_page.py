@@ -181,7 +181,7 @@ TRANSLATION = (
         greedy=f"bahdanau-multi30k-en-de-{GREEDY}",
     ),
     System(
-        "Luong attention", "luong", "luong-multi30k", f"luong-general-multi30k-en-de-{BLEU}",
+        "Luong attention, general", "luong", "luong-multi30k", f"luong-general-multi30k-en-de-{BLEU}",
         greedy=f"luong-general-multi30k-en-de-{GREEDY}",
     ),
     System("ConvS2S", "convs2s", "convs2s-multi30k", f"convs2s-multi30k-en-de-{BLEU}"),

@@ -20,8 +20,10 @@ from typing import Any
 from benchmarks.report import Result, show, versions
 
 RECIPES = (
-    "transformer-miniworld", "gpt-miniworld", "modern-gpt-miniworld", "rnn-lm-miniworld", "bahdanau-miniworld",
-    "luong-miniworld", "sutskever-miniworld", "cho-miniworld",
+    "transformer-miniworld", "convs2s-miniworld", "bahdanau-miniworld", "luong-miniworld", "sutskever-miniworld",
+    "cho-miniworld", "bahdanau-miniworld-ko-ko-tree", "transformer-miniworld-en-en-tree-words", "gpt-miniworld",
+    "modern-gpt-miniworld", "rnn-lm-miniworld", "char-aware-miniworld", "conv-miniworld", "nplm-miniworld",
+    "ngram-miniworld",
 )  # fmt: skip
 SCRIPT = Path(__file__).parents[1] / "tests" / "inspection" / "live.js"
 EDITS = """async text => {
@@ -69,7 +71,8 @@ def one_run(recipe: str, sentences: int, path: Path) -> dict[str, Any]:
     from mallang.inspection.live import rounded, write_live_page
 
     verbs = load(f"runs/{recipe}", device="cpu")
-    sources = [row[0] for row in miniworld.rows("test")[:sentences]]
+    side = 1 if "-en-en-" in recipe else 0  # a parser reads English or Korean, and so do models that translate
+    sources = [row[side] for row in miniworld.rows("test")[:sentences]]
     is_writer = not verbs.model.reads_source
     texts = [" ".join(text.split()[: max(1, len(text.split()) // 2)]) for text in sources] if is_writer else sources
     written = write_live_page(path, verbs, recipe, texts[:3])

@@ -13,7 +13,7 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -61,6 +61,14 @@ def write_result(name: str, result: Result, folder: Path = RESULTS) -> Path:
     path = folder / f"{name}.json"
     path.write_text(json.dumps(asdict(result), ensure_ascii=False, indent=1) + "\n", "utf-8")
     return path
+
+
+def write_results(named: Iterable[tuple[str, Result]], folder: Path = RESULTS) -> None:
+    """Write values by the names of their files; then, in results/ itself, what is generated from them."""
+    for name, result in named:
+        write_result(name, result, folder)
+    if folder == RESULTS:
+        write_tables()
 
 
 def read_results(folder: Path = RESULTS) -> list[dict[str, Any]]:

@@ -258,6 +258,23 @@ def test_wrong_values_are_refused_with_what_is_expected(folder: Path, override: 
     assert "where: command line" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("override", "todo"),
+    [
+        ("data.columns=a,b", """data.columns='["a", "b"]'"""),
+        ("data.columns=2, 1", "data.columns='[2, 1]'"),
+        ("data.train=3", None),
+    ],
+)
+def test_a_list_that_was_typed_as_a_text_is_shown_as_one(folder: Path, override: str, todo: str | None) -> None:
+    with pytest.raises(UserError) as caught:
+        read("small-toy", [override]).build()
+    assert caught.value.todo == todo
+    if todo is not None:
+        name, _, value = todo.partition("=")
+        assert read("small-toy", [f"{name}={value.strip(chr(39))}"]).build()
+
+
 def test_all_wrong_values_are_named_at_once(folder: Path) -> None:
     (folder / "bad-toy.toml").write_text('[model]\nname = "transformer"\nlayers = "x"\n[train]\nlog_every = 0.5\n')
     with pytest.raises(UserError) as caught:

@@ -64,6 +64,17 @@ def test_a_result_comes_back_as_it_was_written(tmp_path):
     }  # fmt: skip
 
 
+def test_results_elsewhere_leave_the_tables_alone(tmp_path, monkeypatch):
+    written = []
+    monkeypatch.setattr(report, "write_tables", lambda: written.append("tables"))
+    named = [(name, report.Result(system=name, metric="BLEU", value=1.0, corpus="miniworld")) for name in ("a", "b")]
+    report.write_results(iter(named), tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.json", "b.json"] and not written
+    monkeypatch.setattr(report, "RESULTS", tmp_path)
+    report.write_results(iter(named), tmp_path)
+    assert written == ["tables"]
+
+
 def test_the_benchmarks_are_listed():
     command = [sys.executable, "-m", "benchmarks", "--list"]
     shown = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)

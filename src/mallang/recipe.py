@@ -270,8 +270,18 @@ class Resolved:
             said = said.replace("Input should be", "should be").replace("valid array", "valid list")
             value = f" = {shown(given[dotted])}" if dotted in given else ""
             lines[dotted] = f"{lines[dotted]} or {said}" if dotted in lines else f"{dotted}{value}: {said}"
+        lists = [dotted for dotted, line in lines.items() if line.endswith(": should be a valid list")]
+        todo = _as_list(lists[0], given[lists[0]]) if lists else None
         places = [place for place in map(self.place, lines) if place]
-        return UserError("\n".join(lines.values()), where="; ".join(dict.fromkeys(places)) or None)
+        return UserError("\n".join(lines.values()), where="; ".join(dict.fromkeys(places)) or None, todo=todo)
+
+
+def _as_list(dotted: str, value: Any) -> str:
+    """How a value that should be a list is typed as one: `a,b` is a text."""
+    texts = [part.strip() for part in str(value).split(",") if part.strip()]
+    return (
+        f"{dotted}='[{', '.join(text if text.isdigit() else json.dumps(text, ensure_ascii=False) for text in texts)}]'"
+    )
 
 
 def _is_endless(value: Any) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from inspection.test_live import rnn_lm, translator, writer
+from inspection.test_live import char_aware, conv_lm, convs2s, counted, ngram, nplm, rnn_lm, translator, writer
 from mallang.inspection.live import write_live_page
 
 TEXT, OTHER = "유나는 배를 탔다.", "그 농부는 배가 아프다."
@@ -165,6 +165,41 @@ def test_a_model_without_attention_shows_what_it_has(browser: Any, tmp_path: Pat
     page.locator("#output .token").nth(1).hover()
     page.keyboard.press("ArrowRight")
     assert not faults
+    page.close()
+
+
+def test_a_convolutional_translator_shows_the_attention_of_every_layer(browser: Any, tmp_path: Path) -> None:
+    verbs = translator(model=convs2s, decoder_layers=3)
+    page, faults = browser.new_page(locale="en-US"), list[str]()
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    page.goto(write_live_page(tmp_path / "a.html", verbs, "a", [TEXT]).path.as_uri())
+    page.wait_for_selector("body[data-warm]")
+    assert page.inner_text("#written") == verbs.translate(TEXT).output
+    assert page.locator("#heads button").count() == 3  # three layers of the decoder, one head each
+    assert page.inner_text("#focus") == "decoder 3, cross-attention, mean of the heads"
+    page.keyboard.press("[")
+    assert page.inner_text("#focus") == "decoder 2, cross-attention, mean of the heads"
+    page.locator("#bars .bar").nth(1).click()
+    assert "forced" in page.get_attribute("#output .token >> nth=0", "class")
+    assert not faults
+    page.close()
+
+
+@pytest.mark.parametrize(
+    "model", [char_aware, conv_lm, nplm, ngram], ids=lambda model: model.__name__.rpartition(".")[2]
+)
+def test_language_models_without_attention_continue_a_text(browser: Any, tmp_path: Path, model: Any) -> None:
+    verbs = counted() if model is ngram else writer("word" if model is char_aware else "bpe", model=model)
+    page, faults = browser.new_page(locale="en-US"), list[str]()
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    page.goto(write_live_page(tmp_path / "a.html", verbs, "a", ["유나는"]).path.as_uri())
+    page.wait_for_selector("body[data-ready]")
+    assert page.text_content("#written") == verbs.generate("유나는").text
+    assert ("n-grams" if model is ngram else "int8 weights") in page.inner_text("#about")
+    page.locator("#bars .bar").nth(1).click()
+    assert "forced" in page.get_attribute("#output .token >> nth=0", "class")
+    page.click("#sample")
+    assert not page.is_visible("#attention") and not faults
     page.close()
 
 

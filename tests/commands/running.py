@@ -209,3 +209,26 @@ def wait_until(is_so: Callable[[], object], seconds: float = 60.0) -> None:
 def metrics(run: Path) -> list[dict[str, object]]:
     """What a run measured, less what depends on the machine's speed."""
     return [record.without_clock(entry) for entry in record.read(run / record.FILE)]
+
+
+def as_served(run: Path, verb: str, items: Sequence[object], **options: object) -> list[object]:
+    """What the server answers to a request, as a client reads it; numbers are equal to five digits."""
+    import pytest
+
+    from mallang.loading import load
+    from mallang.serving.answers import to_json
+    from mallang.serving.calls import call
+    from mallang.serving.openapi import document
+
+    def near(value: object) -> object:
+        if isinstance(value, dict):
+            return {name: near(each) for name, each in value.items()}
+        if isinstance(value, list):
+            return [near(each) for each in value]
+        return pytest.approx(value, rel=1e-4, abs=1e-5) if isinstance(value, float) else value
+
+    found = json.loads(to_json(call(load(run, "cpu"), verb, list(items), options)))
+    answer = document()["paths"][f"/api/{verb}"]["post"]["responses"]["200"]["content"]["application/json"]["schema"]
+    required = answer["allOf"][1]["properties"]["results"]["items"]["required"]
+    assert all(set(required) <= set(each) for each in found), (required, found)
+    return [near(each) for each in found]

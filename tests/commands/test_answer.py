@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from commands.running import mallang
+from commands.running import as_served, mallang
 from mallang.commands.answer import read_context, show
 from mallang.errors import UserError
 from mallang.tasks.answerer import Answered
@@ -55,9 +55,13 @@ def test_answers_as_lines_and_as_json(home: Path) -> None:
     assert len(done.out.splitlines()) == 2 and all(line in text for line in done.out.splitlines())
     found = [json.loads(line) for line in mallang(*asked, "--json", "--nbest", "3", cwd=home).out.splitlines()]
     assert [each["input"] for each in found] == ["Who ?", "Where ?"]
+    assert found == as_served(home / "runs/qa", "answer", [("Who ?", text), ("Where ?", text)], nbest=3)
     for each in found:
         assert len(each["nbest"]) == 3 and 0.0 <= each["no_answer"] <= 1.0
         assert all(text[part["start"] : part["end"]] == part["text"] for part in each["nbest"])
+    for context, question, part in ((text, " ", "question"), (" ", "Who ?", "context")):
+        empty = mallang("answer", "runs/qa", "--context", context, question, "--json", cwd=home)
+        assert empty.code == 2 and f"the {part} is empty" in empty.err and not empty.out
     lines = mallang(*asked[:-1], "--nbest", "3", cwd=home).out.splitlines()
     shares = [float(line.split("\t")[0]) for line in lines]
     assert len(lines) == 3 and shares == sorted(shares, reverse=True)
@@ -98,6 +102,7 @@ def test_choices(home: Path) -> None:
         for line in mallang("choose", "runs/mc", "--file", "my.jsonl", "--json", cwd=home).out.splitlines()
     ]
     assert len(found) == 12 and all(each["output"] in ("a", "b") and each["name"] in "AB" for each in found)
+    assert found[:1] == as_served(home / "runs/mc", "choose", [(found[0]["input"], ("a", "b"))])
     scored = mallang("evaluate", "runs/mc", "--data", "my.jsonl", cwd=home)
     assert scored.code == 0 and scored.out.startswith("accuracy "), scored.err
 

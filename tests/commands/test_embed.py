@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from commands.running import Ended, mallang
+from commands.running import Ended, as_served, mallang
 
 TEXTS = ["민수는 물을 산다.", "지호는 책을 본다.", "민수는 책을 산다.", "지호는 물을 본다."]
 TRAIN = (
@@ -40,6 +40,7 @@ def test_vectors_are_the_same_in_every_form(vectors: Path, tmp_path: Path) -> No
     text = "".join(f"{text}\n\n" for text in TEXTS)  # blank lines are left out
     lines = [json.loads(line) for line in embed(vectors, "--json", cwd=tmp_path, text=text).out.splitlines()]
     assert [line["input"] for line in lines] == TEXTS
+    assert lines == as_served(vectors, "embed", TEXTS)
     expected = np.array([line["vector"] for line in lines], dtype=np.float32)
     assert expected.shape == (4, 12)
     plain = embed(vectors, *TEXTS, cwd=tmp_path).out
@@ -71,6 +72,7 @@ def test_an_autoencoder_says_what_it_kept(vectors: Path, tmp_path: Path) -> None
     ended = mallang("reconstruct", vectors, TEXTS[0], "--json", cwd=tmp_path)
     assert ended.code == 0, ended.err
     line = json.loads(ended.out)
+    assert [{**line, "token_scores": []}] == as_served(vectors, "reconstruct", TEXTS[:1])
     assert sorted(line["output"].split()) == sorted(["민수는", "물을", "산다", "."]) and line["input"] == TEXTS[0]
     assert mallang("reconstruct", vectors, TEXTS[0], cwd=tmp_path).out == line["output"] + "\n"
     empty = mallang("reconstruct", vectors, cwd=tmp_path)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from commands.running import as_served
 from mallang.commands.main import main
 from mallang.recipe import read
 from mallang.training.train import Options, train
@@ -53,7 +54,7 @@ def call(home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
     return run
 
 
-def test_gaps_are_filled_as_lines_and_as_json(call) -> None:  # type: ignore[no-untyped-def]
+def test_gaps_are_filled_as_lines_and_as_json(call, home: Path) -> None:  # type: ignore[no-untyped-def]
     code, out, _ = call("fill", "run", "the man went to [MASK] store .", "--top", "2")
     lines = [line.split("\t") for line in out.splitlines()]
     assert code == 0 and len(lines) == 2 and float(lines[0][0]) >= float(lines[1][0])
@@ -62,6 +63,8 @@ def test_gaps_are_filled_as_lines_and_as_json(call) -> None:  # type: ignore[no-
     first, second = map(json.loads, out.splitlines())
     assert code == 0 and first["input"] == "my <mask> is [MASK] ." and len(second["gaps"]) == 1
     assert len(first["gaps"]) == 2 and len(first["nbest"]) == 3 and len(first["tokens"]) == 2
+    texts = [first["input"], second["input"]]
+    assert [first, second] == as_served(home / "run", "fill", texts, count=3)
     assert first["output"] == first["nbest"][0]["text"] and first["score"] == first["nbest"][0]["score"]
 
 

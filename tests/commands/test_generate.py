@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import mallang as package
-from commands.running import environment, mallang
+from commands.running import as_served, environment, mallang
 
 PROMPTS = ["민수는", "", "지호는 책을"]
 
@@ -42,6 +42,8 @@ def test_json_tells_everything(writer: Path) -> None:
     first, second = map(json.loads, ended.out.splitlines())
     assert list(first) == ["input", "output", "score", "tokens", "nbest", "text", "finished"]
     assert first["text"] == first["input"] + first["output"] and len(first["nbest"]) == 3
+    (answer,) = as_served(writer, "generate", ["민수는"], nbest=3, temperature=0.7, method="sampling")
+    assert set(answer) == {*first, "token_scores"} and answer["text"].startswith("민수는")
     assert first["nbest"][0]["output"] == first["output"] and first["nbest"][0]["score"] == first["score"] < 0
     assert "漢" in second["note"] and not ended.err
     shown = mallang("generate", writer, "민수는", "물漢", "-n", "3", "--temperature", "0.7", "--scores", cwd=writer)

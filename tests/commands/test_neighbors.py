@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from commands.running import mallang
+from commands.running import as_served, mallang
 from mallang.loading import load
 
 LINES = ["왕 은 궁궐 에 산다", "여왕 은 궁궐 에 산다", "개 는 마당 에서 짖는다", "고양이 는 마당 에서 운다"] * 40
@@ -45,6 +45,7 @@ def test_lines_of_a_file_as_json(run: Path, tmp_path: Path) -> None:
     rows = [json.loads(line) for line in ended.out.splitlines()]
     assert [row["input"] for row in rows] == ["왕", "고양이"]
     assert [len(row["neighbors"]) for row in rows] == [2, 2]
+    assert rows == as_served(run, "neighbors", ["왕", "고양이"], count=2)
 
 
 def test_an_analogy(run: Path, tmp_path: Path) -> None:

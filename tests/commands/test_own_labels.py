@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from sklearn import metrics
 
-from commands.running import ran
+from commands.running import as_served, ran
 
 TAGGER = ("model.size=tiny", "train.epochs=8", "train.batch_sentences=8", "optimizer.learning_rate=0.02", "-q")
 PEOPLE, PLACES = ("Anna", "Bob", "민수", "유나"), (("Seoul",), ("New", "York"), ("부산",), ("Paris",))
@@ -61,8 +61,27 @@ def test_labeled_files_train_and_evaluate(suffix: str, tmp_path: Path) -> None:
     assert {name: row["support"] for name, row in report["classes"].items()} == {
         name: sum(label == name for _, label in rows["test"]) for name in ("bad", "good")
     }
+    line = json.loads(ran("classify", "runs/bag", "dull film", "--json", cwd=tmp_path).out)
+    assert line["output"] == "bad" and [line] == as_served(tmp_path / "runs/bag", "classify", ["dull film"])
+    check_empty(tmp_path)
     again = json.loads(ran("evaluate", "runs/bag", "--data", f"test.{suffix}", "--json", cwd=tmp_path).out)
     assert again["scores"] == report["scores"]
+
+
+def check_empty(folder: Path) -> None:
+    """An empty text has a label as any other, but it is noted: once on the screen, and in each line of JSON."""
+    texts = ("dull film", " \t", "great, really", "")
+    done = ran("classify", "runs/bag", *texts, cwd=folder)
+    assert len(done.out.splitlines()) == 4
+    notes = [line for line in done.err.splitlines() if "empty" in line]
+    assert notes == ["note: 2 of 4 inputs are empty, first number 2: the label of an empty text means nothing"]
+    assert "the input is empty" in ran("classify", "runs/bag", "", cwd=folder).err
+    assert "empty" not in ran("classify", "runs/bag", *texts[:1], cwd=folder).err
+    assert not ran("classify", "runs/bag", *texts, "-q", cwd=folder).err
+    done = ran("classify", "runs/bag", *texts, "--json", cwd=folder)
+    lines = [json.loads(line) for line in done.out.splitlines()]
+    assert "empty" not in done.err and ["empty" in line.get("note", "") for line in lines] == [False, True, False, True]
+    assert lines == as_served(folder / "runs/bag", "classify", texts)
 
 
 @pytest.mark.parametrize("suffix", ["conll", "jsonl", "tsv"])

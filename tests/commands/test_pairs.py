@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import mallang as mallang_api
-from commands.running import mallang
+from commands.running import as_served, mallang
 from mallang.recipe import read
 from mallang.training.train import Options, train
 
@@ -48,12 +48,17 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_pair_is_two_arguments_or_a_line_with_a_tab(runs: Path, tmp_path: Path) -> None:
     found = json.loads(run("classify", runs / "pairs", "a b", "a", "--json"))
     assert found["input"] == ["a b", "a"] and set(found["probabilities"]) == {"same", "other"}
+    assert [found] == as_served(runs / "pairs", "classify", [("a b", "a")])
     (tmp_path / "in.tsv").write_text("a b\ta\nc d\tb\n", "utf-8")
     lines = run("classify", runs / "pairs", "--file", tmp_path / "in.tsv").splitlines()
     assert len(lines) == 2 and lines[0] == found["output"]
     score = float(run("similarity", runs / "similarity", "a b", "a"))
     found = json.loads(run("similarity", runs / "similarity", "a b", "a", "--json"))
     assert found["input"] == ["a b", "a"] and found["score"] == pytest.approx(score, abs=1e-4)
+    assert [found] == as_served(runs / "similarity", "similarity", [("a b", "a")])
+    assert "note" in json.loads(run("similarity", runs / "similarity", "a b", " ", "--json"))
+    assert "the similarity of an empty text means" in mallang("similarity", runs / "similarity", "", "a", cwd=runs).err
+    assert "note" in json.loads(run("classify", runs / "pairs", "", "a", "--json"))
     lines = run("similarity", runs / "similarity", "--file", tmp_path / "in.tsv").splitlines()
     assert len(lines) == 2 and float(lines[0]) == score
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from commands.running import mallang
+from commands.running import as_served, mallang
 
 TINY = (
     "model.size=tiny", "data.valid=mine.srl", "train.epochs=8", "train.batch_tokens=64", "train.workers=0",
@@ -47,6 +47,7 @@ def test_roles_as_lines_and_as_json(home: Path) -> None:
     found = [json.loads(line) for line in lines]
     assert [each["input"] for each in found] == list(texts) and found[0]["predicates"] == "given"
     assert [made["predicate"] for each in found for made in each["propositions"]] == ["Anna", "Hm", "민수"]
+    assert found == as_served(home / "runs/ours", "roles", texts, predicates=["1"])
     refused = mallang("roles", "runs/ours", texts[0], "--predicates", "ran", cwd=home)
     assert refused.code == 2 and "'ran' is no word of the text" in refused.err
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from commands.running import clauses, mallang
+from commands.running import as_served, clauses, mallang
 from mallang.commands.score import paint, readable
 from mallang.tasks.surprisal import Scored
 
@@ -25,6 +25,11 @@ def test_the_score_of_an_output_is_its_own(trained: Path) -> None:
     assert ended.code == 0, ended.err
     scored = [json.loads(line) for line in ended.out.splitlines()]
     assert [each["source"] for each in scored] == [each["input"] for each in found]
+    assert scored[:9] == as_served(trained, "score", [(each["input"], each["output"]) for each in found[:9]])
+    answers = as_served(trained, "translate", [each["input"] for each in found[:9]])
+    assert [{**each, "token_scores": None} for each in found[:9]] == [
+        {**each, "token_scores": None} for each in answers
+    ]
     # An output may be spelled by other pieces than the tokenizer would take: then it is another sequence of tokens.
     # And one that was cut off has no `</s>` to be scored.
     pairs_found = zip(found, scored, strict=True)
@@ -65,6 +70,7 @@ def test_a_text_is_scored_token_by_token(writer: Path, tmp_path: Path) -> None:
     by_file = mallang("score", writer, "--file", "texts.txt", "--json", cwd=tmp_path)
     assert by_file.code == 0, by_file.err
     right, wrong = map(json.loads, by_file.out.splitlines())
+    assert [right, wrong] == as_served(writer, "score", texts)
     for each in (right, wrong):
         assert each["score"] == pytest.approx(sum(each["token_scores"]), abs=1e-6)
         assert each["bits"] == pytest.approx(-each["score"] / math.log(2), abs=1e-6)
@@ -102,6 +108,7 @@ def test_the_better_of_two_texts(writer: Path) -> None:
         assert ended.out.splitlines()[-1].startswith(f"better formed: {good}  (by ")
         line = json.loads(mallang("score", writer, *texts, "--compare", "--json", "--by", "token", cwd=writer).out)
         assert line["better"] == good and line["by"] == "token" and line["texts"] == list(texts)
+        assert [line] == as_served(writer, "prefer", [texts], by="token")
     assert "equally probable" in mallang("score", writer, good, good, "--compare", cwd=writer).out
 
 

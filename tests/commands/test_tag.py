@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from commands.running import mallang
+from commands.running import as_served, mallang
 
 TINY = (
     "model.size=tiny",
@@ -48,6 +48,8 @@ def test_tags_as_lines_and_as_json(home: Path) -> None:
     assert first == "Anna/I-PER went/O to/O New/I-LOC York/I-LOC ./O" and empty == "" and last.startswith("민수/I-PER")
     found = [json.loads(line) for line in mallang("tag", "runs/ours", *texts, "--json", cwd=home).out.splitlines()]
     assert [each["input"] for each in found] == list(texts) and found[1]["words"] == []
+    assert found == as_served(home / "runs/ours", "tag", texts)
+    assert "1 of 3 inputs are empty, first number 2" in done.err and ["note" in each for each in found] == [0, 1, 0]
     spans = [(span["type"], span["text"], span["start"], span["end"]) for span in found[0]["spans"]]
     assert spans == [("PER", "Anna", 0, 4), ("LOC", "New York", 13, 21)]
     assert all(0 < span["confidence"] <= 1 for span in found[0]["spans"])
@@ -67,6 +69,7 @@ def test_files_scores_n_best_and_words_between_spaces(home: Path) -> None:
     assert len(shares) == 3 and shares == sorted(shares, reverse=True) and sum(shares) <= 1.0001
     done = mallang("tag", "runs/ours", "Anna went", "--nbest", "3", "--json", cwd=home)
     assert len(json.loads(done.out)["nbest"]) == 3
+    assert [json.loads(done.out)] == as_served(home / "runs/ours", "tag", ["Anna went"], nbest=3)
 
 
 def test_evaluate_and_doctor(home: Path) -> None:

@@ -138,6 +138,36 @@ def test_fresh_starts_over(home: Path) -> None:
     assert [entry["step"] for entry in metrics(run)].count(6) == 2  # one of training, one of validation
 
 
+def test_a_run_that_failed_before_its_first_checkpoint_starts_over(home: Path) -> None:
+    """Nothing is learned, so there is nothing to resume: any recipe and data will do, and foreign files stay."""
+    folder = home / "runs" / "transformer"
+    short = ("train", "transformer", *TINY, "train.steps=4", "train.workers=0")
+    failed = mallang(*short, "train.metric=accuracy", cwd=home)
+    assert failed.code == 2 and "not a metric of translation" in failed.err and folder.is_dir()
+    refused = mallang("translate", folder, "물", cwd=home)
+    assert refused.code == 2 and "is not finished" in refused.err and "it starts over" in refused.err
+    assert "resumes" not in refused.err and "resumes" not in mallang("compare", folder, folder, cwd=home).err
+    assert "starts it over" in mallang("doctor", folder, cwd=home).out
+    (folder / "notes.txt").write_text("mine", "utf-8")
+    info = json.loads((folder / "run.json").read_text("utf-8"))
+    (folder / "run.json").write_text(json.dumps({**info, "data": {"corpus": "x", "train": "a", "valid": "b"}}), "utf-8")
+    write_corpus(home, 100)
+    done = mallang(*short, cwd=home)
+    assert done.code == 0, done.err
+    assert "ended before its first checkpoint" in done.err and "notes.txt" in done.err
+    assert (folder / "notes.txt").read_text("utf-8") == "mine"
+
+
+def test_a_model_without_data_says_what_it_is_trained_on(home: Path) -> None:
+    asked = ("train", "cnn", "train.steps=1", "model.size=tiny", "train.workers=0")
+    done = mallang(*asked, "--name", "a", cwd=home)
+    assert done.code == 0, done.err
+    assert "no data is given: cnn is trained on miniworld" in done.err and "data.train=FILE" in done.err
+    for given in (("data.corpus=miniworld",), ("-q",)):
+        assert "no data is given" not in mallang(*asked, *given, "--fresh", "--name", "a", cwd=home).err
+    assert "no data is given" not in mallang(*QUICK, "train.steps=1", "--fresh", cwd=home).err
+
+
 def test_seeds_write_mean_and_spread(home: Path) -> None:
     ended = mallang(*QUICK, "--seeds", "1,2", "--name", "both", cwd=home)
     assert ended.code == 0, ended.err

@@ -95,7 +95,7 @@ def test_no_input_is_no_output(trained: Path) -> None:
 def test_json_tells_all(trained: Path) -> None:
     ended = mallang("translate", trained, SENTENCE, "--json", "--nbest", "3", cwd=trained)
     (line,) = map(json.loads, ended.out.splitlines())
-    assert list(line) == ["input", "output", "score", "tokens", "nbest"]
+    assert list(line) == ["input", "output", "score", "tokens", "nbest", "finished"]
     assert line["input"] == SENTENCE
     assert "".join(line["tokens"]).replace("▁", " ").strip() == line["output"] == "Minsu buys water."
     assert line["score"] < 0

@@ -22,6 +22,14 @@ def test_lines_have_the_name_of_their_book(tmp_path):
         list(fewer.rows(("text",)))
 
 
+def test_several_blank_lines_end_one_book(tmp_path):
+    (tmp_path / "a.txt").write_text("\none\n\n \ntwo\n\n\n", "utf-8")
+    (tmp_path / "b.txt").write_text("three\n", "utf-8")
+    files = Files("books", (tmp_path / "a.txt", tmp_path / "b.txt"), ("text", "book"), sections=("x", "y", "z"))
+    rows = [row for row in files.rows(("text", "book")) if row[0].strip()]
+    assert rows == [("one", "x"), ("two", "y"), ("three", "z")]
+
+
 @pytest.mark.parametrize("fold", FOLDS)
 def test_no_novel_of_a_fold_is_scored_in_it(fold):
     """The novels are LitBank's books, under the names that its folds are made of."""

@@ -105,6 +105,8 @@ def test_cells_are_read():
         ("[[0, 0]]", "lists of mentions"),
         ("[[[0]]]", "lists of mentions"),
         ('[[["a", "b"]]]', "lists of mentions"),
+        ('[[[0, "1"]]]', "lists of mentions"),
+        ("[[[0, 1.0]]]", "lists of mentions"),
         ("[[[0, 0]", "lists of mentions"),
         ("{}x", "lists of mentions"),
     ],

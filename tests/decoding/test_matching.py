@@ -190,6 +190,27 @@ def test_tokens_spell_the_text_in_every_unit(unit: str) -> None:
         assert found == expected, phrase
 
 
+@given(
+    pieces=st.lists(letters, min_size=1, max_size=3, unique=True),
+    wanted=st.lists(phrases, min_size=1, max_size=3),
+)
+@settings(deadline=None, max_examples=60)
+def test_forbidden_phrases_close_every_way_that_cannot_end_without_one(pieces: list[str], wanted: list[str]) -> None:
+    matcher = look_for(tuple(wanted), spelling_of(pieces))
+    table, eos = matcher.table.tolist(), matcher.eos
+    can_end = {state for state in range(len(table)) if state != FOUND and table[state][eos] != FOUND}
+    for _ in table:
+        can_end |= {
+            state
+            for state, row in enumerate(table)
+            if state != FOUND and any(after in can_end for token, after in enumerate(row) if token != eos)
+        }
+    closed = [
+        [after if after in can_end or token == eos else FOUND for token, after in enumerate(row)] for row in table
+    ]
+    assert matcher.avoiding.table.tolist() == closed
+
+
 def test_of_bytes_only_ascii_letters_belong_to_a_word() -> None:
     spelling = Spelling.of(Tokenizer.train(TEXTS, Config(unit="byte", vocabulary=260)))
     assert spelling.is_letter("a") and not spelling.is_letter("\xec")

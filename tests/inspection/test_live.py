@@ -15,15 +15,33 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mallang.data.batch import Batch, pad_rows
 from mallang.data.miniworld import EXAMPLES
 from mallang.decoding.contract import Config as Search
 from mallang.errors import UserError
 from mallang.inspection.alignment import attention_of
 from mallang.inspection.live import rounded, tokenizer_of, write_live_page
-from mallang.models import bahdanau, cho, gpt, luong, modern_gpt, nplm, rnn_lm, sutskever, transformer
+from mallang.layers.convolution import fold_weights
+from mallang.models import (
+    bahdanau,
+    bert,
+    char_aware,
+    cho,
+    conv_lm,
+    convs2s,
+    gpt,
+    luong,
+    modern_gpt,
+    ngram,
+    nplm,
+    rnn_lm,
+    sutskever,
+    transformer,
+)
 from mallang.tasks import backward_language_modeling, language_modeling, translation
 from mallang.text.tokenizer import Config as Text
 from mallang.text.tokenizer import Tokenizer
+from mallang.text.vocabulary import BOS, EOS
 
 NODE = shutil.which("node")
 needs_node = pytest.mark.skipif(NODE is None, reason="needs node: apt install nodejs, or nodejs.org")
@@ -55,11 +73,15 @@ def named(config: Any) -> str:
 
 def spread(model: torch.nn.Module, seed: int) -> torch.nn.Module:
     """Random weights so large that no two tokens are nearly as probable; without norms large ones would overflow."""
+    fold_weights(model)  # as for any run that is opened
     generator = torch.Generator().manual_seed(seed)
     size = 0.08 if getattr(model.config, "norm", "") == "none" else 0.25
     with torch.no_grad():
         for weight in model.parameters():
             weight.copy_(torch.randn(weight.shape, generator=generator) * size)
+        for part in model.modules():
+            if isinstance(part, torch.nn.Embedding) and part.padding_idx is not None:
+                part.weight[part.padding_idx] = 0  # as training leaves it
     return model.eval()
 
 
@@ -77,9 +99,21 @@ def translator(unit: str = "bpe", seed: int = 1, model: Any = transformer, **con
 def writer(unit: str = "bpe", seed: int = 1, model: Any = gpt, **config: Any) -> Any:
     tokenizer = Tokenizer.train(LINES, Text(unit=unit, vocabulary=300))
     task = language_modeling.Task(language_modeling.Config(), {"text": tokenizer})
-    sizes = model.SIZES["tiny"] if model is rnn_lm else {"layers": 2, "dim": 32, "heads": 4, "max_length": 40}
+    heads = {"layers": 2, "dim": 32, "heads": 4, "max_length": 40}
+    sizes = heads if model in (gpt, modern_gpt) else model.SIZES["tiny"]
     built = task.build(model, model.Config(**(sizes | config)))
     return language_modeling.Verbs(task, rounded(spread(built, seed)), Search(method="greedy", max_length=10), 100)
+
+
+def counted(unit: str = "bpe", **config: Any) -> Any:
+    """The verbs of an n-gram model that is fitted to LINES, some of them twice so that counts differ."""
+    tokenizer = Tokenizer.train(LINES, Text(unit=unit, vocabulary=300))
+    task = language_modeling.Task(language_modeling.Config(), {"text": tokenizer})
+    model = task.build(ngram, ngram.Config(**config))
+    rows = [tokenizer.encode(line).ids for line in (*LINES, *LINES[:5])]
+    (tokens, lengths), (labels, _) = pad_rows(rows, begin=BOS), pad_rows(rows, end=EOS)
+    list(model.fit([Batch(tokens=tokens, labels=labels, lengths=lengths)]))
+    return language_modeling.Verbs(task, model.eval(), Search(method="greedy", max_length=10), 100)
 
 
 @needs_node
@@ -99,6 +133,16 @@ def writer(unit: str = "bpe", seed: int = 1, model: Any = gpt, **config: Any) ->
         {"model": sutskever, "tie_weights": "none"},
         {"model": sutskever, "reverse_source": False, "layers": 3, "tie_weights": "none"},
         {"model": cho},
+        {"model": convs2s},
+        {
+            "model": convs2s,
+            "layers": 3,
+            "decoder_layers": 1,
+            "kernel_size": 4,
+            "embedding_dim": 20,
+            "tie_weights": "all",
+        },
+        {"model": convs2s, "kernel_size": 1, "tie_weights": "target", "unit": "char", "max_length": 64},
     ],
     ids=named,
 )
@@ -145,11 +189,73 @@ def test_a_translator_gives_the_same_outputs_and_attention(tmp_path: Path, confi
         {"model": rnn_lm, "cell": "gru", "tie_weights": True, "layers": 3},
         {"model": rnn_lm, "cell": "elman", "activation": "relu"},
         {"model": rnn_lm, "cell": "elman"},
+        {"model": conv_lm},
+        {
+            "model": conv_lm,
+            "gated": False,
+            "blocks": 0,
+            "block_layers": 2,
+            "kernel_size": 5,
+            "weight_norm": False,
+            "tie_weights": True,
+        },
+        {"model": conv_lm, "bottleneck": 12, "block_layers": 2, "dilation": 2, "embedding_dim": 20, "unit": "syllable"},
+        {"model": nplm},
+        {"model": nplm, "order": 2, "tie_weights": True},
+        {"model": nplm, "order": 6, "direct": True, "unit": "char"},
+        {"model": char_aware, "unit": "word"},
+        {"model": char_aware, "unit": "word", "jamo": True, "highways": 2, "layers": 2, "longest_word": 6},
+        {"model": char_aware, "unit": "space", "filters": (0, 3, 0, 0, 9), "highways": 0},
+        {"model": char_aware, "unit": "bpe", "jamo": True},
     ],
     ids=named,
 )
 def test_a_language_model_gives_the_same_outputs(tmp_path: Path, config: dict[str, Any]) -> None:
     verbs = writer(**config)
+    page = write_live_page(tmp_path / "a.html", verbs, "a").path
+    for text, found in zip(TEXTS, run(page, TEXTS), strict=True):
+        ours = verbs.generate(text)
+        assert [verbs.task.text.vocabulary.tokens[id] for id in found["ids"] if id != 3] == list(ours.tokens)
+        assert found["output"] == ours.text
+        assert found["score"] == pytest.approx(ours.score, abs=1e-4)
+
+
+@needs_node
+def test_words_outside_the_vocabulary_are_read_by_their_characters(tmp_path: Path) -> None:
+    verbs = writer("word", model=char_aware, jamo=True)
+    page = write_live_page(tmp_path / "a.html", verbs, "a").path
+    known = {letter for token in verbs.model.vocabulary.tokens for letter in token}
+    texts = ["유나는 배배를", "유나는 타배를 배배를 배배를", "유나는 🙂 배를", "유나는 뷁이"]
+    assert (
+        "뷁" not in known
+        and verbs.model.characters.letters_of("▁배배를")
+        and not verbs.model.characters.letters_of("🙂")
+    )
+    for text, found in zip(texts, run(page, texts), strict=True):
+        ours = verbs.generate(text)
+        assert found["score"] == pytest.approx(ours.score, abs=1e-4)
+        assert [verbs.task.text.vocabulary.tokens[id] for id in found["ids"] if id != 3] == list(ours.tokens)
+        assert found["output"] == ours.text
+        assert found["unknown"] == ("unknown to the model" in ours.note)
+    known_word, other = (run(page, [text])[0]["shares"] for text in ("유나는 배배를", "유나는 타타를"))
+    assert known_word != other  # both are <unk> in the vocabulary
+
+
+@needs_node
+@pytest.mark.parametrize(
+    "config",
+    [
+        {},
+        {"order": 1},
+        {"order": 4, "smoothing": "interpolation", "unit": "space"},
+        {"order": 2, "smoothing": "add-k"},
+        {"order": 3, "smoothing": "katz", "begin": False},
+        {"order": 3, "smoothing": "mle", "unit": "char"},
+    ],
+    ids=named,
+)
+def test_an_ngram_model_gives_the_same_outputs_and_probabilities(tmp_path: Path, config: dict[str, Any]) -> None:
+    verbs = counted(**config)
     page = write_live_page(tmp_path / "a.html", verbs, "a").path
     for text, found in zip(TEXTS, run(page, TEXTS), strict=True):
         ours = verbs.generate(text)
@@ -163,6 +269,14 @@ def test_the_context_of_a_model_ends_an_output_and_refuses_a_longer_text(tmp_pat
     full, longer = run(page, ["유나는", "유나는 지난주에 배를 탔다."])
     assert full["isCut"] and len(full["ids"]) == 12 - len("유나는") == 9
     assert longer == {"tooLong": True, "tokens": 16, "limit": 12}
+
+
+@needs_node
+def test_a_translation_ends_at_the_last_position_of_the_decoder(tmp_path: Path) -> None:
+    verbs = translator("char", model=convs2s, max_length=5)
+    (found,) = run(write_live_page(tmp_path / "a.html", verbs, "a").path, ["그 농"])
+    assert found["isCut"] and len(found["ids"]) == 5
+    assert found["output"] == verbs.translate("그 농").output
 
 
 @needs_node
@@ -190,8 +304,6 @@ def test_tokens_that_a_person_forces_come_first_and_sampling_depends_on_its_seed
 
 
 def batch(ids: list[int]) -> Any:
-    from mallang.data.batch import Batch
-
     return Batch(tokens=torch.tensor([ids]), lengths=torch.tensor([len(ids)]))
 
 
@@ -209,7 +321,7 @@ def test_candidates_after_temperature_top_k_and_top_p(tmp_path: Path) -> None:
 @needs_node
 @pytest.mark.parametrize("unit", ["word", "space", "char", "syllable", "jamo", "byte", "bpe", "byte-bpe"])
 def test_tokenizers_agree(unit: str) -> None:
-    lines = [*LINES, "don't we'll  stop", "ﬁ ① Ⅳ é e\u0301", "각 각"]
+    lines = [*LINES, "a <s> <unk> </s>", "don't we'll  stop", "ﬁ ① Ⅳ é e\u0301", "각 각"]
     texts: list[str] = []
 
     # What is not assigned is left out: browsers and libraries know different versions of Unicode.
@@ -252,9 +364,11 @@ def test_the_page_loads_nothing_and_shows_text_as_text(tmp_path: Path) -> None:
 def test_what_a_page_cannot_run_is_refused(tmp_path: Path) -> None:
     tokenizer = Tokenizer.train(LINES, Text(vocabulary=300))
     task = language_modeling.Task(language_modeling.Config(), {"text": tokenizer})
-    windowed = task.build(nplm, nplm.Config(**nplm.SIZES["tiny"]))
-    with pytest.raises(UserError, match="runs transformer, gpt, .* is another model"):
-        write_live_page(tmp_path / "a.html", language_modeling.Verbs(task, windowed, Search(), 100), "x")
+    masked = task.build(bert, bert.Config(**bert.SIZES["tiny"]))
+    with pytest.raises(UserError, match=r"cannot run bert, the model of x; it runs transformer, .*luong, gpt"):
+        write_live_page(tmp_path / "a.html", language_modeling.Verbs(task, masked, Search(), 100), "x")
+    with pytest.raises(UserError, match="scores of x are none"):
+        write_live_page(tmp_path / "a.html", counted(smoothing="stupid-back-off"), "x")
     backward = backward_language_modeling.Task(backward_language_modeling.Config(), {"text": tokenizer})
     model = backward.build(gpt, gpt.Config(**gpt.SIZES["tiny"]))
     with pytest.raises(UserError, match="backward"):

@@ -10,10 +10,11 @@ from mallang.commands.evaluate import pointed
 from mallang.commands.judged import Asked
 from mallang.commands.main import main
 from mallang.data import miniworld_pictures
-from mallang.data.corpus import open_corpus
+from mallang.data.corpus import Config, open_corpus
 from mallang.errors import UserError
 from mallang.inspection.image_attention import looked_at
-from mallang.inspection.pointing import ROLES, pointing, pointing_of
+from mallang.inspection.pointing import ROLES, pointing, pointing_of, rows_with_boxes
+from mallang.runs.folder import Run
 from mallang.tasks.captioning import Task
 from mallang.training.train import Options, train
 
@@ -59,6 +60,13 @@ def test_evaluate_reports_it_where_there_are_boxes(run, rows, tmp_path, capsys, 
     with pytest.raises(SystemExit):
         main()
     assert str(found) in capsys.readouterr().out
+
+
+def test_a_file_is_read_alone_whatever_the_run_was_trained_on(run, monkeypatch):
+    several = Config(corpora={"miniworld-pictures": 2.0, "miniworld": 1.0}, domains={"miniworld": "told"})
+    monkeypatch.setattr(Run, "data", lambda self: several)
+    found = rows_with_boxes(run.folder, "test", str(run.folder.parent / "a.tsv"))
+    assert found is not None and len(list(found)) == 8
 
 
 @pytest.mark.slow

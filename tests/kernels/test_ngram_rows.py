@@ -146,3 +146,11 @@ def test_more_entries_than_marks_are_refused(monkeypatch):
 def test_impossible_indexes_are_refused(orders, buckets, words, what):
     with pytest.raises(ValueError, match=what):
         NgramIndex(words, orders, buckets=buckets)
+
+
+def test_the_switch_counts_whenever_it_is_set(monkeypatch):
+    compiled = c_bag.library()
+    monkeypatch.setenv("MALLANG_KERNELS", "-c-bag")
+    assert c_bag.library() is None
+    monkeypatch.delenv("MALLANG_KERNELS")
+    assert c_bag.library() is compiled

@@ -65,7 +65,8 @@ def test_other_verbs(server: Client, translator: Path, writer: Path) -> None:
         pairs["results"][0]["score"], mallang.load(translator, "cpu").score(TEXTS[0], "Minsu").score, abs_tol=1e-4
     )
     status, vectors = server.post("/api/embed", run="writer", texts=TEXTS[0])
-    assert vectors["results"][0] == pytest.approx(model.embed(TEXTS[0]).tolist(), abs=1e-4)
+    assert vectors["results"][0]["input"] == TEXTS[0]
+    assert vectors["results"][0]["vector"] == pytest.approx(model.embed(TEXTS[0]).tolist(), abs=1e-4)
     status, better = server.post("/api/prefer", pairs=[[TEXTS[0], TEXTS[1]]])
     assert status == 200 and better["results"][0]["better"] == TEXTS[0]
 
@@ -83,6 +84,7 @@ def test_other_verbs(server: Client, translator: Path, writer: Path) -> None:
         ("/api/translate", {"run": "translator", "texts": "물", "domain": "bible"}, 400, "invalid_value", None),
         ("/api/score", {"texts": "물"}, 400, "run_needed", "run"),
         ("/api/score", {"run": "writer", "pairs": [["물", "water"]]}, 400, "invalid_value", None),
+        ("/api/score", {"run": "chatbot", "texts": "물"}, 400, "invalid_value", None),
         ("/api/score", {"run": "writer"}, 400, "invalid_value", None),
         ("/api/score", {"run": "writer", "texts": "물", "domain": "bible"}, 400, "invalid_value", None),
         ("/api/score", {"run": "writer", "texts": "물", "pairs": [["물", "water"]]}, 400, "invalid_value", "pairs"),

@@ -29,6 +29,12 @@ def classifier_of(name="bag_of_means", labels=("bad", "fine", "good"), seed=1, s
     return classifier.Verbs(task, built(task, name, seed, scale), None, 0)
 
 
+def test_a_bag_of_n_grams_has_no_attribution_and_says_why():
+    with pytest.raises(UserError, match="BagOfWords has none: it counts n-grams") as caught:
+        classifier_of("bag_of_words").attribution("a b")
+    assert "cnn" in str(caught.value.todo) and "--scores" in str(caught.value.todo)
+
+
 def tagger_of(name="lstm_crf", longest=None, **config):
     """An untrained tagger of words, each of one to three characters."""
     tokenizer = Tokenizer.train(["a b c d"], Text(unit="char", vocabulary=50))

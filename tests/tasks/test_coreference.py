@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import nn
 
+from commands.running import as_served
 from mallang import recipe
 from mallang.commands.main import main
 from mallang.data.batch import Shapes
@@ -358,6 +359,7 @@ def check_command(run, folder, monkeypatch, capsys):
     line = json.loads(told)
     assert code in (0, None) and line["input"] == "민수는 잤다.\n그는 웃었다." and len(line["words"]) == 6
     assert [line["input"][start:end] for start, end in line["offsets"]] == line["words"]
+    assert [line] == as_served(run, "coref", [line["input"]])
     code, told, noted = command(run, "민수는 잤다.", "--out", folder / "x.html")
     assert code in (0, None) and not told and "the page is" in noted and (folder / "x.html").exists()
     for wrong, why in (

@@ -337,6 +337,38 @@ def test_a_distilled_classifier_of_pairs_is_a_run_that_is_complete_without_its_t
     assert model.control == ("task.read=second",)
 
 
+@pytest.mark.parametrize("kind", ["classification", "pairs"])
+def test_a_teacher_with_fewer_positions_than_the_texts_need_is_refused(
+    kind: str, tmp_path: Path, monkeypatch: Any
+) -> None:
+    """Before anything is learned; and what the message says to do makes the texts short enough."""
+    monkeypatch.chdir(tmp_path)
+    more = "w3 w1 w5\t" if kind == "pairs" else ""
+    lines = [f"w1 w2 w4 w5 w6 w7 w8 w9\t{more}yes", f"w4 w5\t{more}no", f"w3\t{more}yes", f"w2 w1\t{more}no"]
+    Path("some.tsv").write_text("\n".join(lines * 10) + "\n", "utf-8")
+    usual = ["data.train=some.tsv", "data.valid=some.tsv", "train.batch_tokens=128", "train.steps=2", "text.unit=space",
+             "text.vocabulary=60", "model.layers=1", "model.dim=16", "model.heads=2"]  # fmt: skip
+    usual += [] if kind == "pairs" else ["data.columns=[1, 2]"]
+
+    def run(name: str, *options: str) -> None:
+        recipe = read(options[0], [*usual, *options[1:]]).build()
+        train(recipe, Options(folder=Path("runs", name), device="cpu", quiet=True))
+
+    run("teacher", "bert", f"task.name={kind}", "model.max_length=9")
+    student = "distilbert", f"task.name=distilled_{kind}", "given.teacher=runs/teacher"
+    with pytest.raises(UserError, match="it reads up to 9 tokens, but a row of the training text has 1") as caught:
+        run("student", *student, "model.max_length=64")
+    assert not Path("runs/student/checkpoints").exists()
+    assert str(caught.value.todo) == f"task.max_tokens={9 if kind == 'pairs' else 7}"
+    run("student", *student, "model.max_length=64", str(caught.value.todo))
+    with pytest.raises(UserError, match="it reads up to 9 tokens") as caught:
+        student_of = general(teacher(max_length=9), length=16)
+        student_of.build(find("models", "distilbert"), find("models", "distilbert").Config(
+            **{**TEACHER, "layers": 2, "max_length": 64, "pretraining_heads": "masked-lm"}
+        ))  # fmt: skip
+    assert str(caught.value.todo) == "task.length=9"
+
+
 def test_both_stages_as_runs_that_are_complete_without_their_teachers(tmp_path: Path, monkeypatch: Any) -> None:
     """Masked texts from a pre-trained teacher, then a classifier from a fine-tuned one that starts from that run."""
     monkeypatch.chdir(tmp_path)

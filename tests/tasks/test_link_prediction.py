@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from commands.running import as_served
 from mallang.data.columns import LabelSet
 from mallang.data.knowledge import Known
 from mallang.errors import UserError
@@ -157,6 +158,11 @@ def test_from_graph_files_to_answers(tmp_path: Path) -> None:
     assert model.complete("land 3", "speaks").nbest[0][0] == "tongue 3"
     answers = model.complete("land 3", "in", heads=True, count=4)
     assert {name for name, _ in answers.nbest} == {f"town 3 {town}" for town in range(4)} and any(answers.known)
+    (answer,) = as_served(run.folder, "complete", [("land 3", "in")], heads=True, count=4)
+    assert answer["input"] == ["land 3", "in", "heads"] and answer["output"] == str(answers)
+    assert [(each["output"], each["known"]) for each in answer["nbest"]] == [
+        (name, known) for (name, _), known in zip(answers.nbest, answers.known, strict=True)
+    ]
     rows = [("town 3 0", "in", "land 3"), ("town 9 9", "in", "land 1")]
     scores, ranks = model.evaluate(rows)
     assert ranks[0].split("\t")[0] == "1" and "all splits" in scores[0].signature and "unseen:1" in scores[0].signature

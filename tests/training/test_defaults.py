@@ -250,6 +250,17 @@ def test_a_recipe_that_is_built_already_is_fitted_too(home: Path) -> None:
     assert fit_recipe(whole, said.append) is whole and not said
 
 
+@pytest.mark.parametrize("examples", [FEW - 1, FEW, FEW + 1])
+def test_every_row_of_few_has_its_place(examples: int, tmp_path: Path) -> None:
+    (tmp_path / "mine.tsv").write_text("".join(f"ko{number}\ten{number}\n" for number in range(examples)), "utf-8")
+    rows = open_corpus(
+        recipes.read("transformer-miniworld", [f"data.train={tmp_path / 'mine.tsv'}"]).build().data,
+        ("source", "target"),
+    )
+    counted = defaults.count(rows.split("train"))
+    assert counted.examples == examples and len(counted.places) == (examples if examples <= FEW else 0)
+
+
 @pytest.mark.parametrize(("examples", "warned"), [(FEW - 1, True), (FEW, False)])
 def test_few_examples_are_warned_about(examples: int, warned: bool) -> None:
     counted = Counted("mine.tsv", examples, 5000, "pair")
@@ -281,3 +292,9 @@ def test_an_encoder_for_few_labels_is_small_unless_its_size_is_given(tmp_path):
     assert with_defaults(recipes.read("bert", [f"data.train={path}"]))[0].resolved()["model"]["layers"] == 4
     given, _ = with_defaults(recipes.read("bert", [f"data.train={path}", "model.size=base"]))
     assert given.resolved()["model"]["layers"] == 12
+    found = with_defaults(recipes.read("self_attentive", [f"data.train={path}", "model.views=5"]))[0].resolved()[
+        "model"
+    ]
+    assert (found["hidden_dim"], found["views"], found["penalty"]) == (200, 5, 0.1)
+    given, _ = with_defaults(recipes.read("self_attentive", [f"data.train={path}", "model.size=base"]))
+    assert given.resolved()["model"]["hidden_dim"] == 3000 and given.resolved()["model"]["penalty"] == 1.0

@@ -5,9 +5,8 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,6 +14,7 @@ from mallang import console
 from mallang.commands.options import Device, Json, Nbest, Plugin, Quiet, RunFolder, add_plugins, load_for, note_none
 from mallang.commands.outputs import json_line
 from mallang.errors import UserError
+from mallang.tasks.result_json import as_json
 
 if TYPE_CHECKING:
     from mallang.tasks.answerer import Answered
@@ -66,7 +66,7 @@ def command(
     while chunk := list(itertools.islice(pairs, CHUNK)):  # so that a file of any size needs little memory
         for found in model.answer(*map(list, zip(*chunk, strict=True)), nbest=nbest):
             if json:
-                print(json_line(as_json(found, nbest)))
+                print(json_line(as_json("answer", found)))
             elif nbest > 1:
                 for line in lines(found):
                     print(line)
@@ -136,12 +136,3 @@ def show(found: Answered) -> None:
             (console.visible(after), "dim"),
         ]
         drawn.print(Text.assemble(*marked), highlight=False)
-
-
-def as_json(found: Answered, nbest: int) -> dict[str, Any]:
-    """What `--json` prints of a question."""
-    line: dict[str, Any] = {"input": found.question, "output": found.answer, "score": found.probability}
-    line |= {"start": found.start, "end": found.end}
-    if found.no_answer is not None:
-        line["no_answer"] = found.no_answer
-    return {**line, "nbest": [asdict(each) for each in found.nbest[:nbest]]}

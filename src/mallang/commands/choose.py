@@ -15,10 +15,10 @@ from mallang.commands.options import Device, Json, Plugin, Quiet, RunFolder, add
 from mallang.commands.outputs import json_line
 from mallang.console import visible
 from mallang.errors import UserError
+from mallang.tasks.result_json import as_json
 
 if TYPE_CHECKING:
     from mallang.data.choices import Choices
-    from mallang.tasks.chooser import Chosen
     from mallang.tasks.graph_chooser import Reasons
 
 EXAMPLES = (
@@ -75,7 +75,7 @@ def command(
         questions, several = zip(*chunk, strict=True)
         for found in model.choose_all(questions, several):
             if json:
-                print(json_line(as_json(found)))
+                print(json_line(as_json("choose", found)))
             elif scores:
                 for text, probability in found.nbest:
                     print(f"{probability:.4f}\t{text}")
@@ -156,10 +156,3 @@ def read_questions(question: str | None, choices: list[str] | None, file: Path |
             yield text, read_choices(cell)
         except UserError as error:
             raise UserError(error.what, where=f"{file}, row {number}", todo=error.todo) from error
-
-
-def as_json(found: Chosen) -> dict[str, Any]:
-    """What `--json` prints of a question."""
-    line: dict[str, Any] = {"input": found.question, "output": found.choice, "score": found.probability}
-    line |= {"name": found.name, "number": found.number}
-    return {**line, "nbest": [{"output": text, "probability": share} for text, share in found.nbest]}

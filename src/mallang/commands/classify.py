@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mallang.commands.inputs import check_single, note_cut, note_long, read_inputs, set_long_texts
+from mallang.commands.inputs import check_single, note_cut, note_empty, note_long, read_inputs, set_long_texts
 from mallang.commands.options import (
     Device,
     Json,
@@ -24,6 +24,7 @@ from mallang.commands.options import (
 )
 from mallang.commands.outputs import json_line, print_table
 from mallang.errors import UserError, nearest
+from mallang.tasks.result_json import as_json
 
 if TYPE_CHECKING:
     from mallang.evaluation.uncertainty import By
@@ -103,6 +104,7 @@ def command(
     if uncalibrated:
         check_calibration(run, model)
     given = note_none(read_inputs(model, texts, file), "classify", quiet=quiet)
+    given = note_empty(given, "label", quiet=quiet or json)
     if shows_probabilities and not uncalibrated and not quiet:
         note_calibration(model)
     if uncertain is not None:
@@ -112,8 +114,7 @@ def command(
     while chunk := list(itertools.islice(given, CHUNK)):  # so that a file of any size needs little memory
         for found in model.classify(chunk, calibrated=not uncalibrated, fitted_thresholds=fitted_thresholds):
             if json:
-                line = {"input": found.input, "output": found.label, "score": found.probability}
-                print(json_line({**line, "probabilities": found.probabilities}))
+                print(json_line(as_json("classify", found)))
             else:
                 print(f"{found.probability:.4f}\t{found.label}" if scores else found.label)
         note_cut(model, chunk, quiet=quiet)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json as json_format
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from mallang.commands.options import Device, Json, Plugin, Quiet, RunFolder, add_plugins, load_for
+from mallang.commands.outputs import json_line
+from mallang.tasks.result_json import as_json
 
 if TYPE_CHECKING:
     from mallang.tasks.completer import Completion
@@ -46,15 +47,10 @@ def command(
 
 def show(found: Completion, *, json: bool) -> None:
     """A line per answer, or a line of JSON for all."""
-    known = found.known or (None,) * len(found.nbest)
     if json:
-        line = {"input": [found.entity, found.relation, "heads" if found.heads else "tails"], "output": str(found)}
-        nbest = [
-            {"output": name, "score": score, "known": is_known}
-            for (name, score), is_known in zip(found.nbest, known, strict=True)
-        ]
-        print(json_format.dumps({**line, "score": found.nbest[0][1], "nbest": nbest}, ensure_ascii=False), flush=True)
+        print(json_line(as_json("complete", found)), flush=True)
         return
+    known = found.known or (None,) * len(found.nbest)
     for rank, ((name, score), is_known) in enumerate(zip(found.nbest, known, strict=True), start=1):
         told = {True: "known", False: "new", None: ""}[is_known]
         print(f"{rank}\t{score:.4f}\t{name}\t{told}".rstrip(), flush=True)

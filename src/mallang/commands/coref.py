@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,6 +13,7 @@ from mallang.commands.inputs import STDIN
 from mallang.commands.options import Device, Json, Plugin, Quiet, RunFolder, Texts, add_plugins, load_for
 from mallang.commands.outputs import json_line
 from mallang.errors import UserError
+from mallang.tasks.result_json import as_json
 
 if TYPE_CHECKING:
     from mallang.tasks.resolver import Resolution
@@ -59,7 +60,7 @@ def command(
         if not quiet:
             typer.echo(f"the page is {out}", err=True)
     for each in found if json or out is None else ():
-        print(json_line(as_json(each))) if json else show(each)
+        print(json_line(as_json("coref", each))) if json else show(each)
 
 
 def read_documents(texts: list[str] | None, file: Path | None) -> list[str]:
@@ -84,17 +85,3 @@ def show(found: Resolution) -> None:
         screen.print(in_terminal(found), soft_wrap=True, highlight=False)
     else:
         print(str(found))
-
-
-def as_json(found: Resolution) -> dict[str, Any]:
-    """What `--json` prints of a text."""
-    clusters = [
-        [{"text": each.text, "start": each.start, "end": each.end, "words": list(each.words)} for each in cluster]
-        for cluster in found.clusters
-    ]
-    return {
-        "input": found.input,
-        "words": list(found.words),
-        "offsets": [list(place) for place in found.offsets],
-        "clusters": clusters,
-    }

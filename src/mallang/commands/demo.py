@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
+import shutil
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -56,7 +59,21 @@ def command(fresh: Fresh = False, runs: Runs = Path("runs"), device: Device = "a
     draw(model, miniworld.EXAMPLES[0], folder / "attention.png")
     if sys.stdin.isatty():
         talk(model, folder)
-    print(f'\nnext:  mallang translate {folder} "{miniworld.EXAMPLES[1]}"')
+    print(f'\nnext:  {as_typed()} translate {folder} "{miniworld.EXAMPLES[1]}"')
+
+
+def as_typed() -> str:
+    """How this command was started, so that what is printed works as it stands: .venv/bin/mallang, say."""
+    started = Path(sys.argv[0])
+    if started.name == "__main__.py":
+        return f"{shlex.quote(sys.executable)} -m mallang"
+    found = shutil.which(started.name)
+    is_on_path = found is not None and Path(found).resolve() == started.resolve()
+    if is_on_path or not started.is_file():
+        return started.name
+    with suppress(ValueError):  # it lies elsewhere
+        started = started.absolute().relative_to(Path.cwd())
+    return shlex.quote(str(started))
 
 
 def talk(model: Verbs, folder: Path) -> None:

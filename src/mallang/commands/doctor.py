@@ -127,6 +127,7 @@ def examine_run(folder: Path, split: str | None, data: str | None, limit: int, d
     from mallang.find import find
     from mallang.inspection import checkup
     from mallang.runs.folder import Run
+    from mallang.runs.own_files import has_checkpoint
     from mallang.tasks import language_modeling
     from mallang.tasks.contract import Writing
 
@@ -145,7 +146,8 @@ def examine_run(folder: Path, split: str | None, data: str | None, limit: int, d
     report.findings += [*changed, *checkup.examine_training(metrics, words)]
     report.facts |= {"steps": str(metrics[-1]["step"] if metrics else 0), **checkup.facts_of(run)}
     if not run.is_finished:
-        report.notes.append("the run is not finished; the command that trains it continues where it stopped")
+        how = "continues where it stopped" if has_checkpoint(folder) else "starts it over"
+        report.notes.append(f"the run is not finished; the command that trains it {how}")
     unusable = [UNUSABLE[finding.name] for finding in report.findings if finding.serious and finding.name in UNUSABLE]
     if unusable:
         report.notes.append(f"outputs were not looked at: {unusable[0]}")

@@ -11,7 +11,9 @@ import typer
 
 from mallang.commands.inputs import note_cut, note_long, read_inputs, read_texts, set_long_texts
 from mallang.commands.options import Device, Json, LongTexts, Plugin, Quiet, RunFolder, Texts, add_plugins, load_for
+from mallang.commands.outputs import json_line
 from mallang.errors import UserError
+from mallang.tasks.result_json import embedded
 
 if TYPE_CHECKING:
     import numpy as np
@@ -179,7 +181,7 @@ def print_vectors(texts: Sequence[Any], vectors: np.ndarray[Any, Any], *, json: 
     """A line a text: as JSON, or the numbers with blanks between."""
     for text, vector in zip(texts, vectors.tolist(), strict=True):
         if json:
-            print(json_format.dumps({"input": text, "vector": vector}, ensure_ascii=False), flush=True)
+            print(json_line(embedded(text, vector)), flush=True)
         else:
             print(" ".join(f"{value:.6g}" for value in vector), flush=True)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +10,7 @@ import typer
 from mallang.commands.inputs import read_texts
 from mallang.commands.options import Device, Json, Plugin, Quiet, RunFolder, Texts, add_plugins, load_for, note_none
 from mallang.commands.outputs import json_line
+from mallang.tasks.result_json import as_json
 
 EXAMPLES = (
     'mallang fill runs/bert-masked-lm-miniworld "민수는 [MASK] 먹었다."',
@@ -42,11 +42,7 @@ def command(
     for text in note_none(read_texts(texts, file), "fill", quiet=quiet):
         found = model.fill(text, count=top)
         if json:
-            best = found.nbest[0]
-            line = {"input": found.input, "output": best.text, "score": best.score, "tokens": list(best.tokens)}
-            nbest = [asdict(each) for each in found.nbest]
-            gaps = [[asdict(candidate) for candidate in gap] for gap in found.gaps]
-            print(json_line({**line, "nbest": nbest, "gaps": gaps}), flush=True)
+            print(json_line(as_json("fill", found)), flush=True)
             continue
         for each in found.nbest:
             print(f"{each.probability:.4f}\t{' '.join(each.tokens)}\t{each.text}", flush=True)

@@ -25,8 +25,9 @@ from mallang.commands.options import (
     load_for,
     read_search,
 )
-from mallang.commands.outputs import as_json, json_line, several
+from mallang.commands.outputs import json_line, several
 from mallang.errors import UserError
+from mallang.tasks.result_json import output_json
 
 if TYPE_CHECKING:
     from mallang.tasks.generation import Generated
@@ -124,7 +125,7 @@ def command(
         return
     for number, result in enumerate(model.stream(given, parts=not json, **options)):
         if json:
-            print(json_line(as_line(result, nbest, scores=scores)), flush=True)
+            print(json_line(output_json(result, nbest, scores=scores)), flush=True)
             continue
         if number and lines > 1:
             print()
@@ -213,10 +214,3 @@ def say(result: Generated, quiet: bool) -> None:
     """Print what the reader should know of a result, but not among the results."""
     if result.note and not quiet:
         typer.echo(f"note: {result.input[:40]!r}: {result.note}", err=True)
-
-
-def as_line(result: Any, nbest: int, *, scores: bool = False) -> dict[str, Any]:
-    """What `--json` prints of a result; with `--scores` also the log-probability of each token."""
-    line = as_json(result, nbest, scores=scores)
-    note = {"note": line.pop("note")} if "note" in line else {}
-    return {**line, "text": result.text, "finished": not result.is_cut, **note}

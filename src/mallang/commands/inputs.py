@@ -100,6 +100,20 @@ def note_cut(model: Any, pairs: Iterable[Any], *, quiet: bool) -> None:
         typer.echo(f"note: {note}", err=True)
 
 
+def note_empty(given: Iterable[Any], what: str, *, quiet: bool) -> Iterator[Any]:
+    """Pass texts or pairs on, and note at the end how many of them hold nothing, whose `what` means nothing."""
+    from mallang.tasks.result_json import is_empty
+
+    count = empty = first = 0
+    for count, each in enumerate(given, start=1):
+        if is_empty(each):
+            empty, first = empty + 1, first or count
+        yield each
+    if empty and not quiet:
+        told = f"{empty:,} of {count:,} inputs are empty, first number {first:,}" if count > 1 else "the input is empty"
+        typer.echo(f"note: {told}: the {what} of an empty text means nothing", err=True)
+
+
 def set_long_texts(model: Any, how: str | None) -> None:
     """Read texts that are longer than the model's positions in windows, or cut them, whatever the run does."""
     from typing import get_args

@@ -23,7 +23,9 @@ from mallang.commands.options import (
     load_for,
     note_none,
 )
+from mallang.commands.outputs import json_line
 from mallang.errors import UserError
+from mallang.tasks.result_json import as_json
 
 if TYPE_CHECKING:
     from mallang.tasks.word_lookup import Neighbors
@@ -116,8 +118,7 @@ def command(
 def show(found: Neighbors, *, json: bool) -> None:
     """A line per neighbor, or a line of JSON for all."""
     if json:
-        neighbors = [{"word": word, "cosine": cosine} for word, cosine in found.neighbors]
-        print(json_format.dumps({"input": found.input, "neighbors": neighbors}, ensure_ascii=False), flush=True)
+        print(json_line(as_json("neighbors", found)), flush=True)
         return
     for word, cosine in found.neighbors:
         print(f"{found.input}\t{word}\t{cosine:.4f}", flush=True)

@@ -12,6 +12,7 @@ import typer
 
 from mallang import console
 from mallang.errors import UserError
+from mallang.tasks.result_json import output_json
 
 if TYPE_CHECKING:
     from mallang.decoding.contract import Config
@@ -31,30 +32,12 @@ def several(nbest: int, options: Mapping[str, Any], config: Config) -> dict[str,
 def show(result: Translation, *, json: bool, nbest: int, scores: bool) -> None:
     """Print one result, at once: someone may be waiting at the other end of a pipe."""
     if json:
-        print(json_line(as_json(result, nbest, scores=scores)), flush=True)
+        print(json_line(output_json(result, nbest, scores=scores)), flush=True)
     elif nbest > 1:
         for output, value, _ in result.nbest[:nbest] or ((result.output, result.score, result.score),):
             print(f"{value:.4f}\t{output}" if scores else output, flush=True)
     else:
         print(f"{result.score:.4f}\t{result.output}" if scores else result.output, flush=True)
-
-
-def as_json(result: Translation, nbest: int, *, scores: bool = False) -> dict[str, Any]:
-    """What `--json` prints of a result; with `--scores` also the log-probability of each token."""
-    line: dict[str, Any] = {
-        "input": result.input,
-        "output": result.output,
-        "score": result.score,
-        "tokens": list(result.tokens),
-        "nbest": [
-            {"output": output, "score": value, "normalized": rank} for output, value, rank in result.nbest[:nbest]
-        ],
-    }
-    if scores:
-        line["token_scores"] = list(result.token_scores)
-    if result.note:
-        line["note"] = result.note
-    return line
 
 
 def json_line(line: dict[str, Any]) -> str:

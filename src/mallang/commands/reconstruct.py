@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_format
 from pathlib import Path
 from typing import Annotated
 
@@ -21,7 +20,8 @@ from mallang.commands.options import (
     note_none,
     read_search,
 )
-from mallang.commands.outputs import as_json
+from mallang.commands.outputs import json_line
+from mallang.tasks.result_json import output_json
 
 EXAMPLES = (
     'mallang reconstruct runs/autoencoder-miniworld "유나는 지난주에 배를 탔다."',
@@ -44,4 +44,4 @@ def command(
     model = load_for(run, None, "reconstruct", device)
     given = list(note_none(read_texts(texts, file), "reconstruct"))
     for result in model.reconstruct(given, **read_search(search)):
-        print(json_format.dumps(as_json(result, 1), ensure_ascii=False) if json else result.output, flush=True)
+        print(json_line(output_json(result, 1, scores=False)) if json else result.output, flush=True)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,6 +12,7 @@ from mallang import console
 from mallang.commands.inputs import read_texts
 from mallang.commands.options import Device, Json, Plugin, RunFolder, Texts, add_plugins, load_for, note_none
 from mallang.commands.outputs import json_line
+from mallang.tasks.result_json import as_json
 
 if TYPE_CHECKING:
     from mallang.tasks.role_labeler import RoleLabeling
@@ -68,22 +68,8 @@ def show(results: list[RoleLabeling], *, json: bool) -> None:
     screen, roles = console.drawing(), all_roles(results)
     for found in results:
         if json:
-            print(json_line(as_json(found)), flush=True)
+            print(json_line(as_json("roles", found)), flush=True)
         elif screen.is_terminal:
             screen.print(in_terminal(found, roles), end="")
         else:
             print(in_plain_text(found), flush=True)
-
-
-def as_json(found: RoleLabeling) -> dict[str, Any]:
-    """What `--json` prints of a text."""
-    return {
-        "input": found.input,
-        "words": list(found.words),
-        "offsets": [list(place) for place in found.offsets],
-        "predicates": "given" if found.are_given else "found",
-        "propositions": [
-            {**asdict(each), "roles": list(each.roles), "arguments": [asdict(part) for part in each.arguments]}
-            for each in found.propositions
-        ],
-    }

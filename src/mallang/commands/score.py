@@ -31,6 +31,7 @@ from mallang.commands.options import (
 )
 from mallang.commands.outputs import json_line
 from mallang.errors import UserError, nearest, some_of
+from mallang.tasks.result_json import as_json, compared
 
 if TYPE_CHECKING:
     from mallang.tasks.surprisal import Scored
@@ -153,7 +154,7 @@ def score_outputs(
     model = load_for(run, None, "score", device, others=others)
     for chunk in model.score_chunks(pairs, domain):
         for scored in chunk:
-            print(json_line(asdict(scored)) if json else f"{scored.score:.4f}", flush=True)
+            print(json_line(as_json("score", scored)) if json else f"{scored.score:.4f}", flush=True)
         if not json and not quiet:
             note_unknown("source", [scored.source for scored in chunk], model.task.source)
             note_unknown("target", [scored.target for scored in chunk], model.task.target)
@@ -207,7 +208,7 @@ def tell(model: Any, texts: Iterator[str], *, json: bool, total: bool, quiet: bo
             count += 1
             numbers += scored.token_scores
             if json:
-                print(json_line(as_line(scored)), flush=True)
+                print(json_line(as_json("score", scored)), flush=True)
             else:
                 shown = f"{scored.score:.4f}" if total else described(scored)
                 print(shown, file=console.own(sys.stdout), flush=True)
@@ -260,37 +261,16 @@ def paint(text: str, bits: float) -> str:
     return typer.style(text, fg=next(color for most, color in SCALE if bits < most or most == math.inf))
 
 
-def as_line(scored: Scored) -> dict[str, Any]:
-    """What `--json` prints of a text."""
-    return {
-        "text": scored.text,
-        "score": scored.score,
-        "bits": sum(scored.surprisals),
-        "tokens": list(scored.tokens),
-        "token_scores": list(scored.token_scores),
-        "surprisals": list(scored.surprisals),
-        **({"unknown": list(scored.unknown)} if scored.unknown else {}),
-    }
-
-
 def choose(model: Any, texts: Sequence[str], by: str, *, json: bool, quiet: bool) -> None:
     """Say which of two texts is better formed."""
     (found,) = model.prefer([(texts[0], texts[1])], by=by)
     if json:
-        line = {"texts": list(texts), "scores": [found.better_score, found.worse_score], "by": by}
-        print(json_line({**line, "better": better_of(found)}))
+        print(json_line(compared(found, by)))
         return
     tell(model, iter(texts), json=False, total=False, quiet=quiet)
-    better = better_of(found)
+    better = compared(found, by)["better"]
     unit = "nats per token" if by == "token" else "nats"
     print(f"better formed: {better}  (by {abs(found.margin):.4f} {unit})" if better else "both are equally probable")
-
-
-def better_of(found: Any) -> str | None:
-    """The text with the higher score, or none of them."""
-    if not found.margin:
-        return None
-    return str(found.better if found.is_right else found.worse)
 
 
 def judge(model: Any, rivals: Sequence[Rivals], by: Any, *, json: bool) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from mallang.commands.inputs import note_cut, read_lines, read_pairs, split_lines
+from mallang.commands.inputs import note_cut, note_empty, read_lines, read_pairs, split_lines
 from mallang.commands.options import (
     Device,
     Json,
@@ -25,6 +25,7 @@ from mallang.commands.options import (
 )
 from mallang.commands.outputs import json_line
 from mallang.errors import UserError
+from mallang.tasks.result_json import as_json
 
 EXAMPLES = (
     'mallang similarity runs/transformer-encoder-miniworld-similarity "민수는 빵을 먹었다." "민수는 어제 빵을 먹었다."',
@@ -89,10 +90,10 @@ def command(
             raise UserError(f"{name} has no effect without --data or --corpus", todo="leave it out")
     model = load_similar(run, device)
     lines = read_pairs(pair, file) if pair else split_lines(read_lines(file), file or Path("/dev/stdin"), SIDES)
-    given = note_none(lines, "compare", quiet=quiet)
+    given = note_empty(note_none(lines, "compare", quiet=quiet), "similarity", quiet=quiet or json)
     while chunk := list(itertools.islice(given, CHUNK)):
         for found in compare(model, chunk):
-            print(json_line({"input": list(found.input), "score": found.score}) if json else found)
+            print(json_line(as_json("similarity", found)) if json else found)
         note_cut(model, chunk, quiet=quiet)
 
 

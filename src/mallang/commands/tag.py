@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mallang.commands.inputs import read_texts
+from mallang.commands.inputs import note_empty, read_texts
 from mallang.commands.options import Device, Json, Nbest, Plugin, RunFolder, Texts, add_plugins, load_for, note_none
 from mallang.commands.outputs import json_line
+from mallang.tasks.result_json import as_json
 
 if TYPE_CHECKING:
     from mallang.tasks.tagger import Tagging
@@ -51,11 +51,11 @@ def command(
     """
     add_plugins(plugin)
     model = load_for(run, None, "tag", device)
-    given = note_none(read_texts(texts, file), "tag")
+    given = note_empty(note_none(read_texts(texts, file), "tag"), "tagging", quiet=json)
     while chunk := list(itertools.islice(given, CHUNK)):  # so that a file of any size needs little memory
         for found in model.tag(chunk, nbest=nbest, pretokenized=pretokenized):
             if json:
-                print(json_line(as_json(found)))
+                print(json_line(as_json("tag", found)))
             else:
                 for line in lines(found, scores=scores, nbest=nbest):
                     print(line)
@@ -69,20 +69,3 @@ def lines(found: Tagging, *, scores: bool, nbest: int) -> Iterator[str]:
         return
     shares = [f"/{share:.4f}" for share in found.probabilities] if scores else [""] * len(found.words)
     yield " ".join(f"{word}/{tag}{share}" for word, tag, share in zip(found.words, found.tags, shares, strict=True))
-
-
-def as_json(found: Tagging) -> dict[str, Any]:
-    """What `--json` prints of a text."""
-    return {
-        "input": found.input,
-        "words": list(found.words),
-        "offsets": [list(place) for place in found.offsets],
-        "tags": list(found.tags),
-        "probabilities": list(found.probabilities),
-        "spans": [asdict(span) for span in found.spans],
-        **(
-            {"nbest": [{"tags": list(tags), "probability": share} for tags, share in found.nbest]}
-            if found.nbest
-            else {}
-        ),
-    }

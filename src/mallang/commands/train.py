@@ -110,6 +110,7 @@ def command(
             todo="give torchrun one seed: seed=1",
         )
     base = folder_of_run(runs, name or (f"{resolved.name}-from-{start.name}" if start else resolved.name))
+    told = [*told, *note_corpus(resolved)]
     if told and not quiet and os.environ.get("RANK", "0") == "0":
         typer.echo("\n".join(told), err=True)
     if verbose:
@@ -126,6 +127,21 @@ def command(
         write_spread(trained, base.with_name(f"{base.name}-seeds.json"), quiet)
     elif not quiet and os.environ.get("RANK", "0") == "0":  # of several processes one speaks
         typer.echo(f"the run is in {trained[0].folder}", err=True)
+
+
+def note_corpus(resolved: recipes.Resolved) -> list[str]:
+    """What a model is trained on that was named alone, without a recipe or data."""
+    from mallang.training.started import is_bare
+
+    data = resolved.resolved()["data"]
+    if not is_bare(resolved) or any("corpus" in layer.values.get("data", {}) for layer in resolved.layers):
+        return []
+    if data["corpus"] is None or data["train"] is not None or data["corpora"] is not None:
+        return []
+    return [
+        f"no data is given: {resolved.name} is trained on {data['corpus']}, a small generated world. Your own text: "
+        "data.train=FILE; a corpus of others: data.corpus=NAME (`mallang data list`)"
+    ]
 
 
 def unpaired(source: Path | None, target: Path | None) -> list[str]:

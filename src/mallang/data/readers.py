@@ -327,15 +327,16 @@ def captions(files: Files) -> Iterator[Row]:
 
 
 def books(files: Files) -> Iterator[Row]:
-    """A row per line: the line, and the name of its book; a blank line ends a book, and so does a file."""
+    """A row per line: the line, and the name of its book; blank lines end a book, and so does a file."""
     names = iter(files.sections)
     for path in files.paths:
-        name = None
+        name, is_new = None, True
         for line in lines(path, files.strict):
-            if name is None and (name := next(names, None)) is None:
+            if is_new and line.strip() and (name := next(names, None)) is None:
                 raise UserError(f"there are more books than {len(files.sections)}", where=str(path))
-            yield line, name
-            name = name if line.strip() else None
+            is_new = not line.strip()
+            if name is not None:  # blank lines above the first book are of none
+                yield line, name
 
 
 WHOLE: dict[Kind, Callable[[Files], Iterator[Row]]] = {

@@ -4,8 +4,8 @@ The file needs no network and no server. It holds the models that a page can run
 it), what a person sees and touches (live_view.js, live_page.html), and two texts of data: a header in JSON, and the
 weights, compressed, in base64. live_models.py says which models those are.
 
-A matrix becomes integers from −127 to 127 with one scale per row; biases and norms stay float32. `rounded` puts these
-values into the model itself, whose outputs are then those of the page.
+A matrix becomes integers from −127 to 127 with one scale per row; biases, norms and n-grams stay float32. `rounded`
+puts these values into the model itself, whose outputs are then those of the page.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ import torch
 from torch import Tensor, nn
 
 from mallang.errors import UserError
-from mallang.inspection.live_models import config_of, kinds
+from mallang.inspection.live_models import config_of, kinds, weights_of
 from mallang.inspection.page import safe_json
 from mallang.kernels.int8 import quantize_rows
-from mallang.models.contract import longest_of
+from mallang.models.contract import is_probability, longest_of
 from mallang.tasks import generation, translator
 from mallang.tasks.contract import Directed
 from mallang.text.tokenizer import Tokenizer
@@ -36,8 +36,10 @@ from mallang.text.vocabulary import Vocabulary
 FOLDER = Path(__file__).parent
 UNITS = ("word", "space", "char", "syllable", "jamo", "byte", "bpe", "byte-bpe")
 """The units whose tokenizers the page knows."""
+SCRIPTS = ("live_model", "live_transformers", "live_recurrent", "live_convolutional", "live_ngram")
+"""The files of the page's models, in the order in which they name each other."""
 MOST = 50_000_000
-"""The maximum number of weights: a page takes as many bytes to load, and four times as much memory to run."""
+"""The maximum number of bytes of all weights; a page takes up to four times as much memory to run."""
 
 
 @dataclass(frozen=True)
@@ -67,14 +69,15 @@ def whole_page(data: Mapping[str, str]) -> str:
 
 def model_script() -> str:
     """The models of the page, without what is shown of them."""
-    files = [FOLDER / f"{name}.js" for name in ("live_model", "live_transformers", "live_recurrent")]
+    files = [FOLDER / f"{name}.js" for name in SCRIPTS]
     return "\n".join(file.read_text("utf-8").removeprefix('"use strict";\n') for file in files)
 
 
 def live_parts(verbs: Any, name: str, examples: Sequence[str] = ()) -> dict[str, str]:
     """The data of a page: the header in JSON, and the weights, compressed, in base64."""
     check(verbs, name)
-    tensors, packed = pack(shown_weights(verbs.model))
+    tensors, packed = pack(weights_of(verbs.model))
+    longest = longest_of(verbs.model)
     header = {
         "name": name,
         "model": type(verbs.model).__name__,
@@ -82,9 +85,9 @@ def live_parts(verbs: Any, name: str, examples: Sequence[str] = ()) -> dict[str,
         "config": config_of(verbs.model),
         "special": special_of(verbs.model.vocabulary),
         "limit": {
-            "output": verbs.config.max_length,
+            "output": min(verbs.config.max_length, longest or verbs.config.max_length),
             "ratio": verbs.config.max_ratio,
-            "positions": longest_of(verbs.model),
+            "positions": longest,
         },
         "tokenizers": {role: tokenizer_of(each) for role, each in tokenizers_of(verbs).items()},
         "tensors": tensors,
@@ -98,16 +101,20 @@ def live_parts(verbs: Any, name: str, examples: Sequence[str] = ()) -> dict[str,
 
 def check(verbs: Any, name: str) -> None:
     """Refuse what the page cannot run."""
-    model = verbs.model
-    if type(model) not in kinds():
-        raise UserError(
-            f"a live page runs {', '.join(kinds().values())}, and {name} is another model",
-            todo="mallang inspect RUN TEXT, without --live, shows any model that attends",
-        )
+    model, otherwise = verbs.model, "mallang inspect RUN TEXT, without --live, shows any model that attends"
     if not isinstance(verbs, generation.Verbs | translator.Verbs):
         raise UserError(
-            f"a live page translates or continues a text, and {name} was trained for something else",
-            todo="mallang inspect RUN TEXT, without --live, shows any model that attends",
+            f"a live page translates or continues a text, and {name} was trained for something else", todo=otherwise
+        )
+    if type(model) not in kinds():
+        kind = type(model).__module__.rpartition(".")[2]
+        raise UserError(
+            f"a live page cannot run {kind}, the model of {name}; it runs {', '.join(kinds().values())}", todo=otherwise
+        )
+    if not is_probability(model):
+        raise UserError(
+            f"a live page shows probabilities, and the scores of {name} are none",
+            todo="fit an n-gram model with another model.smoothing, kneser-ney for instance",
         )
     if isinstance(verbs.task, Directed) and verbs.task.backward:
         raise UserError(f"{name} reads its texts backward, and a live page reads forward", todo="leave out --live")
@@ -118,8 +125,8 @@ def check(verbs: Any, name: str) -> None:
             )
         if tokenizer.domains:
             raise UserError("a live page has no choice of a domain, and this run was trained with data.domains")
-    if (count := sum(each.numel() for each in model.parameters())) > MOST:
-        raise UserError(f"{name} has {count:,} weights, and a live page holds at most {MOST:,}")
+    if (size := sum(each.numel() * (1 if each.dim() > 1 else 4) for each in weights_of(model).values())) > MOST:
+        raise UserError(f"the weights of {name} take {size / 1e6:.0f} MB, and a live page holds {MOST / 1e6:.0f} MB")
 
 
 def tokenizers_of(verbs: Any) -> Mapping[str, Tokenizer]:
@@ -148,11 +155,6 @@ def tokenizer_of(tokenizer: Tokenizer) -> dict[str, Any]:
         "merges": merges,
         "special": special_of(tokenizer.vocabulary),
     }
-
-
-def shown_weights(model: nn.Module) -> dict[str, Tensor]:
-    """The weights that the page needs, by name."""
-    return {name: each.detach().float().cpu() for name, each in model.named_parameters()}
 
 
 def pack(weights: Mapping[str, Tensor]) -> tuple[list[dict[str, Any]], bytes]:

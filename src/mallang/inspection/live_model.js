@@ -1,6 +1,6 @@
 "use strict";
-// A model in plain JavaScript: tokenizer, layers, search; live_transformers.js and live_recurrent.js have the models. It
-// knows no page, so that Node can run it. Arrays are row-major Float32Arrays; sums are added in double precision.
+// A model in plain JavaScript: tokenizer, layers, search; the other live_*.js files have the models. It knows no page,
+// so that Node can run it. Arrays are row-major Float32Arrays; sums are added in double precision.
 
 // ---------------------------------------------------------------------------------------------------------- weights
 
@@ -82,7 +82,10 @@ class Tokenizer {
 
   /** The ids of one piece: a whole word, or its characters merged in the order that training found. */
   piece(text) {
-    if (["word", "space", "syllable"].includes(this.unit)) return [this.ids.get(text) ?? this.special.unk];
+    if (["word", "space", "syllable"].includes(this.unit)) {
+      const { pad, unk, bos, eos } = this.special, id = this.ids.get(text) ?? unk;
+      return [[pad, bos, eos].includes(id) ? unk : id]; // what a text spells is a word, never a special token
+    }
     const spelled = this.unit.startsWith("byte")
       ? Array.from(new TextEncoder().encode(text), byte => this.bytes[byte])
       : Array.from(text);
@@ -286,8 +289,8 @@ class Live {
       : Math.min(limit.output, (limit.positions ?? Infinity) - begin.length + 1);
     const tooLong = limit.positions !== null && Math.max(source?.length ?? 0, begin.length) > limit.positions;
     if (tooLong) return { tooLong: true, tokens: Math.max(source?.length ?? 0, begin.length), limit: limit.positions };
-    const state = this.model.start(source), steps = [], rows = [], random = randomNumbers(seed);
-    let next = begin;
+    const state = this.model.start(source), steps = [], rows = [], random = randomNumbers(seed), spelled = this.spelled(text, begin);
+    let next = spelled;
     while (steps.length < longest) {
       const { logits, maps } = this.model.step(next, state);
       rows.push(maps);
@@ -301,12 +304,28 @@ class Live {
     const ids = steps.map(step => step.id), said = ids.filter(id => id !== special.eos);
     return {
       text, source, begin, steps, ids,
-      unknown: read.includes(special.unk),
-      output: this.target.decode(this.source ? said : [...read, ...said]),
+      unknown: (source ?? spelled).includes(special.unk),
+      output: this.source ? this.target.decode(said) : this.continued(text, read, said),
       isCut: ids.at(-1) !== special.eos,
       score: steps.reduce((sum, step) => sum + step.logProb, 0),
       maps: this.maps(state.maps, rows, source, [...begin, ...ids]),
     };
+  }
+
+  /** The ids of a prompt, where the model has some for words outside its vocabulary. */
+  spelled(text, begin) {
+    const { unit, special, tokens } = this.target;
+    if (!this.model.idOf || !["word", "space"].includes(unit)) return begin;
+    const pieces = this.target.split(this.target.normalized(text)).map(piece => piece.replace(/ /g, "▁"));
+    const specials = Object.values(special).map(id => tokens[id]); // spelled in a text, they stay unknown
+    const isWord = place => begin[place] === special.unk && !specials.includes(pieces[place - 1]);
+    return begin.map((id, place) => (isWord(place) ? this.model.idOf(pieces[place - 1]) : id));
+  }
+
+  /** A prompt as it was given and what follows it, which may change its last letters. */
+  continued(text, read, said) {
+    const before = this.target.decode(read), whole = this.target.decode([...read, ...said]);
+    return whole.startsWith(before) ? text + whole.slice(before.length) : whole;
   }
 
   /** The attention maps of all layers: for each head a table of queries and keys. */

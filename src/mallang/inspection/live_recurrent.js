@@ -1,5 +1,5 @@
 "use strict";
-// Recurrent models: the language model, and encoders with decoders, with and without attention. One text at a time.
+// Recurrent models: the language models, and encoders with decoders, with and without attention. One text at a time.
 
 const sigmoid = x => 1 / (1 + Math.exp(-x));
 
@@ -106,6 +106,64 @@ class RecurrentLanguageModel extends Recurrent {
   }
 }
 
+/** A language model whose word vectors come from characters, so that it reads words outside its vocabulary too. */
+class CharacterAware extends Recurrent {
+  constructor(header, tensors) {
+    super(header, tensors);
+    this.letters = new Map(this.config.letters.map((letter, place) => [letter, 3 + place])); // 0: nothing, 1 and 2: marks
+    this.spellings = header.tokenizers.target.tokens.map(token => this.spelled(token.replace(/ /g, "▁")));
+    [this.vectors, this.others] = [new Map(), new Map()];
+  }
+
+  /** The ids of the characters of a word between two marks; null if one is unknown. A special token is one character. */
+  spelled(word) {
+    const text = this.config.jamo ? word.replace(/[가-힣]/g, syllable => syllable.normalize("NFD")) : word;
+    const ids = (this.letters.has(word) ? [word] : Array.from(text)).map(letter => this.letters.get(letter));
+    return ids.includes(undefined) || !ids.length ? null : [1, ...ids.slice(0, this.config.longest - 2), 2];
+  }
+
+  /** The id under which a word outside the vocabulary is read: there are more of them than the model can write. */
+  idOf(word) {
+    const spelling = this.spelled(word);
+    if (!this.others.has(word)) this.others.set(word, spelling ? this.spellings.push(spelling) - 1 : this.special.unk);
+    return this.others.get(word);
+  }
+
+  words(ids) {
+    for (const id of ids) if (!this.vectors.has(id)) this.vectors.set(id, this.vectorOf(this.spellings[id]));
+    return ids.map(id => this.vectors.get(id));
+  }
+
+  /** The largest value of every filter over the windows inside a word, and highway layers. */
+  vectorOf(spelling) {
+    const table = this.tensors["characters.letters.weight"], found = [];
+    for (let i = 0, weight; (weight = this.tensors[`characters.weights.${i}`]); i++) {
+      const width = weight.shape[1] / table.shape[1], most = new Float32Array(weight.shape[0]).fill(-Infinity);
+      for (let place = 0; place === 0 || place + width <= spelling.length; place++) {
+        const letters = Array.from({ length: width }, (_, offset) => spelling[place + offset] ?? 0);
+        linear(concat(...rowsOf(table, letters)), 1, { weight }).forEach((value, filter) => {
+          most[filter] = Math.max(most[filter], value);
+        });
+      }
+      found.push(most);
+    }
+    let x = added(concat(...found), this.tensors["characters.bias"].data).map(Math.tanh);
+    for (let layer = 0; this.tensors[`highways.${layer}.both.weight`]; layer++) {
+      const both = linear(x, 1, this.part(`highways.${layer}.both`)), dim = x.length;
+      x = x.map((value, i) => value + sigmoid(both[dim + i]) * (Math.max(both[i], 0) - value));
+    }
+    return x;
+  }
+
+  start() {
+    return { memory: this.nothing("lstm"), maps: [] };
+  }
+
+  write(word, { memory }) {
+    return { hidden: this.through("lstm", "lstm", word, memory) };
+  }
+}
+
 /** Deep LSTMs: the decoder begins where the encoder has ended. */
 class Sutskever extends Recurrent {
   start(source) {
@@ -202,4 +260,6 @@ class Luong extends Attending {
   }
 }
 
-Object.assign(MODELS, { rnn_lm: RecurrentLanguageModel, sutskever: Sutskever, cho: Cho, bahdanau: Bahdanau, luong: Luong });
+Object.assign(MODELS, {
+  rnn_lm: RecurrentLanguageModel, char_aware: CharacterAware, sutskever: Sutskever, cho: Cho, bahdanau: Bahdanau, luong: Luong,
+});

@@ -1,12 +1,10 @@
 "use strict";
-// Models of attention alone: Transformer, GPT, and the GPT with later components.
+// Models of attention alone: Transformer, GPT, and the GPT with later components; what they share with convolutional ones.
 
-/** A Transformer, or a GPT: the decoder alone. A state holds the KV caches of one text. */
-class Transformer {
+/** What models share that read several tokens at once: their embeddings, and the output projection. */
+class ParallelModel {
   constructor({ config, special, limit }, tensors) {
     Object.assign(this, { config, special, limit, tensors });
-    const share = config.dim / config.heads;
-    this.shape = { heads: config.heads, keyDim: config.key_dim ?? share, valueDim: config.value_dim ?? share };
   }
 
   part(name) {
@@ -35,6 +33,20 @@ class Transformer {
     if (this.config.positions !== "sinusoidal") return 0;
     const angle = place * 10000 ** (-(i - (i % 2)) / dim);
     return Math.fround(i % 2 ? Math.cos(angle) : Math.sin(angle));
+  }
+
+  output(hidden) {
+    const weight = this.tensors["head.own.weight"] ?? this.tensors["head.projection.own.weight"] ?? this.tokenTable("embedding");
+    return linear(hidden, 1, { weight, bias: this.tensors["head.bias"] });
+  }
+}
+
+/** A Transformer, or a GPT: the decoder alone. A state holds the KV caches of one text. */
+class Transformer extends ParallelModel {
+  constructor(header, tensors) {
+    super(header, tensors);
+    const { dim, heads, key_dim: keyDim, value_dim: valueDim } = this.config;
+    this.shape = { heads, keyDim: keyDim ?? dim / heads, valueDim: valueDim ?? dim / heads };
   }
 
   norm(x, rows, name) {
@@ -119,11 +131,6 @@ class Transformer {
     }
     state.length += rows;
     return { logits: this.output(this.norm(x.subarray((rows - 1) * config.dim), 1, "decoder_norm")), maps };
-  }
-
-  output(hidden) {
-    const weight = this.tensors["head.own.weight"] ?? this.tensors["head.projection.own.weight"] ?? this.tokenTable("embedding");
-    return linear(hidden, 1, { weight, bias: this.tensors["head.bias"] });
   }
 }
 

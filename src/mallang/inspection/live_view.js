@@ -14,8 +14,9 @@ const WORDS = {
     free: "Undo choices", unknown: "Some characters are unknown to the model; it reads <unk> in their place.",
     cut: "The output ended at the length limit.",
     tooLong: (tokens, limit) => `The text has ${tokens} tokens, and the model reads at most ${limit}. Shorten it.`,
-    about: (model, weights) => `A ${model} with ${weights} weights. It runs here, in your browser; nothing is sent anywhere.`,
-    facts: (ms, score) => `${ms} ms · log-probability ${score} · int8 weights · made with Mallang`,
+    weights: count => `${count} int8 weights`, ngrams: count => `${count} n-grams`,
+    about: (model, size) => `${model} with ${size}. It runs here, in your browser; nothing is sent anywhere.`,
+    facts: (ms, score) => `${ms} ms · log-probability ${score} · made with Mallang`,
     encoder: "encoder", decoder: "decoder", self: "self-attention", cross: "cross-attention", links: "Links of the chosen token",
   },
   ko: {
@@ -29,8 +30,9 @@ const WORDS = {
     temperature: "온도", topK: "top-k (0: 전체)", topP: "top-p", sample: "다시 샘플링", greedy: "가장 확률 높은 출력",
     free: "고른 것 취소", unknown: "모델이 모르는 글자가 있어 <unk>로 읽습니다.", cut: "출력이 길이 제한에서 끝났습니다.",
     tooLong: (tokens, limit) => `이 글은 ${tokens}토큰이고 모델은 ${limit}토큰까지 읽습니다. 줄여 주세요.`,
-    about: (model, weights) => `가중치 ${weights}개의 ${model}입니다. 브라우저 안에서 계산하며, 아무것도 밖으로 보내지 않습니다.`,
-    facts: (ms, score) => `${ms} ms · 로그 확률 ${score} · int8 가중치 · 말랑으로 만듦`,
+    weights: count => `int8 가중치 ${count}개`, ngrams: count => `n-gram ${count}개`,
+    about: (model, size) => `${size}의 ${model}입니다. 브라우저 안에서 계산하며, 아무것도 밖으로 보내지 않습니다.`,
+    facts: (ms, score) => `${ms} ms · 로그 확률 ${score} · 말랑으로 만듦`,
     encoder: "인코더", decoder: "디코더", self: "셀프 어텐션", cross: "크로스 어텐션", links: "고른 토큰의 연결",
   },
 };
@@ -78,13 +80,19 @@ function drawWords() {
   $("name").textContent = header.name;
   $("language").textContent = said.other;
   $("theme").textContent = said.theme;
-  $("about").textContent = said.about(header.model, header.weights.toLocaleString(state.language));
+  $("about").textContent = said.about(header.model, sizeOf(header));
   $("text-label").textContent = said.text[kind];
   $("output-title").textContent = said.output[kind];
   for (const id of ["output-help", "attention-help", "next-help"]) $(id).textContent = said[id.replace("-help", "Help")];
   $("attention-title").textContent = said.attention;
   for (const id of ["sample", "greedy", "free"]) $(id).textContent = said[id];
   for (const name of Object.keys(SLIDERS)) $(`label-${name}`).textContent = said[name];
+}
+
+/** The size of a model in words: its weights, or its n-grams. */
+function sizeOf({ config, weights }) {
+  const written = count => count.toLocaleString(state.language), { sizes } = config;
+  return sizes ? words().ngrams(written(sizes.reduce((sum, size) => sum + size))) : words().weights(written(weights));
 }
 
 function drawOutput() {

@@ -11,7 +11,7 @@ from mallang.find import find, no_run
 from mallang.inspection.entrants import Entrant, LanguageEntrant, Options, compared_by, different, listed
 from mallang.inspection.scored_entrant import ScoredEntrant, shared_scores
 from mallang.runs.folder import Run
-from mallang.runs.own_files import INFO
+from mallang.runs.own_files import INFO, has_checkpoint
 
 
 def open_all(paths: Sequence[Path], options: Options) -> tuple[list[Entrant], list[str]]:
@@ -26,7 +26,8 @@ def open_all(paths: Sequence[Path], options: Options) -> tuple[list[Entrant], li
             continue
         run = Run.open(path)
         if not run.is_finished:
-            notes.append(f"{path} was left out: it is not finished; the command that trains it resumes it")
+            how = "resumes it" if has_checkpoint(path) else "starts it over: nothing is learned yet"
+            notes.append(f"{path} was left out: it is not finished; the command that trains it {how}")
         else:
             entrants.setdefault(path.resolve(), entrant_of(path, run, options))
     if options.baseline is not None and Path(options.baseline).resolve() not in entrants:

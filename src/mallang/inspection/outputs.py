@@ -9,14 +9,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mallang.errors import UserError, nearest
 
 if TYPE_CHECKING:
-    from mallang.data.corpus import Rows
+    from mallang.data.corpus import Config, Rows
     from mallang.evaluation.score import Score
     from mallang.runs.folder import Run
 
@@ -65,18 +65,14 @@ def read_rows(run: Path, split: str, data: str | None) -> tuple[list[tuple[str, 
 
 def open_rows(run: Path, split: str, data: str | None, columns: Sequence[str] | None = None) -> tuple[Rows, str]:
     """The rows to score, opened but not yet read, and their name; `columns` are those of a file of the user."""
-    from dataclasses import replace
-
     from mallang.data.corpus import open_corpus
     from mallang.find import find
     from mallang.runs.folder import Run
 
     opened = Run.open(run)
-    config = opened.recipe().data
     roles = find("tasks", opened.task).Task.columns
     if data is not None:
-        alone = replace(config, corpora=None, domains=None, untagged=0.0)
-        config = replace(alone, corpus=None, train=None, valid=None, hold_out=0.0, test=data)
+        config = of_file(opened.recipe().data, data)
         config = config if columns is None else replace(config, columns=list(columns))
         return open_corpus(config, roles).split("test"), f"data-{Path(data).stem}"
     corpus = open_corpus(opened.data(), roles)
@@ -85,6 +81,12 @@ def open_rows(run: Path, split: str, data: str | None, columns: Sequence[str] | 
             f"{run} was trained on files without a test split", todo="--data FILE to test on, or --split valid"
         )
     return corpus.split(split), split
+
+
+def of_file(config: Config, data: str) -> Config:
+    """How a file of the user is read as a test split: as the data of a run, but alone."""
+    alone = replace(config, corpora=None, domains=None, untagged=0.0)
+    return replace(alone, corpus=None, train=None, valid=None, hold_out=0.0, test=data)
 
 
 def split_to_score(run: Path) -> tuple[str, str]:

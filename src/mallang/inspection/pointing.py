@@ -8,7 +8,6 @@ captions of the corpus are given to the model, so that every word with a box cou
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from mallang.errors import UserError
 from mallang.evaluation.pointing import pointing_statistics
 from mallang.evaluation.score import Score
 from mallang.inspection.image_attention import looked_at
+from mallang.inspection.outputs import of_file
 from mallang.runs.folder import Run
 from mallang.tasks import captioner, captioning
 
@@ -37,7 +37,7 @@ def rows_with_boxes(run: Path, split: str, data: str | None) -> Rows | None:
     """The images, captions and boxes of a split, or of a file; none where there are no boxes."""
     config = Run.open(run).data()
     if data is not None:
-        config = replace(config, corpus=None, train=None, valid=None, hold_out=0.0, test=data)
+        config = of_file(config, data)
     if config.columns is not None and len(config.columns) != len(ROLES):
         return None  # they name the image and the caption alone
     try:

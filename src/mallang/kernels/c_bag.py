@@ -31,10 +31,15 @@ SIGNATURES: Signatures = {
 }  # fmt: skip
 
 
-@functools.cache
 def library() -> ctypes.CDLL | None:
     """The compiled functions, or None where they are switched off or cannot be compiled."""
-    return None if is_off("c-bag") else c_library.compiled([SOURCE], SIGNATURES)
+    return None if is_off("c-bag") else compiled()
+
+
+@functools.cache
+def compiled() -> ctypes.CDLL | None:
+    """The compiled functions, whatever the switch of today says; None where they cannot be compiled."""
+    return c_library.compiled([SOURCE], SIGNATURES)
 
 
 def address(array: Shaped[np.ndarray, ...], dtype: Any) -> int:

@@ -40,7 +40,7 @@ def begin(
     """The run to train: a new one, or an unfinished one of the same recipe. The caller holds the folder's lock."""
     check_place(folder, recipe, fresh=fresh)
     if (folder / INFO).exists():
-        run = None if fresh else begun(folder, recipe, start)
+        run = None if fresh else begun(folder, recipe, start, say)
         if run is not None:
             own_files.sweep(folder)
             return run
@@ -80,8 +80,8 @@ def check_place(folder: Path, recipe: Recipe, *, fresh: bool) -> None:
         )
 
 
-def begun(folder: Path, recipe: Recipe, start: Path | None) -> Run | None:
-    """The unfinished run in a folder; None where it was started differently and nothing has been trained yet."""
+def begun(folder: Path, recipe: Recipe, start: Path | None, say: Callable[[str], None]) -> Run | None:
+    """The unfinished run in a folder; None where nothing has been trained yet, so that any recipe and data will do."""
     run = Run.open(folder)
     if run.info["status"] == BEGINNING:  # killed before it had its recipe
         return None
@@ -92,9 +92,12 @@ def begun(folder: Path, recipe: Recipe, start: Path | None) -> Run | None:
         raise UserError(
             f"{folder} is finished" + (f"; the recipe has changed since:{listed}" if changes else ""), todo=todo
         )
-    if changes and (folder / "checkpoints").exists():
+    if not own_files.has_checkpoint(folder):
+        say(f"{folder}: the last try ended before its first checkpoint; training starts over")
+        return None
+    if changes:
         raise UserError(f"{folder} was started with another recipe:{listed}", todo=todo)
-    return None if changes else run
+    return run
 
 
 def shortened(changes: list[str]) -> list[str]:

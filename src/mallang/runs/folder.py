@@ -27,7 +27,7 @@ from mallang.find import names, no_run
 from mallang.recipe import Recipe
 from mallang.runs.data_places import located, places_of
 from mallang.runs.files import load_tensors, replace_file, sha256, to_json
-from mallang.runs.own_files import INFO, RECIPE, WEIGHTS
+from mallang.runs.own_files import INFO, RECIPE, WEIGHTS, has_checkpoint
 from mallang.runs.weights import from_file, to_file
 from mallang.text.tokenizer import Tokenizer
 
@@ -116,8 +116,9 @@ class Run:
         if not path.exists():
             if self.is_finished:
                 raise UserError(f"{path} is missing", todo="restore the file, or train again")
+            how = "it resumes" if has_checkpoint(self.folder) else "nothing is learned yet, it starts over"
             raise UserError(
-                f"{self.folder} is not finished: it has no weights yet", todo="run its train command again: it resumes"
+                f"{self.folder} is not finished: it has no weights yet", todo=f"run its train command again: {how}"
             )
         expected = self.info.get("weights")
         if expected is not None and sha256(path) != expected:

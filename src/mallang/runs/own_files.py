@@ -83,6 +83,12 @@ def remove_checkpoint(path: Path) -> bool:
     return not path.exists()
 
 
+def has_checkpoint(folder: Path) -> bool:
+    """Whether a training run has left a checkpoint, whole or damaged."""
+    checkpoints = folder / "checkpoints"
+    return checkpoints.is_dir() and any(not path.name.startswith(".draft-") for path in checkpoints.iterdir())
+
+
 def free_name(path: Path) -> Path:
     """The path, with a number appended where it exists."""
     tried, number = path, 1

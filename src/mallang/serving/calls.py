@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
-
-import numpy as np
 
 from mallang.errors import UserError
 from mallang.inspection.comparison_tables import finite
 from mallang.serving import shown
+from mallang.tasks import translator
 from mallang.tasks.contract import ReadsPairs
-from mallang.tasks.generation import Generated
 from mallang.tasks.pair_layout import EmbedsPairs
-from mallang.tasks.translator import Translation
+from mallang.tasks.result_json import as_json, compared, embedded
 
 Items = Sequence[Any]
 Options = Mapping[str, Any]
@@ -24,13 +21,18 @@ def call(verbs: Any, verb: str, items: Items, options: Options) -> list[Any]:
     """The result of a verb for each item, as plain values."""
     check(verbs, verb, items)
     found = CALLS.get(verb, texts_by(verb))(verbs, items, options)
-    return [plain(result) for result in found]
+    return [plain(verb, result) for result in found]
+
+
+def plain(verb: str, result: Any) -> Any:
+    """A result as `mallang VERB --json` prints it; what is shown on the page are plain values already."""
+    return finite(result if isinstance(result, dict) else as_json(verb, result))
 
 
 def wants_pairs(verbs: Any, verb: str) -> bool:
     """Whether a run needs pairs for a verb that may read texts or pairs."""
     if verb == "score":
-        return "translate" in verbs.verbs
+        return isinstance(verbs, translator.Verbs)
     return isinstance(verbs, ReadsPairs) and verbs.reads_pairs
 
 
@@ -78,36 +80,25 @@ def choose(verbs: Any, items: Items, options: Options) -> Sequence[Any]:
     return verbs.choose([item[0] for item in items], [item[1] for item in items], **options)  # type: ignore[no-any-return]
 
 
+def embed(verbs: Any, items: Items, options: Options) -> Sequence[Any]:
+    """The vectors of texts, each with its text."""
+    vectors = verbs.embed(list(items), **options)
+    return [embedded(text, vector.tolist()) for text, vector in zip(items, vectors, strict=True)]
+
+
+def prefer(verbs: Any, items: Items, options: Options) -> Sequence[Any]:
+    """The more probable text of each pair."""
+    by = options.get("by", "total")
+    return [compared(found, by) for found in verbs.prefer(list(items), by=by)]
+
+
 def complete(verbs: Any, items: Items, options: Options) -> Sequence[Any]:
     """The missing ends of triples of a knowledge graph."""
     return [verbs.complete(entity, relation, **options) for entity, relation in items]
 
 
 CALLS: Mapping[str, Callable[[Any, Items, Options], Sequence[Any]]] = {
-    "answer": answer, "choose": choose, "complete": complete, "score": score, "inspect": shown.inspect,
-    "live": shown.live,
+    "answer": answer, "choose": choose, "complete": complete, "embed": embed, "prefer": prefer, "score": score,
+    "inspect": shown.inspect, "live": shown.live,
 }  # fmt: skip
 """Verbs that take something else than a list of texts or pairs."""
-
-
-def plain(result: Any) -> Any:
-    """A result as plain values: what `--json` prints of it."""
-    if isinstance(result, dict):
-        return result
-    if isinstance(result, np.ndarray):
-        return finite(result.tolist())
-    if isinstance(result, Translation | Generated):
-        return finite(output(result))
-    return finite(dataclasses.asdict(result))
-
-
-def output(result: Translation | Generated) -> dict[str, Any]:
-    """A generated output, with the entries of its n-best list as objects."""
-    values = {field.name: getattr(result, field.name) for field in dataclasses.fields(result)}
-    values["nbest"] = [
-        {"output": text, "score": score, "normalized": normalized} for text, score, normalized in result.nbest
-    ]
-    values["finished"] = not values.pop("is_cut")
-    for name in ("first", "texts"):
-        values.pop(name, None)
-    return values

@@ -103,8 +103,8 @@ class OpenAI:
         done = await self.service.finished(Job(run.name, "embed", texts, {}), request)
         encode = in_base64 if asked.encoding_format == "base64" else list
         data = [
-            {"object": "embedding", "index": place, "embedding": encode(vector)}
-            for place, vector in enumerate(done.results)
+            {"object": "embedding", "index": place, "embedding": encode(found["vector"])}
+            for place, found in enumerate(done.results)
         ]
         tokens = {"prompt_tokens": done.read, "total_tokens": done.read}
         return json_response({"object": "list", "model": run.name, "data": data, "usage": tokens})

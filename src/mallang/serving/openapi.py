@@ -13,6 +13,7 @@ import mallang
 from mallang.serving.answers import ErrorAnswer
 from mallang.serving.openai_requests import Chat, Completion, Embedding
 from mallang.serving.requests import ALL
+from mallang.tasks.result_json import KEYS
 
 REF = "#/components/schemas/{model}"
 PARSED = (400, 404, 408, 413, 415, 429, 500, 503, 504)
@@ -136,10 +137,10 @@ class Readiness(BaseModel):
 
 
 class Results(BaseModel):
-    """One result per item: what `mallang VERB --json` prints, or a vector."""
+    """One result per item: what `mallang VERB --json` prints."""
 
     run: str
-    results: list[dict[str, Any] | list[float]]
+    results: list[dict[str, Any]]
 
 
 LISTS: tuple[tuple[str, str, type[BaseModel]], ...] = (
@@ -182,9 +183,8 @@ def document() -> dict[str, Any]:
     for name, summary, answer in LISTS:
         paths[f"/api/{name}"] = {"get": operation(name, summary, refs[answer], statuses=ALWAYS)}
     for verb, kind in ALL.items():
-        paths[f"/api/{verb}"] = {
-            "post": operation(verb, (kind.__doc__ or verb).splitlines()[0], refs[Results], refs[kind], PARSED + ALWAYS)
-        }
+        summary, found = (kind.__doc__ or verb).splitlines()[0], results_of(verb, refs[Results])
+        paths[f"/api/{verb}"] = {"post": operation(verb, summary, found, refs[kind], PARSED + ALWAYS)}
     for path, other in OPENAI.items():
         name = path.removeprefix("/v1/").replace("/", "_")
         summary = (other.__doc__ or name).splitlines()[0].partition(": ")[2]
@@ -226,6 +226,12 @@ def operation(
     if body is not None:
         found["requestBody"] = {"required": True, "content": {"application/json": {"schema": body}}}
     return found
+
+
+def results_of(verb: str, results: Mapping[str, Any]) -> dict[str, Any]:
+    """The results of a verb, and the keys that each of them has."""
+    items = {"type": "object", "required": list(KEYS[verb])} if verb in KEYS else OBJECT
+    return {"allOf": [results, {"properties": {"results": {"type": "array", "items": items}}}]}
 
 
 def batch() -> dict[str, Any]:

@@ -248,7 +248,7 @@ class Steps(Stepped):
     def about(self, outputs: list[Output]) -> dict[str, Any]:
         """The outputs of one prompt as `generate` gives them."""
         result = self.verbs.result([each.continuation for each in outputs], outputs[0].generation.config)
-        return {"result": plain(result), "prompt_tokens": len(outputs[0].continuation.prompt.ids)}
+        return {"result": plain("generate", result), "prompt_tokens": len(outputs[0].continuation.prompt.ids)}
 
 
 class Chooser:

@@ -11,6 +11,7 @@ from torch import Tensor
 from mallang.data.batch import Batch
 from mallang.decoding.contract import device_of
 from mallang.errors import UserError, nearest
+from mallang.models.contract import Fitted, InputEmbedding, TokenLookups
 from mallang.tasks.attribution import Attribution, Explained, Method, check_method, explain
 
 if TYPE_CHECKING:
@@ -24,11 +25,24 @@ def attributions(verbs: Verbs, texts: Sequence[Any], method: Method, label: str 
     """The attribution of each text: of the label that is named, else of the most probable one."""
     check_method(method)
     check_label(verbs, label)
+    check_vectors(verbs.encoder)
     found = verbs.classify(list(texts))
     return [
         attribution_of(verbs, text, example, own.probabilities, method, label)
         for text, example, own in zip(texts, verbs.examples(texts), found, strict=True)
     ]
+
+
+def check_vectors(model: object) -> None:
+    """Refuse a model without vectors of single tokens, which is where an attribution begins."""
+    if isinstance(model, TokenLookups | InputEmbedding):
+        return
+    why = ": it counts n-grams" if isinstance(model, Fitted) else ""
+    raise UserError(
+        f"an attribution begins at the vectors of the tokens, and {type(model).__name__} has none{why}",
+        todo="train cnn, rnn_classifier or bert on the same data and inspect that run; or classify the text again "
+        "without a word: the difference of the probabilities (classify --scores) is what the word adds",
+    )
 
 
 def check_label(verbs: Verbs, label: str | None) -> None:

@@ -35,7 +35,7 @@ from mallang.errors import UserError
 from mallang.evaluation.score import Score
 from mallang.layers.bidirectional import GivesLayers
 from mallang.layers.head import masked_rows
-from mallang.models.contract import TokenModel
+from mallang.models.contract import TokenModel, longest_of
 from mallang.runs.given import Given
 from mallang.tasks import distilled_layers as distilled
 from mallang.tasks import encoding, masked_lm
@@ -123,6 +123,7 @@ class Task(masked_lm.Task):
             return student
         self.check_length(student)
         teacher = self.teacher.model
+        distilled.check_length(self.teacher, self.config.length, f"task.length={longest_of(teacher)}")
         if self.config.prediction_weight and not isinstance(teacher, TokenModel):
             raise self.teacher.unfit(
                 f"{type(teacher).__name__} predicts no masked tokens", todo="give the run of a bert"

@@ -21,10 +21,13 @@ from torch import Tensor, nn
 
 from mallang.data.batch import Batch
 from mallang.data.columns import LabelSet
+from mallang.data.prepared import Prepared
+from mallang.data.sampler import Rows
 from mallang.errors import UserError
 from mallang.layers.bidirectional import GivesLayers
 from mallang.layers.frozen import Frozen
 from mallang.layers.head import ClassificationHead, Headed
+from mallang.models.contract import longest_of
 from mallang.runs.given import Given
 from mallang.tasks import classification
 from mallang.tasks import distilled_layers as distilled
@@ -131,6 +134,21 @@ class Distilled(classification.Task):
         if not head.linear.weight.is_meta:  # where memory is only counted
             head.load_state_dict(dict(weights))
         return head
+
+    def plan(self, corpus: Prepared, **options: Any) -> Sequence[Rows]:
+        """The batches of an epoch, after a look at whether the teacher can read all of them."""
+        if self.teacher is not None and len(corpus):
+            most = longest_of(self.teacher.model) or 0
+            distilled.check_length(self.teacher, self.widest(corpus), f"task.max_tokens={self.body_of(most)}")
+        return super().plan(corpus, **options)
+
+    def widest(self, corpus: Prepared) -> int:
+        """The tokens of the longest row that training reads."""
+        return int(self.windows.widths(corpus.lengths[:, 0]).max()) + self.text.vocabulary.frame_length
+
+    def body_of(self, row: int) -> int:
+        """The value of task.max_tokens for rows of so many tokens."""
+        return row - self.text.vocabulary.frame_length
 
     def counts(self, batch: Batch) -> dict[str, int]:
         """Texts for predictions, tokens for the losses between layers."""

@@ -27,7 +27,7 @@ from mallang.layers.attention import record_attention
 from mallang.layers.bidirectional import GivesLayers
 from mallang.layers.frozen import Frozen
 from mallang.layers.linear import Linear
-from mallang.models.contract import Encoder
+from mallang.models.contract import Encoder, longest_of
 from mallang.runs.given import Given
 from mallang.runs.weights import own_weights
 
@@ -100,6 +100,13 @@ def check_teacher(given: Mapping[str, Given] | None, student: str) -> Given:
             todo="give a run of bert, albert, electra or distilbert",
         )
     return teacher
+
+
+def check_length(teacher: Given, tokens: int, todo: str) -> None:
+    """Refuse rows that the student reads and the teacher does not, before anything is learned from them."""
+    longest = longest_of(teacher.model)
+    if longest is not None and tokens > longest:
+        raise teacher.unfit(f"it reads up to {longest} tokens, but a row of the training text has {tokens}", todo=todo)
 
 
 def add_scaffold(whole: nn.Module, student: nn.Module, teacher: nn.Module, options: LayerOptions) -> None:

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mallang.data.prepared import Prepared
 from mallang.tasks import pairs
 from mallang.tasks.distilled_labels import Distilled, LabelLayerOptions
-from mallang.tasks.pairs import DEFAULTS, SECTIONS
+from mallang.tasks.pairs import DEFAULTS, FIRST, SECOND, SECTIONS
 
 __all__ = ["DEFAULTS", "SECTIONS", "Config", "Task", "Verbs"]
 
@@ -41,6 +42,14 @@ class Task(Distilled, pairs.Task):
 
     student = STUDENT
     teachers = ("pairs", "distilled_pairs")
+
+    def widest(self, corpus: Prepared) -> int:
+        """The tokens of the longest row that training reads."""
+        return int(self.layout.widths(corpus.lengths[:, [FIRST, SECOND]]).max())
+
+    def body_of(self, row: int) -> int:
+        """The value of task.max_tokens for rows of so many tokens: it counts the special ones, too."""
+        return row
 
 
 class Verbs(pairs.Verbs):

