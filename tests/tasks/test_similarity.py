@@ -55,16 +55,19 @@ def shares_one_by_one(the_task: Task, model: Any) -> list[float]:
             found.append(float(one @ two / math.sqrt((one @ one) * (two @ two))))
         else:
             pooled = model.model.encode(the_task.collate([(first, second, number)])).pooled
-            found.append(1 / (1 + math.exp(-float(model.head(pooled)[0, 0]))))
+            logit, config = float(model.head(pooled)[0, 0]), the_task.config
+            of_logit = (logit - config.lowest) / (config.highest - config.lowest)
+            found.append(1 / (1 + math.exp(-logit)) if config.activation == "sigmoid" else of_logit)
     return found
 
 
-@pytest.mark.parametrize("kind", ["cross", "bi"])
+@pytest.mark.parametrize("kind", ["cross", "linear", "bi"])
 @pytest.mark.parametrize("loss", ["mse", "bce", "cosent"])
 def test_losses_are_the_formulas(kind: Any, loss: Any) -> None:
-    if (kind, loss) == ("bi", "bce"):
+    if loss == "bce" and kind != "cross":
         return
-    the_task = task(kind=kind, loss=loss)
+    linear = {"kind": "cross", "activation": "identity"}
+    the_task = task(loss=loss, **(linear if kind == "linear" else {"kind": kind}))
     model, golds = small(the_task), [float(score) / 5 for score in SCORES]
     with torch.no_grad():
         shares = shares_one_by_one(the_task, model)
@@ -97,6 +100,14 @@ def test_scores_are_on_the_scale_and_in_the_order_of_the_pairs(kind: Any) -> Non
     with torch.no_grad():
         expected = [1 + 2 * share for share in shares_one_by_one(the_task, model)]
     assert the_task.predict(model, examples(the_task)).tolist() == pytest.approx(expected, abs=1e-5)
+
+
+def test_a_linear_score_is_the_logit() -> None:
+    the_task = task(activation="identity", lowest=1.0, highest=3.0)
+    model = small(the_task)
+    with torch.no_grad():
+        logits, _ = the_task.outputs(model, the_task.collate(examples(the_task)))
+    assert the_task.predict(model, examples(the_task)).tolist() == pytest.approx(logits.tolist(), abs=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["cross", "bi"])
@@ -151,7 +162,9 @@ def find_and_build(name: str) -> Any:
 WRONG = [
     {"kind": "bi", "loss": "bce"}, {"kind": "bi", "symmetric": True}, {"kind": "bi", "freeze": True},
     {"kind": "bi", "both_orders": True}, {"both_orders": True, "symmetric": True},
-    {"kind": "bi", "head_dropout": 0.1}, {"lowest": 5.0}, {"max_tokens": -1}, {"word_dropout": 1.0},
+    {"kind": "bi", "activation": "identity"}, {"activation": "identity", "loss": "bce"},
+    {"activation": "identity", "r_drop": 1.0}, {"kind": "bi", "head_dropout": 0.1},
+    {"lowest": 5.0}, {"max_tokens": -1}, {"word_dropout": 1.0},
 ]  # fmt: skip
 
 

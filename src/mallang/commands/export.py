@@ -21,8 +21,6 @@ EXAMPLES = (
     "mallang export runs/bert-miniworld --to huggingface --output my-bert",
     "mallang export runs/word2vec-miniworld --to word2vec --output vectors.bin",
 )
-LABELING = ("classification", "distilled_classification", "tagging", "encoding")
-"""The tasks whose runs are exported to ONNX as one graph."""
 
 
 class Format(StrEnum):
@@ -57,7 +55,8 @@ def command(
 ) -> None:
     """Write a trained Transformer for CTranslate2 or ONNX Runtime, or a model in a format of others.
 
-    --to onnx also takes classifiers, taggers without a CRF and encoders: one graph, for any batch and length.
+    --to onnx also takes what classifies texts or pairs, tags without a CRF, encodes, compares, answers questions or
+    chooses: one graph, for any batch and length.
 
     --to arpa writes n-grams, --to huggingface a GPT or a BERT for transformers, --to word2vec word vectors: as text, or
     binary where the name of the file ends in .bin.
@@ -98,19 +97,21 @@ def command(
 
 
 def is_encoder(run: Path) -> bool:
-    """Whether a run classifies, tags or encodes texts."""
+    """Whether a run reads texts without generating any, so that it is exported to ONNX as one graph."""
+    from mallang.interop.onnx_encoder import TASKS
     from mallang.runs.folder import Run
 
     check_run(run)
-    return Run.open(run).task in LABELING
+    return Run.open(run).task in TASKS
 
 
 def check_graph(run: Path) -> None:
     """Refuse a run that no graph of ONNX is written of."""
+    from mallang.interop.onnx_encoder import TASKS
     from mallang.runs.folder import Run
 
     if (task := Run.open(run).task) != "translation":
-        known = ", ".join((*LABELING, "translation"))
+        known = ", ".join((*TASKS, "translation"))
         raise UserError(
             f"{run} was trained for {task.replace('_', ' ')}, and is not exported to ONNX",
             todo=f"give a run of one of these tasks: {known}; --to huggingface writes a GPT, and a BERT with its head",
@@ -118,14 +119,15 @@ def check_graph(run: Path) -> None:
 
 
 def export_encoder(run: Path, folder: Path, quiet: bool) -> None:
-    """Write a classifier, a tagger or an encoder as an ONNX graph."""
+    """Write a model that reads texts as an ONNX graph."""
     from mallang.interop import onnx_encoder
     from mallang.loading import load
 
-    onnx_encoder.write(load(run, "cpu"), folder)
+    verbs = load(run, "cpu")
+    onnx_encoder.write(verbs, folder)
     if not quiet:
         size = sum(path.stat().st_size for path in folder.iterdir()) / 1e6
-        print(f'{folder}  {size:.1f} MB; try: python {folder}/predict.py "a text"')
+        print(f"{folder}  {size:.1f} MB; try: python {folder}/predict.py {onnx_encoder.use_of(verbs)}")
 
 
 def export_arpa(run: Path, output: Path | None, quiet: bool) -> None:

@@ -17,6 +17,7 @@ EXAMPLES = (
     "mallang import models/bert-base-uncased --name bert",
     "mallang import klue/bert-base",
     "mallang import sentiment-model.zip --name sentiment",
+    "mallang import roberta-large-mnli --pairs --name nli",
     "mallang import glove.6B.50d.txt --name glove",
 )
 ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.xz")
@@ -44,6 +45,10 @@ AllowBin = Annotated[
     bool,
     typer.Option("--allow-bin", help="Read pickled weights (.bin) where there are no others.", show_default=False),
 ]
+Pairs = Annotated[
+    bool,
+    typer.Option("--pairs", help="The classes of its head are those of pairs of texts (NLI).", show_default=False),
+]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Replace a run of that name.", show_default=False)]
 
 
@@ -52,6 +57,7 @@ def command(
     name: Name = None,
     runs: Runs = Path("runs"),
     allow_bin: AllowBin = False,
+    pairs: Pairs = False,
     fresh: Fresh = False,
     quiet: Quiet = False,
 ) -> None:
@@ -61,7 +67,8 @@ def command(
     or binary format of word2vec, in GloVe's text format, or in a .npy file with a file of words beside it. The folder
     of a GPT-2, BERT, RoBERTa, ALBERT, ELECTRA or DistilBERT holds config.json, model.safetensors and tokenizer.json; it
     may be packed as .zip or .tar.gz. A hub name is looked up in the local cache, and nothing is downloaded. A model
-    with a head that classifies texts or tags words does so at once. The run is used like one that was trained here.
+    with a head that classifies texts or tags words does so at once; --pairs says that it classifies pairs of texts. The
+    run is used like one that was trained here.
     """
     suffix = ending(file, SUFFIXES)
     is_vectors = file.suffix == ".npy" or ending(file, VECTORS) is not None
@@ -71,6 +78,8 @@ def command(
     is_model = file.is_dir() or packed is not None or (suffix is None and not is_vectors and not file.exists())
     if allow_bin and not is_model:
         raise UserError(f"--allow-bin has no effect on {file}, which is no model of transformers", todo="leave it out")
+    if pairs and not is_model:
+        raise UserError(f"--pairs has no effect on {file}, which is no model of transformers", todo="leave it out")
     if is_vectors and not is_model:
         from mallang.interop.word_vectors import import_vectors
 
@@ -83,7 +92,7 @@ def command(
         from mallang.interop.huggingface_models import import_model
 
         place = folder_of_run(runs, name or file.resolve().name.removesuffix(packed or ""))
-        imported = import_model(file, place, allow_bin=allow_bin, fresh=fresh)
+        imported = import_model(file, place, allow_bin=allow_bin, fresh=fresh, as_pairs=pairs)
         if not quiet:
             print(f"the run is in {imported.folder}")
         return

@@ -20,6 +20,8 @@ import torch
 from torch import Tensor
 
 from mallang.errors import UserError
+from mallang.interop.huggingface_chat import FILE as CHAT
+from mallang.interop.huggingface_chat import chat_files, read_chat
 from mallang.interop.huggingface_folder import (
     check_shapes,
     checked,
@@ -51,20 +53,25 @@ SIZED = {"vocab_size": "wte.weight", "n_positions": "wpe.weight"}
 """The keys of config.json that state the number of rows of a tensor."""
 
 
-def import_gpt2(source: Path, folder: Path, *, allow_bin: bool = False, fresh: bool = False) -> Run:
+def import_gpt2(
+    source: Path, folder: Path, *, allow_bin: bool = False, fresh: bool = False, as_pairs: bool = False
+) -> Run:
     """A finished run with the weights and the tokenizer of a GPT-2 folder."""
+    if as_pairs:
+        raise UserError("--pairs has no effect on a language model, which has no classes", todo="leave it out")
     about = read_json(source / "config.json")
     config = config_of(about, source / "config.json")
     given, files = read_weights(source, about, allow_bin=allow_bin)
     check_shapes(about, shapes_of(given, source), source / "config.json")
     tokenizer, end = tokenizer_of(source)
     check_words(tokenizer, given, source)
-    layout = language_modeling.Config()
+    chat, told = read_chat(source, [END])
+    layout = language_modeling.Config(chat=chat)
     recipe = Recipe.make(name=folder.name, task=layout, model=config, text=tokenizer.config)
     model = GPT(config, tokenizer.vocabulary)
     set_weights(model, to_ours(given, model, end), files[0])
-    card = f"A GPT-2 that was imported from {source.name}, not trained here."
-    sources = sums([source / "config.json", *files, *files_of(source)])
+    card = f"A GPT-2 that was imported from {source.name}, not trained here.{told}"
+    sources = sums([source / "config.json", *files, *files_of(source), source / CHAT])
     return write_imported(folder, recipe, tokenizer, model, about=card, sources=sources, fresh=fresh)
 
 
@@ -98,6 +105,7 @@ def export_gpt2(verbs: language_modeling.Verbs, folder: Path) -> None:
     about["vocab_size"] = len(weights["transformer.wte.weight"])
     names = [END] * 2 if imported else ["<s>", "</s>"]
     settings = {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": names[0], "eos_token": names[1]}
+    settings |= chat_files(verbs.task.config.chat)
     files = {"config.json": about, "tokenizer.json": pipeline, "tokenizer_config.json": settings}
     write_folder(folder, weights, files)
 
@@ -111,7 +119,10 @@ def config_of(about: Mapping[str, Any], where: Path) -> Config:
     named = about.get("architectures")
     if isinstance(named, list) and named and named[0] not in ARCHITECTURES:
         todo = "for the language model alone: AutoModelForCausalLM.from_pretrained(FOLDER).save_pretrained(OTHER)"
-        raise UserError(f"the head of {named[0]} cannot be imported", where=str(where), todo=todo)
+        why = ""
+        if named[0] == "GPT2ForSequenceClassification":
+            why = ": it reads the last token of a text, and a classifier here reads `</s>` after it"
+        raise UserError(f"the head of {named[0]} cannot be imported{why}", where=str(where), todo=todo)
     expected = {
         "layer_norm_epsilon": 1e-5, "scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False,
         "add_cross_attention": False, "tie_word_embeddings": True,

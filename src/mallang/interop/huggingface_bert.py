@@ -3,9 +3,7 @@
     theirs                                   ours
     BertModel, RobertaModel                  the encoder; its task is encoding, its verb embed
     …ForPreTraining, …ForMaskedLM            the encoder with its heads; its task is masked_lm, its verb fill
-    …ForSequenceClassification               a run for classification (huggingface_heads.py)
-    …ForTokenClassification                  a run for tagging without a CRF
-    …ForQuestionAnswering, …ForMultipleChoice  runs for question_answering and multiple_choice
+    …For… with the head of a task            a run for that task (huggingface_heads.py)
 
 The pooling of a folder of sentence-transformers is read as well (1_Pooling, 2_Normalize), and its max_seq_length, where
 the run cuts texts as they do.
@@ -32,13 +30,12 @@ from mallang.interop.huggingface_folder import (
     sums,
     write_folder,
 )
-from mallang.interop.huggingface_heads import TAGGING, head_of, kind_of, task_alone, write_run
+from mallang.interop.huggingface_heads import TAGGING, head_of, kind_of, label_names, task_alone, write_run
 from mallang.layers.head import ChoiceHead, ClassificationHead, Headed, SpanHead, TaggingHead
 from mallang.models.bert import BERT, Config
 from mallang.runs.folder import Run
 from mallang.runs.weights import own_weights, set_weights
 from mallang.tasks import chooser
-from mallang.tasks.contract import PredictsLabels
 from mallang.tasks.text_windows import ReadsLongTexts
 from mallang.text.tokenizer import Tokenizer
 
@@ -89,14 +86,16 @@ REPEATED = ("position_ids", "decoder.weight", "decoder.bias")
 """Ends of names of tensors that repeat others, or can be computed."""
 
 
-def import_bert(source: Path, folder: Path, *, allow_bin: bool = False, fresh: bool = False) -> Run:
+def import_bert(
+    source: Path, folder: Path, *, allow_bin: bool = False, fresh: bool = False, as_pairs: bool = False
+) -> Run:
     """A finished run with the weights and the tokenizer of a folder of BERT or RoBERTa, and with its head."""
     about = read_json(source / CONFIG)
     kind = kind_of(about, source / CONFIG)
     weights, files = read_weights(source, about, allow_bin=allow_bin)
     family = "bert" if about.get("model_type") == "bert" else "roberta"
     given = plain_names(weights, source)
-    head = head_of(kind, about, given, source)
+    head = head_of(kind, about, given, source, as_pairs=as_pairs)
     config = config_of(about, given, source)
     check_shapes(about, shapes_of(given), source / CONFIG)
     is_wordpiece = family == "bert" or their_tokenizer.files_of(source) == [source / "vocab.txt"]
@@ -336,24 +335,6 @@ def with_bias(linear: torch.nn.Linear, name: str) -> dict[str, Tensor]:
 def named(linear: torch.nn.Linear, name: str) -> dict[str, Tensor]:
     """The weights of a linear layer by another name."""
     return {f"{name}.weight": linear.weight, f"{name}.bias": linear.bias}
-
-
-def label_names(verbs: Any, kind: str) -> dict[str, Any]:
-    """The names of classes or tags, as config.json holds them."""
-    if kind == "ForSequenceClassification" and not isinstance(verbs, PredictsLabels):  # its output is a logit
-        return {"id2label": {"0": "score"}, "label2id": {"score": 0}, "problem_type": "regression"}
-    if kind == "ForSequenceClassification":
-        several = verbs.task.config.kind == "multi"
-        names, more = (
-            verbs.task.labels.names,
-            {"problem_type": f"{'multi' if several else 'single'}_label_classification"},
-        )
-    elif kind == "ForTokenClassification":
-        names, more = verbs.task.tags.names, {}
-    else:
-        return {}
-    ids = {name: number for number, name in enumerate(names)}
-    return {"id2label": {str(number): name for name, number in ids.items()}, "label2id": ids, **more}
 
 
 def config_for(config: Config, tokenizer: Tokenizer, family: str) -> dict[str, Any]:

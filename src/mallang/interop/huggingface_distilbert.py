@@ -53,9 +53,11 @@ FAMILY = Family(
 )  # fmt: skip
 
 
-def import_distilbert(source: Path, folder: Path, *, allow_bin: bool = False, fresh: bool = False) -> Run:
+def import_distilbert(
+    source: Path, folder: Path, *, allow_bin: bool = False, fresh: bool = False, as_pairs: bool = False
+) -> Run:
     """A finished run of a folder of DistilBERT."""
-    return import_encoder(FAMILY, source, folder, allow_bin=allow_bin, fresh=fresh)
+    return import_encoder(FAMILY, source, folder, allow_bin=allow_bin, fresh=fresh, as_pairs=as_pairs)
 
 
 def export_distilbert(verbs: Any, folder: Path) -> str:

@@ -4,6 +4,7 @@
     FOLDER/generator/    the generator, ElectraForMaskedLM; its embeddings must be those of the discriminator
 
 Its classifiers have a layer of their own before the head, gelu of a linear layer over [CLS]: here `pooling = "pooler"`.
+The layer has another name in its head of multiple choice (sequence_summary).
 """
 
 from __future__ import annotations
@@ -20,11 +21,13 @@ from mallang.interop import huggingface_encoders as encoders
 from mallang.interop.huggingface_encoders import EMBEDDING, Family, layer_names
 from mallang.interop.huggingface_folder import CONFIG, read_json, read_weights, write_folder
 from mallang.interop.huggingface_tokenizer import BERT
-from mallang.layers.head import Headed
+from mallang.layers.head import ChoiceHead, Headed
 from mallang.models.electra import ELECTRA, Config
 from mallang.runs.folder import Run
 from mallang.runs.weights import own_weights
 
+SUMMARY = {"summary_type": "first", "summary_use_proj": True, "summary_activation": "gelu"}
+"""What config.json says of the layer before the head of multiple choice."""
 GENERATOR = "generator"
 """The folder of the generator in that of the discriminator."""
 APART = "generator:"
@@ -51,6 +54,10 @@ def config_of(about: Mapping[str, Any], given: Mapping[str, Tensor]) -> Config:
     """Our configuration of theirs, with the heads that the weights hold."""
     if "generator_lm_head.bias" in given:
         raise ValueError(f"it is a generator alone; put its folder as {GENERATOR}/ into that of its discriminator")
+    if about.get("architectures") == ["ElectraForMultipleChoice"]:
+        for key, value in SUMMARY.items():
+            if about.get(key, value) != value:
+                raise ValueError(f"{key} = {about[key]!r}, and only {value!r} is supported")
     width = about.get(GENERATOR, {"hidden_size": about["hidden_size"]})["hidden_size"] / about["hidden_size"]
     has_head = "discriminator_predictions.dense.weight" in given
     return Config(
@@ -80,12 +87,16 @@ FAMILY = Electra(
 )  # fmt: skip
 
 
-def import_electra(source: Path, folder: Path, *, allow_bin: bool = False, fresh: bool = False) -> Run:
+def import_electra(
+    source: Path, folder: Path, *, allow_bin: bool = False, fresh: bool = False, as_pairs: bool = False
+) -> Run:
     """A finished run of a folder of ELECTRA, with its generator if that is in it."""
     more: tuple[dict[str, Any], dict[str, Tensor]] = ({}, {})
     if (source / GENERATOR).is_dir():
         more = read_generator(source, allow_bin)
-    return encoders.import_encoder(FAMILY, source, folder, allow_bin=allow_bin, fresh=fresh, more=more)
+    return encoders.import_encoder(
+        FAMILY, source, folder, allow_bin=allow_bin, fresh=fresh, as_pairs=as_pairs, more=more
+    )
 
 
 def read_generator(source: Path, allow_bin: bool) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -139,6 +150,8 @@ def export_electra(verbs: Any, folder: Path) -> str:
         "layer_norm_eps": config.norm_epsilon, "hidden_act": encoders.their_activation(config.activation),
         "classifier_dropout": 0.0,
     }  # fmt: skip
+    if isinstance(verbs.model, Headed) and isinstance(verbs.model.head, ChoiceHead):
+        about |= {**SUMMARY, "summary_last_dropout": verbs.model.head.dropout.p}
     kept = {name: value for name, value in weights.items() if name not in of_generator}
     name = encoders.write_encoder(FAMILY, verbs, folder, kept, about, "Electra")
     if of_generator and not isinstance(verbs.model, Headed):

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from mallang.data.passages import Pairing
 from mallang.errors import UserError
 from mallang.interop import huggingface_tokenizer as their_tokenizer
-from mallang.interop.huggingface_bert import ACTIVATIONS, JOINED, check_fit, label_names, named, renamed_norm, unlabeled
+from mallang.interop.huggingface_bert import ACTIVATIONS, JOINED, check_fit, named, renamed_norm, unlabeled
 from mallang.interop.huggingface_folder import (
     CONFIG,
     check_shapes,
@@ -28,7 +28,7 @@ from mallang.interop.huggingface_folder import (
     sums,
     write_folder,
 )
-from mallang.interop.huggingface_heads import TAGGING, head_of, kind_of, task_alone, write_run
+from mallang.interop.huggingface_heads import CHOICE, TAGGING, head_of, kind_of, label_names, task_alone, write_run
 from mallang.layers.head import ClassificationHead, Headed, TaggingHead
 from mallang.runs.folder import Run
 from mallang.runs.weights import own_weights, set_weights
@@ -37,6 +37,8 @@ ENCODER = {"is_decoder": False, "add_cross_attention": False, "position_embeddin
 """What a configuration must say where it says anything of it."""
 REPEATED = ("position_ids", "decoder.weight", "decoder.bias", "vocab_projector.weight", "generator_lm_head.weight")
 """Ends of names of tensors that repeat others, or can be computed."""
+SUMMARY_LAYER = ("sequence_summary.summary.", "classifier.dense.")
+"""What the layer before the head is called in ELECTRA's head of multiple choice, and in its classifiers."""
 TABLE = "embeddings.word_embeddings.weight"
 SIZED = {
     "max_position_embeddings": "embeddings.position_embeddings.weight",
@@ -82,6 +84,7 @@ def import_encoder(
     *,
     allow_bin: bool = False,
     fresh: bool = False,
+    as_pairs: bool = False,
     more: tuple[Mapping[str, Any], Mapping[str, Tensor]] = ({}, {}),
 ) -> Run:
     """A finished run with the weights and the tokenizer of a folder of theirs, and with its head.
@@ -94,7 +97,7 @@ def import_encoder(
     given = plain_names(weights, family.kind, source) | dict(more[1])
     checked(about, {**ENCODER, "tie_word_embeddings": True}, source / CONFIG)
     config = read_config(family, about, given, source)
-    head = head_of(kind, about, given, source)
+    head = head_of(kind, about, given, source, as_pairs=as_pairs)
     check_shapes(about, shapes_of(family, given), source / CONFIG)
     tokenizer = their_tokenizer.read_tokenizer(source, family.special, family.kind, spaced=kind == TAGGING)
     check_fit(tokenizer, about, given, source)
@@ -124,7 +127,9 @@ def shapes_of(family: Family, given: Mapping[str, Tensor]) -> dict[str, int]:
 
 def plain_names(weights: Mapping[str, Tensor], kind: str, source: Path) -> dict[str, Tensor]:
     """Their weights without the name of the encoder before them."""
-    found = {renamed_norm(name.removeprefix(f"{kind}.")): value for name, value in weights.items()}
+    found = {
+        renamed_norm(name.removeprefix(f"{kind}.")).replace(*SUMMARY_LAYER): value for name, value in weights.items()
+    }
     if TABLE not in found:
         raise UserError(f"the weights hold no word embeddings of a {kind}", where=str(source))
     return found
@@ -179,6 +184,8 @@ def write_encoder(
         kind = "ForMaskedLM" if own == "masked-lm" else "ForPreTraining"
     prefix = "" if kind == "Model" else f"{family.kind}."
     theirs = to_theirs(family, weights, prefix) | head
+    if kind == CHOICE:
+        theirs = {name.replace(*SUMMARY_LAYER[::-1]): value for name, value in theirs.items()}
     if kind in ("ForMaskedLM", "ForTokenClassification", "ForQuestionAnswering"):
         theirs = {name: value for name, value in theirs.items() if "pooler" not in name}
     vocabulary = tokenizer.vocabulary
@@ -208,8 +215,7 @@ def task_head(verbs: Any, whole: Headed, inner: str) -> tuple[str, dict[str, Ten
         return "ForSequenceClassification", named(head.linear, inner)
     if isinstance(head, TaggingHead) and head.crf is None:
         return "ForTokenClassification", named(head.scores.linear, "classifier")
-    found = unlabeled(verbs, head, whole.config)
-    if found is not None and not (inner == "classifier.out_proj" and found[0] == "ForMultipleChoice"):
+    if (found := unlabeled(verbs, head, whole.config)) is not None:
         return found
     raise UserError(f"transformers has no head like the {verbs.task_name} head of this run", todo="export another run")
 

@@ -31,11 +31,16 @@ IMPORTS = {
 """What reads each model_type."""
 
 
-def import_model(source: Path, folder: Path, *, allow_bin: bool = False, fresh: bool = False) -> Run:
-    """A finished run of a folder, of an archive of one, or of a name in the local cache of the hub."""
+def import_model(
+    source: Path, folder: Path, *, allow_bin: bool = False, fresh: bool = False, as_pairs: bool = False
+) -> Run:
+    """A finished run of a folder, of an archive of one, or of a name in the local cache of the hub.
+
+    With `as_pairs` the head of a classifier reads pairs of texts, as one of NLI does: config.json does not say that.
+    """
     if source.is_file():
         with unpacked(source) as own:
-            return import_model(own, folder, allow_bin=allow_bin, fresh=fresh)
+            return import_model(own, folder, allow_bin=allow_bin, fresh=fresh, as_pairs=as_pairs)
     found = locate(source)
     kind = read_json(found / CONFIG).get("model_type")
     if kind not in IMPORTS:
@@ -44,7 +49,7 @@ def import_model(source: Path, folder: Path, *, allow_bin: bool = False, fresh: 
             where=str(found / CONFIG),
             todo=f"types that can be imported: {', '.join(IMPORTS)}",
         )
-    return IMPORTS[kind](found, folder, allow_bin=allow_bin, fresh=fresh)
+    return IMPORTS[kind](found, folder, allow_bin=allow_bin, fresh=fresh, as_pairs=as_pairs)
 
 
 def export_model(verbs: Any, folder: Path) -> str:
@@ -65,6 +70,12 @@ def export_model(verbs: Any, folder: Path) -> str:
     if isinstance(model, GPT) and isinstance(verbs, language_modeling.Verbs):
         huggingface.export_gpt2(verbs, folder)
         return "AutoModelForCausalLM"
+    if isinstance(model, GPT):
+        raise UserError(
+            f"transformers has no GPT-2 with the {verbs.task_name.replace('_', ' ')} head of this run: theirs has no "
+            "bias and reads the last token of a text, and ours reads a token of its own after the text",
+            todo="--to onnx exports it",
+        )
     raise UserError(
         f"transformers has no {type(model).__name__} like ours",
         todo="export a gpt, bert, albert, electra or distilbert",

@@ -5,6 +5,8 @@
              Siamese encoders: Reimers and Gurevych 2019 (Sentence-BERT), arXiv:1908.10084. It adds no weights.
 
     t = (number − lowest) / (highest − lowest)                 the number of a pair on a scale from 0 to 1
+    activation = "identity"          kind = "cross": the logit is the score, p = (logit − lowest) / (highest − lowest);
+                                     a linear regression, as BERT's is on STS-B
     mse       Σ (p − t)²
     bce       −Σ t log p + (1 − t) log(1 − p)                  kind = "cross" alone: a cosine is no probability
     cosent    log(1 + Σ exp(20 (p_i − p_j))), over all pairs i, j of a batch with t_i < t_j (Su 2022, CoSENT): it asks
@@ -79,6 +81,8 @@ class Config(FineTuning):
     """cross: both texts in one row, the more exact; bi: each text has a vector of its own, the faster."""
     loss: Literal["mse", "bce", "cosent"] = "mse"
     """Squared error, binary cross-entropy (kind = "cross"), or the order of the pairs of a batch."""
+    activation: Literal["sigmoid", "identity"] = "sigmoid"
+    """kind = "cross": the sigmoid of the logit, between lowest and highest, or the logit itself as the score."""
     lowest: float = 0.0
     """The number of texts that have nothing in common."""
     highest: float = 5.0
@@ -108,10 +112,16 @@ class Config(FineTuning):
         if self.kind == "bi":
             unread = [name for name in ("symmetric", "both_orders", "head_dropout") if getattr(self, name)]
             unread += ["read"] if self.read != "both" else []
+            unread += ["activation"] if self.activation != "sigmoid" else []
             for name in (*unread, *changed_options(self)):
                 raise ValueError(f"{name} has no effect on kind = 'bi', which has no head")
             if self.loss == "bce":
                 raise ValueError("loss = 'bce' needs probabilities, and kind = 'bi' has cosines: mse or cosent")
+        elif self.activation == "identity" and (self.loss == "bce" or self.r_drop):
+            option = "loss = 'bce'" if self.loss == "bce" else "r_drop"
+            raise ValueError(
+                f"{option} needs probabilities, and activation = 'identity' gives none: activation=sigmoid"
+            )
         elif self.long_texts != "windows":
             raise ValueError("long_texts has no effect on kind = 'cross', which cuts the longer text of a pair")
         for name in ("symmetric", "both_orders"):
@@ -240,7 +250,7 @@ class Task(FineTuned):
         known = ~batch.numbers.isnan()
         found, penalties = self.outputs(model, batch)
         target = (batch.numbers.nan_to_num() - self.config.lowest) / (self.config.highest - self.config.lowest)
-        shares = found.sigmoid() if self.config.kind == "cross" else found
+        shares = self.shares(found)
         squares = torch.where(known, (shares - target) ** 2, 0.0).sum()
         if self.config.loss == "cosent":
             loss = order_loss(shares, target, known)
@@ -267,6 +277,14 @@ class Task(FineTuned):
         penalties = {name: each[places].sum(dim=1) for name, each in encoded.penalties.items()}
         return F.cosine_similarity(first, second, dim=1), penalties
 
+    def shares(self, outputs: Float[Tensor, " pairs"]) -> Float[Tensor, " pairs"]:
+        """The outputs as numbers on the scale from 0 to 1."""
+        if self.config.kind == "bi":
+            return outputs
+        if self.config.activation == "sigmoid":
+            return outputs.sigmoid()
+        return (outputs - self.config.lowest) / (self.config.highest - self.config.lowest)
+
     def predict(self, model: nn.Module, examples: Sequence[Sequence[Any]]) -> Float32[np.ndarray, " pairs"]:
         """The score of every pair, in their order; pairs of similar length share a batch."""
         if self.config.kind == "bi" and any(len(ids) > self.windows.most > 0 for each in examples for ids in each[:2]):
@@ -275,8 +293,7 @@ class Task(FineTuned):
         with inference(model):
             for group, batch in self.batches(examples, BATCH_TOKENS):
                 outputs, _ = self.outputs(model, batch.to(device))
-                shares = outputs.sigmoid() if self.config.kind == "cross" else outputs
-                found.update(zip(group, shares.tolist(), strict=True))
+                found.update(zip(group, self.shares(outputs).tolist(), strict=True))
         shares_found = np.array([found[place] for place in range(len(examples))], dtype=np.float32)
         return self.config.lowest + (self.config.highest - self.config.lowest) * shares_found
 
