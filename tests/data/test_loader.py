@@ -93,6 +93,8 @@ def test_epochs_follow_each_other():
 
 
 def test_masks_show_what_is_real():
+    for rows in ([], [[]], [[], []]):
+        assert tuple(pad_rows(rows)[0].shape) == (len(rows), 0)
     rectangle, lengths = pad_rows([[7, 7], [], [7]])
     assert rectangle.tolist() == [[7, 7], [0, 0], [7, 0]]
     assert lengths_to_mask(lengths, 2).tolist() == [[True, True], [False, False], [True, False]]
