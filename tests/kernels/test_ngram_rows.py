@@ -149,6 +149,7 @@ def test_impossible_indexes_are_refused(orders, buckets, words, what):
 
 
 def test_the_switch_counts_whenever_it_is_set(monkeypatch):
+    monkeypatch.delenv("MALLANG_KERNELS", raising=False)
     compiled = c_bag.library()
     monkeypatch.setenv("MALLANG_KERNELS", "-c-bag")
     assert c_bag.library() is None
