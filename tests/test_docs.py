@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from gpu.stand_ins import shortened
 from mallang import find, recipe, schema
 from mallang.commands.main import as_typed, main, verbs
 from mallang.data import miniworld
@@ -184,7 +185,8 @@ def commands_of(page):
 def test_a_page_does_what_it_shows(page, place, trained, monkeypatch, capsys):
     if page.name == "README.ko.md":
         pytest.skip("shows what README.md shows, which another test checks")
-    follow(page, place, trained, monkeypatch)
+    with shortened(train=2000, valid=100):
+        follow(page, place, trained, monkeypatch)
     capsys.readouterr()
 
 
