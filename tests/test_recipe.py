@@ -362,3 +362,9 @@ def test_a_task_may_have_defaults_of_its_own():
     assert (chosen.resolved()["decoding"]["method"], chosen.origins["decoding.method"]) == ("beam", "command line")
     assert recipe.read("transformer").resolved()["decoding"]["method"] == "beam"
     assert told.build().decoding.method == "sampling"
+
+
+def test_an_entry_of_a_table_is_not_changed_alone() -> None:
+    with pytest.raises(UserError, match="changes one entry of a table") as caught:
+        recipe.read("gpt-miniworld", ['task.chat.user="hello"'])
+    assert caught.value.todo == """give the table whole: 'task.chat={user="hello"}'"""

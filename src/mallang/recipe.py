@@ -341,6 +341,9 @@ def _override(texts: Sequence[str]) -> Layer:
     for text in texts:
         dotted, equals, value = text.partition("=")
         keys = dotted.strip().replace("-", "_").split(".")
+        if equals and keys[0] in schema.SECTIONS and all(keys) and len(keys) == 3:
+            table = f"{keys[0]}.{keys[1]}={{{keys[2]}={value}}}"
+            raise UserError(f"{text!r} changes one entry of a table", todo=f"give the table whole: '{table}'")
         if not equals or not all(keys) or len(keys) > 2:
             raise UserError(f"{text!r} changes nothing in a recipe", todo="section.key=value, such as model.layers=6")
         place = values.setdefault(keys[0], {}) if len(keys) == 2 else values

@@ -76,7 +76,8 @@ def test_other_verbs(server: Client, translator: Path, writer: Path) -> None:
     [
         ("/api/translate", {"text": "물"}, 400, "unknown_field", "text"),
         ("/api/translate", {}, 400, "invalid_value", "texts"),
-        ("/api/translate", {"texts": []}, 400, "invalid_value", None),
+        ("/api/translate", {"texts": []}, 400, "invalid_value", "texts"),
+        ("/api/translate", {"texts": ["물", 1]}, 400, "invalid_value", "texts.1"),
         ("/api/translate", {"texts": "물", "beam": 0}, 400, "invalid_value", "beam"),
         ("/api/translate", {"texts": "물", "beam": "5"}, 400, "invalid_value", "beam"),
         ("/api/translate", {"texts": "물", "run": "nobody"}, 404, "no_run", "run"),
@@ -104,6 +105,20 @@ def test_mistakes_are_named(server: Client, path: str, body: Any, status: int, c
     assert (found, error["code"]) == (status, code), error
     assert param is None or (error["param"] or "").startswith(param), error
     assert headers["content-type"] == "application/json"
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "said"),
+    [
+        ("/api/translate", {"texts": []}, "texts: List should have at least 1 item"),
+        ("/api/translate", {"texts": ["물", 1]}, "texts.1: Input should be a valid string"),
+        ("/api/generate", {"texts": "물"}, "unknown field 'texts': this verb reads prompts"),
+        ("/api/generate", {"lenght_penalty": 1}, "unknown field 'lenght_penalty'"),
+    ],
+)
+def test_a_mistake_is_said_in_words_of_the_request(server: Client, path: str, body: Any, said: str) -> None:
+    error = json.loads(server.ask("POST", path, body)[2])["error"]
+    assert error["message"].startswith(said) and "constrained" not in json.dumps(error)
 
 
 def test_other_methods_types_and_hosts(server: Client) -> None:

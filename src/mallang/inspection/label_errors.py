@@ -123,8 +123,9 @@ def find_label_errors(
     rows = [(text, label) for _, text, label in kept]
     counts = Counter(label for _, label in rows)
     if len(rows) < max(FEWEST, 2 * folds) or len(counts) < 2:
+        few = "are too few" if len(counts) > 1 else f"of one class, {next(iter(counts))!r}, are not enough"
         raise UserError(
-            f"{data.name} has {len(rows)} labeled texts of {len(counts)} classes: too few to judge their labels",
+            f"the {len(rows)} labeled texts of {data.name} {few if counts else 'are too few'} to judge their labels",
             todo=f"give at least {max(FEWEST, 2 * folds)} rows of two classes; --columns names the right columns",
         )
     names = sorted(counts, key=natural)

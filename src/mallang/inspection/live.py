@@ -101,7 +101,10 @@ def live_parts(verbs: Any, name: str, examples: Sequence[str] = ()) -> dict[str,
 
 def check(verbs: Any, name: str) -> None:
     """Refuse what the page cannot run."""
-    model, otherwise = verbs.model, "mallang inspect RUN TEXT, without --live, shows any model that attends"
+    model, otherwise = (
+        verbs.model,
+        "give a translator or a language model; without --live, mallang inspect RUN TEXT shows any model that attends",
+    )
     if not isinstance(verbs, generation.Verbs | translator.Verbs):
         raise UserError(
             f"a live page translates or continues a text, and {name} was trained for something else", todo=otherwise

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -93,17 +94,27 @@ def to_json(content: Any) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
+TYPE = re.compile(r"^(str|int|bool|float)$|[-\[]")
+"""How pydantic names a type among several, between the parts of the path to a value."""
+TEXTS = {"text", "texts", "prompt", "prompts", "pair", "pairs", "input", "inputs", "question", "questions"}
+"""What a person may call the field that holds what a verb reads."""
+
+
 def refusal_of(error: ValidationError, known: type[BaseModel]) -> RequestError:
     """The first thing that is wrong with a request, in words."""
     errors = error.errors(include_url=False, include_context=False)
-    # A field that is one of several types has an error for each: an unknown field is the clearest thing to say.
-    first = next((each for each in errors if each["type"] == "extra_forbidden"), errors[0])
-    param = ".".join(str(part) for part in first["loc"]) or None
+    # A field that is one of several types has an error for each: an unknown field is the clearest thing to say, then
+    # what is wrong within the type that was meant, such as a list that is empty.
+    first = next((each for each in errors if each["type"] == "extra_forbidden"), None)
+    if first is None:
+        alike = [each for each in errors if each["loc"][:1] == errors[0]["loc"][:1]]
+        first = max(alike, key=lambda each: (not each["type"].endswith("_type"), len(each["loc"])))
+    param = ".".join(str(part) for part in first["loc"] if not TYPE.search(str(part))) or None
     if first["type"] == "extra_forbidden":
         name = str(first["loc"][-1])[:80]
-        return RequestError(
-            400, f"unknown field {name!r}: {nearest(name, fields_of(known))}", param=param, code="unknown_field"
-        )
+        reads = ", ".join(getattr(known, "reads", ()))
+        todo = f"this verb reads {reads}" if name in TEXTS and reads else nearest(name, fields_of(known))
+        return RequestError(400, f"unknown field {name!r}: {todo}", param=param, code="unknown_field")
     return RequestError(400, f"{param or 'the body'}: {first['msg']}", param=param, code="invalid_value")
 
 
