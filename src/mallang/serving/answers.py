@@ -17,6 +17,7 @@ from pydantic import BaseModel, ValidationError
 from starlette.responses import Response
 
 from mallang.errors import nearest
+from mallang.serving.requests import VerbRequest
 
 TYPES = {
     400: "invalid_request_error",
@@ -112,7 +113,7 @@ def refusal_of(error: ValidationError, known: type[BaseModel]) -> RequestError:
     param = ".".join(str(part) for part in first["loc"] if not TYPE.search(str(part))) or None
     if first["type"] == "extra_forbidden":
         name = str(first["loc"][-1])[:80]
-        reads = ", ".join(getattr(known, "reads", ()))
+        reads = ", ".join(known.reads) if issubclass(known, VerbRequest) else ""
         todo = f"this verb reads {reads}" if name in TEXTS and reads else nearest(name, fields_of(known))
         return RequestError(400, f"unknown field {name!r}: {todo}", param=param, code="unknown_field")
     return RequestError(400, f"{param or 'the body'}: {first['msg']}", param=param, code="invalid_value")
