@@ -56,6 +56,7 @@ from mallang.tasks import (
     similarity,
     tagging,
 )
+from mallang.text.words import PATTERNS
 
 GRAPH, ABOUT, SCRIPT, README = "model.onnx", "export.json", "predict.py", "README.md"
 TASKS = (
@@ -86,6 +87,9 @@ Written by mallang {version}. To use it, neither mallang nor torch is needed:
 `predict.py` is short and meant to be read: it shows all that a program of your own has to do. `model.onnx` takes
 {inputs} (mask: 1 for a token, 0 for padding{types}), all {axes} in 64-bit integers, and gives
 {outputs}.
+"""
+MORPHEMES = """
+Words are morphemes here, and the analyzer is not in this folder: give them with spaces between.
 """
 
 
@@ -240,6 +244,8 @@ def write_rest(verbs: Verbs, folder: Path, most: int) -> None:
         types="; types: 1 for the second text" if "types" in inputs_of(verbs) else "",
         axes="[batch, 2, time]" if paired and reading_of(verbs) == "orders" else "[batch, time]",
     )  # fmt: skip
+    if isinstance(verbs, tagging.Verbs) and verbs.task.config.split == "morphemes":
+        readme += MORPHEMES
     (folder / README).write_text(readme, encoding="utf-8")
 
 
@@ -249,9 +255,10 @@ def use_of(verbs: Verbs) -> str:
 
 
 def labels_of(verbs: Verbs) -> dict[str, Any]:
-    """The labels or tags, and the kind of the labels."""
+    """The labels and their kind, or the tags and what a word is."""
     if isinstance(verbs, tagging.Verbs):
-        return {"labels": verbs.task.tags.names}
+        split = verbs.task.config.split
+        return {"labels": verbs.task.tags.names, "split": split, "words": PATTERNS.get(split, PATTERNS["spaces"])}
     if not isinstance(verbs, classification.Verbs):
         return {}
     head = verbs.model.head if isinstance(verbs.model, Headed) else None
