@@ -142,6 +142,9 @@ def test_a_model_trained_here_is_loaded_there(tmp_path, monkeypatch):
     with torch.no_grad():
         found, expected = verbs.model.output(verbs.model(batch)), reference(batch.tokens).logits
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    with pytest.raises(UserError, match="as its one special token") as told:
+        huggingface.import_gpt2(tmp_path / "out", tmp_path / "again")
+    assert told.value.todo is not None and "is still in its run" in told.value.todo
 
 
 def trained(tmp_path, monkeypatch, *overrides):

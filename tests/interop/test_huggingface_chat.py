@@ -66,6 +66,13 @@ def test_chats_are_those_of_transformers_there_and_back(template: str) -> None:
     assert derived(renderer(back, {}), []) == found
 
 
+def test_an_emoji_of_ours_is_an_emoji_of_theirs() -> None:
+    chat = {"system": '🤖 \\é"{text}\n', "user": "🙂: {text}\n", "assistant": "말랑 🍡: {text} ✅\n"}
+    for turns in CHATS:
+        found = renderer(chat_files(chat)["chat_template"], {})(turns, generation=True)
+        assert found.encode("utf-8").decode("utf-8") == chat_prompt(chat, turns)
+
+
 WRONG = {
     "{% macro x() %}{% endmacro %}": "it uses Macro, which is not run here",
     "{{ messages.__class__.mro() }}": "it uses a method, which is not run here",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import json
 import sys
@@ -16,10 +17,11 @@ from mallang.data.batch import Batch
 from mallang.data.columns import LabelSet
 from mallang.errors import UserError
 from mallang.find import find
-from mallang.interop import onnx_encoder, onnx_graph
+from mallang.interop import onnx_encoder, onnx_encoder_script, onnx_graph
 from mallang.interop.onnx_recurrent import in_order
 from mallang.tasks import classification, encoding, tagging
 from mallang.text import tokenizer as text_tokenizer
+from mallang.text.words import split_words
 
 pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")
@@ -126,6 +128,22 @@ def test_a_tagger_gives_our_logits_and_its_script_our_tags(model: str, tmp_path:
     check_logits(verbs, tmp_path / "out")
     for pairs, wanted in zip(script_of(tmp_path / "out").predict(TEXTS), verbs.tag(TEXTS), strict=True):
         assert [tag for _, tag in pairs] == list(wanted.tags)
+    verbs.task.config = dataclasses.replace(verbs.task.config, split="words")
+    onnx_encoder.write(verbs, tmp_path / "words")
+    (pairs,) = script_of(tmp_path / "words").predict(["the cat, (a dog)."])
+    assert [tag for _, tag in pairs] == list(verbs.tag("the cat, (a dog).").tags) and len(pairs) == 8
+
+
+@pytest.mark.parametrize("split", ["words", "treebank", "spaces", "characters", "morphemes"])
+def test_the_script_splits_words_as_we_do(split: Any, tmp_path: Path) -> None:
+    verbs = tagger("rnn_tagger", head="softmax", scheme="same", split=split)
+    onnx_encoder.write_rest(verbs, tmp_path, 50)
+    script = onnx_encoder_script.Predictor.__new__(onnx_encoder_script.Predictor)
+    script.about = json.loads((tmp_path / "export.json").read_text("utf-8"))
+    for text in ("I don't, Mr. O'Neil\u2019s 3.14 (AL-AIN)!  민수는  🙂 왔다.", " ", ""):
+        wanted = text.split() if split == "morphemes" else [word.text for word in split_words(text, split)]
+        assert script.words(text) == wanted
+    assert ("Words are morphemes here" in (tmp_path / "README.md").read_text("utf-8")) == (split == "morphemes")
 
 
 @pytest.mark.slow
@@ -148,11 +166,20 @@ def test_an_encoder_gives_our_vectors(tmp_path: Path) -> None:
         (lambda: classifier("han", documents=True), "this HAN .* it reads documents sentence by sentence"),
         (lambda: tagger("rnn_tagger", head="crf"), "this RNNTagger .* the search through its CRF is no graph"),
         (lambda: tagger("lstm_crf"), "this LSTMCRF .* CRF"),
+        (lambda: classifier("bag_of_words"), "this BagOfWords .* it was fitted without gradients"),
+        (lambda: classifier("char_cnn"), "this CharCNN .* torch cannot trace it for texts of any length"),
+        (lambda: classifier("elmo"), "this ELMo .* texts of any length"),
+        (lambda: tagger("deep_srl", head="softmax", scheme="same"), "this DeepSRL .* texts of any length"),
     ],
 )
-def test_what_cannot_be_exported_is_named(make: Any, reason: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=reason):
+def test_what_cannot_be_exported_is_named(
+    make: Any, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(onnx_encoder, "trace", None)  # they are refused before
+    with pytest.raises(UserError, match=reason) as told:
         onnx_encoder.write(make(), tmp_path / "out")
+    other = "rnn_tagger" if "RNN" in reason or "LSTM" in reason or "DeepSRL" in reason else "cnn"
+    assert told.value.todo is not None and f"such as {other} or" in told.value.todo
     assert not (tmp_path / "out").exists()
 
 

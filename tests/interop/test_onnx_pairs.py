@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from mallang.data.columns import LabelSet
 from mallang.errors import UserError
 from mallang.evaluation.label_predictions import Calibration
 from mallang.find import find
-from mallang.interop import onnx_encoder, onnx_graph
+from mallang.interop import onnx_encoder, onnx_graph, onnx_pair_script
 from mallang.text import tokenizer as text_tokenizer
 
 pytest.importorskip("onnxruntime")
@@ -156,6 +157,49 @@ def test_choices_have_our_probabilities(read: str, tmp_path: Path) -> None:
         assert dict(zip(choices, shares, strict=True)) == pytest.approx(wanted, abs=1e-5)
     with pytest.raises(ValueError, match="there is room for"):
         script_of(tmp_path / "out").predict([("the cat", "a dog " * 20, "mat")])
+
+
+WRONG = [
+    ("pairs", ["one"], "", "example 1 has 1 text, and 2 are needed"),
+    ("similarity", ["a", "b", "c"], "", "example 1 has 3 texts, and 2 are needed"),
+    ("pairs", [], "", "there is no text"),
+    ("pairs", [], "a\tb\n\nc\td\n", "example 2 is blank"),
+    ("question_answering", [], "a\tb\nc\n", "example 2 has 1 text, and 2 are needed"),
+    ("question_answering", ["", "b"], "", "the question is empty"),
+    ("multiple_choice", ["a question"], "", "example 1 has 1 text, and a question and its choices are needed"),
+]
+
+
+class Scripted:
+    """A predictor that says the same of all examples."""
+
+    def __init__(self, task: str, output: Any) -> None:
+        self.about, self.output = {"task": task}, output
+
+    def predict(self, examples: Any) -> list[Any]:
+        if not examples[0][0]:
+            raise ValueError("the question is empty")
+        return [self.output] * len(examples)
+
+
+@pytest.mark.parametrize(("task", "arguments", "lines", "reason"), WRONG)
+def test_the_script_says_which_texts_it_needs(
+    task: str, arguments: list[str], lines: str, reason: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.setattr(onnx_pair_script, "Predictor", lambda _: Scripted(task, 0.5))
+    monkeypatch.setattr(sys, "stdin", io.StringIO(lines))
+    assert onnx_pair_script.main(arguments) == 2
+    out, told = capsys.readouterr()
+    use = onnx_encoder.USES[task].split()[0]
+    assert out == "" and told.splitlines()[0].startswith(f"error: {reason}")
+    assert told.splitlines()[1].startswith(f"usage: python predict.py {use}")
+
+
+def test_the_script_prints_every_choice_with_its_share(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    predictor = Scripted("multiple_choice", [0.25, 0.5, 0.25])
+    monkeypatch.setattr(onnx_pair_script, "Predictor", lambda _: predictor)
+    assert onnx_pair_script.main(["which", "same", "other", "same"]) == 0
+    assert capsys.readouterr().out == "other 0.500  same 0.250  same 0.250\n"
 
 
 @pytest.mark.parametrize("unit", ["wordpiece", "bpe", "char", "byte-bpe", "word"])

@@ -234,7 +234,11 @@ def tokenizer_of(source: Path) -> tuple[text.Tokenizer, int]:
     model, added = pipeline.get("model") or {}, pipeline.get("added_tokens") or []
     levels = json.dumps(pipeline.get("pre_tokenizer"))
     if model.get("type") != "BPE" or "ByteLevel" not in levels or [one.get("content") for one in added] != [END]:
-        raise UserError(f"the tokenizer is no byte-level BPE with {END} as its one special token", where=str(path))
+        raise UserError(
+            f"the tokenizer is no byte-level BPE with {END} as its one special token",
+            where=str(path),
+            todo="import a folder with the tokenizer of GPT-2; a GPT that was exported from here is still in its run",
+        )
     end = int(added[0]["id"])
     changed = renumbered(pipeline, list(SPECIALS), first=True)
     config = text.Config(unit="byte-bpe", vocabulary=len(changed["model"]["vocab"]), normalization="none")

@@ -156,11 +156,16 @@ def chat_files(chat: Mapping[str, str] | None) -> dict[str, str]:
     parts, word = [], "if"
     for role in ROLES:
         if role in chat:
-            before, _, after = (json.dumps(text) for text in chat[role].partition(PLACE))
+            before, _, after = (quoted(text) for text in chat[role].partition(PLACE))
             spoken = f"{{{{ {before} + message['content'] + {after} }}}}"
             parts.append(f"{{% {word} message['role'] == '{role}' %}}{spoken}")
             word = "elif"
     wrong = "{% else %}{{ raise_exception('no role ' + message['role']) }}{% endif %}"
-    begin = json.dumps(chat["assistant"].partition(PLACE)[0])
+    begin = quoted(chat["assistant"].partition(PLACE)[0])
     generation = f"{{% if add_generation_prompt %}}{{{{ {begin} }}}}{{% endif %}}"
     return {KEY: f"{{% for message in messages %}}{''.join(parts)}{wrong}{{% endfor %}}{generation}"}
+
+
+def quoted(text: str) -> str:
+    """A text as Jinja spells it: it would read the two escapes that JSON has for an emoji as two broken characters."""
+    return json.dumps(text, ensure_ascii=False)

@@ -43,7 +43,10 @@ from mallang.layers import pooling
 from mallang.layers.head import Headed, OrdinalHead
 from mallang.layers.position import SinusoidalPositions
 from mallang.layers.quantization import Int8Linear
-from mallang.models.contract import Tagger
+from mallang.models.char_cnn import CharCNN
+from mallang.models.contract import Fitted, Tagger
+from mallang.models.deep_srl import DeepSRL
+from mallang.models.elmo import ELMo
 from mallang.tasks import (
     classification,
     encoding,
@@ -53,6 +56,7 @@ from mallang.tasks import (
     similarity,
     tagging,
 )
+from mallang.text.words import PATTERNS
 
 GRAPH, ABOUT, SCRIPT, README = "model.onnx", "export.json", "predict.py", "README.md"
 TASKS = (
@@ -84,6 +88,9 @@ Written by mallang {version}. To use it, neither mallang nor torch is needed:
 {inputs} (mask: 1 for a token, 0 for padding{types}), all {axes} in 64-bit integers, and gives
 {outputs}.
 """
+MORPHEMES = """
+Words are morphemes here, and the analyzer is not in this folder: give them with spaces between.
+"""
 
 
 def write(verbs: Verbs, folder: Path) -> None:
@@ -107,6 +114,10 @@ def check(verbs: Verbs) -> None:
         reason = "its tokens are cut by an analyzer, which tokenizer.json does not hold"
     elif any(isinstance(part, Int8Linear) for part in model.modules()):
         reason = "it was loaded with int8 weights"
+    elif isinstance(below_head(model), Fitted):
+        reason = "it was fitted without gradients, and its n-grams are looked up in a table, which is no graph"
+    elif has_one_length(below_head(model)):
+        reason = "torch cannot trace it for texts of any length"
     elif reads_documents(verbs):
         reason = "it reads documents sentence by sentence"
     elif isinstance(verbs, classification.Verbs) and verbs.task.config.bag_buckets:
@@ -117,6 +128,11 @@ def check(verbs: Verbs) -> None:
         reason = "it reads more than the tokens of a text: given.features"
     if reason is not None:
         raise refused(verbs, reason)
+
+
+def has_one_length(model: nn.Module) -> bool:
+    """Whether torch traces a model for texts of one length only."""
+    return isinstance(model, DeepSRL | ELMo) or (isinstance(model, CharCNN) and max(model.config.pools) > 1)
 
 
 def reads_documents(verbs: Verbs) -> bool:
@@ -193,7 +209,13 @@ def compare(verbs: Verbs, path: Path) -> None:
 def refused(verbs: Verbs, why: str) -> UserError:
     """The error for a model that no graph can be made of."""
     name = type(below_head(verbs.model)).__name__
-    return UserError(f"this {name} cannot be exported to ONNX: {why}", todo="export another run")
+    others = "bert"
+    if isinstance(verbs, tagging.Verbs):
+        others = "rnn_tagger or bert with task.head=softmax"
+    elif isinstance(verbs, classification.Verbs):
+        others = "cnn or transformer_encoder"
+    todo = f"mallang serve RUN, which serves it as it is, or train a model that can be exported, such as {others}"
+    return UserError(f"this {name} cannot be exported to ONNX: {why}", todo=todo)
 
 
 def write_rest(verbs: Verbs, folder: Path, most: int) -> None:
@@ -222,6 +244,8 @@ def write_rest(verbs: Verbs, folder: Path, most: int) -> None:
         types="; types: 1 for the second text" if "types" in inputs_of(verbs) else "",
         axes="[batch, 2, time]" if paired and reading_of(verbs) == "orders" else "[batch, time]",
     )  # fmt: skip
+    if isinstance(verbs, tagging.Verbs) and verbs.task.config.split == "morphemes":
+        readme += MORPHEMES
     (folder / README).write_text(readme, encoding="utf-8")
 
 
@@ -231,9 +255,10 @@ def use_of(verbs: Verbs) -> str:
 
 
 def labels_of(verbs: Verbs) -> dict[str, Any]:
-    """The labels or tags, and the kind of the labels."""
+    """The labels and their kind, or the tags and what a word is."""
     if isinstance(verbs, tagging.Verbs):
-        return {"labels": verbs.task.tags.names}
+        split = verbs.task.config.split
+        return {"labels": verbs.task.tags.names, "split": split, "words": PATTERNS.get(split, PATTERNS["spaces"])}
     if not isinstance(verbs, classification.Verbs):
         return {}
     head = verbs.model.head if isinstance(verbs.model, Headed) else None

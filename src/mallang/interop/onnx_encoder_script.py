@@ -31,7 +31,7 @@ class Predictor:
     def predict(self, texts: Sequence[str]) -> list[Any]:
         """The probability of every label, the tag of every word, or the vector of each text."""
         if self.about["task"] == "tagging":
-            return [self.tags(text.split()) for text in texts]
+            return [self.tags(self.words(text)) for text in texts]
         rows = [self.ids(text) for text in texts]
         order = sorted(range(len(rows)), key=lambda place: len(rows[place]))
         found: list[Any] = [None] * len(rows)
@@ -70,6 +70,12 @@ class Predictor:
         if kind == "ordinal":  # of lying above each threshold
             shares = -np.diff(np.concatenate(([1.0], shares, [0.0])))
         return dict(zip(self.about["labels"], shares.tolist(), strict=True))
+
+    def words(self, text: str) -> list[str]:
+        """The words of a text, split as those that the model was trained with."""
+        split = tokenizers.pre_tokenizers.Split(tokenizers.Regex(self.about["words"]), "isolated")
+        found = [word for word, _ in split.pre_tokenize_str(text)]
+        return found if self.about["split"] == "characters" else [word for word in found if not word.isspace()]
 
     def tags(self, words: Sequence[str]) -> list[tuple[str, str]]:
         """The tag of every word: that of its first token. Words beyond what the model reads have none."""

@@ -18,6 +18,12 @@ import onnxruntime
 import tokenizers
 
 BATCH = 32
+LINES = "python predict.py < texts.txt"
+USAGE = {
+    "pairs": '"the first text" "the second text"',
+    "question_answering": '"a question" "the context of its answer"',
+    "multiple_choice": '"a question" "a choice" "another choice"',
+}
 
 
 class Predictor:
@@ -207,16 +213,43 @@ def log_softmax(values: Any) -> Any:
 
 def shown(found: Any, texts: Sequence[str]) -> str:
     """A prediction in one line."""
-    if isinstance(found, list):
-        found = dict(zip(texts[1:], found, strict=True))
-    elif isinstance(found, dict) and "answer" in found:
+    if isinstance(found, float):
+        return f"{found:.4f}"
+    if isinstance(found, dict) and "answer" in found:
         return f"{found['answer']}  {found['probability']:.3f}"
-    if isinstance(found, dict):
-        return "  ".join(f"{label} {share:.3f}" for label, share in sorted(found.items(), key=lambda pair: -pair[1]))
-    return f"{found:.4f}"
+    # Pairs and no dict: two choices may be the same text.
+    shares = list(found.items()) if isinstance(found, dict) else list(zip(texts[1:], found, strict=True))
+    return "  ".join(f"{label} {share:.3f}" for label, share in sorted(shares, key=lambda pair: -pair[1]))
+
+
+def check(given: Sequence[Sequence[str]], task: str) -> None:
+    """A ValueError for an example that has not the texts of the task."""
+    if not given:
+        raise ValueError("there is no text")
+    for number, texts in enumerate(given, start=1):
+        if not any(text.strip() for text in texts):
+            raise ValueError(f"example {number} is blank")
+        if len(texts) < 2 or (len(texts) > 2 and task != "multiple_choice"):
+            wanted = "a question and its choices are needed" if task == "multiple_choice" else "2 are needed"
+            raise ValueError(f"example {number} has {len(texts)} text{'s' * (len(texts) != 1)}, and {wanted}")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print a line for each example, of the arguments or the lines of the standard input; 2 if one is no example."""
+    predictor = Predictor(Path(__file__).parent)
+    task = predictor.about["task"]
+    try:
+        given = [arguments] if arguments else [line.split("\t") for line in sys.stdin.read().splitlines()]
+        check(given, task)
+        outputs = predictor.predict(given)
+    except ValueError as error:
+        usage = f"usage: python predict.py {USAGE.get(task, USAGE['pairs'])}"
+        print(f"error: {error}\n{usage}\n       or lines of them with tabs between: {LINES}", file=sys.stderr)
+        return 2
+    for example, output in zip(given, outputs, strict=True):
+        print(shown(output, example))
+    return 0
 
 
 if __name__ == "__main__":
-    given = [sys.argv[1:]] if sys.argv[1:] else [line.split("\t") for line in sys.stdin.read().splitlines()]
-    for example, output in zip(given, Predictor(Path(__file__).parent).predict(given), strict=True):
-        print(shown(output, example))
+    sys.exit(main(sys.argv[1:]))
