@@ -264,7 +264,7 @@ def test_what_to_label_next(home: Path, report: dict) -> None:
             ),
             ("it is data", "bare.tsv, line 1", "data.header=false"),
         ),
-        (("data", "label-errors", "one.tsv"), ("too few to judge",)),
+        (("data", "label-errors", "one.tsv"), ("of one class, '긍정', are not enough to judge",)),
         (("data", "label-errors", "none.tsv"), ("no file none.tsv",)),
         (("data", "label-errors", "train.tsv", "--split", "valid"), ("no split 'valid'",)),
         (("data", "label-errors", "train.tsv", "--model", "bag"), ("bag",)),
