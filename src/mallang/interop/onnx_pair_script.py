@@ -222,6 +222,10 @@ def shown(found: Any, texts: Sequence[str]) -> str:
     return "  ".join(f"{label} {share:.3f}" for label, share in sorted(shares, key=lambda pair: -pair[1]))
 
 
+TEXTS = {"multiple_choice": (float("inf"), "a question and its choices are needed")}
+"""The maximum number of texts of an example by task, where it is not a pair, and how to say what is needed."""
+
+
 def check(given: Sequence[Sequence[str]], task: str) -> None:
     """A ValueError for an example that has not the texts of the task."""
     if not given:
@@ -229,8 +233,8 @@ def check(given: Sequence[Sequence[str]], task: str) -> None:
     for number, texts in enumerate(given, start=1):
         if not any(text.strip() for text in texts):
             raise ValueError(f"example {number} is blank")
-        if len(texts) < 2 or (len(texts) > 2 and task != "multiple_choice"):
-            wanted = "a question and its choices are needed" if task == "multiple_choice" else "2 are needed"
+        most, wanted = TEXTS.get(task, (2, "2 are needed"))
+        if not 2 <= len(texts) <= most:
             raise ValueError(f"example {number} has {len(texts)} text{'s' * (len(texts) != 1)}, and {wanted}")
 
 
